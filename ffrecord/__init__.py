@@ -1,7 +1,8 @@
-"""FFRecord files: samples for deep learning, packed once, read in any order, in batches, checked."""
+"""FFRecord files: pack the samples of a training set once, then read them in any order, in batches, with checksums."""
 
-# msgspec and numpy import this from C while they are imported. Did Ctrl-C arrive just then, they would swallow the
-# KeyboardInterrupt: numpy says that it is not installed right, and msgspec crashes later. Here it goes its way.
+# msgspec and numpy import datetime from C while they are imported themselves. If Ctrl-C arrived just then, they would
+# swallow the KeyboardInterrupt: numpy would claim a broken installation, and msgspec would crash later. Imported here,
+# before them, it lets the KeyboardInterrupt pass.
 import datetime as _datetime  # noqa: F401
 import os as _os
 from importlib import import_module
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 
 _check(_os.path.dirname(_os.path.abspath(__file__)))
 
-# What `from ffrecord import *` brings, which many programs written for 1.x begin with. Names that programs have for
-# things of their own, such as `open`, `utils` or `tasks`, are public too, but do not come along: see `__dir__`.
+# The names of `from ffrecord import *`, the first line of many programs written for 1.x. Names that such programs use
+# for their own things (`open`, `utils`, `tasks`) are public too, but are left out here: see `__dir__`.
 __all__ = [
     "ChecksumError",
     "DatasetWriter",
@@ -53,7 +54,7 @@ __all__ = [
 ]
 
 MODULES = ("fields", "fileio", "order", "package", "utils")
-# Where the other names are: loaded when asked for, or `import ffrecord` would take as long as all of them.
+# The modules of the public names. Each is loaded at its first use, because importing all of them would be slow.
 HOMES = {
     "conversion": ("convert", "export"),
     "dataset_writer": ("DatasetWriter", "Summary"),
@@ -70,7 +71,7 @@ HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """The attributes that are loaded when they are asked for."""
+    """Load an attribute of the package at its first use."""
     if name in MODULES:
         return import_module(f"ffrecord.{name}")
     for module, names in HOMES.items():
@@ -84,6 +85,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names, and those that every module has."""
+    """Return the public names and the names that every module has."""
     own = [name for name in globals() if name.startswith("__")]
     return sorted({*own, *MODULES, *(name for names in HOMES.values() for name in names), "__version__"})

@@ -1,4 +1,4 @@
-"""`python -m ffrecord`: the command line."""
+"""Entry point of `python -m ffrecord`: the command line."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What the batch engine uses of _aio."""
+"""Declarations of _aio for the batch engine."""
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -6,14 +6,14 @@ cdef enum:
     SLOT_SIZE = 256 << 10  # bytes; a piece is at most this long
 
 cdef struct Piece:
-    int fd           # opened with O_DIRECT, or every read is synchronous
+    int fd           # opened with O_DIRECT, otherwise every read is synchronous
     int64_t offset   # aligned for fd
     int32_t size     # bytes to ask for, aligned, 0 < size <= SLOT_SIZE
-    int64_t first    # for the caller
-    int64_t last     # for the caller
+    int64_t first    # set and used by the caller only
+    int64_t last     # set and used by the caller only
 
-# Told of every piece once, until it answers anything but 0, which stops further submitting: result bytes at data (valid
-# during the call), or a result of -errno.
+# Callback for each finished piece. `data` holds `result` bytes and is valid during the call only; a negative `result` is
+# -errno. If it returns anything but 0, no further pieces are submitted.
 ctypedef int (*on_piece)(void* state, const Piece* piece, const char* data, int64_t result) noexcept nogil
 
 cdef void fit_contexts(int64_t available) noexcept nogil

@@ -1,14 +1,16 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, autotestdict=False
-"""Linux AIO: many reads in flight from one thread. Knows descriptors and bytes, not records.
+"""Linux AIO: many reads in flight from one thread. It knows descriptors and bytes, not records.
 
-Asynchronous only with O_DIRECT; on the page cache it is a slow way to call pread. A context is borrowed from a pool of this
-process for the length of a batch and has buffers of its own, which a fork does not copy; what arrives in them is handed to
-a callback. So no request outlives its batch, its buffer or its process:
+Reads are asynchronous only with O_DIRECT; through the page cache AIO is just a slow pread. Each process has a pool of
+contexts. A batch borrows one. A context has its own buffers, which a fork does not copy. A callback gets the data that
+arrives in them. No request outlives its batch, its buffer or its process:
 
-* after submitting, everything is collected, whatever went wrong;
-* an event is known by slot and batch number only; one of another batch is dropped and counted (`stats`, must stay 0);
-* a forked child forgets its parent's contexts: they are not its own, io_destroy included;
-* contexts ask for few of the host's slots (fs.aio-max-nr), for fewer when refused, and the caller does without in the end.
+* after submitting, all events are collected, even after an error;
+* an event is identified by slot and batch number; an event of another batch is dropped and counted (`stats`: `stale`,
+  must stay 0);
+* a forked child forgets the contexts of its parent: it must not even call io_destroy on them;
+* a context asks for few of the host's slots (fs.aio-max-nr), and for fewer if refused; without any, the caller reads in
+  another way.
 """
 
 from libc.errno cimport EAGAIN, EINTR, EIO, ENOMEM
@@ -42,8 +44,8 @@ cdef enum:
     DEPTH = 128           # slots of a context: 512 contexts on a default host
     DEPTH_LEAST = 8
     ALIGNMENT = 4096
-    PATIENCE_MS = 1000    # of a batch, for refusals to submit with nothing in flight
-    MEMORY_SHARE = 16     # the buffers of a context take no more than one of so many parts of the memory there is
+    PATIENCE_MS = 1000    # per batch: how long to wait if the kernel refuses requests while nothing is in flight
+    MEMORY_SHARE = 16     # the buffers of a context take at most 1/16 of the available memory
     POOL_MOST = 4         # idle contexts kept: making one takes 0.1 ms, destroying it 30 ms
 
 
@@ -54,8 +56,8 @@ cdef struct Context:
     uint32_t batch        # number of the batch in progress
     int in_flight
     int idle              # unused slots, on the stack `slots`
-    int waiting           # prepared, not submitted yet
-    int waited_ms         # in this batch, for the kernel to take anything
+    int waiting           # prepared requests in `queue`, not submitted yet
+    int waited_ms         # time waited in this batch for the kernel to accept a request
     int slots[DEPTH]
     ffr_iocb* queue[DEPTH]
     ffr_iocb requests[DEPTH]
@@ -72,7 +74,7 @@ cdef int _depth_most = DEPTH
 
 
 cdef void fit_contexts(int64_t available) noexcept nogil:
-    """Give contexts that are made from now on the slots whose buffers fit into that many bytes of free memory."""
+    """Limit the slots of contexts made from now on, so that their buffers fit into `available` bytes of free memory."""
     global _depth_most
     cdef int64_t slots = available // (MEMORY_SHARE * SLOT_SIZE)
     _depth_most = <int> max(<int64_t> DEPTH_LEAST, min(slots, <int64_t> DEPTH))
@@ -88,7 +90,7 @@ cdef void _after_fork_parent() noexcept nogil:
 
 cdef void _after_fork_child() noexcept nogil:
     global _pool, _made, _stale, _refused
-    # The structs stay allocated: a few kilobytes, and their threads may have been in the middle of anything.
+    # Leak the structs, a few kilobytes each: at the fork, other threads may have been anywhere in their use.
     _pool = NULL
     _made = _stale = _refused = 0
     pthread_mutex_init(&_lock, NULL)
@@ -100,7 +102,7 @@ if pthread_atfork(_before_fork, _after_fork_parent, _after_fork_child) != 0:
 
 
 cdef Context* _make(int64_t* error) noexcept nogil:
-    """A fresh context of as many slots as the host grants, or NULL and -errno."""
+    """Create a context with as many slots as the host grants; NULL and -errno in `error` on failure."""
     cdef Context* context = <Context*> calloc(1, sizeof(Context))
     if context == NULL:
         error[0] = -ENOMEM
@@ -110,7 +112,7 @@ cdef Context* _make(int64_t* error) noexcept nogil:
     error[0] = ffr_io_setup(context.depth, &context.id)
     while error[0] == -EAGAIN and context.depth > DEPTH_LEAST:
         context.depth //= 2
-        context.id = 0  # io_setup(2) insists
+        context.id = 0  # io_setup(2) requires it
         error[0] = ffr_io_setup(context.depth, &context.id)
     if error[0] == 0:
         context.buffers = <char*> ffr_map_unforked(<size_t> context.depth * SLOT_SIZE)
@@ -123,7 +125,7 @@ cdef Context* _make(int64_t* error) noexcept nogil:
 
 
 cdef void _drop(Context* context) noexcept nogil:
-    """Destroy: waits for requests in flight, so that buffers outlive them."""
+    """Destroy a context. io_destroy waits for requests in flight, so they cannot outlive their buffers."""
     ffr_io_destroy(context.id)
     call_munmap(context.buffers, <size_t> context.depth * SLOT_SIZE)
     free(context)
@@ -134,7 +136,7 @@ cdef Context* _borrow(int64_t* error) noexcept nogil:
     cdef Context* context
     pthread_mutex_lock(&_lock)
     context = _pool
-    # The process id catches children that were made without fork handlers (raw clone).
+    # A child created by a raw clone() ran no fork handlers; the process id recognises it.
     if context != NULL and context.owner == getpid():
         _pool = context.next
     else:
@@ -170,7 +172,7 @@ cdef void _give_back(Context* context) noexcept nogil:
 
 
 cdef void _prepare(Context* context, const Piece* piece) noexcept nogil:
-    """Put a piece on the queue; a slot must be idle."""
+    """Put a piece on the queue; at least one slot must be idle."""
     cdef int slot
     context.idle -= 1
     slot = context.slots[context.idle]
@@ -182,7 +184,7 @@ cdef void _prepare(Context* context, const Piece* piece) noexcept nogil:
 
 
 cdef int _forget_head(Context* context, int64_t error, on_piece done, void* state) noexcept nogil:
-    """Report the first of the queue as failed and free its slot."""
+    """Report the first request of the queue as failed and free its slot."""
     cdef int slot = <int> (context.queue[0] - context.requests), i
     context.waiting -= 1
     for i in range(context.waiting):
@@ -193,7 +195,7 @@ cdef int _forget_head(Context* context, int64_t error, on_piece done, void* stat
 
 
 cdef int _submit(Context* context, on_piece done, void* state) noexcept nogil:
-    """Submit the queue, as far as the kernel takes it; nonzero if a callback said stop."""
+    """Submit as much of the queue as the kernel accepts; return nonzero if a callback asked to stop."""
     cdef int64_t rc
     cdef int i, stop = 0
     while context.waiting > 0:
@@ -207,22 +209,24 @@ cdef int _submit(Context* context, on_piece done, void* state) noexcept nogil:
             continue
         elif rc == 0 or rc == -EAGAIN:
             if context.in_flight > 0:
-                return stop  # events to collect first make room
+                return stop  # collecting events frees room in the kernel
             if context.waited_ms < PATIENCE_MS:
                 ffr_sleep_ms(1)
                 context.waited_ms += 1
             else:
                 stop |= _forget_head(context, -EAGAIN, done, state)
         else:
-            # The head is refused; the others may be fine.
+            # The kernel refuses the first request; it may accept the others.
             stop |= _forget_head(context, rc, done, state)
     return stop
 
 
 cdef int _collect(Context* context, on_piece done, void* state) noexcept nogil:
-    """Wait for some events and hand over what arrived; nonzero if a callback said stop, -1 if waiting failed.
+    """Wait for some events and pass their data to `done`; return nonzero if a callback asked to stop, -1 if waiting
+    failed.
 
-    A quarter of what is in flight: so a thread wakes less often, and the device never runs out of requests.
+    It waits for a quarter of the requests in flight: so the thread wakes less often, and the device never runs out of
+    requests.
     """
     global _stale
     cdef int64_t rc = -EINTR, i, least = max(1, context.in_flight // 4)
@@ -244,9 +248,9 @@ cdef int _collect(Context* context, on_piece done, void* state) noexcept nogil:
 
 
 cdef int64_t read_pieces(const Piece* pieces, int64_t count, on_piece done, void* state) noexcept nogil:
-    """Read `count` pieces, up to DEPTH at a time in flight, in any order.
+    """Read `count` pieces in any order, with up to DEPTH in flight.
 
-    Returns 0, or -errno if no context was to be had and nothing was read. Failures of single pieces go to `done`.
+    Returns 0, or -errno if no context was available and nothing was read. Failures of single pieces go to `done`.
     Nothing is in flight when it returns.
     """
     cdef int64_t error = 0, following = 0
@@ -274,7 +278,7 @@ cdef int64_t read_pieces(const Piece* pieces, int64_t count, on_piece done, void
             continue
         rc = _collect(context, done, state)
         if rc < 0:
-            # Destroying waits for what is in flight; only then may anybody else own its buffers.
+            # Destroying the context waits for requests in flight; only then may its buffers be unmapped.
             _abandon(context, &pieces[following], count - following, done, state)
             return 0
         stop |= rc
@@ -283,7 +287,8 @@ cdef int64_t read_pieces(const Piece* pieces, int64_t count, on_piece done, void
 
 
 cdef void _abandon(Context* context, const Piece* rest, int64_t count, on_piece done, void* state) noexcept nogil:
-    """The context is broken: everything not delivered is reported as EIO, for the caller to read in another way."""
+    """Destroy a broken context and report every undelivered piece as EIO, so that the caller reads it in another way.
+    """
     cdef bint idle[DEPTH]
     cdef int slot
     cdef int64_t i
@@ -302,7 +307,7 @@ cdef void _abandon(Context* context, const Piece* rest, int64_t count, on_piece 
         done(state, &rest[i], NULL, -EIO)
 
 
-# For Python: tests, and reading spans of any one file.
+# The interface for Python: tests, and reading spans of one file.
 
 cdef struct Output:
     char* start
@@ -345,7 +350,7 @@ def read_spans(int fd, uint8_t[::1] out not None, const int64_t[:, ::1] spans no
     cdef Output state
     cdef Piece* pieces = NULL
     cdef int64_t* starts = NULL
-    # A copy: the caller's other threads may write to theirs.
+    # Copy the spans: other threads of the caller may write to the array meanwhile.
     cdef int64_t* own = <int64_t*> calloc(2 * k + 1, sizeof(int64_t))
     try:
         if own == NULL:
@@ -395,10 +400,11 @@ def read_spans(int fd, uint8_t[::1] out not None, const int64_t[:, ::1] spans no
 
 
 def stats():
-    """Counters of this process: contexts `made`, `idle` in the pool, `refused`, and `stale` events (must be 0)."""
+    """Return counters of this process: contexts `made`, `idle` in the pool, `refused`, and `stale` events (must be 0).
+    """
     cdef Context* context
     cdef int64_t idle = 0, made, refused, stale
-    # Nothing of Python's under the lock: a collection there could fork or read.
+    # Create no Python objects under the lock: a garbage collection could fork or read there.
     pthread_mutex_lock(&_lock)
     context = _pool
     while context != NULL:

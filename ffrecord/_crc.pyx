@@ -1,5 +1,5 @@
 # cython: autotestdict=False
-"""CRC-32 and CRC-32C of buffers, by the fastest kernels this CPU runs. Documented in _crc.pyi."""
+"""CRC-32 and CRC-32C of buffers, by the fastest kernels that this CPU supports. The functions are documented in _crc.pyi."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.long cimport PyLong_AsUnsignedLongMask
@@ -29,8 +29,8 @@ cdef extern from "ffrecord/kernels/crc/kernels.h":
     uint32_t ffr_crc32c_combine(uint32_t crc1, uint32_t crc2, uint64_t size2) noexcept nogil
 
 
-# Dropping and retaking the GIL costs 25 ns when nobody wants it; when somebody does, getting it back takes up to a
-# switch interval (5 ms). This many bytes take 0.3 microseconds, and 7 with the slowest kernel: not worth the risk.
+# Smaller buffers keep the GIL. Releasing and retaking it costs 25 ns if no other thread wants it; otherwise getting it
+# back takes up to a switch interval (5 ms). This many bytes take only 0.3 microseconds, and 7 with the slowest kernel.
 cdef enum:
     RELEASE_SIZE = 16 * 1024
 

@@ -1,26 +1,28 @@
-"""Every exception of ours, and when it is raised.
+"""Exceptions of this package, and helpers that build their messages.
 
     Exception
      └ FFRecordError
-        ├ FormatError      not such a file, cut short, or its numbers contradict each other
-        ├ ChecksumError    well-formed, but the bytes do not match their CRC-32
-        ├ MismatchError    what is asked is not what was begun, or what is there
-        ├ WorkerError      a worker process failed or died; names the sample it was at
-        │  └ SampleError   a sample could not be had or encoded, in a worker or in this process; names it
-        ├ UserFunctionError   a function given to a loader raised; names the sample
-        ├ BatchTimeoutError   a batch of a loader was not there in time; a TimeoutError, too
-        └ RemoteError      an object in storage, or behind HTTP, could not be read or written; an OSError, too
-           └ ChangedError   it is another one than was opened
+        ├ FormatError      the file has another format, is cut short, or its numbers contradict each other
+        ├ ChecksumError    the file is well-formed, but bytes do not match their CRC-32
+        ├ MismatchError    the request differs from the interrupted write or from the existing dataset
+        ├ WorkerError      a worker process failed or died; the message names its current sample
+        │  └ SampleError   a sample could not be read or encoded, in any process; the message names it
+        ├ UserFunctionError   a function that you gave to a loader raised; the message names the sample
+        ├ BatchTimeoutError   a batch of a loader did not arrive in time; also a TimeoutError
+        └ RemoteError      an object in storage or behind HTTP could not be read or written; also an OSError
+           └ ChangedError   the object was replaced after it was opened
 
-Everything else is built in: `IndexError`, `TypeError`, `ValueError` (bad argument, closed), and the `OSError` of the
-errno.
+All other errors are built-in classes: `IndexError`, `TypeError`, `ValueError` (bad argument, closed reader), and the
+`OSError` subclass of the errno.
 
-Names of files, members, columns and objects may come from strangers, and hold line ends or what moves the cursor of a
-terminal. So the text of every exception here shows what is not printable escaped (`escaped`), whoever made the message.
+Names of files, members, columns and objects may come from strangers. They may contain line ends, or control sequences
+that move the cursor of a terminal. So every exception here escapes unprintable characters in its text: see
+`escape_unprintable`.
 
-Programs written for ffrecord 1.x catch what it raised, mostly `RuntimeError` and `AssertionError`. So the errors raised
-are private subclasses that are instances of both. Where an `OSError` is among the bases it stands first, or its `errno`
-and `filename` would stay `None`. All of them pickle from their message, as worker processes need.
+Programs written for ffrecord 1.x catch the errors of 1.x, mostly `RuntimeError` and `AssertionError`. So the errors
+raised are private subclasses of both the new and the old class. An `OSError` among the bases stands first, because
+otherwise its `errno` and `filename` would stay `None`. All of them can be pickled from their message, as worker
+processes require.
 """
 
 import contextlib
@@ -43,14 +45,15 @@ __all__ = [
 ]
 
 
-TRACEBACK = "Traceback (most recent call last)"  # of another process: its line ends stay
+TRACEBACK = "Traceback (most recent call last)"  # the text quotes a traceback of another process: keep its line ends
 
 
-def escaped(text: object, *, lines: bool = False) -> str:
-    r"""Return a text for messages and logs, with each character that is not printable escaped: `\x1b`, `\u202e`.
+def escape_unprintable(text: object, *, lines: bool = False) -> str:
+    r"""Return a text for messages and logs in which every unprintable character is escaped: `\x1b`, `\u202e`.
 
     Args:
-        lines: leave line ends as they are, as in a text with a traceback.
+        text: any object; its `str()` is used.
+        lines: keep line ends, for a text that contains a traceback.
     """
     found = str(text)
     if found.isprintable():
@@ -63,17 +66,17 @@ def escaped(text: object, *, lines: bool = False) -> str:
 
 
 class FFRecordError(Exception):
-    """Base of all errors that only this package raises."""
+    """Base class of all errors that only this package raises."""
 
 
 class FormatError(FFRecordError, RuntimeError, ValueError):
-    """The file is not of its format, is cut short, or its numbers contradict each other."""
+    """Error of a file that has another format, is cut short, or contradicts itself."""
 
 
 class ChecksumError(FFRecordError, RuntimeError, ValueError):
-    """Bytes do not match their CRC-32.
+    """Error of bytes that do not match their CRC-32.
 
-    Attributes (None where unknown, and after crossing a process; the message says them all):
+    Attributes (None where unknown, and after crossing a process; the message contains them all):
         path: the file.
         index: the sample, among all samples of the reader; None for a file's tables.
         stored, computed: the two CRC-32.
@@ -93,10 +96,10 @@ class ChecksumError(FFRecordError, RuntimeError, ValueError):
 
 
 class MismatchError(FFRecordError, RuntimeError, ValueError):
-    """What is asked differs from the interrupted write that it would go on with, or from the dataset it would add to.
+    """Error of a write that differs from the interrupted write it would continue, or from the dataset it would extend.
 
     Attributes:
-        differences: each in words, with both values.
+        differences: one text for each difference, with both values.
     """
 
     def __init__(self, message: str, differences: Sequence[str] = ()) -> None:
@@ -105,15 +108,15 @@ class MismatchError(FFRecordError, RuntimeError, ValueError):
 
 
 class MissingNamesError(FFRecordError, LookupError):
-    """Records of a format without names were asked for by name."""
+    """Error of reading a record by name in a format without names."""
 
 
 class WorkerError(FFRecordError, RuntimeError):
-    """A worker process failed; nothing was published.
+    """Error of a failed worker process. Nothing was published.
 
     Attributes (None where unknown, and after crossing a process):
-        index: the sample the worker was at.
-        exitcode: how the process ended, negative for a signal; None if it reported the failure itself.
+        index: the sample that the worker was processing.
+        exitcode: exit code of the process, negative for a signal; None if the worker reported the failure itself.
     """
 
     def __init__(self, message: str, *, index: int | None = None, exitcode: int | None = None) -> None:
@@ -122,100 +125,102 @@ class WorkerError(FFRecordError, RuntimeError):
 
 
 class SampleError(WorkerError):
-    """A sample could not be had from the dataset, or not be encoded, with worker processes or without; none died."""
+    """Error of a sample that could not be read from the dataset or not be encoded. No worker process died."""
 
 
 class TruncatedError(OSError, FormatError):
-    """A sample's bytes end before its size."""
+    """Error of a sample whose file ends before all of its bytes."""
 
 
 class SampleIndexError(IndexError, RuntimeError):
-    """An index outside a reader or dataset."""
+    """Error of an index outside a reader or dataset."""
 
 
 class ConcatIndexError(IndexError, ValueError, RuntimeError):
-    """An index below -len of a concatenation."""
+    """Error of an index below -len of a concatenation."""
 
 
 class ClosedError(RuntimeError, ValueError):
-    """The reader has been closed."""
+    """Error of using a closed reader."""
 
 
 class CountError(RuntimeError, ValueError):
-    """More samples, or fewer, than the writer was made for."""
+    """Error of writing more or fewer samples than the writer was created for."""
 
 
 class ArgumentError(ValueError, AssertionError):
-    """A wrong value of an argument."""
+    """Error of an argument with a wrong value."""
 
 
 class ArgumentTypeError(TypeError, AssertionError):
-    """A wrong type of an argument."""
+    """Error of an argument with a wrong type."""
 
 
 class UnknownRankError(ArgumentError):
-    """There are several ranks, and nobody says yet which of them this process is."""
+    """Error of a job with several ranks in which this process does not know its own rank yet."""
 
 
 class StateError(RuntimeError, AssertionError):
-    """A call that this object was made not to support."""
+    """Error of a call that this object was configured not to support."""
 
 
 class UserFunctionError(FFRecordError, RuntimeError):
-    """A function given to a loader raised; its own error is the cause, or in the message if it crossed a process."""
+    """Error of a function that you gave to a loader. Its own error is the cause, or in the message if it crossed a
+    process.
+    """
 
 
 class BatchTimeoutError(TimeoutError, FFRecordError):
-    """A batch was not there in time."""
+    """Error of a batch that did not arrive in time."""
 
 
 class RemoteError(OSError, FFRecordError):
-    """An object in storage, or behind HTTP, could not be read or written. Its URL is said without what is secret."""
+    """Error of reading or writing an object in storage or behind HTTP. Its text contains the URL without secrets."""
 
 
 class RemotePermissionError(PermissionError, RemoteError):
-    """An object may not be had with the credentials given, with those of the environment, or with none."""
+    """Error of an object that the given credentials, those of the environment, or no credentials may not access."""
 
 
 class TransientError(RemoteError):
-    """It might have gone well another time: what was asked for was asked for again, in vain."""
+    """Error that may not occur another time. The request was repeated without success."""
 
 
 class ChangedError(RemoteError):
-    """An object was replaced after it was opened."""
+    """Error of an object that was replaced after it was opened."""
 
 
 class NotSupportedError(RemoteError):
-    """A store cannot do what was asked, such as to write an object only where there is none."""
+    """Error of a request that a store does not support, such as writing an object only if none exists."""
 
 
 class NoRangesError(RemoteError):
-    """A server gives whole objects only."""
+    """Error of a server that sends only whole objects."""
 
 
 class MissingFileError(FileNotFoundError, AssertionError):
-    """A path that does not exist."""
+    """Error of a path that does not exist."""
 
 
 class NotAFileError(IsADirectoryError, AssertionError):
-    """A directory where a file was expected."""
+    """Error of a directory where a file was expected."""
 
 
 class NotAFolderError(NotADirectoryError, AssertionError):
-    """A file where a directory was expected."""
+    """Error of a file where a directory was expected."""
 
 
 class FileError(OSError, RuntimeError):
-    """A file could not be created, read or written."""
+    """Error of creating, reading or writing a file."""
 
 
 class _EscapedLines(logging.Filter):
-    """Shows what is not printable in lines of our log escaped, as in exceptions."""
+    """Log filter that escapes unprintable characters, as exceptions do."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
         if not text.isprintable():
-            record.msg, record.args = escaped(text), ()
+            record.msg, record.args = escape_unprintable(text), ()
         return True
 
 
@@ -223,12 +228,12 @@ logging.getLogger("ffrecord").addFilter(_EscapedLines())
 
 
 def _escape(kind: type[Exception]) -> None:
-    """Have the text of an exception class escaped. Its `args` stay as they are, so that it pickles as it was."""
+    """Make an exception class escape its text. Its `args` stay unchanged, so that it pickles the original message."""
     plain = kind.__str__
 
     def __str__(self: Exception) -> str:  # noqa: N807
-        # Those two tell where in another process something failed.
-        return escaped(plain(self), lines=isinstance(self, WorkerError | UserFunctionError))
+        # Both may quote the traceback of another process.
+        return escape_unprintable(plain(self), lines=isinstance(self, WorkerError | UserFunctionError))
 
     kind.__str__ = __str__  # type: ignore[assignment]
 
@@ -240,7 +245,7 @@ del _kind
 
 
 def _file_error_of(builtin: type[OSError]) -> type[OSError]:
-    """`FileError` of the errnos that Python gives a class of their own; named so that it pickles."""
+    """Create the `FileError` class of one built-in OSError subclass; its module attribute makes it picklable."""
     name = f"Record{builtin.__name__}"
     made = type(name, (builtin, RuntimeError), {"__doc__": f"`FileError` that is a `{builtin.__name__}`."})
     _escape(made)
@@ -259,11 +264,12 @@ _FILE_ERRORS: dict[type[OSError], type[OSError]] = {
 
 
 def file_error(errno: int, sentence: str, path: Any) -> OSError:
-    """The error of `errno` on `path`: an instance of the built-in class of that errno and of `RuntimeError`.
+    """Return the error of `errno` on `path`: an instance of the built-in class of that errno and of `RuntimeError`.
 
     Args:
-        errno: of the failed call, > 0.
-        sentence: what was being done, with both numbers where there are two; the errno's own words are added.
+        errno: errno of the failed call, > 0.
+        sentence: the failed action, with expected and found numbers if there are any; the text of the errno is
+            appended.
         path: the file.
     """
     message = f"{sentence}: {os.strerror(errno)}"
@@ -272,23 +278,24 @@ def file_error(errno: int, sentence: str, path: Any) -> OSError:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the type and the text of an error that somebody else's code raised, whose text may fail to be made."""
+    """Return the type and the text of an error from foreign code, even if making its text fails."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception as failure:
         return f"{type(error).__name__} (its text cannot be made: {type(failure).__name__})"
 
 
-def of_files(paths: Sequence[str]) -> str:
-    """Which files a message is about, at least one: it names the first, and shows where there are more."""
+def name_files(paths: Sequence[str]) -> str:
+    """Return the files that a message is about: the first of `paths` (at least one), and "…" if there are more."""
     return f"{paths[0]} …" if len(paths) > 1 else paths[0]
 
 
-def counted(count: int, what: str, *, commas: bool = False) -> str:
-    """Return how many of something, with the plural that it needs: "1 shard", "2 shards", "3 directories".
+def plural(count: int, what: str, *, commas: bool = False) -> str:
+    """Return a count with its noun in singular or plural: "1 shard", "2 shards", "3 directories".
 
     Args:
-        what: the singular.
+        count: the number.
+        what: the noun in the singular.
         commas: whether a comma separates thousands.
     """
     if count != 1:
@@ -297,13 +304,16 @@ def counted(count: int, what: str, *, commas: bool = False) -> str:
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Give an exception on its way what stays, or how to go on. As its own `add_note`, which Python has since 3.11."""
+    """Add a note to an exception that is being raised: where data was kept, or how to continue.
+
+    It does the same as `BaseException.add_note`, which exists since Python 3.11.
+    """
     error.__notes__ = [*getattr(error, "__notes__", []), note]
 
 
 @contextlib.contextmanager
-def doing(what: str, path: str) -> Iterator[None]:
-    """Give an OSError that says no file's name this one's, and what was being done with it."""
+def add_file_to_errors(what: str, path: str) -> Iterator[None]:
+    """Context manager that adds the path and the action to an OSError that names no file."""
     try:
         yield
     except OSError as error:

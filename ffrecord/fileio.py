@@ -1,4 +1,4 @@
-"""Old names, which also stand in pickles of ffrecord 1.x."""
+"""Module of the old names of 1.x, which also occur in pickles of 1.x."""
 
 from ffrecord.reader import FileReader
 from ffrecord.system.fsalign import checkFsAlign

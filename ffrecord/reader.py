@@ -1,4 +1,4 @@
-"""Read one or many `.ffr` files as one sequence of samples."""
+"""Reader of one or many `.ffr` files as one sequence of samples."""
 
 import hashlib
 import operator
@@ -17,8 +17,8 @@ from ffrecord.errors import (
     FormatError,
     SampleIndexError,
     TruncatedError,
-    escaped,
-    of_files,
+    escape_unprintable,
+    name_files,
 )
 from ffrecord.fields import Schema, schema_of
 from ffrecord.format.extension import Extension
@@ -30,45 +30,45 @@ from ffrecord.reading.record_reader import RecordReader, check_io
 from ffrecord.reading.store import Indices, OnError, check_on_error
 from ffrecord.system.sample_types import Sample_co
 
-PIECES_AHEAD = 3  # of a sequence, of remote files; each of 4 MiB, which is as many requests
+PIECES_AHEAD = 3  # pieces read ahead in a sequence of remote files; a piece has 4 MiB and is one request
 LEGACY_WARNING = "warning: you are using an old version ffrecord file, please update the file"
 
 
 class FileReader(RecordReader[Sample_co]):
-    """Samples of one or many files, numbered through.
+    """Reader of one or many files whose samples share one numbering.
 
     Args:
         fname: a file; a directory (the shards of its dataset.json, else its `*.ffr` in string order); a glob pattern;
-            or a list or tuple of such, one after the other. Or the URL of a dataset, with a dataset.json, or of a
-            `.ffr` file, or a list of such: see `docs/remote.md`.
-        check_data: compare CRC-32 of tables when opening and of every sample when reading.
+            or a list or tuple of these, in order. It may also be the URL of a `.ffr` file or of a dataset with a
+            dataset.json, or a list of URLs: see `docs/remote.md`.
+        check_data: compare the CRC-32 of the tables on opening, and of every sample on reading.
         io: how to read. "auto" learns from batch to batch what is cached, and reads accordingly (see `stats`).
-            "pread" is one plain read after the other. "direct" goes around the page cache, with Linux AIO, where the
-            file system allows. "mmap" maps the files and checks samples where they lie: `read` gives read-only views
-            and copies nothing. But where a page cannot be had, because the disk fails or somebody cuts the file, the
-            process is killed by SIGBUS.
-        on_error: what a sample that cannot be read does to `read` and `read_packed`: "raise"; "skip", left out and
-            counted in `skipped`; or a callable that gets the exception and returns the bytes to use instead, as a
-            buffer or array. Each is logged, and after SKIPPED_MOST of them the next one raises. What is not there for
-            all samples, because the network or the storage is not, is raised whatever this says.
-        storage_options: of URLs: credentials, addresses and limits.
-        cache_dir: of URLs: a directory where what was read is kept, for other epochs and other processes.
-        cache_limit: bytes that it may have, as an int or a text such as "100GB"; None for no limit.
+            "pread" makes one plain read after the other. "direct" bypasses the page cache with Linux AIO, where the
+            file system allows it. "mmap" maps the files and checks samples in place: `read` returns read-only views
+            and copies nothing. But if a page cannot be read, because the disk fails or somebody truncates the file,
+            the process is killed by SIGBUS.
+        on_error: how `read` and `read_packed` treat a sample that cannot be read. "raise" raises the error. "skip"
+            leaves the sample out and counts it in `skipped`. A callable gets the exception and returns the bytes to
+            use instead, as a buffer or array. Each such sample is logged, and after SKIPPED_MOST of them the next one
+            raises. A failure of the network or the storage, which hits all samples, is always raised.
+        storage_options: for URLs: credentials, addresses and limits.
+        cache_dir: for URLs: a directory that keeps the data read, for later epochs and other processes.
+        cache_limit: maximum bytes in `cache_dir`, as an int or a text such as "100GB"; None for no limit.
 
     Raises:
-        FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError), TypeError: `fname`.
-        FormatError: a file is damaged, unfinished or none of ours.
+        FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError), TypeError: `fname` is wrong.
+        FormatError: a file is damaged, unfinished or not an FFRecord file.
         ChecksumError: the tables of a file do not match their CRC-32.
-        RemoteError: what a URL names cannot be had.
+        RemoteError: the object of a URL cannot be read.
 
-    A reader may be shared by threads, forked at any time, and pickled (by name: it opens its files again). It holds
-    at most 1,024 files open, or a quarter of the soft limit of descriptors if that is less, and opens others when
-    they are read.
+    Threads may share a reader. You may fork at any time. You may pickle it: the copy opens the same paths again.
+    It holds at most 1,024 files open, or a quarter of the soft limit of descriptors if that is less. It opens other
+    files when you read them.
 
-    For type checkers it is one of samples of a type, any unless told: `reader: FileReader[Picture] = FileReader(path)`.
+    Type checkers know the type of its samples if you declare it: `reader: FileReader[Picture] = FileReader(path)`.
     """
 
-    # With no __dict__ of ours: what is in it is a subclass's, and pickled.
+    # No attributes of our own in __dict__: it holds those of subclasses, and is pickled.
     __slots__ = ("_given", "_remote", "_schema")
 
     format: ClassVar[str] = "ffrecord"
@@ -98,56 +98,60 @@ class FileReader(RecordReader[Sample_co]):
             files, engine = self._remote.open(check=bool(check_data), io=io)
         else:
             files = shard_list.open_all(fname, check=bool(check_data), whole=io == "mmap")
-            self._given = _by_link(fname, files[0].path)
+            self._given = _find_link(fname, files[0].path)
         super().__init__(files, check_data, io=io, on_error=on_error, engine=engine)
         if self._check_data:
             self._warn_legacy()
 
-    # What it is
+    # Properties
 
     @property
     def extension(self) -> Extension | None:
-        """What the files say about themselves; None if they say nothing.
+        """Extension block of the files: their schema and metadata; None if they have none.
 
         Raises:
-            FormatError: they have different schemas.
+            FormatError: the files have different schemas.
         """
         first: Extension | None = self._files[0].extension
-        # Of remote datasets one shard of each: others would have to be asked, and who wrote dataset.json saw to them.
+        # For remote datasets, compare one shard of each: the others cost a request each, and the writer of dataset.json
+        # made sure that they agree.
         others = self._files if self._remote is None else [self._files[i] for i in self._remote.firsts]
         for opened in others[1:]:
-            if not (opened.extension or Extension()).same_schema(first):
-                where = _apart(opened.extension or Extension(), first or Extension())
+            if not (opened.extension or Extension()).has_same_schema(first):
+                where = _describe_difference(opened.extension or Extension(), first or Extension())
                 raise FormatError(f"{opened.path}: its schema differs from that of {self._fnames[0]}{where}")
         return first
 
     @property
     def file_sizes(self) -> list[int]:
-        """Bytes of each file, as they were when it was opened, or as its dataset.json says of a URL."""
+        """Size of each file in bytes when it was opened; for a URL, the size in its dataset.json."""
         return [opened.size for opened in self._files]
 
     @property
     def last_offsets(self) -> list[int]:
-        """Where the last sample of each file begins, bytes; 0 without samples. Beyond its size a file was cut.
+        """Offset of the last sample of each file in bytes; 0 for a file without samples.
 
-        One number of each table. Empty for URLs, of which all tables would have to be fetched.
+        An offset beyond the file's size shows that the file was truncated. It is read from the tables. The list is
+        empty for
+        URLs, because it would need the tables of all files.
         """
         return [int(opened.offsets[-1]) if opened.n else 0 for opened in self._files] if self._remote is None else []
 
     def record_sizes(self, indices: Iterable[SupportsIndex]) -> Indices:
-        """Bytes of the samples at `indices`: int64 [k]; what the tables say, unchecked. Errors as for `read`.
+        """Return the sizes of the samples at `indices` in bytes: int64 [k].
 
-        A sample that has no place in its file, because that was cut, has -1.
+        The sizes come from the tables and are not checked. A sample beyond the end of a truncated file has size -1.
+        Raises the same errors as `read`.
         """
-        positions = self._in_range(indices)
+        positions = self._normalize_indices(indices)
         sizes = super().record_sizes(positions)
         empty = np.flatnonzero(sizes == 0)
         if len(empty) and self._remote is None:
-            sizes[empty[self._without_place(positions[empty])]] = -1
+            sizes[empty[self._find_misplaced(positions[empty])]] = -1
         return sizes
 
-    def _without_place(self, positions: Indices) -> npt.NDArray[np.bool_]:
-        """Which of the samples at `positions` end beyond the end of their file, or before they begin."""
+    def _find_misplaced(self, positions: Indices) -> npt.NDArray[np.bool_]:
+        """Return a mask of the samples at `positions` that end before they begin, or beyond the end of their file."""
         starts = np.cumsum([0, *(opened.n for opened in self._files)])
         numbers = np.searchsorted(starts, positions, side="right") - 1
         found = np.zeros(len(positions), np.bool_)
@@ -160,15 +164,18 @@ class FileReader(RecordReader[Sample_co]):
         return found
 
     def fingerprint(self, shards: SupportsIndex | None = None) -> str:
-        """What tells these samples from others, wherever the files are: 64 hexadecimal digits.
+        """Return 64 hexadecimal digits that identify these samples, wherever the files are.
 
-        SHA-256 of (samples, size in bytes, CRC-32 of the tables, which hold that of each sample) of each file in order,
-        as little-endian int64. Nothing is read for it. Old files, without a CRC-32 of their tables, are told by numbers
-        and sizes only.
+        They are the SHA-256 of (samples, size in bytes, CRC-32 of the tables) of each file in order, as little-endian
+        int64. The
+        tables contain the CRC-32 of each sample. Nothing is read. Old files have no CRC-32 of their tables, so only
+        their
+        numbers and sizes count.
 
         Args:
-            shards: of the first so many files, 0 <= shards <= number of files; all of them by default. Files added
-                after them do not change it.
+            shards: number of files to include, 0 <= shards <= number of files; all by default. Files that are added
+                after
+                them do not change the result.
 
         Raises:
             ValueError: `shards` is out of range.
@@ -181,11 +188,11 @@ class FileReader(RecordReader[Sample_co]):
 
     @property
     def _pieces_ahead(self) -> int:
-        # Where one piece does not keep as many connections busy as there may be.
+        # One piece at a time would not keep all allowed connections busy.
         return super()._pieces_ahead if self._remote is None else PIECES_AHEAD
 
     def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
-        """By the schema of the files, if they carry one."""
+        """Decode records by the schema of the files, if they have one."""
         if not self._schema:
             self._schema.append(schema_of(self))
         schema = self._schema[0]
@@ -196,10 +203,10 @@ class FileReader(RecordReader[Sample_co]):
     # Tables
 
     def validate(self) -> None:
-        """Check the tables of all files against their CRC-32, again; also after `close`.
+        """Check the tables of all files against their CRC-32 again. It also works after `close`.
 
         Raises:
-            ChecksumError: they differ.
+            ChecksumError: a table does not match.
         """
         for i in range(len(self._files)):
             self._file(i).check_header()
@@ -208,7 +215,7 @@ class FileReader(RecordReader[Sample_co]):
     def _warn_legacy(self) -> None:
         for opened in self._files:
             if opened.crc == 0:
-                warnings.warn(escaped(f"{opened.path}: {LEGACY_WARNING}"), UserWarning, stacklevel=3)
+                warnings.warn(escape_unprintable(f"{opened.path}: {LEGACY_WARNING}"), UserWarning, stacklevel=3)
 
     def _file(self, file_index: SupportsIndex) -> OpenedFile:
         i = operator.index(file_index)
@@ -216,30 +223,30 @@ class FileReader(RecordReader[Sample_co]):
             raise SampleIndexError(f"file {i}, expected {-len(self._files)} <= file_index < {len(self._files)}")
         opened: OpenedFile = self._files[i]
         size = self._engine.size_now(i % len(self._files))
-        # What is no longer there would be read as zeros.
+        # Beyond the end of a truncated file, its mapped tables would read as zeros.
         if size is not None and size < opened.data_start:
             raise TruncatedError(f"{opened.path}: cut to {size} bytes, its tables alone have {opened.data_start}")
         return opened
 
     def get_offsets(self, file_index: SupportsIndex) -> npt.NDArray[np.int64]:
-        """Where the samples of a file start: int64 [n_file + 1], bytes; the last entry is the file's size."""
+        """Return the offsets of the samples of a file: int64 [n_file + 1], bytes; the last entry is the file's size."""
         opened = self._file(file_index)
         offsets = np.append(opened.offsets, np.int64(opened.size))
         opened.check_all_there()
         return offsets
 
     def get_checksums(self, file_index: SupportsIndex) -> npt.NDArray[np.uint32]:
-        """Stored CRC-32 of the samples of a file: uint32 [n_file]."""
+        """Return the stored CRC-32 of the samples of a file: uint32 [n_file]."""
         opened = self._file(file_index)
         checksums = opened.checksums.copy()
         opened.check_all_there()
         return checksums
 
     def loc(self, indices: Iterable[SupportsIndex]) -> tuple[list[int], list[int]]:
-        """(offsets, sizes) in bytes of samples of a reader of one file.
+        """Return (offsets, sizes) in bytes of samples; the reader must have exactly one file.
 
         Raises:
-            ValueError: several files.
+            ValueError: the reader has several files.
             IndexError: an index is out of range.
         """
         if len(self._files) != 1:
@@ -253,7 +260,7 @@ class FileReader(RecordReader[Sample_co]):
         return table[positions].tolist(), (table[positions + 1] - table[positions]).tolist()
 
     def _closed_error(self) -> ClosedError:
-        return ClosedError(f"FileReader has been closed. {of_files(self._fnames)}")
+        return ClosedError(f"FileReader has been closed. {name_files(self._fnames)}")
 
     # Pickling
 
@@ -277,35 +284,36 @@ def _reopen(
     fingerprint: str,
     given: str | None = None,
 ) -> FileReader:
-    """Unpickle: open the same files by name; a subclass gets its own attributes back afterwards.
+    """Unpickle a reader: open the same files by path. A subclass gets its own attributes back afterwards.
 
     Args:
-        given: a directory whose path has a link on the way, which on another machine may lead elsewhere.
+        given: the directory as the user gave it, if its path contains a link. On another machine the link may lead
+            elsewhere.
     """
     reader = cls.__new__(cls)
-    if given is not None and not isinstance(fnames, paths.Pinned) and not os.path.exists(_first(fnames)):
+    if given is not None and not isinstance(fnames, paths.Pinned) and not os.path.exists(_first_path(fnames)):
         fnames = given
     FileReader.__init__(reader, fnames, check_data, **options)
     if reader.fingerprint() != fingerprint:
         reader.close()
-        raise FFRecordError(f"{of_files(reader.fnames)}: the files differ from those this reader was pickled with")
+        raise FFRecordError(f"{name_files(reader.fnames)}: the files differ from those this reader was pickled with")
     return reader
 
 
-def _first(fnames: paths.Source) -> paths.PathLike:
+def _first_path(fnames: paths.Source) -> paths.PathLike:
     return fnames[0] if isinstance(fnames, list | tuple) else fnames  # type: ignore[return-value]
 
 
-def _by_link(fname: paths.Source, first: str) -> str | None:
-    """The directory as it was given, if its first file was found by following a link."""
+def _find_link(fname: paths.Source, first: str) -> str | None:
+    """Return the directory as it was given, if its first file was found through a link."""
     if not isinstance(fname, str | os.PathLike) or not os.path.isdir(fname):
         return None
     path = os.path.abspath(os.fspath(fname))
     return None if os.path.dirname(os.path.abspath(first)) == path else path
 
 
-def _apart(one: Extension, other: Extension) -> str:
-    """Of two schemas that differ, the first column that does, in words; nothing where none can be named."""
+def _describe_difference(one: Extension, other: Extension) -> str:
+    """Return a text that names the first column in which two schemas differ; "" if no column can be named."""
     try:
         schemas = [Schema.from_builtins(each.schema).fields if each.schema else {} for each in (one, other)]
     except FormatError:

@@ -1,4 +1,4 @@
-"""Old name."""
+"""Module of an old name of 1.x."""
 
 from ffrecord.dataset_writer.dump import dump
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ffrecord.system.compiled import MODULES
-from ffrecord.system.optional import EXTRAS, install
+from ffrecord.system.optional import EXTRAS, install_command
 
 ROOT = Path(__file__).parents[1]
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
@@ -106,8 +106,8 @@ def test_extras_name_packages_that_can_be_installed() -> None:
     tomllib = pytest.importorskip("tomllib", reason="Python 3.10 cannot read TOML")
     asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {extra: [re.split("[><=]", each)[0] for each in packages] for extra, packages in asked.items()} == EXTRAS
-    assert install("jpeg") == "pip install simplejpeg"
-    assert install("ray") == "pip install 'ray[data]' pyarrow pydantic"
+    assert install_command("jpeg") == "pip install simplejpeg"
+    assert install_command("ray") == "pip install 'ray[data]' pyarrow pydantic"
 
 
 def test_nothing_says_to_install_an_extra_of_what_is_not_released() -> None:

@@ -102,9 +102,9 @@ def test_file_error_pickles(number):
 
 
 def test_plurals():
-    assert [errors.counted(count, "sample") for count in (0, 1, 2)] == ["0 samples", "1 sample", "2 samples"]
-    assert errors.counted(3, "directory") == "3 directories"
-    assert errors.counted(12345, "finished shard", commas=True) == "12,345 finished shards"
+    assert [errors.plural(count, "sample") for count in (0, 1, 2)] == ["0 samples", "1 sample", "2 samples"]
+    assert errors.plural(3, "directory") == "3 directories"
+    assert errors.plural(12345, "finished shard", commas=True) == "12,345 finished shards"
 
 
 def test_a_summary_of_one(tmp_path):

@@ -126,9 +126,9 @@ def test_equality_and_schemas():
     assert Extension(schema={"a": 1}) == Extension({"a": 1}) != Extension({"a": 2})
     assert hash(Extension(writer="w")) == hash(Extension(writer="w"))
     assert Extension() != {}
-    assert Extension({"a": 1}, "s", "w").same_schema(Extension({"a": 1}))
-    assert Extension().same_schema(None)
-    assert not Extension({}).same_schema(None)
+    assert Extension({"a": 1}, "s", "w").has_same_schema(Extension({"a": 1}))
+    assert Extension().has_same_schema(None)
+    assert not Extension({}).has_same_schema(None)
     assert (
         repr(FULL) == "Extension(schema={'columns': [['x', 1]]}, serializer='package.encode', writer='ffrecord 2.0.0')"
     )

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from ffrecord.engine._engine import filesystem_type
-from ffrecord.system.filesystems import Filesystem, of_type
+from ffrecord.system.filesystems import Filesystem, from_type
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from ffrecord.system.filesystems import Filesystem, of_type
     ],
 )
 def test_kinds(number, wanted):
-    assert of_type(number) == wanted
+    assert from_type(number) == wanted
 
 
 # What mount(8) calls them, where that is not the name here.
@@ -43,7 +43,7 @@ def test_those_that_are_mounted_here():
     for kind, place in mounts().items():
         fd = os.open(place, os.O_RDONLY)
         try:
-            name = of_type(filesystem_type(fd)).name
+            name = from_type(filesystem_type(fd)).name
         finally:
             os.close(fd)
         assert name.startswith("0x") or name == OTHER_NAMES.get(kind, kind), (kind, place)

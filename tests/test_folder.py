@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import ffrecord
 from ffrecord import FileReader, FileWriter, FormatError
-from ffrecord.errors import escaped
+from ffrecord.errors import escape_unprintable
 from ffrecord.folders.folder import MAGIC_BYTES, PackedFolder, pack_folder
 from ffrecord.format.folder_index import encode_index
 
@@ -138,7 +138,9 @@ def test_path_of_wrong_type(packed, wrong):
 @pytest.mark.parametrize("name", ["x", "b/q", "a/x", "a/x/y", "/a", "/", "//a", "..", "b/..", "b/../a", "a\0", "~"])
 def test_path_that_is_missing(packed, path, name):
     for read in (packed.read_one, packed.read, packed.list, lambda name: packed.read(["a", name])):
-        with pytest.raises(FileNotFoundError, match=re.escape(escaped(f"{name} does not exist in {path}"))) as caught:
+        with pytest.raises(
+            FileNotFoundError, match=re.escape(escape_unprintable(f"{name} does not exist in {path}"))
+        ) as caught:
             read(name)
         assert isinstance(caught.value, AssertionError)
         assert caught.value.filename == name

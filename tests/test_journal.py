@@ -7,14 +7,14 @@ import pytest
 
 from ffrecord import FormatError
 from ffrecord.format import journal
-from ffrecord.format.journal import About, Journal, journal_name
+from ffrecord.format.journal import Journal, JournalHeader, journal_name
 
 HEADER = "89 46 46 52 6a 72 6e 0a  64 01 97 58  01 00 00 00  00 10 00 00 00 00 00 00  ff ff ff ff ff ff ff ff  "
 HEADER += "05 00 00 00  01 00 00 00  61 2e 66 66 72  80"
 SAMPLES = "a1 5e 17 5a  01 00 00 00  02 00 00 00 00 00 00 00  "
 SAMPLES += "03 00 00 00 00 00 00 00  00 00 00 00 00 00 00 00  04 03 02 01  00 00 00 00"
 PLACE = "6c 61 53 58  02 00 00 00  00 20 00 00 00 00 00 00"
-ABOUT = About("a.ffr", 4096, None, b"\x80")
+ABOUT = JournalHeader("a.ffr", 4096, None, b"\x80")
 
 
 def noted(part: str) -> Journal:
@@ -48,7 +48,7 @@ def test_read_again(tmp_path):
 @pytest.mark.parametrize("payload", [None, b"", b"x" * 300])
 def test_about(tmp_path, n, payload):
     """No block and an empty one are two things, and so are no number and 0."""
-    part, about = str(tmp_path / "x.part"), About("ü\udcff.ffr", 2**50, n, payload)
+    part, about = str(tmp_path / "x.part"), JournalHeader("ü\udcff.ffr", 2**50, n, payload)
     made = Journal(part)
     made.note_samples(about, np.zeros(0, np.int64), np.zeros(0, np.uint32))
     made.close()

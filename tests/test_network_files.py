@@ -17,7 +17,7 @@ from builders import IO_MODES
 from ffrecord import ChecksumError, FileReader
 from ffrecord.errors import TruncatedError
 from ffrecord.reading.ffr_file import OpenedFile
-from ffrecord.system.filesystems import Filesystem, of_type
+from ffrecord.system.filesystems import Filesystem, from_type
 
 pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
 SIZES = [(i * 7919) % 5000 if i % 20 else i * 3000 for i in range(200)]
@@ -51,7 +51,7 @@ def taken(indices: np.ndarray) -> list[bytes]:
 def test_the_kind_is_known(path):
     opened = OpenedFile(path, check=True)
     opened.close()
-    assert opened.filesystem == Filesystem("fuse", network=True) == of_type(0x65735546)
+    assert opened.filesystem == Filesystem("fuse", network=True) == from_type(0x65735546)
 
 
 @pytest.mark.parametrize("io", IO_MODES)

@@ -25,7 +25,7 @@ from builders import (
 
 from ffrecord.errors import ChecksumError, FormatError, TruncatedError
 from ffrecord.format import extension
-from ffrecord.reading.ffr_file import OpenedFile, naming
+from ffrecord.reading.ffr_file import OpenedFile, add_path_to_errors
 
 pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 
@@ -186,6 +186,9 @@ def test_no_regular_file(tmp_path, kind, error):
 
 @pytest.mark.parametrize("kind", [FormatError, TruncatedError])
 def test_an_error_that_is_given_a_name_stays_of_its_kind(kind):
-    with pytest.raises(FormatError, match=r"^some file: 3 bytes, expected 4$") as caught, naming("some file"):
+    with (
+        pytest.raises(FormatError, match=r"^some file: 3 bytes, expected 4$") as caught,
+        add_path_to_errors("some file"),
+    ):
         raise kind("3 bytes, expected 4")
     assert type(caught.value) is kind

@@ -17,7 +17,7 @@ from builders import COPYING_MODES, IO_MODES
 from children import descriptors
 
 from ffrecord import FileReader, FileWriter
-from ffrecord.errors import TruncatedError, escaped
+from ffrecord.errors import TruncatedError, escape_unprintable
 
 pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 in_every_mode = pytest.mark.parametrize("io", IO_MODES)
@@ -157,7 +157,7 @@ def test_odd_names(tmp_path, name):
             assert again.read_one(0).tobytes() == b"x"
     with FileReader(path) as reader, pytest.raises(IndexError) as caught:
         reader.read([1])
-    assert escaped(path) in str(caught.value)
+    assert escape_unprintable(path) in str(caught.value)
 
 
 @in_every_mode

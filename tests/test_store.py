@@ -371,7 +371,7 @@ class Interrupted(threading.Condition):
 
 
 def test_interrupted_before_it_reads(store):
-    store._background._crew.changed = Interrupted()
+    store._python_engine._pool.changed = Interrupted()
     with pytest.raises(KeyboardInterrupt):
         store.read([0])
     closing = threading.Thread(target=store.close, daemon=True)
@@ -402,13 +402,13 @@ def test_threads_at_most(path, threads):
 
 def test_threads_end_when_there_is_nothing_to_do(store, monkeypatch):
     monkeypatch.setattr(python_engine, "IDLE_SECONDS", 0.01)
-    crew = store._background._crew
+    pool = store._python_engine._pool
     for _ in range(2):
         assert len(list(store.iter_batches([[1], [2]]))) == 2
         deadline = time.monotonic() + 10
-        while crew.workers and time.monotonic() < deadline:
+        while pool.workers and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert not crew.workers
+        assert not pool.workers
 
 
 SLOW = """
@@ -444,7 +444,7 @@ def test_dropped_without_closing(path):
     try:
         store = Lines(path)
         list(store.iter_batches([[1], [2]]))
-        dropped, workers = weakref.ref(store), list(store._background._crew.workers)
+        dropped, workers = weakref.ref(store), list(store._python_engine._pool.workers)
         del store
         assert dropped() is None
         for worker in workers:
@@ -487,7 +487,7 @@ def test_fork(store):
     store.go.clear()
     wait = store._begin_packed([7])
     assert store.entered.wait(10)
-    with store._background._crew.changed:
+    with store._python_engine._pool.changed:
         child = os.fork()
     if child == 0:
         status = 1
@@ -523,9 +523,9 @@ def test_threads_of_a_child(store):
             thread.start()
         for thread in threads:
             thread.join(10)
-        crew = store._background._crew
+        pool = store._python_engine._pool
         store.close()
-        return good == [True] * 20 and not crew.reading and store.stats().batches == 20 and store.released == 1
+        return good == [True] * 20 and not pool.reading and store.stats().batches == 20 and store.released == 1
 
     assert [children.in_child(work) for _ in range(10)] == [0] * 10
 

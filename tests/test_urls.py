@@ -31,7 +31,7 @@ from ffrecord.system import urls
     ],
 )
 def test_without_secrets(url: str, shown: str) -> None:
-    assert urls.redacted(url) == shown
+    assert urls.redact(url) == shown
 
 
 @pytest.mark.parametrize("backend", ["obstore", "fsspec"])
@@ -44,10 +44,10 @@ def test_passwords_that_would_be_taken_for_a_host(mark: str, backend: str) -> No
 
 
 def test_parts() -> None:
-    assert urls.joined("https://u:p@h/a/?x=y", "b") == "https://u:p@h/a/b?x=y"
+    assert urls.join_url("https://u:p@h/a/?x=y", "b") == "https://u:p@h/a/b?x=y"
     assert urls.parent_of("https://h/a/b?x=y") == "https://h/a?x=y"
     assert urls.name_of("https://h/a/b/?x=y") == "b"
-    assert urls.split("HTTPS://h:1/a/b?x=y") == ("https", "h:1", "a/b", "x=y")
+    assert urls.split_url("HTTPS://h:1/a/b?x=y") == ("https", "h:1", "a/b", "x=y")
 
 
 @pytest.mark.parametrize(

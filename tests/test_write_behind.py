@@ -122,7 +122,7 @@ def test_nothing_is_written(file):
 
 
 def test_room_is_reserved_behind_and_given_back(file):
-    kind = filesystems.of_type(filesystem_type(file.fileno()))
+    kind = filesystems.from_type(filesystem_type(file.fileno()))
     if kind.name not in ("ext4", "xfs"):
         pytest.skip(f"{kind.name} may reserve nothing")
     for reserves, blocks in ((False, range(2 << 20, 3 << 20)), (True, range(4 << 20, 5 << 20))):

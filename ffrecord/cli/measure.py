@@ -22,7 +22,7 @@ from ffrecord.reader import FileReader
 from ffrecord.reading.store import Store
 from ffrecord.sources.fallback_reader import MixedReader
 from ffrecord.system import filesystems, resources
-from ffrecord.system.optional import install, optional
+from ffrecord.system.optional import import_optional, install_command
 from ffrecord.writing.file_writer import FileWriter
 
 SHARE_MOST = 4  # of free memory, what is warmed: one part of so many
@@ -112,8 +112,8 @@ def loader(store: Store, batch_size: int, seconds: float) -> Measured:
     Raises:
         NotHere: no torch, or samples of which it makes no batches.
     """
-    if optional("torch") is None:
-        raise NotHere(f"torch is not installed: {install('torch')}")
+    if import_optional("torch") is None:
+        raise NotHere(f"torch is not installed: {install_command('torch')}")
     from ffrecord.torch import Loader
 
     mean = float(np.maximum(store.record_sizes(np.arange(min(store.n, 4096))), 0).mean())
@@ -324,7 +324,7 @@ def _still_cached(paths: list[str]) -> bool:
         return True
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if filesystems.of_type(filesystem_type(fd)).memory:
+        if filesystems.from_type(filesystem_type(fd)).memory:
             return True
         os.preadv(fd, [bytearray(1)], os.path.getsize(path) // 2, os.RWF_NOWAIT)
     except OSError:  # BlockingIOError: it is not there; others: nobody can tell

@@ -8,7 +8,7 @@ from typing import Any
 
 from ffrecord.errors import ArgumentError, FormatError, add_note
 from ffrecord.format import manifest
-from ffrecord.reading.paths import local
+from ffrecord.reading.paths import local_path
 from ffrecord.reading.store import Store
 from ffrecord.sources.opening import FORMATS, open
 from ffrecord.system import filesystems, resources
@@ -45,7 +45,7 @@ def local_path_of(text: str) -> str:
         argparse.ArgumentTypeError: it is empty, or a URL.
     """
     try:
-        return local("the argument", path_of(text))
+        return local_path("the argument", path_of(text))
     except ArgumentError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -127,7 +127,9 @@ def manifest_of(given: argparse.Namespace, directory: str | None = None) -> mani
 def refuse_inside(sources: Iterable[str], *outs: str) -> None:
     """Raise ArgumentError if something is to be written into a directory that is read."""
     for source in sources:
-        top = os.path.join(filesystems.real(source), "")
-        wrong = next((out for out in outs if os.path.isdir(source) and filesystems.real(out).startswith(top)), None)
+        top = os.path.join(filesystems.real_path(source), "")
+        wrong = next(
+            (out for out in outs if os.path.isdir(source) and filesystems.real_path(out).startswith(top)), None
+        )
         if wrong is not None:
             raise ArgumentError(f"{wrong} lies in {source}, which would then have it as a part: name a place outside")

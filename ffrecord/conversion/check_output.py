@@ -19,9 +19,9 @@ def check_outside(source: Any, out: str | os.PathLike[str]) -> None:
     """
     if urls.is_remote(out):
         return
-    written = filesystems.real(urls.local_of(os.fspath(out)))
+    written = filesystems.real_path(urls.local_path(os.fspath(out)))
     for directory in _directories(source):
-        read = filesystems.real(directory)
+        read = filesystems.real_path(directory)
         if written != read and os.path.commonpath([written, read]) == read:
             raise ArgumentError(
                 f"{os.fspath(out)} is inside {directory}, which is read: expected a place outside of the source"
@@ -35,5 +35,5 @@ def _directories(source: Any) -> list[str]:
     if not all(isinstance(each, str | os.PathLike) for each in several):
         return []
     paths = [os.fspath(each) for each in several]
-    local = [urls.local_of(path) for path in paths if isinstance(path, str) and not urls.is_remote(path)]
+    local = [urls.local_path(path) for path in paths if isinstance(path, str) and not urls.is_remote(path)]
     return [path for path in local if os.path.isdir(path)]

@@ -100,7 +100,7 @@ def convert(
         if verify:
             asked_of = (before, arguments.workers(num_workers), start_method, progress)
             with FileReader(out, storage_options=storage_options) as result:
-                compare_all(found, result, urls.redacted(os.fspath(out)), *asked_of)
+                compare_all(found, result, urls.redact(os.fspath(out)), *asked_of)
     return replace(summary, seconds=time.monotonic() - started)
 
 
@@ -128,5 +128,5 @@ def _samples_at(out: str | os.PathLike[str], storage_options: Mapping[str, Any] 
     if urls.is_remote(path):
         with FileReader(path, storage_options=storage_options) as reader:
             return len(reader)
-    listed = load(urls.local_of(path))
+    listed = load(urls.local_path(path))
     return 0 if listed is None else sum(shard.samples for shard in listed.shards)

@@ -178,7 +178,7 @@ class FolderTarget(_Files):
 
     def __init__(self, path: str, shown: str, source: SampleSource) -> None:
         super().__init__(path, shown, source)
-        self._target = filesystems.real(path)
+        self._target = filesystems.real_path(path)
         self._part = part_name(self._target)
         os.mkdir(self._part)
         self._made = {""}

@@ -20,8 +20,8 @@ from ffrecord.conversion.export_samples import SampleSource
 from ffrecord.conversion.export_targets import TARGETS
 from ffrecord.dataset_writer import Summary
 from ffrecord.dataset_writer import options as arguments
-from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, MismatchError, counted, file_error
-from ffrecord.reading.paths import local
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, MismatchError, file_error, plural
+from ffrecord.reading.paths import local_path
 from ffrecord.reading.store import Store
 from ffrecord.sources.opening import open as open_store
 from ffrecord.sources.opening import open_for
@@ -56,15 +56,15 @@ def verify_files(samples: SampleSource, kind: str, files: Sequence[str], shown: 
         while part := list(islice(expected, AT_ONCE)):
             for (name, data), other in zip(part, read(count, [name for name, _ in part]), strict=True):
                 if other is None or len(data) != len(other) or crc32(data) != crc32(other):
-                    size = "nothing" if other is None else f"{counted(len(other), 'byte')}"
-                    found.append(f"{name}: {size}, its source has {counted(len(data), 'byte')} with another CRC-32")
+                    size = "nothing" if other is None else f"{plural(len(other), 'byte')}"
+                    found.append(f"{name}: {size}, its source has {plural(len(data), 'byte')} with another CRC-32")
             count += len(part)
     if total is not None and total != count:
-        found.append(f"{counted(total, 'record')}, its source has {count}")
+        found.append(f"{plural(total, 'record')}, its source has {count}")
     if kind == "webdataset":
         with open_store(list(files), kind) as store:
             if len(store) != samples.n:
-                found.append(f"{counted(len(store), 'sample')}, its source has {samples.n}")
+                found.append(f"{plural(len(store), 'sample')}, its source has {samples.n}")
     if found:
         raise MismatchError(f"{shown}: {len(found)} of {count} differ from their source: {found[0]}", found[:NAMED])
 
@@ -158,7 +158,7 @@ def export(
         OSError: reading or writing failed.
     """
     started = time.monotonic()
-    path = local("out", out)
+    path = local_path("out", out)
     kind = _format(path, format)
     per_shard = arguments.positive("samples_per_shard", samples_per_shard)
     if per_shard is not None and kind == "folder":
@@ -217,7 +217,7 @@ def _write(
     Returns:
         How many files, and their bytes.
     """
-    target = filesystems.real(path)
+    target = filesystems.real_path(path)
     inside = part_name(target)
     parts = _parts(samples.n, path, inside, kind, per_shard)
     held: list[int] = []

@@ -397,7 +397,7 @@ class ParquetDataset:
                 path = self._paths[number]
                 raise file_error(EIO, f"{path}: a part of row group {row_group} could not be read", path)
         if opened.mapped is not None:
-            opened.mapped.mapping.let_go()  # its pages would be counted as this process's memory
+            opened.mapped.mapping.drop_pages()  # its pages would be counted as this process's memory
         self._kept = os.getpid(), group, table
         return table
 
@@ -442,7 +442,7 @@ class _MappedTable:
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         self._size = os.fstat(self._fd).st_size
-        if filesystems.of_type(filesystem_type(self._fd)).network:
+        if filesystems.from_type(filesystem_type(self._fd)).network:
             raise OSError(ENODEV, "page faults that wait for a server")
         self.mapping = Mapping(self._fd, self._size)
 

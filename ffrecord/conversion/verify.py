@@ -13,7 +13,7 @@ from ffrecord.conversion.input import Given
 from ffrecord.dataset_writer.encoding import as_it_is
 from ffrecord.dataset_writer.progress import WriteProgress
 from ffrecord.dataset_writer.tasks import had_together, together
-from ffrecord.errors import MismatchError, counted
+from ffrecord.errors import MismatchError, plural
 from ffrecord.fields import schema_of
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Heart
@@ -152,7 +152,7 @@ def _compared(start: int, expected: list[Any], reader: FileReader, before: int) 
         data = as_bytes(wanted)
         size += len(data)
         if len(data) != len(record) or data != record.data:
-            text = f"{counted(len(data), 'byte')} with CRC-32 {crc32(data):#010x} in the source"
+            text = f"{plural(len(data), 'byte')} with CRC-32 {crc32(data):#010x} in the source"
             words.append((i, f"sample {i}: {text}, {len(record)} with {crc32(record.data):#010x} in the result"))
     return Compared(len(words), len(expected), size, words[:NAMED])
 

@@ -89,7 +89,7 @@ def _describe(path: str, names: Sequence[str]) -> tuple[list[Shard], Extension |
         with closing(OpenedFile(os.path.join(path, name), check=False)) as opened:
             if not shards:
                 said = opened.extension
-            elif not (said or Extension()).same_schema(opened.extension):
+            elif not (said or Extension()).has_same_schema(opened.extension):
                 raise FormatError(f"{opened.path}: its columns are not those of {names[0]}")
             shards.append(Shard(name, opened.n, opened.size, opened.crc))
     return shards, said

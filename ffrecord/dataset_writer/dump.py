@@ -21,7 +21,7 @@ from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.format import manifest
 from ffrecord.inputs.recognised import Ours, input_of
 from ffrecord.processes.pool import usable_workers
-from ffrecord.reading.paths import local
+from ffrecord.reading.paths import local_path
 from ffrecord.system import signals
 from ffrecord.system.buffers import as_bytes
 from ffrecord.writing.file_writer import FileWriter
@@ -72,7 +72,7 @@ def dump(
     if files == 1:
         signals.exit_on_signals(lambda: _dump_here(dataset, total, fname, encoding, show))
     else:
-        _dump_parallel(dataset, total, local("fname", fname), files, encoding, show)
+        _dump_parallel(dataset, total, local_path("fname", fname), files, encoding, show)
 
 
 def _with_encoding(dataset: Any, serializer: Serializer | None) -> tuple[Any, Encoding]:

@@ -35,8 +35,8 @@ def directory(path: Any, argument: str = "path") -> str:
         raise ArgumentError(f"{argument} is empty")
     if "\0" in name:
         raise ArgumentError(f"{argument} is {name!r} with a null character, which no path has")
-    if urls.lost_slash(name) and not os.path.isdir(name.partition("/")[0]):
-        raise urls.without_slash(name)
+    if urls.has_lost_slash(name) and not os.path.isdir(name.partition("/")[0]):
+        raise urls.lost_slash_error(name)
     return name
 
 

@@ -7,7 +7,7 @@ import tempfile
 from ffrecord.dataset_writer.layout import Segment
 from ffrecord.dataset_writer.shards import Files
 from ffrecord.engine._engine import filesystem_type
-from ffrecord.errors import FFRecordError, counted, file_error
+from ffrecord.errors import FFRecordError, file_error, plural
 from ffrecord.system import filesystems
 from ffrecord.system.atomic_file import REFUSED, write_all
 from ffrecord.writing._buffers import WriteBehind
@@ -200,7 +200,7 @@ class RecordOutput:
         segment, last = at
         path = self._files.final(segment.shard)
         known = "" if last is None else f", the last of them {last},"
-        what = f"{counted(segment.samples, 'sample')}{known} could not be written at byte {segment.offset}"
+        what = f"{plural(segment.samples, 'sample')}{known} could not be written at byte {segment.offset}"
         return file_error(error.errno or errno.EIO, f"{path}: {what}", path)
 
     def _open(self, shard: int) -> None:
@@ -210,7 +210,7 @@ class RecordOutput:
         self.close()
         self._fd = os.open(self._files.path(shard), os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         self._shard = shard
-        kind = filesystems.of_type(filesystem_type(self._fd))
+        kind = filesystems.from_type(filesystem_type(self._fd))
         self._behind.open(self._fd, not (kind.network or kind.memory))
 
     def close(self) -> None:

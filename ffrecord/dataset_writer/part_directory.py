@@ -31,7 +31,7 @@ from ffrecord.dataset_writer.shards import check_listed, check_whole
 from ffrecord.dataset_writer.write_log import Request, ShardFinished, WriteLog
 from ffrecord.errors import FFRecordError, StateError, file_error
 from ffrecord.format import ffr_layout, manifest
-from ffrecord.format.leftovers import FINISHED, INSIDE, LEDGER, Publishing
+from ffrecord.format.leftovers import FINISHED, INSIDE, WRITE_LOG, Publishing
 from ffrecord.format.manifest import Manifest, Shard
 from ffrecord.system import atomic_directory, filesystems, untrusted
 from ffrecord.system.atomic_file import NAME_BYTES, PART_SUFFIX, fsync_directory
@@ -113,14 +113,14 @@ class PartDirectory:
     """
 
     def __init__(self, target: str, *, among_others: bool = False) -> None:
-        self.target = self.label = filesystems.real(target)
+        self.target = self.label = filesystems.real_path(target)
         inside = str(Path(self.target) / INSIDE)
         others = among_others and os.path.isdir(self.target) and bool(os.listdir(self.target))
         self.inside = others or os.path.lexists(inside) or _irreplaceable(self.target)
         self.path = inside if self.inside else hidden_name(self.target)
         self.open = str(Path(self.path) / f"open-{secrets.token_hex(6)}")
         self.finished = str(Path(self.path) / FINISHED)
-        self.ledger_path = str(Path(self.path) / LEDGER)
+        self.ledger_path = str(Path(self.path) / WRITE_LOG)
         self.claimed = False
         self.published = False
         self.first: int | None = None
@@ -141,7 +141,7 @@ class PartDirectory:
             OSError (also a RuntimeError): refused.
         """
         try:
-            self._own = LockedDirectory(self.path, LEDGER)
+            self._own = LockedDirectory(self.path, WRITE_LOG)
             _ours.add(self)
             with contextlib.suppress(FileNotFoundError):
                 os.lstat(self.target)  # a name that is too long would be found out at the very end
@@ -459,7 +459,7 @@ class PartDirectory:
         with contextlib.suppress(OSError):
             own.remove(FINISHED)
         with contextlib.suppress(OSError):
-            os.unlink(LEDGER, dir_fd=own.fd)
+            os.unlink(WRITE_LOG, dir_fd=own.fd)
             own.remove_itself()
         self._unlock()
         # On NFS and FUSE what is open still has a name in there. It is not empty either where somebody else has come.

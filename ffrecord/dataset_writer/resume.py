@@ -12,7 +12,7 @@ from ffrecord.dataset_writer.layout import Start
 from ffrecord.dataset_writer.part_directory import PartDirectory
 from ffrecord.dataset_writer.selection import Chosen, as_array
 from ffrecord.dataset_writer.write_log import LogState, Request, ShardFinished, differences, load_state
-from ffrecord.errors import MismatchError, counted
+from ffrecord.errors import MismatchError, plural
 from ffrecord.format.manifest import Shard
 
 HASH_SAMPLES = 1 << 14
@@ -125,7 +125,7 @@ def claim(part: PartDirectory, *, added: bool = False) -> None:
     if story.request and there:
         part.release()
         raise MismatchError(
-            f"{part.label}: {part.places} has {counted(len(there), 'finished shard')} of an interrupted "
+            f"{part.label}: {part.places} has {plural(len(there), 'finished shard')} of an interrupted "
             f"write, and this one "
             "cannot go on with it; resume=False of DatasetWriter discards them"
         )
@@ -164,7 +164,7 @@ def continue_write(
     whole = _whole(part, _in_order(story, start.shard), threads)
     part.go_on_from(start.shard, [entry.shard.name for entry in whole])
     if whole:
-        _log.warning("%s: keeping %s of an interrupted write", part.label, counted(len(whole), "finished shard"))
+        _log.warning("%s: keeping %s of an interrupted write", part.label, plural(len(whole), "finished shard"))
     return ResumedShards([entry.shard for entry in whole], whole[-1].next if whole else start)
 
 
@@ -208,7 +208,7 @@ def _whole(part: PartDirectory, finished: list[ShardFinished], threads: int) -> 
 
 def _refusal(part: PartDirectory, count: int, found: list[str]) -> str:
     return (
-        f"{part.label}: {part.places} has {counted(count, 'finished shard')} of an interrupted write that "
+        f"{part.label}: {part.places} has {plural(count, 'finished shard')} of an interrupted write that "
         f"was asked for something "
         f"else: {'; '.join(found)}. Ask for the same to go on with it, or pass resume=False to discard them"
     )
@@ -222,7 +222,7 @@ def remark_of(part: PartDirectory) -> str | None:
     if not kept:
         return None
     return (
-        f"{part.label}: nothing was published. {counted(len(kept), 'finished shard')} "
+        f"{part.label}: nothing was published. {plural(len(kept), 'finished shard')} "
         f"stay{'s' if len(kept) == 1 else ''} in {part.places}; the same call goes "
         "on from there, and resume=False discards them"
     )

@@ -13,7 +13,7 @@ from ffrecord.dataset_writer.messages import Assignment, IndexTask, StreamTask
 from ffrecord.dataset_writer.selection import Chosen, as_array
 from ffrecord.dataset_writer.tasks import may_be_asked_ahead
 from ffrecord.dataset_writer.transport import Carrier
-from ffrecord.errors import ArgumentTypeError, CountError, FormatError, counted
+from ffrecord.errors import ArgumentTypeError, CountError, FormatError, plural
 from ffrecord.processes.failure_messages import Name
 from ffrecord.processes.heartbeats import Beat
 from ffrecord.system.braces import expand_braces
@@ -224,10 +224,10 @@ def _counted(iterable: Iterable[Item], length: int | None) -> Iterator[Item]:
     count = 0
     for count, item in enumerate(iterable, 1):
         if length is not None and count > length:
-            raise CountError(f"the iterable gives at least {counted(count, 'sample')}, but length is {length}")
+            raise CountError(f"the iterable gives at least {plural(count, 'sample')}, but length is {length}")
         yield item
     if length is not None and count < length:
-        raise CountError(f"the iterable gives {counted(count, 'sample')}, but length is {length}")
+        raise CountError(f"the iterable gives {plural(count, 'sample')}, but length is {length}")
 
 
 def _file_lines(path: str) -> Iterator[tuple[int, str]]:

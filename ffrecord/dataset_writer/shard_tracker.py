@@ -20,7 +20,7 @@ from ffrecord.dataset_writer.messages import (
 )
 from ffrecord.dataset_writer.sample_sources import Source
 from ffrecord.dataset_writer.shards import ShardFinisher
-from ffrecord.errors import FFRecordError, SampleError, counted
+from ffrecord.errors import FFRecordError, SampleError, plural
 from ffrecord.format import ffr_layout
 from ffrecord.format.manifest import Shard
 from ffrecord.processes import heartbeats
@@ -55,7 +55,7 @@ class Skipping:
             name = self._source.name(Beat(heartbeats.SAMPLE, skipped.index, 0, piece.task))
             if self._count > self._most:
                 raise SampleError(
-                    f"{counted(self._count, 'sample')} could not be written, max_skipped is {self._most}; the "
+                    f"{plural(self._count, 'sample')} could not be written, max_skipped is {self._most}; the "
                     f"latest, {name}: "
                     f"{skipped.reason}",
                     index=skipped.index,
@@ -207,7 +207,7 @@ class PlacedShards:
         size = self._record_size or 0
         if message.samples * size != expected:
             what = f"task {message.task} has {message.samples} samples of {size} bytes"
-            raise FFRecordError(f"{self._job.files.label}: {what}, expected {counted(expected, 'byte')}")
+            raise FFRecordError(f"{self._job.files.label}: {what}, expected {plural(expected, 'byte')}")
         start = 0
         for segment in segments:
             first = (segment.offset - self._layout.data_starts[segment.shard]) // size
@@ -301,7 +301,7 @@ class PlacedShards:
         """Raise FFRecordError unless everything was accounted for."""
         if not self.complete or self._early or self._open or self.samples != self._end.samples:
             raise FFRecordError(
-                f"{self._job.files.label}: {counted(self.samples, 'sample')} written, expected {self._end.samples}"
+                f"{self._job.files.label}: {plural(self.samples, 'sample')} written, expected {self._end.samples}"
             )
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from ffrecord._crc import crc32
 from ffrecord.dataset_writer.layout import STEM, shard_name
-from ffrecord.errors import ChecksumError, CountError, FormatError, counted, file_error
+from ffrecord.errors import ChecksumError, CountError, FormatError, file_error, plural
 from ffrecord.format import ffr_layout
 from ffrecord.format.manifest import Shard
 from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.system.atomic_file import move_range, read_into, reserve
-from ffrecord.writing.file_writer import offsets_of, write_tables
+from ffrecord.writing.file_writer import compute_offsets, write_tables
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,9 @@ def finish(
         try:
             size = os.fstat(fd).st_size
             if size != end:
-                raise CountError(f"{label}: {size} bytes, but its {counted(len(sizes), 'sample')} end at {end}")
+                raise CountError(f"{label}: {size} bytes, but its {plural(len(sizes), 'sample')} end at {end}")
             os.ftruncate(fd, end)  # gives back what was reserved behind
-            crc = write_tables(fd, checksums, offsets_of(sizes, data_start), payload, end)
+            crc = write_tables(fd, checksums, compute_offsets(sizes, data_start), payload, end)
             os.fsync(fd)
         except BaseException:
             with contextlib.suppress(OSError):

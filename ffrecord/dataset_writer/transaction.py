@@ -17,7 +17,7 @@ from ffrecord.dataset_writer.sample_sources import Source
 from ffrecord.dataset_writer.shards import Files
 from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.dataset_writer.write_log import Request
-from ffrecord.errors import MismatchError, add_note, counted
+from ffrecord.errors import MismatchError, add_note, plural
 from ffrecord.fields import Schema
 from ffrecord.fields.complete import covers, overlaid
 from ffrecord.format import manifest
@@ -137,7 +137,7 @@ class WriteTransaction:
         most = self._options.max_skipped or 0
         if count > most:
             raise MismatchError(
-                f"{self._options.path}: the interrupted write has left out {counted(count, 'sample')}, and "
+                f"{self._options.path}: the interrupted write has left out {plural(count, 'sample')}, and "
                 f"this one may leave out "
                 f"{most}; resume=False discards what it has finished"
             )

@@ -10,7 +10,7 @@ import msgspec
 
 from ffrecord.dataset_writer.layout import Start
 from ffrecord.format import manifest
-from ffrecord.format.leftovers import LEDGER_MAX, Publishing
+from ffrecord.format.leftovers import WRITE_LOG_MAX, Publishing
 from ffrecord.format.manifest import Shard
 from ffrecord.system import untrusted
 from ffrecord.system.atomic_file import read_all, write_all
@@ -129,7 +129,7 @@ class WriteLog:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        size = 0 if untrusted.is_sparse(fd) else min(os.fstat(fd).st_size, LEDGER_MAX)
+        size = 0 if untrusted.is_sparse(fd) else min(os.fstat(fd).st_size, WRITE_LOG_MAX)
         self.story = replay(read_all(fd, size, 0))
         self._end = self.story.end
 
@@ -164,8 +164,8 @@ def load_state(path: str) -> LogState:
     """Return what the ledger at `path` tells, or would if there were one of this user in a directory of this user."""
     part, name = os.path.split(path)
     try:
-        with untrusted.opened_directory(part) as fd:
-            return replay(untrusted.read_file(name, LEDGER_MAX, directory=fd, owner=untrusted.owner_of(fd)))
+        with untrusted.enter_directory(part) as fd:
+            return replay(untrusted.read_file(name, WRITE_LOG_MAX, directory=fd, owner=untrusted.owner_of(fd)))
     except OSError:
         return LogState()
 

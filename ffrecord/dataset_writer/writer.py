@@ -26,7 +26,7 @@ from ffrecord.dataset_writer.target import Directory, Target
 from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.dataset_writer.transaction import WritePlan, WriteTransaction
 from ffrecord.dataset_writer.write_log import Request
-from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, counted
+from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, plural
 from ffrecord.fields import Schema
 from ffrecord.inputs.huggingface import HuggingFaceInput
 from ffrecord.inputs.recognised import Ours, input_of
@@ -67,8 +67,8 @@ class Summary:
 
     def __str__(self) -> str:
         return (
-            f"{self.path}: {counted(self.samples, 'sample')}, {in_bytes(self.bytes)} in "
-            f"{counted(self.shards, 'shard')}, "
+            f"{self.path}: {plural(self.samples, 'sample')}, {in_bytes(self.bytes)} in "
+            f"{plural(self.shards, 'shard')}, "
             f"{self.seconds:.1f} s, {in_bytes(self.bytes / self.seconds)}/s"
         )
 
@@ -85,7 +85,7 @@ def _target(
         )
     if staging is not None:
         raise ArgumentError(f"staging={os.fspath(staging)!r} is of URLs; {found!r} is none, and written where it is")
-    return Directory(urls.local_of(found))
+    return Directory(urls.local_path(found))
 
 
 class _Taken:
@@ -410,7 +410,7 @@ class DatasetWriter:
         """Write an iterable whose samples can be had by index."""
         count = taken.length
         if length is not None and count != length:
-            raise CountError(f"the iterable gives {counted(count, 'sample')}, but length is {length}")
+            raise CountError(f"the iterable gives {plural(count, 'sample')}, but length is {length}")
         chosen = range(count)
         return self._write_chosen(taken, chosen, resume.request_of(chosen, taken.fingerprint), chunksize=chunksize)
 

@@ -1,1 +1,1 @@
-"""The batch engine: records by index, checked, without the GIL."""
+"""Batch engine: compiled code that reads and checks batches of records."""

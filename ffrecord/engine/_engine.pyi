@@ -1,4 +1,4 @@
-"""The batch engine: files, batches of their records, tables of spans, and slots of records that go to columns."""
+"""Batch engine: files, batches of their records, tables of spans, and slots that cut records into columns."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -44,8 +44,8 @@ class Batch(Generic[_T_co]):
     def result(self) -> tuple[_T_co, list[Failure]] | None: ...
 
 class Files:
-    checks: bool  # compare checksums of records that are read at once
-    once: bool  # most records are read no second time: to map what is cached would take longer than to read it
+    checks: bool  # compare checksums of records that `read_at_once` reads
+    once: bool  # most records are read only once: mapping cached files would take longer than reading them
     def __new__(cls, files: Sequence[_Opened], io: str = "auto", held_most: int = 1024) -> Files: ...
     @property
     def n(self) -> int: ...
@@ -86,12 +86,12 @@ class Files:
 def filesystem_type(fd: int) -> int: ...
 
 class Spans:
-    """A table of spans, as the engine reads it: the arrays are kept, and nothing is copied.
+    """Table of spans for the engine. It keeps references to the arrays and copies nothing.
 
     Attributes:
-        n: records.
-        scattered: whether they lie in another order than that of their numbers.
-        jumping: whether reading them by their numbers is no reading in sequence.
+        n: number of records.
+        scattered: whether the records lie in another order than that of their numbers.
+        jumping: whether reading them by ascending numbers is no sequential read.
     """
 
     def __new__(
@@ -109,12 +109,11 @@ class Spans:
     def jumping(self) -> bool: ...
 
 class Slots:
-    """The pieces of records of one size that columns are made of.
+    """Pieces of records of one size; each piece becomes a column.
 
     Args:
         record_size: bytes of each record, >= 0.
-        slots: (offset, size) of each piece, in the record, bytes; in any order, overlapping or not, not necessarily all
-            of it.
+        slots: (offset, size) in bytes of each piece of a record. They may have any order, overlap, and leave gaps.
 
     Raises:
         ArgumentError: `record_size` is negative, or a slot is not within the record.

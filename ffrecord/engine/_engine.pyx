@@ -1,12 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False, auto_pickle=False
-"""The batch engine: indices in, checked bytes out. All but the making of arrays runs without the GIL.
+"""Batch engine: it reads the records of a batch of indices and checks them. Only creating arrays needs the GIL.
 
-* plan: bound every index and every span, in the order of their places (plan.pxi);
-* read: by the engine of each file system (policy.pxi): read_cached.pxi, read_parallel.pxi, read_direct.pxi or read_mapped.pxi;
-* verify: CRC-32 of each record right after it arrives;
-* deliver: in the order asked for, as arrays over pooled memory, packed into one, or as columns (columns.pxi).
+* plan: check every index and every span, and sort the requests by place (plan.pxi);
+* read: with the engine chosen for the file system (policy.pxi): read_cached.pxi, read_parallel.pxi, read_direct.pxi or
+  read_mapped.pxi;
+* verify: compute the CRC-32 of each record right after it arrives;
+* deliver: in the requested order, as arrays over pooled memory, packed into one array, or as columns (columns.pxi).
 
-A batch is read by the thread that asked, or by one of the engine's own (kernels/_threads.pyx) while that computes.
+The calling thread reads a batch, or a thread of the engine (kernels/_threads.pyx) does while the caller computes.
 """
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -50,10 +51,10 @@ include "read_at_once.pxi"
 
 cdef enum:
     RECORD_ALIGNMENT = 16      # so that .view(dtype) of a small sample is aligned
-    COPY_ALIGNMENT = 64        # the kernel copies faster where source and target lie alike in this
+    COPY_ALIGNMENT = 64        # the kernel copies faster if source and target have the same offset modulo this
     PREFETCH_THREADS = 4
-    LOOK_MS = 50               # between looks for signals, while a batch is waited for
-    LARGE = 32 << 20           # bytes of a batch that is read by another thread, so that signals can be looked for
+    LOOK_MS = 50               # time between checks for signals during a wait for a batch
+    LARGE = 32 << 20           # bytes; larger batches are read by another thread, so that the caller can check for signals
 
 _ENGINES = {"auto": COLD, "pread": HOT, "direct": DIRECT, "mmap": MAPPED}
 MODES = tuple(_ENGINES)
@@ -71,18 +72,18 @@ ARRAYS, PACKED, CHECKED = "arrays", "packed", "checked"
 
 
 def filesystem_type(int fd):
-    """f_type of statfs(2) of the file system that `fd` is on; 0 if unknown."""
+    """Return the type (f_type of statfs(2)) of the file system of `fd`; 0 if unknown."""
     return ffr_filesystem_type(fd)
 
 
 class Failure(Exception):
-    """One record of a batch that could not be had; made into a proper error by the reader.
+    """Failure of one record of a batch. The reader turns it into the proper error.
 
     Attributes:
         order: position in the batch.
         status: "truncated", "mismatch", "failed", "span", "changed", "replaced" or "size".
-        detail: bytes there are, CRC-32 computed, errno, end of the span, size of the file, or size that it should have.
-        offset, size: of the record in its file, bytes.
+        detail: bytes that exist, CRC-32 computed, errno, end of the span, size of the file, or expected size.
+        offset, size: place of the record in its file, bytes.
         stored: CRC-32 from the table.
     """
 
@@ -93,7 +94,7 @@ class Failure(Exception):
 
 
 cdef int64_t _sum(int64_t total, int64_t size) except -1:
-    """total + size, both not negative."""
+    """Return total + size, both not negative."""
     if size > MOST - total:
         raise MemoryError(f"more than {MOST} bytes in one batch")
     return total + size
@@ -101,18 +102,18 @@ cdef int64_t _sum(int64_t total, int64_t size) except -1:
 
 @no_gc_clear
 cdef class Batch:
-    """A batch being read, or read; owns its requests, and its memory until the result is taken."""
+    """Batch that is being read or was read. It owns its requests, and its memory until the result is taken."""
 
     cdef Reading reading
-    cdef int64_t* places          # of the requests, by position in the batch asked for
+    cdef int64_t* places          # index of each request, by position in the requested batch
     cdef Task task
     cdef bint submitted
     cdef bint entered
     cdef bint planned
-    cdef bint lost                # to a fork
+    cdef bint lost                # a fork came in between: this process never reads it
     cdef int owner                # process id that began it
     cdef Files files
-    cdef Slots slots              # of columns
+    cdef Slots slots              # slots of the columns
     cdef Columns columns
     cdef object delivered         # list of arrays, (data, offsets) or list of columns
 
@@ -131,7 +132,7 @@ cdef class Batch:
 
     def __dealloc__(self):
         if self.submitted:
-            # Nobody may write to the memory once it is given back.
+            # No thread may write to the memory after it was freed.
             self.reading.stopped = True
             with nogil:
                 withdraw(&self.task)
@@ -143,39 +144,39 @@ cdef class Batch:
         free(self.columns.starts)
         free(self.columns.scratch)
 
-    cdef Request* _asked(self, int64_t i) noexcept:
-        """The request for what was asked at position i."""
+    cdef Request* _request_at(self, int64_t i) noexcept:
+        """Return the request at position i of the requested batch."""
         return &self.reading.requests[self.places[i]]
 
     cdef int64_t size(self) noexcept:
-        """Bytes of all records."""
+        """Return the bytes of all records."""
         cdef int64_t i, total = 0
         for i in range(self.reading.k):
             total += self.reading.requests[i].size
         return total
 
     cdef list _failures(self):
-        """In the order asked for."""
+        """Return the failures in the requested order."""
         cdef int64_t i
         cdef Request* request
         failures = []
         if not self.reading.good:
             for i in range(self.reading.k):
-                request = self._asked(i)
+                request = self._request_at(i)
                 if request.status > OK:
                     size = request.size if request.size > 0 else request.got
                     failures.append(Failure(i, _STATUS[request.status], request.detail, request.offset, size, request.stored))
         return failures
 
     cdef int _place_arrays(self) except -1:
-        """Memory for each record, and the arrays over it."""
+        """Allocate memory for each record and create the arrays over it."""
         cdef int64_t i, room = 0, used = 0, total = 0
         cdef Block shared = None
         cdef object owner
         cdef list arrays = []
         cdef Request* request
         for i in range(self.reading.k):
-            request = self._asked(i)
+            request = self._request_at(i)
             if self.files.table.files[request.file].mapped != NULL and request.status == OK:
                 owner = self.files.wholes[request.file]
                 request.dest = self.files.table.files[request.file].mapped + request.offset
@@ -196,10 +197,10 @@ cdef class Batch:
         return 0
 
     cdef int64_t _rest(self, int64_t first) noexcept:
-        """Bytes for the small records from `first` on that share a block."""
+        """Return the bytes of the small records from `first` on that share a block."""
         cdef int64_t i, total = 0, size
         for i in range(first, self.reading.k):
-            size = self._asked(i).size
+            size = self._request_at(i).size
             if size >= OWN_BLOCK:
                 continue
             if total + size > SHARED_BLOCK:
@@ -208,7 +209,7 @@ cdef class Batch:
         return total
 
     cdef int _place_packed(self, object out) except -1:
-        """One array for all, `out` if given."""
+        """Create one array for all records, in `out` if given."""
         cdef int64_t i, total = 0
         cdef Block block
         cdef uint8_t[::1] view
@@ -217,7 +218,7 @@ cdef class Batch:
         cdef int64_t[::1] offsets = offsets_array
         for i in range(self.reading.k):
             offsets[i] = total
-            total = _sum(total, self._asked(i).size)
+            total = _sum(total, self._request_at(i).size)
         offsets[self.reading.k] = total
         if out is None:
             block = Block(total)
@@ -230,12 +231,12 @@ cdef class Batch:
             start = <char*> &view[0] if total > 0 else NULL
             data = out[:total]
         for i in range(self.reading.k):
-            self._asked(i).dest = start + offsets[i]
+            self._request_at(i).dest = start + offsets[i]
         self.delivered = data, offsets_array
         return 0
 
     cdef int _place_columns(self, Slots slots, object out) except -1:
-        """A column for each slot, of `out` if given. Records of another size are bad ones."""
+        """Create a column for each slot, in `out` if given. Records of another size are failures."""
         cdef int64_t i
         cdef Request* request
         self.slots = slots
@@ -252,16 +253,16 @@ cdef class Batch:
         return 0
 
     cdef int _place(self, object form, object out) except -1:
-        """Memory for what is to be delivered: ARRAYS, PACKED, CHECKED or Slots."""
+        """Allocate memory for the result: ARRAYS, PACKED, CHECKED or Slots."""
         if isinstance(form, Slots):
             return self._place_columns(<Slots> form, out)
         self.reading.discard = form == CHECKED
         return self._place_arrays() if form == ARRAYS else self._place_packed(out)
 
     cdef int _wait(self) except -1:
-        """Wait until it is read, and let signals through meanwhile: then it goes on, and can be waited for again.
+        """Wait until the batch is read, and run signal handlers meanwhile. If one raises, you may wait again.
 
-        Returns, too, if no thread takes it: then it is for the caller.
+        It also returns if no thread takes the batch: then the caller reads it.
         """
         cdef bint ended = False
         while not ended:
@@ -271,11 +272,11 @@ cdef class Batch:
         return 0
 
     def result(self):
-        """Wait for the batch. May be called again, as after an exception of a signal handler.
+        """Wait for the batch. You may call it again, for instance after an exception of a signal handler.
 
         Returns:
-            (delivered, failures): what `Files.read` returns; None if it was submitted before this process was forked, and is
-            never read here.
+            (delivered, failures), as `Files.read` returns them. None if the batch was submitted before this process was
+            forked: it is never read here.
         """
         cdef bint there = True
         if self.submitted:
@@ -292,38 +293,38 @@ cdef class Batch:
 
 @no_gc_clear
 cdef class Files:
-    """Open files whose records are numbered through.
+    """Open files whose records share one numbering.
 
     Args:
-        files: an `OpenedFile` or `SpanFile` of each, in order. Their descriptors are closed by `close`, or when the last batch using them
-            ends; not by a constructor that raises. One without a descriptor is opened when needed.
+        files: an `OpenedFile` or `SpanFile` for each file, in order. `close` closes their descriptors, or the end of the last
+            batch that uses them does; a constructor that raises does not. A file without a descriptor is opened when needed.
         io: one of MODES.
-        held_most: files that may be open although no batch reads them, at least 1.
+        held_most: maximum number of open files that no batch is reading, at least 1.
     """
 
     cdef Table table
     cdef Filesystem* filesystems
-    cdef Sweep* sweeps            # one for each
-    cdef Windows* windows         # the same
+    cdef Sweep* sweeps            # one for each file system
+    cdef Windows* windows         # one for each file system
     cdef int filesystem_count
     cdef Counters* totals         # one for each file system
     cdef readonly int64_t n
-    cdef readonly int64_t batches  # that have ended
+    cdef readonly int64_t batches  # batches that have ended
     cdef int64_t planned
-    cdef list tables              # Mapping or Spans of each
-    cdef bint jumping             # what is read by ascending numbers is not read in sequence
+    cdef list tables              # Mapping or Spans of each file
+    cdef bint jumping             # reading by ascending numbers is no sequential read
     cdef list wholes              # mappings of whole files, or None
-    cdef list names               # of the file systems
+    cdef list names               # names of the file systems
     cdef list paths
     cdef int users                # batches being read
     cdef int owner                # process id that counted them
-    cdef int64_t forks            # as that process had
-    cdef shared_int unwanted      # nonzero never: a record that is read at once is wanted
-    cdef public bint checks       # compare checksums of records that are read at once
-    cdef public bint once         # most records are read no second time
+    cdef int64_t forks            # `_forks` of that process
+    cdef shared_int unwanted      # always 0: `read_at_once` is never stopped
+    cdef public bint checks       # compare checksums of records that `read_at_once` reads
+    cdef public bint once         # most records are read only once
     cdef readonly bint closed
     cdef bint all_closed
-    cdef readonly int aio_error   # errno that refused AIO last, 0 for none
+    cdef readonly int aio_error   # errno of the last refusal of AIO, 0 for none
 
     def __cinit__(self, files, str io="auto", int held_most=1024):
         cdef int64_t count = len(files), i
@@ -342,7 +343,7 @@ cdef class Files:
             self._add_to_filesystem(&self.table.files[i], opened.filesystem, io)
         self.owner, self.forks = getpid(), _forks
         _available()
-        # From here on the descriptors are ours to close.
+        # From here on this object owns the descriptors and closes them.
         for i, opened in enumerate(files):
             if opened.fd >= 0:
                 keep(&self.table, i, opened.fd)
@@ -367,7 +368,7 @@ cdef class Files:
             file.mapped = whole.start
         path = os.fsencode(opened.path)
         if not os.path.isabs(path):
-            path = os.path.join(os.getcwdb(), path)  # not normalised: `..` may follow a link
+            path = os.path.join(os.getcwdb(), path)  # not normalised: `..` may come after a link
         file.path = path
         self.paths.append(path)
         self.tables.append(mapping if spans is None else spans)
@@ -422,7 +423,7 @@ cdef class Files:
         free(self.totals)
 
     cdef void _close_all(self) noexcept:
-        """No batch is running; and none will, so once is enough."""
+        """Close all files, once. No batch may be running, and none may come."""
         cdef int number
         if self.all_closed:
             return
@@ -434,14 +435,14 @@ cdef class Files:
             close_all(&self.table)
 
     def close(self):
-        """No further batch; descriptors are closed once no batch is running. May be repeated."""
+        """Refuse further batches, and close the descriptors once no batch is running. You may call it again."""
         self._count_own()
         self.closed = True
         if self.users == 0:
             self._close_all()
 
     def size_now(self, int64_t f):
-        """Size in bytes of file `f` as it is now; None after `close`."""
+        """Return the current size of file `f` in bytes; None after `close`."""
         cdef int64_t size
         if self.closed:
             return None
@@ -450,12 +451,12 @@ cdef class Files:
         return size
 
     def locate(self, int64_t index):
-        """(file, sample in that file) of sample `index`, in range."""
+        """Return (file, sample in that file) of sample `index`, which must be in range."""
         cdef int64_t f = find(&self.table, index)
         return f, index - self.table.files[f].first
 
     cdef void _count_own(self) noexcept:
-        """Batches that other threads were reading when this process was forked run only in its parent."""
+        """Forget the batches of the parent process after a fork: its threads do not run here."""
         cdef int64_t f
         if self.owner != getpid():
             self.owner, self.forks, self.users, self.batches = getpid(), _forks, 0, 0
@@ -463,15 +464,15 @@ cdef class Files:
             for f in range(self.table.count):
                 self.table.files[f].users = 0
             for f in range(self.filesystem_count):
-                self.filesystems[f].generation += 1  # a fork maps nothing of a file
+                self.filesystems[f].generation += 1  # the child's page tables have no pages of file mappings
 
     cdef void _leave(self, Batch batch) noexcept:
-        """Learn from a batch that has been read."""
+        """Learn from a batch that was read, and close the files if it was the last one after `close`."""
         cdef int number
         cdef Counters* total
         cdef Counters* seen
         if batch.owner != getpid():
-            return  # begun before a fork, and never ended here
+            return  # the batch began before a fork, so it is not counted here
         for number in range(self.filesystem_count):
             seen, total = &batch.reading.counters[number], &self.totals[number]
             if seen.requests + seen.records > 0:
@@ -512,7 +513,7 @@ cdef class Files:
             if keys == NULL:
                 raise MemoryError(f"batch of {k} samples")
             with nogil:
-                batch.reading.guarded = guard_ready() and k == 1  # or else a cut table may kill
+                batch.reading.guarded = guard_ready() and k == 1  # guard_ready: reading a truncated table may otherwise kill
                 bad = plan(&self.table, self.n, indices, k, number, batch.reading.requests, batch.places, keys)
             free(keys)
         if bad >= 0:
@@ -521,14 +522,14 @@ cdef class Files:
         return batch
 
     cdef Batch _begin(self, const int64_t* indices, int64_t k, bint check, bint go_on, object form, object out):
-        """A batch with its memory, not read yet."""
+        """Plan a batch and allocate its memory; it is not read yet."""
         cdef Batch batch = self._plan(indices, k, check, go_on)
         batch.reading.once = self.once
         batch._place(form, out)
         return batch
 
     cdef bint _computes(self) noexcept:
-        """Whether batches are expected to take CPU time only: all is cached."""
+        """Tell whether batches probably need only CPU time, because everything is cached."""
         cdef int number
         cdef const Filesystem* fs
         for number in range(self.filesystem_count):
@@ -541,28 +542,28 @@ cdef class Files:
         batch.task.run, batch.task.argument = read_all, &batch.reading
         batch.submitted, batch.reading.guarded = True, False
         if ahead and self._computes():
-            # More threads than CPUs would take turns, each with a batch half done.
+            # More threads than CPUs would take turns, and each batch would take longer.
             batch.task.beside = ffr_usable_cpus()
             batch.reading.crowded = self.users >= batch.task.beside
             threads = min(threads, batch.task.beside)
         submit(&batch.task, threads)
 
     def read(self, const int64_t[::1] indices not None, bint check, bint go_on, form=ARRAYS, out=None):
-        """The records at `indices`.
+        """Read the records at `indices`.
 
         Args:
             indices: int64 [k], C-contiguous; negative ones count from the end; repeats allowed.
             check: compare CRC-32.
             go_on: read the rest of the batch after a failure.
-            form: what to deliver. ARRAYS: a 1-D uint8 array of each record's own bytes, writable, but with io="mmap".
-                PACKED: (uint8 [sum of sizes], int64 offsets [k + 1]). CHECKED: the same, but what there is of the records
-                is garbage: for failures alone. `Slots`: a uint8 array [k, size] for each, in the order
-                they were given; records of another size than theirs are failures.
-            out: memory to fill, for PACKED a writable C-contiguous 1-D uint8 array of at least the sum of sizes, for
-                `Slots` a list with one for each.
+            form: form of the result. ARRAYS: a 1-D uint8 array for each record, writable except with io="mmap".
+                PACKED: (uint8 [sum of sizes], int64 offsets [k + 1]). CHECKED: like PACKED, but the bytes of the records are
+                undefined; only the failures count. `Slots`: a uint8 array [k, size] for each slot, in the order of the
+                slots; records of another size are failures.
+            out: memory to fill: for PACKED, a writable C-contiguous 1-D uint8 array of at least the sum of sizes; for
+                `Slots`, a list with one array for each slot.
 
         Returns:
-            (delivered, failures): what there is of failed records is garbage.
+            (delivered, failures). The bytes of failed records are undefined.
 
         Raises:
             IndexError: its argument is the position of the first index out of range; nothing was read.
@@ -570,7 +571,7 @@ cdef class Files:
             ValueError: `out` is too small.
         """
         found = None
-        while found is None:  # as it is in a process that was forked meanwhile, by a handler of a signal
+        while found is None:  # a signal handler has forked, and this is the child: begin again
             found = self._read(self._begin(_start(indices), indices.shape[0], check, go_on, form, out))
         return found
 
@@ -583,7 +584,10 @@ cdef class Files:
         return batch.result()
 
     def read_one(self, int64_t index, bint check):
-        """Record `index` as one of ARRAYS; if it cannot be had, what `read` returns; if there is none, None."""
+        """Read record `index` as one of ARRAYS; return the result of `read` if that fails.
+
+        It returns None if the index is out of range.
+        """
         if self.closed or not -self.n <= index < self.n:
             return None
         found = None
@@ -592,7 +596,8 @@ cdef class Files:
         return found if found[1] else found[0][0]
 
     def read_at_once(self, index):
-        """Record `index`, an int, if it is small and known to be cached, checked if `checks`; else None: ask `read_one`."""
+        """Read record `index`, an int, if it is small and known to be cached; check it if `checks`. Else return None.
+        """
         cdef int overflow = 0
         cdef int64_t i, f = 0
         cdef bint held
@@ -613,13 +618,13 @@ cdef class Files:
             return self._at_once(f, i - self.table.files[f].first)
         finally:
             if held:
-                let_go(&self.table, f)
+                release(&self.table, f)
             self.users -= 1
             if self.closed and self.users == 0:
                 self._close_all()
 
     cdef object _at_once(self, int64_t f, int64_t local):
-        """Record `local` of a file that is held, or None."""
+        """Read record `local` of a file that is held, or return None."""
         cdef File* file = &self.table.files[f]
         cdef Filesystem* fs = &self.filesystems[file.filesystem]
         cdef int engine = fs.engine
@@ -629,7 +634,7 @@ cdef class Files:
         if fs.network or fs.missing or not (engine == HOT or engine == MAPPED and fs.missed <= 0.01):
             return None
         copies = engine == HOT and may_map(fs) and not self.once and self.checks and file.checksum != UNCHECKED
-        # Where a file was cut, pages of its mappings are not there, and the last one ends in zeros.
+        # Check the size: after a truncation, pages of the mappings are missing, and the last page ends in zeros.
         start = ffr_now_ns()
         if not guard_ready_lately(start) or ffr_file_size(file.fd) < file.size:
             return None
@@ -668,11 +673,11 @@ cdef class Files:
 
     def read_ahead(self, const int64_t[::1] indices not None, bint check, bint go_on, form=ARRAYS, out=None,
                    int threads=PREFETCH_THREADS, bint sequential=False):
-        """A `Batch` being read by another thread; its `result()` is that of `read`.
+        """Start reading a batch in another thread; return the `Batch`, whose `result()` is that of `read`.
 
         Args:
-            threads: a further thread is started while fewer than that many are there, and none is idle.
-            sequential: it is a piece of a long sequence, of which one piece is read at a time.
+            threads: another thread is started if fewer exist and none is idle.
+            sequential: the batch is a piece of a long sequence, of which one piece is read at a time.
         """
         cdef Batch batch = self._begin(_start(indices), indices.shape[0], check, go_on, form, out)
         batch.reading.sequential = sequential and not self.jumping
@@ -680,18 +685,18 @@ cdef class Files:
         return batch
 
     def sizes(self, const int64_t[::1] indices not None):
-        """Sizes in bytes of the records at `indices`, int64 [k]; 0 for those that cannot be read. Errors as for `read`."""
+        """Return the sizes in bytes of the records at `indices`, int64 [k]; 0 if unreadable. Errors are those of `read`."""
         cdef Batch batch = self._plan(_start(indices), indices.shape[0], False, False)
         cdef int64_t i
         sizes_array = np.empty(batch.reading.k, np.int64)
         cdef int64_t[::1] sizes = sizes_array
         batch.planned = False  # nothing is read
         for i in range(batch.reading.k):
-            sizes[i] = batch._asked(i).size
+            sizes[i] = batch._request_at(i).size
         return sizes_array
 
     def counters(self):
-        """(name, device number, engine in use, counters as a dict) of each file system; of batches that have ended."""
+        """Return (name, device number, current engine, counters of ended batches as a dict) of each file system."""
         self._count_own()
         return [
             (
@@ -705,12 +710,12 @@ cdef class Files:
 
     @property
     def open_files(self):
-        """Files that are open now."""
+        """Number of files that are open now."""
         return self.table.held_count
 
 
 cdef int64_t _available() except -1:
-    """Bytes of free memory; what this process keeps for batches is made to fit into it."""
+    """Return the bytes of free memory, and limit the memory that this process keeps for batches to a share of them."""
     cdef int64_t available = available_memory()
     fit_contexts(available)
     fit_pool(available)

@@ -1,4 +1,4 @@
-# The checksums that records may have, by their kind. UNCHECKED computes nothing: 0.
+# The checksums of records, by kind. The checksum of kind UNCHECKED is always 0.
 
 from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memcpy
@@ -14,23 +14,23 @@ from ffrecord._crc cimport (
 
 
 cdef inline uint32_t update(int kind, uint32_t value, const void* data, int64_t size) noexcept nogil:
-    """Of what comes before `data`, whose checksum is `value`, and of it."""
+    """Return the checksum of all bytes so far, whose checksum is `value`, followed by `data`."""
     if kind == CRC32:
         return crc32_update(value, data, size)
     return crc32c_update(value, data, size) if kind == CRC32C else 0
 
 
 cdef inline uint32_t copy(int kind, uint32_t value, void* dest, const void* data, int64_t size, bint around) noexcept nogil:
-    """The same, copied to `dest` meanwhile; around: as for crc32_copy."""
+    """Copy `data` to `dest` and return the checksum of all bytes so far; around: see crc32_copy."""
     if kind == CRC32C:
         return crc32c_copy(value, dest, data, size, around)
-    return crc32_copy(value, dest, data, size, around)  # faster than memcpy around the caches, even for nothing
+    return crc32_copy(value, dest, data, size, around)  # UNCHECKED too: past the caches it is faster than memcpy
 
 
 cdef inline uint32_t copy_and_fetch(
     int kind, uint32_t value, void* dest, const void* data, int64_t size, const void* next
 ) noexcept nogil:
-    """The same of a few kilobytes; next: as for crc32_copy_and_fetch."""
+    """Copy a few kilobytes and return the checksum of all bytes so far; next: see crc32_copy_and_fetch."""
     if kind == CRC32:
         return crc32_copy_and_fetch(value, dest, data, size, next)
     if kind == CRC32C:

@@ -1,9 +1,9 @@
-# Records → columns: the same pieces of each record, side by side. Documented in _engine.pyi.
+# Records → columns: a column holds the same piece of each record. Documented in _engine.pyi.
 #
-# Two ways to check what is copied, though the source is a mapping that others may write to. In a chain each piece is
-# copied while its checksum is computed, and what no column gets is only looked at; or the record is first copied to a place of
-# its own. The first looks at each byte once, and pays for the start and end of a computation at each piece; the second is
-# for small pieces, and for pieces that overlap.
+# The source may be a mapping that others write to, so the bytes that are copied must be the bytes that are checked. There are
+# two ways. A chain copies each piece while it computes its checksum, and only reads the bytes between. Or the record is first
+# copied as a whole to a scratch buffer. The chain reads each byte once, but has to start and end a computation at each piece.
+# The scratch buffer is for small or overlapping pieces.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -17,9 +17,9 @@ from ffrecord.errors import ArgumentError
 
 
 cdef enum:
-    CHAINED_LEAST = 512        # bytes of a record for each computation of a chain, for it to be the faster way
+    CHAINED_LEAST = 512        # average bytes per computation from which on a chain is faster
 
-# Bytes of a batch: what no machine has, and what sums cannot pass unseen.
+# Limit of the bytes of a batch: more than any machine has, and small enough that sums do not overflow.
 cdef int64_t MOST = <int64_t> 1 << 46
 
 
@@ -61,10 +61,10 @@ cdef class Slots:
         return self._count
 
     cdef list place(self, int64_t k, object out, Columns* columns):
-        """Memory for k rows of each column, of `out` if given, and the arrays over it, uint8 [k, size].
+        """Allocate k rows of each column, or use `out` if given; return the arrays over them, uint8 [k, size].
 
         Args:
-            columns: filled in but for `scratch`; `starts` is the caller's to free.
+            columns: filled in except `scratch`; the caller frees `starts`.
         """
         cdef int s
         cdef int64_t size
@@ -98,7 +98,7 @@ cdef class Slots:
 
 
 cdef inline void _copy_piece(char* dest, const char* source, int64_t size) noexcept nogil:
-    """Copy a piece; the sizes of single numbers without a call."""
+    """Copy a piece; the sizes of single numbers without a function call."""
     if size == 8:
         memcpy(dest, source, sizeof(uint64_t))
     elif size == 4:
@@ -114,7 +114,7 @@ cdef void _scatter(const Columns* columns, int64_t row, const char* record, bint
     cdef const Slot* slot
     for s in range(columns.count):
         slot = &columns.slots[s]
-        if around and slot.size >= CHAINED_LEAST:  # faster than memcpy all the same
+        if around and slot.size >= CHAINED_LEAST:  # without a checksum, but faster than memcpy
             copy(UNCHECKED, 0, columns.starts[s] + row * slot.size, record + slot.offset, slot.size, True)
         else:
             _copy_piece(columns.starts[s] + row * slot.size, record + slot.offset, slot.size)
@@ -146,10 +146,9 @@ cdef uint32_t _chain(const Columns* columns, int64_t row, const char* record, in
     return update(kind, value, record + at, columns.record_size - at) if at < columns.record_size else value
 
 
-# Copy the pieces of a record to row `row` of their columns. Checksum of what was copied and of what is between,
-# of this kind.
-# changing: others may write to `record` meanwhile; nothing is then checked and copied by two looks at it.
-# around: as for crc32_copy. next: where the next record is, to be fetched meanwhile, or NULL.
+# Copy the pieces of a record to row `row` of their columns; return the checksum, of kind `kind`, of the whole record.
+# changing: others may write to `record` meanwhile; then each byte that is checked and copied is read only once.
+# around: see crc32_copy. next: address of the next record, to prefetch it, or NULL.
 cdef uint32_t copy_pieces(const Columns* columns, int64_t row, const char* record, int kind, bint changing, bint around,
                           const char* next) noexcept nogil:
     cdef uint32_t value = 0

@@ -1,10 +1,10 @@
-# Which of a reader's files are open: those that batches read now, and as many others as the reader may hold.
+# Open files of a reader: the files that batches are reading now, and as many others as the reader may hold.
 #
-# A reader of a few files opens each once. One of more files than it may hold closes the file that was not used for longest,
-# roughly (a clock with a second chance), and opens it again by name when asked for it. The mapping of the file's tables keeps
-# its inode number from being used again meanwhile, so device and inode tell whether the name still leads to the same file; where
-# tables are copied, size, time of change and the header's CRC-32 tell. Where they are not in the file, all but the last must be
-# the same: they tell nothing of what was written to it meanwhile.
+# A reader of a few files opens each once. A reader of more files closes the least recently used one, roughly (the clock
+# algorithm with a second chance), and opens it again by its path when needed. Then it must be the same file. While the tables
+# are mapped, the inode number cannot be reused, so device and inode identify the file. If the tables are copied, size, time of
+# change and the CRC-32 of the header must be equal. If the tables are not in the file, then device, inode, size and time must be
+# equal: the tables do not show whether somebody has written to the file.
 
 from libc.errno cimport EINVAL, EMFILE, ENFILE, ENOENT, ESTALE
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -37,14 +37,14 @@ from ffrecord.system._linux cimport (
 
 cdef enum Access:
     RANDOM = 0
-    AROUND = 1                # with a descriptor for direct reads, if the file takes them
+    AROUND = 1                # with a descriptor for direct reads, if the file supports them
     SEQUENTIAL = 2            # with a descriptor that has a read-ahead of its own
     COPYING = 3               # with a window, if there is memory to map it
     CHECKING = 4              # with both of the last
 
-# One for all readers, held for a few loads and never during a system call; a fork can only wait for locks it knows.
+# One lock for all readers, because a fork must take it. It is held for a few loads, and never during a system call.
 cdef pthread_mutex_t _lock
-cdef int64_t _forks = 0   # between this process and that which imported the module
+cdef int64_t _forks = 0   # number of forks since the process that imported the module
 
 
 cdef void _before_fork() noexcept nogil:
@@ -74,7 +74,7 @@ cdef struct Taken:
 
 
 cdef void _take_away(File* file, Taken* taken) noexcept nogil:
-    """Take the descriptors and the window of a file away; with the lock held."""
+    """Take the descriptors and the window away from a file. The lock is held."""
     taken.fds[0], taken.fds[1], taken.fds[2] = file.fd, file.direct_fd, file.sequential_fd
     file.fd = file.direct_fd = file.sequential_fd = -1
     taken.window, taken.blocks, taken.size = file.window, file.blocks, file.size
@@ -82,7 +82,7 @@ cdef void _take_away(File* file, Taken* taken) noexcept nogil:
 
 
 cdef bint _take_idle(Table* table, int most, Taken* taken) noexcept nogil:
-    """Take away those of a file that nobody reads, if more than `most` are open; whether there was one. With the lock held."""
+    """Take them away from an unused file if more than `most` are open; return whether it did. The lock is held."""
     cdef int looks = 2 * table.held_count
     cdef File* file
     while table.held_count > most and looks > 0:
@@ -101,7 +101,7 @@ cdef bint _take_idle(Table* table, int most, Taken* taken) noexcept nogil:
 
 
 cdef void _make_room(Table* table, int most) noexcept nogil:
-    """Close files nobody reads until at most `most` are open. Without the lock: closing may wait for a server."""
+    """Close unused files until at most `most` are open. The lock is not held, because closing may wait for a server."""
     cdef Taken taken
     cdef bint some = True
     cdef int fd
@@ -119,7 +119,7 @@ cdef void _make_room(Table* table, int most) noexcept nogil:
 
 
 cdef void keep(Table* table, int64_t f, int fd) noexcept nogil:
-    """Make an open descriptor that of file `f`, which has none."""
+    """Make an open descriptor that of file `f`, unless it has one already."""
     ffr_random_access(fd)
     pthread_mutex_lock(&_lock)
     if table.files[f].fd < 0:
@@ -134,7 +134,7 @@ cdef void keep(Table* table, int64_t f, int fd) noexcept nogil:
 
 
 cdef bint is_same(const File* file, int fd) noexcept nogil:
-    """Whether the descriptor is of the file that was opened first."""
+    """Tell whether a descriptor leads to the file that was opened first."""
     cdef ffr_identity found
     cdef uint8_t prefix[PREFIX_SIZE]
     if ffr_identify(fd, &found) < 0:
@@ -145,14 +145,14 @@ cdef bint is_same(const File* file, int fd) noexcept nogil:
         return found.size == file.size and found.mtime_ns == file.mtime_ns
     if not file.copied:
         return True
-    # Servers may number anew what they forgot; and nothing here keeps a number from being given to another file.
+    # Servers may assign new inode numbers after a restart, and without a mapping a number may go to another file.
     if found.size != file.size or found.mtime_ns != file.mtime_ns:
         return False
     return ffr_pread(fd, prefix, PREFIX_SIZE, 0) == PREFIX_SIZE and memcmp(prefix, file.tables, PREFIX_SIZE) == 0
 
 
 cdef int64_t _open(Table* table, int64_t f) noexcept nogil:
-    """Open file `f` by name: 0, -errno, or REPLACED."""
+    """Open file `f` by its path; return 0, -errno, or REPLACED."""
     cdef int64_t fd = ffr_open(table.files[f].path)
     if fd == -EMFILE or fd == -ENFILE:
         _make_room(table, 0)
@@ -167,7 +167,7 @@ cdef int64_t _open(Table* table, int64_t f) noexcept nogil:
 
 
 cdef void _open_again(File* file, int* kept, bint direct) noexcept nogil:
-    """A second descriptor of the file, kept in `kept`; -2 there if the file has none, -1 if there is none left now."""
+    """Open a second descriptor of the file: -2 in `kept` if the file supports none, -1 if none is left now."""
     cdef uint32_t alignment = ffr_direct_alignment(file.fd) if direct else 1
     cdef int64_t fd = ffr_open_again(file.fd, direct) if alignment > 0 else -EINVAL
     if fd >= 0 and not direct:
@@ -184,9 +184,9 @@ cdef void _open_again(File* file, int* kept, bint direct) noexcept nogil:
 
 
 cdef int64_t renew(File* file) noexcept nogil:
-    """Open a file again that is held, since its server has forgotten what was open (ESTALE): 0, -errno, or REPLACED.
+    """Open a held file again after its server has forgotten it (ESTALE); return 0, -errno, or REPLACED.
 
-    Descriptors keep their numbers, which other batches may be reading by.
+    The descriptors keep their numbers, because other batches may be using them.
     """
     cdef int64_t fd = ffr_open(file.path) if file.fd >= 0 else -ESTALE, again
     if fd < 0:
@@ -206,7 +206,7 @@ cdef int64_t renew(File* file) noexcept nogil:
 
 
 cdef void _open_window(File* file) noexcept nogil:
-    """Map the file, which is open; where that fails, not again."""
+    """Map an open file for copying; if that fails, it is not tried again."""
     cdef char* window = ffr_map_file(file.fd, file.size)
     cdef shared_byte* blocks = NULL
     if window != NULL and file.size >= BLOCKWISE and ffr_tells_cached(file.fd):
@@ -223,13 +223,13 @@ cdef void _open_window(File* file) noexcept nogil:
 
 
 cdef inline void want_window(File* file) noexcept nogil:
-    """Map a file that is held or stays open, if it is not mapped, and can be."""
+    """Map a file that is held or stays open, unless it is mapped already or cannot be."""
     if file.window == NULL and not file.windowless:
         _open_window(file)
 
 
 cdef int64_t hold(Table* table, int64_t f, Access access) noexcept nogil:
-    """See that file `f` is open and stays so until `let_go`, which must follow in any case: 0, -errno, or REPLACED."""
+    """Open file `f` and keep it open until `release`, which must follow even an error; return 0, -errno, or REPLACED."""
     cdef File* file = &table.files[f]
     cdef int64_t error = 0
     cdef bint is_open
@@ -250,12 +250,12 @@ cdef int64_t hold(Table* table, int64_t f, Access access) noexcept nogil:
 
 
 cdef inline bint all_stay_open(const Table* table) noexcept nogil:
-    """Whether no file will be closed before `close_all`: none needs to be held. Once that is so, it stays so."""
+    """Tell whether all files stay open until `close_all`, so that none needs to be held. Once true, it stays true."""
     return table.held_count == table.count and table.count <= table.held_most
 
 
 cdef bint hold_if_open(Table* table, int64_t f) noexcept nogil:
-    """As `hold`, of a file that is open; whether it is. If it is not, no `let_go` must follow."""
+    """Hold file `f` if it is open, and return whether it is. If it is not, do not call `release`."""
     cdef File* file = &table.files[f]
     cdef bint is_open
     pthread_mutex_lock(&_lock)
@@ -267,7 +267,7 @@ cdef bint hold_if_open(Table* table, int64_t f) noexcept nogil:
     return is_open
 
 
-cdef void let_go(Table* table, int64_t f) noexcept nogil:
+cdef void release(Table* table, int64_t f) noexcept nogil:
     """Undo one `hold`."""
     cdef bint crowded
     pthread_mutex_lock(&_lock)
@@ -279,11 +279,11 @@ cdef void let_go(Table* table, int64_t f) noexcept nogil:
 
 
 cdef int64_t size_now(Table* table, int64_t f) noexcept nogil:
-    """Bytes of file `f` as it is now, or -errno. What was replaced is as it was: its mapping keeps it."""
+    """Return the current size of file `f` in bytes, or -errno. A replaced file has its old size: its mapping keeps it."""
     cdef File* file = &table.files[f]
     cdef int64_t size
     pthread_mutex_lock(&_lock)
-    file.users += 1  # or another thread could close the descriptor
+    file.users += 1  # keeps other threads from closing the descriptor
     pthread_mutex_unlock(&_lock)
     if file.fd >= 0:
         size = ffr_file_size(file.fd)
@@ -293,12 +293,12 @@ cdef int64_t size_now(Table* table, int64_t f) noexcept nogil:
         size = file.size
     else:
         size = ffr_size_by_name(file.path, file.device, file.inode, file.size)
-    let_go(table, f)
+    release(table, f)
     return size
 
 
 cdef void close_all(Table* table) noexcept nogil:
-    """Close every file; no batch may be reading."""
+    """Close every file; no batch may be running."""
     cdef int i
     for i in range(table.held_count):
         table.files[table.held[i]].used = False

@@ -1,9 +1,9 @@
-# Indices → requests, in the order of their places: every index bounded, every span compared with its file.
+# Indices → requests, sorted by place: every index is checked for its range, and every span is compared with its file.
 #
-# Records of most files are numbered in the order they lie, so sorting by index is sorting by place, without a look at the
-# tables. Those are then read in ascending order, some entries ahead of need. What was asked of a file whose records lie
-# otherwise is sorted again, by offset. Spans are checked here, at each use: tables are mapped, and what was checked when
-# the file was opened may have changed since.
+# In most files the numbers of records follow their places, so sorting by index is sorting by place, without reading the
+# tables. The tables are then read in ascending order, and some entries are prefetched. Requests to a file with another order
+# are sorted again, by offset. Spans are checked here, at each use: the tables are mapped, and may have changed since they were
+# checked on opening.
 
 from libc.errno cimport EIO
 from libc.stdint cimport int32_t, int64_t
@@ -15,12 +15,12 @@ from ffrecord.system._linux cimport ffr_prefetch
 cdef enum:
     DIGIT_BITS = 11
     DIGITS = 1 << 11
-    FEW_KEYS = 48                   # keys that insertion sorts faster
-    ENTRIES_AHEAD = 8                  # requests
+    FEW_KEYS = 48                   # up to this many keys, insertion sort is faster
+    ENTRIES_AHEAD = 8                  # requests whose table entries are prefetched
 
 
 cdef int64_t find(const Table* table, int64_t index) noexcept nogil:
-    """The last file whose first sample is not after `index`."""
+    """Return the last file whose first sample is not after `index`."""
     cdef int64_t low = 0, high = table.count, middle
     while high - low > 1:
         middle = (low + high) // 2
@@ -32,7 +32,7 @@ cdef int64_t find(const Table* table, int64_t index) noexcept nogil:
 
 
 cdef int64_t _bound(int64_t n, const int64_t* indices, int64_t k, Key* keys, bint* ascending) noexcept nogil:
-    """Keys in the order asked for; the position of the first index out of range, or -1."""
+    """Fill in the keys in the requested order; return the position of the first index out of range, or -1."""
     cdef int64_t i, index, last = -1
     ascending[0] = True
     for i in range(k):
@@ -79,7 +79,7 @@ cdef void _sort_by_digit(const Key* source, Key* target, int64_t k, int shift) n
 
 
 cdef Key* _sort(Key* keys, int64_t k, int64_t n) noexcept nogil:
-    """Radix sort by index, stable; `keys` has room for 2 * k. Where the result is."""
+    """Sort by index (stable radix sort); `keys` has room for 2 * k. Return the address of the result."""
     cdef Key* source = keys
     cdef Key* target = keys + k
     cdef Key* other
@@ -96,7 +96,7 @@ cdef Key* _sort(Key* keys, int64_t k, int64_t n) noexcept nogil:
 
 
 cdef int64_t offset_in(const File* file, int64_t i) noexcept nogil:
-    """Offset of sample i in the file, i <= n; bytewise, since the table is rarely aligned."""
+    """Return the offset of sample i in the file, i <= n; copied bytewise, because the table is rarely aligned."""
     cdef int64_t offset
     if i >= file.n:
         return file.size
@@ -105,7 +105,8 @@ cdef int64_t offset_in(const File* file, int64_t i) noexcept nogil:
 
 
 cdef void _check_size(Table* table, File* file, int64_t batch, Request* request) noexcept nogil:
-    """Tables of a file cut short read as zeros, or worse where SIGBUS is blocked. Once a batch finds nearly all such files."""
+    """Check the size of a file, once for each batch: the mapped tables of a truncated file are not reliable."""
+    # Tables beyond the end read as zeros, or kill the process if SIGBUS is blocked.
     cdef int64_t size = size_now(table, file - table.files)
     if size < (file.size if file.mapped != NULL else file.data_start):
         request.status = CHANGED if size >= 0 else FAILED
@@ -115,19 +116,19 @@ cdef void _check_size(Table* table, File* file, int64_t batch, Request* request)
 
 
 cdef void _locate_by_tables(const File* file, int64_t i, Request* request) noexcept nogil:
-    """Where sample i of a `.ffr` file lies: each ends where the next begins."""
+    """Find the place of sample i of a `.ffr` file: each sample ends at the start of the next."""
     cdef int64_t end
     memcpy(&request.stored, file.tables + PREFIX_SIZE + 4 * i, 4)
     request.offset = offset_in(file, i)
     end = offset_in(file, i + 1)
-    if file.lost != NULL and file.lost[0]:  # not before: perhaps it was this look
+    if file.lost != NULL and file.lost[0]:  # check after reading: the reads above may have hit the lost page
         request.detail = EIO
         request.status = FAILED
     elif request.offset < file.data_start or end < request.offset:
         request.detail = end
         request.status = BAD_SPAN
     elif end > file.size:
-        # The size stays 0, so that nothing is allocated by it.
+        # The size stays 0, so that no memory is allocated for it.
         request.status = TRUNCATED
         request.detail = max(0, file.size - request.offset)
         request.got = end - request.offset
@@ -136,7 +137,7 @@ cdef void _locate_by_tables(const File* file, int64_t i, Request* request) noexc
 
 
 cdef void _locate_by_spans(const File* file, int64_t i, Request* request) noexcept nogil:
-    """Where record i of a file with a table of spans lies."""
+    """Find the place of record i of a file with a table of spans."""
     cdef int64_t size = file.sizes[i]
     request.offset = file.offsets[i]
     if file.checksums != NULL:
@@ -156,7 +157,7 @@ cdef void _locate_by_spans(const File* file, int64_t i, Request* request) noexce
 
 
 cdef void _locate(Table* table, File* file, int64_t i, int64_t batch, Request* request) noexcept nogil:
-    """Fill in where sample i of the file lies, or why it cannot be read."""
+    """Fill in the place of sample i of the file, or the reason why it cannot be read."""
     request.status = OK
     request.got = request.size = request.offset = request.detail = 0
     request.stored = 0
@@ -172,7 +173,7 @@ cdef void _locate(Table* table, File* file, int64_t i, int64_t batch, Request* r
 
 
 cdef inline void _fetch_entry(const File* file, int64_t i) noexcept nogil:
-    """Have what the tables say of sample i on its way."""
+    """Prefetch the table entries of sample i."""
     if file.tables != NULL:
         ffr_prefetch(file.tables + PREFIX_SIZE + 4 * i)
         ffr_prefetch(file.tables + PREFIX_SIZE + 4 * file.n + 8 * i)
@@ -184,23 +185,23 @@ cdef inline void _fetch_entry(const File* file, int64_t i) noexcept nogil:
 
 
 cdef void _sort_by_offset(Request* requests, int64_t k, Key* keys, int64_t size) noexcept nogil:
-    """Bring the requests for one file into the order in which they lie.
+    """Sort the requests for one file by their offsets.
 
     Args:
         keys: [2 * k], scratch.
-        size: of the file, bytes.
+        size: size of the file, bytes.
     """
     cdef int64_t i, j, next
     cdef bint ascending = True
     cdef Request moved
     for i in range(k):
-        keys[i].index = min(max(requests[i].offset, <int64_t> 0), size)  # of bad ones, any
+        keys[i].index = min(max(requests[i].offset, <int64_t> 0), size)  # bad requests may go anywhere
         keys[i].order = i
         ascending &= i == 0 or keys[i].index >= keys[i - 1].index
     if ascending:
         return
     keys = _sort(keys, k, size + 1)
-    # Request keys[i].order goes to place i: one cycle after the other, each place done marked by its own number.
+    # Move request keys[i].order to place i, cycle by cycle; a finished place is marked by its own number.
     for i in range(k):
         if keys[i].order == i:
             continue
@@ -216,7 +217,7 @@ cdef void _sort_by_offset(Request* requests, int64_t k, Key* keys, int64_t size)
 
 
 cdef void _sort_scattered(Table* table, Request* requests, int64_t k, Key* keys) noexcept nogil:
-    """The same for each file that needs it, of requests sorted by file."""
+    """Sort the requests for each scattered file by offset; `requests` are sorted by file."""
     cdef int64_t i = 0, j
     cdef const File* file
     while i < k:
@@ -231,13 +232,13 @@ cdef void _sort_scattered(Table* table, Request* requests, int64_t k, Key* keys)
 
 cdef int64_t plan(Table* table, int64_t n, const int64_t* indices, int64_t k, int64_t batch, Request* requests,
                   int64_t* places, Key* keys) noexcept nogil:
-    """Locate all.
+    """Plan a batch: locate all its records.
 
     Args:
-        indices: [k], negative ones from the end of [0, n).
-        batch: a number no other batch had; each file's size is looked at once for each.
-        requests: [k], filled, in the order of their places.
-        places: [k], filled: where in `requests` the one asked for at each position is.
+        indices: [k], negative ones count from the end of [0, n).
+        batch: a number that no other batch had; each file's size is checked once for each number.
+        requests: [k], filled in, sorted by place.
+        places: [k], filled in: the index in `requests` of each position of the batch.
         keys: [2 * k], scratch.
 
     Returns:

@@ -1,14 +1,14 @@
-# io="auto": which engine reads a file system's files, learned from batch to batch.
+# io="auto": the choice of the engine for the files of a file system, learned from batch to batch.
 #
 #                      STEADY batches without a miss
 #       start ──▶ COLD ◀──────────────────────────▶ HOT
-#                  ▲ │   waits, for more than a lock now and then
+#                  ▲ │   threads wait, for more than an occasional lock
 #                  │ │ PATIENCE batches with mostly misses, and the files do not fit into memory
 #                  │ ▼
-#                 DIRECT   probes a few records of each batch, back when most of them are cached; or when the files fit, or
-#                          direct reads are refused
+#                 DIRECT   probes a few records of each batch; back to COLD when most of them are cached, the files fit
+#                          into memory, or direct reads are refused
 #
-# Direct reads leave the page cache as it is. A dataset that would fit would never be learned, hence the condition of size.
+# Direct reads do not fill the page cache, so a dataset that fits would never get cached: hence the condition of size.
 
 from libc.stdint cimport int64_t
 
@@ -18,15 +18,15 @@ from ffrecord.system._linux cimport ffr_now_ns
 cdef enum:
     STEADY = 4
     PATIENCE = 3
-    RETRY_EVERY = 1024         # batches, for direct reads where they were refused
-    ASK_SHARE = 300            # asking for free memory takes no more than one of so many parts of the time
-    FREE_SHARE = 2             # files fit that are no more than this part of it
+    RETRY_EVERY = 1024         # batches after which refused direct reads are tried again
+    ASK_SHARE = 300            # querying free memory takes at most 1/300 of the time
+    FREE_SHARE = 2             # files fit if they take at most 1/2 of the free memory
 
-cdef int64_t ASK_NS = 1_000_000_000  # and it is asked for again after so long at the latest
+cdef int64_t ASK_NS = 1_000_000_000  # free memory is queried again after this time at the latest
 
 
 cdef void begin(Filesystem* fs, bint network, bint memory) noexcept:
-    """Before the first batch. memory: of tmpfs and the like."""
+    """Initialise a file system before its first batch. memory: tmpfs and the like."""
     fs.network, fs.memory = network, memory
     fs.nowait = True
     fs.engine = HOT if memory else COLD
@@ -34,26 +34,26 @@ cdef void begin(Filesystem* fs, bint network, bint memory) noexcept:
 
 
 cdef bint asks_for_memory(const Filesystem* fs) noexcept:
-    """Whether to `weigh` before the next batch: not while everything is cached, for it takes longer than a small batch."""
+    """Tell whether to `weigh` before the next batch. It takes longer than a small batch, so not if all is cached."""
     return fs.missing and ffr_now_ns() >= fs.ask_at and (fs.engine == MAPPED or not fs.pinned)
 
 
 cdef void weigh(Filesystem* fs, int64_t available, int64_t since) noexcept:
-    """Whether the files fit into that many bytes of free memory, which was asked for since a time."""
+    """Note whether the files fit into `available` bytes of free memory. since: time at which the query began."""
     cdef int64_t now = ffr_now_ns()
     fs.fits = fs.size <= available // FREE_SHARE
     fs.ask_at = now + min(ASK_SHARE * (now - since), ASK_NS)
 
 
 cdef void learn(Filesystem* fs, const Counters* seen) noexcept:
-    """After a batch."""
+    """Learn from the counters of a batch."""
     cdef double share = <double> seen.missed / seen.probed if seen.probed > 0 else 0.0
     fs.missing = seen.missed > 0
     fs.since_sweep += seen.bytes
     if fs.swept >= fs.size and fs.since_sweep > 2 * fs.size:
-        fs.swept = fs.since_sweep = fs.held_up = 0  # an epoch later: whatever misses now was evicted
+        fs.swept = fs.since_sweep = fs.held_up = 0  # about an epoch later: a record that misses now was evicted
     if fs.engine == COLD:
-        fs.held_up = max(<int64_t> 0, fs.held_up - seen.io_ns)  # who reads on may be held up as long again
+        fs.held_up = max(<int64_t> 0, fs.held_up - seen.io_ns)  # a reader that goes on may be held up for that long again
     if seen.probed > 0:
         fs.missed += (share - fs.missed) / 4
     if fs.pinned:
@@ -84,7 +84,7 @@ cdef void learn(Filesystem* fs, const Counters* seen) noexcept:
 
 
 cdef void learn_at_once(Filesystem* fs, const Counters* seen) noexcept nogil:
-    """As `learn`, after a record that was read at once, without waiting, in HOT or MAPPED: in a few nanoseconds."""
+    """Learn, in a few nanoseconds, from a record that `read_at_once` read without waiting, in HOT or MAPPED."""
     fs.since_sweep += seen.bytes
     if fs.missed > 0.001:
         fs.missed = 0.75 * fs.missed

@@ -1,9 +1,9 @@
-# Read one small record that is cached, by the thread that asks for it: without a plan, a batch or a second thread.
+# Read one small cached record in the calling thread: without a plan, a batch or a second thread.
 #
-# The GIL is kept: to copy 16 KiB takes less time than to give it up and get it back. Nothing here waits for a disk but a page
-# fault in a mapping, and after a few of those `learn` says that the files are not cached any more.
+# The GIL is kept: copying 16 KiB takes less time than releasing and retaking it. Only a page fault in a mapping can wait for a
+# disk here, and after a few of those `learn` decides that the files are no longer cached.
 #
-# Nothing is reported here. Whatever is unusual gives None, and then the record is read, and its fault found, as in a batch.
+# Nothing is reported here. Every unusual case returns None; then the record is read as a batch, which reports the failure.
 
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memset
@@ -14,7 +14,7 @@ from ffrecord.system._linux cimport ffr_file_size, ffr_now_ns, ffr_pread, ffr_pr
 
 cdef enum:
     AT_ONCE_MOST = 16 << 10    # bytes of a record
-    AT_ONCE_NS = 10_000        # for it: what took longer waited, though it may have been for a CPU
+    AT_ONCE_NS = 10_000        # a record that took longer has waited, possibly only for a CPU
 
 cdef struct Single:
     # One record being read.
@@ -27,7 +27,7 @@ cdef struct Single:
 
 
 cdef void _copy_single(void* argument) noexcept nogil:
-    """Copy a record from the window of its file. A fault may end this anywhere."""
+    """Copy a record from the window of its file. A fault may end the function anywhere."""
     cdef Single* single = <Single*> argument
     cdef const File* file = &single.work.files[single.request.file]
     single.range.start, single.range.end = file.window, file.window + file.size
@@ -35,14 +35,14 @@ cdef void _copy_single(void* argument) noexcept nogil:
 
 
 cdef void _count_time(Single* single, int64_t* total, int64_t start) noexcept nogil:
-    """Count the time since `start`, and a wait if it was long: the record came from a mapping."""
+    """Count the time since `start` of a record from a mapping, and a wait if it was long."""
     cdef int64_t took = ffr_now_ns() - start
     total[0] += took
     single.counters.waits += took > AT_ONCE_NS
 
 
 cdef bint _copy_at_once(Single* single, int64_t start) noexcept nogil:
-    """Copy a record from the window of its file; whether it is good."""
+    """Copy a record from the window of its file; return whether it is good."""
     single.source = single.work.files[single.request.file].window + single.request.offset
     if guarded(&single.range, _copy_single, single):
         return False
@@ -51,15 +51,15 @@ cdef bint _copy_at_once(Single* single, int64_t start) noexcept nogil:
 
 
 cdef bint _view_at_once(Single* single, int64_t start) noexcept nogil:
-    """Check a record where it lies; whether it is good."""
+    """Check a record in place; return whether it is good."""
     single.request.got = single.request.size
-    settle(&single.work, &single.request)
+    verify(&single.work, &single.request)
     _count_time(single, &single.counters.crc_ns, start)
     return single.work.good
 
 
 cdef bint _call_at_once(Single* single, int64_t start) noexcept nogil:
-    """Read a record by one system call, which does not wait for a disk; whether it is good."""
+    """Read a record by one system call that does not wait for a disk; return whether it is good."""
     cdef Filesystem* fs = single.work.filesystem
     cdef int fd = single.work.files[single.request.file].fd
     cdef int64_t read, rc
@@ -78,14 +78,14 @@ cdef bint _call_at_once(Single* single, int64_t start) noexcept nogil:
     single.counters.requests += 1
     single.request.got = single.request.size
     read = ffr_now_ns()
-    settle(&single.work, &single.request)
+    verify(&single.work, &single.request)
     single.counters.io_ns += read - start
     single.counters.crc_ns += ffr_now_ns() - read
     return single.work.good
 
 
 cdef bint _may_copy(Single* single, Windows* windows) noexcept nogil:
-    """Whether to copy a record from the window of its file. If not yet, its blocks may get mapped."""
+    """Tell whether to copy a record from the window of its file. If not, request its blocks to be mapped."""
     cdef File* file = &single.work.files[single.request.file]
     cdef Blocks wanted
     want_window(file)

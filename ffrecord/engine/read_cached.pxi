@@ -1,8 +1,8 @@
-# Read requests through the page cache: in one pass of plain reads, or in two, of which the first takes what is cached.
+# Read requests through the page cache: in one pass of plain reads, or in two passes, of which the first reads cached records.
 #
-# In two passes, preadv2(RWF_NOWAIT) is both probe and read: a miss answers at once and starts the kernel's read, so that
-# the disk works on many misses at a time while the second pass waits for the first of them. Plain reads are a little cheaper,
-# and right when everything is cached.
+# In two passes, preadv2(RWF_NOWAIT) is both probe and read. A miss returns at once and starts the kernel's read. So the disk
+# works on many misses at a time while the second pass waits for the first of them. Plain reads are a little cheaper, and best
+# if everything is cached.
 
 from libc.errno cimport EINTR, EINVAL, ENOSYS, EOPNOTSUPP, EPERM, ESTALE
 from libc.stdint cimport int32_t, int64_t, uint32_t
@@ -14,19 +14,19 @@ from ffrecord.system._linux cimport ffr_now_ns, ffr_pread, ffr_preadv, ffr_will_
 
 cdef enum:
     RUN_PARTS = 64             # records of one preadv, or half as many with gaps between them
-    AHEAD = 8                  # records whose first bytes are on their way from memory while one is copied
+    AHEAD = 8                  # records whose first bytes are prefetched while one is copied
 
 cdef enum:
     RUN_BYTES = 1 << 20
-    GAP_MOST = 2 << 10         # bytes between records that are cheaper to read than a further call
-    SMALL = 4 << 10            # bytes of records that are cheaper to copy than to have each in a place of its own by a call
-    SMALL_BYTES = 64 << 10     # of a run of such, gaps included
-    ASKED_BYTES = 128 << 10    # what a miss makes the kernel read, at least
-    FUSED_LEAST = 1 << 10      # bytes of a record that is copied and checked in one pass
-    FETCHED_MOST = 8 << 10     # while it is copied, all of the next one is fetched; larger ones the CPU fetches as well
-    MANY = 32                  # records of a batch of somebody who will read more
-    MANY_BYTES = 8 << 20       # the same
-    STAGE_BYTES = 128 << 10    # read, then checked while they are in the CPU's cache; times are taken once for each
+    GAP_MOST = 2 << 10         # bytes; reading a smaller gap between records is cheaper than another call
+    SMALL = 4 << 10            # bytes; copying smaller records is cheaper than an iovec for each
+    SMALL_BYTES = 64 << 10     # bytes of a run of small records, gaps included
+    ASKED_BYTES = 128 << 10    # bytes that the kernel reads at least after a miss
+    FUSED_LEAST = 1 << 10      # bytes; larger records are copied and checked in one pass
+    FETCHED_MOST = 8 << 10     # bytes; up to this size the whole next record is prefetched; the CPU prefetches larger ones itself
+    MANY = 32                  # records; the reader of a batch of this size will probably read more
+    MANY_BYTES = 8 << 20       # bytes of such a batch
+    STAGE_BYTES = 128 << 10    # bytes that are read, and then checked while they are in the CPU's cache; the clock is read once each
 
 
 cdef int descriptor(const Work* work, int32_t file) noexcept nogil:
@@ -35,7 +35,7 @@ cdef int descriptor(const Work* work, int32_t file) noexcept nogil:
 
 
 cdef bint goes_on(const Work* work) noexcept nogil:
-    """Whether further records are wanted."""
+    """Tell whether further records are wanted."""
     return (work.good or work.go_on) and not work.stopped[0]
 
 
@@ -47,7 +47,7 @@ cdef inline bint _arrived(Work* work, Request* request) noexcept nogil:
 
 
 cdef bint mismatched(Work* work, Request* request, uint32_t computed) noexcept nogil:
-    """A record's bytes are not what was written: False."""
+    """Mark a record whose bytes have another checksum; return False."""
     request.status = MISMATCH
     request.detail = computed
     work.good = False
@@ -55,12 +55,15 @@ cdef bint mismatched(Work* work, Request* request, uint32_t computed) noexcept n
 
 
 cdef inline int _kind(const Work* work, const Request* request) noexcept nogil:
-    """What to check the record by."""
+    """Return the kind of checksum to compare."""
     return request.checksum if work.check else UNCHECKED
 
 
-cdef bint settle(Work* work, Request* request) noexcept nogil:
-    """A record has been read: compare with its stored checksum, if asked; whether it is good. Its pieces go to their columns."""
+cdef bint verify(Work* work, Request* request) noexcept nogil:
+    """Compare a record that was read with its stored checksum, if asked, and fill in its columns.
+
+    Return whether the record is good.
+    """
     cdef int kind = _kind(work, request)
     cdef uint32_t computed
     if work.columns != NULL:
@@ -73,13 +76,13 @@ cdef bint settle(Work* work, Request* request) noexcept nogil:
 
 
 cdef bint copy_record(Work* work, Request* request, const char* source, bint around, const char* next) noexcept nogil:
-    """Read a record from memory; whether it is good, else `detail` is the checksum computed.
+    """Read a record from memory; return whether it is good, else set `detail` to the computed checksum.
 
-    What is checked is the copy, where one is wanted: others may write to `source`.
+    If a copy is wanted, the copy is checked, not the source: others may write to `source`.
 
     Args:
-        around: as for crc32_copy.
-        next: where the next record is, or NULL.
+        around: see crc32_copy.
+        next: address of the next record, or NULL.
     """
     cdef int kind = _kind(work, request)
     cdef uint32_t computed
@@ -91,10 +94,10 @@ cdef bint copy_record(Work* work, Request* request, const char* source, bint aro
         computed = update(kind, 0, source, request.size)
     elif request.size >= FUSED_LEAST and kind != UNCHECKED and not around:
         computed = copy_and_fetch(kind, 0, request.dest, source, request.size, next)
-    elif request.size >= FUSED_LEAST and around:  # faster than memcpy, even if it is not to be checked
+    elif request.size >= FUSED_LEAST and around:  # faster than memcpy, even without a check
         computed = copy(kind, 0, request.dest, source, request.size, True)
     else:
-        if request.size > 0:  # else dest may be NULL
+        if request.size > 0:  # dest may be NULL for an empty record
             memcpy(request.dest, source, request.size)
         computed = update(kind, 0, request.dest, request.size)
     if kind != UNCHECKED and computed != request.stored:
@@ -105,7 +108,7 @@ cdef bint copy_record(Work* work, Request* request, const char* source, bint aro
 
 
 cdef bint read_rest(Work* work, Request* request, int fd, int64_t low, int64_t high) noexcept nogil:
-    """Read bytes low .. high of the file to their place in a record, waiting for them; whether they could be had."""
+    """Read bytes low .. high of the file to their place in a record, and wait for them; return whether it succeeded."""
     cdef int64_t rc
     cdef bint renewed = False
     while low < high:
@@ -131,7 +134,7 @@ cdef bint read_rest(Work* work, Request* request, int fd, int64_t low, int64_t h
 
 
 cdef bint finish(Work* work, Request* request) noexcept nogil:
-    """Read what is still missing of a record, waiting for it; whether the record is good."""
+    """Read the missing bytes of a record and wait for them; return whether the record is good."""
     cdef int64_t start = ffr_now_ns(), read, end = request.offset + request.size
     request.status = OK
     if read_rest(work, request, descriptor(work, request.file), request.offset + request.got, end):
@@ -139,16 +142,16 @@ cdef bint finish(Work* work, Request* request) noexcept nogil:
     read = ffr_now_ns()
     work.counters.io_ns += read - start
     if request.status == OK:
-        settle(work, request)
+        verify(work, request)
         work.counters.crc_ns += ffr_now_ns() - read
     return request.status == OK
 
 
 cdef int64_t _gather(const Request* requests, int64_t i, int64_t k, iovec* parts, int* part_count, char* gap) noexcept nogil:
-    """The records from i on that lie back to back in the file, or nearly, as places in memory; the end of the run.
+    """Collect the memory of the records from i on that are (nearly) adjacent in the file; return the end of the run.
 
     Args:
-        gap: [GAP_MOST], for what lies between records.
+        gap: [GAP_MOST], receives the bytes between records.
     """
     cdef int64_t total = 0, j = i, between
     cdef int count = 0
@@ -183,12 +186,12 @@ cdef int64_t _gather(const Request* requests, int64_t i, int64_t k, iovec* parts
 
 
 cdef inline bint refuses_nowait(int64_t rc) noexcept nogil:
-    """Whether a result of preadv2(RWF_NOWAIT) says that this file system, or this kernel, has none."""
+    """Tell whether a result of preadv2(RWF_NOWAIT) means that this file system or kernel does not support it."""
     return rc == -EOPNOTSUPP or rc == -ENOSYS or rc == -EINVAL or rc == -EPERM
 
 
 cdef int64_t _read_parts(Work* work, int fd, iovec* parts, int count, int64_t offset, bint cached_only) noexcept nogil:
-    """One system call: bytes that arrived, 0 for none."""
+    """Make one system call; return the bytes that arrived, 0 after an error."""
     cdef int64_t rc = -EINTR
     while rc == -EINTR:
         work.counters.requests += 1
@@ -201,11 +204,11 @@ cdef int64_t _read_parts(Work* work, int fd, iovec* parts, int count, int64_t of
             rc = ffr_pread(fd, parts[0].iov_base, parts[0].iov_len, offset)
         else:
             rc = ffr_preadv(fd, parts, count, offset, False)
-    return max(rc, 0)  # a real error comes again when the record is finished
+    return max(rc, 0)  # a real error occurs again in `finish`, which reports it
 
 
 cdef int64_t _end_of_small(const Request* requests, int64_t i, int64_t k) noexcept nogil:
-    """The end of the run of small records from i on, with small gaps between them."""
+    """Return the end of the run of small records from i on, with small gaps between them."""
     cdef int64_t start = requests[i].offset, end = start, j = i
     while j < k and requests[j].status == OK and requests[j].file == requests[i].file and requests[j].size <= SMALL:
         if not end <= requests[j].offset <= end + GAP_MOST or requests[j].offset + requests[j].size > start + SMALL_BYTES:
@@ -216,7 +219,7 @@ cdef int64_t _end_of_small(const Request* requests, int64_t i, int64_t k) noexce
 
 
 cdef int64_t _read_small(Work* work, Request* requests, int64_t i, int64_t j, bint cached_only) noexcept nogil:
-    """Read such a run in one piece, gaps and all, and copy its records from there; where the file had no more, or -1."""
+    """Read a run of small records in one piece and copy the records out; return the end of the bytes read, or -1."""
     cdef iovec part
     cdef int64_t start = requests[i].offset, size = requests[j - 1].offset + requests[j - 1].size - start, got
     cdef char* piece = <char*> malloc(max(size, <int64_t> 1))
@@ -234,7 +237,7 @@ cdef int64_t _read_small(Work* work, Request* requests, int64_t i, int64_t j, bi
 
 
 cdef int64_t _read_run(Work* work, Request* requests, int64_t i, int64_t k, bint cached_only, int64_t* end) noexcept nogil:
-    """The end of the run; end: where the file had no more."""
+    """Read the run of records from i on; return its end. end: the position in the file where the bytes read end."""
     cdef iovec parts[RUN_PARTS]
     cdef char gap[GAP_MOST]
     cdef int count = 0
@@ -253,7 +256,7 @@ cdef int64_t _read_run(Work* work, Request* requests, int64_t i, int64_t k, bint
 
 
 cdef int64_t read_run(Work* work, Request* requests, int64_t i, int64_t k, bint cached_only) noexcept nogil:
-    """Read the good records from i on that lie back to back, or nearly, as far as one call gives them; the end of the run."""
+    """Read the (nearly) adjacent good records from i on with one call, as far as it goes; return the end of the run."""
     cdef int64_t end, j = _read_run(work, requests, i, k, cached_only, &end)
     while i < j:
         requests[i].got = max(<int64_t> 0, min(end - requests[i].offset, requests[i].size))
@@ -264,7 +267,7 @@ cdef int64_t read_run(Work* work, Request* requests, int64_t i, int64_t k, bint 
 
 
 cdef int64_t _read_stage(Work* work, Request* requests, int64_t i, int64_t k, bint cached_only) noexcept nogil:
-    """Read some records from i on; the first not looked at."""
+    """Read some records from i on; return the first one not processed."""
     cdef int64_t total = 0, j, start = ffr_now_ns()
     while i < k and total < STAGE_BYTES:
         if requests[i].status != OK:
@@ -283,13 +286,13 @@ cdef void _check_stage(Work* work, Request* requests, int64_t i, int64_t j) noex
     cdef int64_t start = ffr_now_ns()
     while i < j and goes_on(work):
         if requests[i].status == OK and requests[i].got == requests[i].size:
-            settle(work, &requests[i])
+            verify(work, &requests[i])
         i += 1
     work.counters.crc_ns += ffr_now_ns() - start
 
 
 cdef void finish_missed(Work* work, Request* requests, int64_t i, int64_t k) noexcept nogil:
-    """Read what was MISSED."""
+    """Read the records with status MISSED."""
     while i < k and goes_on(work):
         if requests[i].status == MISSED:
             finish(work, &requests[i])
@@ -297,7 +300,7 @@ cdef void finish_missed(Work* work, Request* requests, int64_t i, int64_t k) noe
 
 
 cdef void _after_first_pass(Work* work, const Request* requests, int64_t k) noexcept nogil:
-    """Tell the counters what was cached, and ask for what was not."""
+    """Update the counters of cached records, and request the rest of large missed ones."""
     cdef int64_t i, rest, missed = 0, missed_bytes = 0, wanted = 0
     for i in range(k):
         if requests[i].status > OK:
@@ -307,7 +310,7 @@ cdef void _after_first_pass(Work* work, const Request* requests, int64_t k) noex
             rest = requests[i].size - requests[i].got
             missed += 1
             missed_bytes += rest
-            if rest > ASKED_BYTES:  # by the first pass
+            if rest > ASKED_BYTES:  # the first pass has requested only so many bytes
                 ffr_will_need(work.files[requests[i].file].fd, requests[i].offset + requests[i].got, rest)
         wanted += requests[i].size
     work.counters.missed += missed
@@ -317,7 +320,7 @@ cdef void _after_first_pass(Work* work, const Request* requests, int64_t k) noex
 
 
 cdef bint _is_much(const Request* requests, int64_t k) noexcept nogil:
-    """Whether a batch is large enough to wait for what is read ahead of it."""
+    """Tell whether a batch is large enough to wait for the sweep ahead of it."""
     cdef int64_t i, wanted = 0
     for i in range(min(k, MANY)):
         wanted += requests[i].size
@@ -328,7 +331,7 @@ cdef void read_cached(Work* work, Request* requests, int64_t k, bint two_passes)
     """Read sorted requests of one file system through the page cache.
 
     Args:
-        two_passes: take what is cached first. By the time the rest is waited for, the kernel is reading it.
+        two_passes: read cached records first. When the second pass waits for the rest, the kernel is already reading it.
     """
     cdef int64_t i = 0, j
     if two_passes and work.filesystem.missed > 0.1 and _is_much(requests, k):

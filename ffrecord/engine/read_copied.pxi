@@ -1,6 +1,6 @@
-# Copy cached records out of mappings of their files, checking on the way: no system call per record, and no signal kills.
+# Copy cached records out of mappings of their files and check them: without a system call per record, and safe from SIGBUS.
 #
-# A record whose pages cannot be had is read by pread instead, which says what is wrong with it.
+# A record with unreadable pages is read by pread instead, which reports the error.
 
 from libc.stdint cimport int64_t
 
@@ -9,12 +9,12 @@ from ffrecord.system._linux cimport ffr_file_size, ffr_now_ns, ffr_prefetch_star
 
 
 cdef enum:
-    COPIED_STAGE_BYTES = 1 << 20      # between looks whether it is still cached
+    COPIED_STAGE_BYTES = 1 << 20      # bytes between checks whether the files are still cached
     STAGE_RECORDS = 256
-    STAGE_WAITS_MOST = 2             # of a stage, and one for every RECORDS_PER_WAIT: more, and the records are no longer cached
+    STAGE_WAITS_MOST = 2             # waits per stage, plus one per RECORDS_PER_WAIT; with more, the records are not cached
     RECORDS_PER_WAIT = 64
-    ALONE_NS = 50_000          # and a nanosecond for each byte: what took longer waited, though it may have been for a CPU
-    AROUND_BYTES = 16 << 20    # of a batch: it would push everything else out of the CPU's caches, and itself too
+    ALONE_NS = 50_000          # plus a nanosecond per byte: a record that took longer has waited, possibly only for a CPU
+    AROUND_BYTES = 16 << 20    # bytes of a batch that bypasses the CPU's caches: it would displace everything in them, itself too
 
 cdef struct Copying:
     Work* work
@@ -22,14 +22,14 @@ cdef struct Copying:
     int64_t i                  # the first not copied yet
     int64_t k
     bint around
-    bint asks                  # whether pages are mapped
-    int64_t sleeps             # of this thread, until the stage before ended; not of a record alone
+    bint asks                  # ask `is_mapped` before copying
+    int64_t sleeps             # sleeps of this thread until the end of the last stage; unused for a single record
     Blocks wanted
     ffr_range range
 
 
 cdef inline const char* _place_in_window(const Copying* copying, int64_t i) noexcept nogil:
-    """Where record i can be copied from, or NULL."""
+    """Return the address to copy record i from, or NULL."""
     cdef const Request* request = &copying.requests[i]
     cdef const char* window
     if i >= copying.k or request.status != OK:
@@ -39,12 +39,12 @@ cdef inline const char* _place_in_window(const Copying* copying, int64_t i) noex
 
 
 cdef inline bint _is_there(Copying* copying, File* file, const Request* request) noexcept nogil:
-    """Whether to copy a record from the window. What is only to be checked is read in sequence, and takes its page faults."""
+    """Tell whether to copy a record from the window. A sequence that is only checked takes its page faults."""
     return file.window != NULL and (not copying.asks or is_mapped(file, request, &copying.wanted))
 
 
 cdef void _copy_stage_records(void* argument) noexcept nogil:
-    """Copy a stage's records. It may be left at any of them by a fault; `i` is its number then."""
+    """Copy the records of a stage. A fault may end the function at any record; `i` is then its number."""
     cdef Copying* copying = <Copying*> argument
     cdef Request* request
     cdef File* file
@@ -61,13 +61,13 @@ cdef void _copy_stage_records(void* argument) noexcept nogil:
             if not _is_there(copying, file, request) or not copy_record(
                 copying.work, request, file.window + request.offset, copying.around, _place_in_window(copying, copying.i + 1)
             ):
-                request.status = MISSED  # where a file was cut, its last page ends in zeros
+                request.status = MISSED  # a mismatch too: the last page of a truncated file ends in zeros
             total += request.size
         copying.i += 1
 
 
 cdef void _take_back(Work* work, Request* requests, int64_t i, int64_t j) noexcept nogil:
-    """Unchecked records that a file had no longer, and whose place was read as zeros, are missed."""
+    """Mark unchecked records as missed if the file no longer contains them: the mapping read zeros in their place."""
     cdef int64_t size = 0
     cdef int file = -1
     while i < j:
@@ -84,7 +84,7 @@ cdef void _take_back(Work* work, Request* requests, int64_t i, int64_t j) noexce
 
 
 cdef int64_t _waits(Copying* copying, int64_t took) noexcept nogil:
-    """How often this thread waited in a stage that took so long. Of one record the time tells, without a system call."""
+    """Return how often this thread waited in a stage. For a single record the time shows it, without a system call."""
     cdef int64_t before = copying.sleeps
     if copying.k == 1:
         return took > ALONE_NS + copying.requests[0].size
@@ -93,7 +93,7 @@ cdef int64_t _waits(Copying* copying, int64_t took) noexcept nogil:
 
 
 cdef bint _copy_stage(Copying* copying) noexcept nogil:
-    """Copy some records; whether they came without waiting."""
+    """Copy some records; return whether they came without waiting."""
     cdef int64_t start = ffr_now_ns(), first = copying.i, took, waits
     if guarded(&copying.range, _copy_stage_records, copying):
         copying.requests[copying.i].status = MISSED
@@ -111,7 +111,7 @@ cdef int64_t read_copied(Work* work, Request* requests, int64_t k) noexcept nogi
     """Read sorted requests of files that have a `window`, after `guard_ready`.
 
     Returns:
-        How many were dealt with; less than k if they turned out not to be cached.
+        Number of requests processed; less than k if the records turned out not to be cached.
     """
     cdef Copying copying
     cdef int64_t i, total = 0

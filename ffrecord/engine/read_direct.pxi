@@ -1,4 +1,4 @@
-# Read requests with O_DIRECT and Linux AIO: aligned pieces, many in flight, each record's part copied out as it arrives.
+# Read requests with O_DIRECT and Linux AIO: aligned pieces, many in flight; each record's part is copied out when it arrives.
 
 from libc.errno cimport EINVAL, ENOMEM
 from libc.stdint cimport int32_t, int64_t
@@ -10,25 +10,25 @@ from ffrecord.system._linux cimport ffr_now_ns, ffr_preadv, iovec
 
 
 cdef enum:
-    NO_DIRECT = 1             # no file takes direct reads
-    NOT_NOW = 2               # none was opened for them, for want of descriptors
+    NO_DIRECT = 1             # no file supports direct reads
+    NOT_NOW = 2               # no descriptor was left for direct reads
 
 cdef enum:
     PROBES = 2
-    GAP = 16 << 10             # bytes between records that are cheaper to read than a further request
-    GLANCE = 16                # bytes
-    TAKEN_MOST = 32 << 10      # bytes of a record that is probed as a whole
+    GAP = 16 << 10             # bytes; reading a smaller gap between records is cheaper than another request
+    GLANCE = 16                # bytes of a large record that are probed
+    TAKEN_MOST = 32 << 10      # bytes; smaller records are probed as a whole
 
 
 cdef struct Direct:
     Work* work
     Request* requests
-    int64_t arrived           # pieces
-    int64_t refused           # -errno of a piece that the kernel did not take, 0 for none
+    int64_t arrived           # pieces that arrived
+    int64_t refused           # -errno of a piece that the kernel refused, 0 for none
 
 
 cdef bint _deliver(Direct* direct, Request* request, const Piece* piece, const char* data, int64_t result) noexcept nogil:
-    """Copy a record's part of a piece, or read that part in the ordinary way; whether the record is good so far."""
+    """Copy a record's part of a piece, or read that part by pread; return whether the record is good so far."""
     cdef Work* work = direct.work
     cdef int64_t low = max(request.offset, piece.offset)
     cdef int64_t high = min(request.offset + request.size, piece.offset + piece.size)
@@ -44,7 +44,7 @@ cdef bint _deliver(Direct* direct, Request* request, const Piece* piece, const c
     if request.got < request.size:
         return True
     start = ffr_now_ns()
-    settle(work, request)
+    verify(work, request)
     start -= ffr_now_ns()
     work.counters.crc_ns -= start
     work.counters.io_ns += start
@@ -60,14 +60,14 @@ cdef int _on_piece(void* state, const Piece* piece, const char* data, int64_t re
     else:
         direct.refused = result
     if result == -EINVAL:
-        direct.work.files[direct.requests[piece.first].file].alignment = 0  # this file takes no direct reads after all
+        direct.work.files[direct.requests[piece.first].file].alignment = 0  # this file supports no direct reads after all
     for i in range(piece.first, piece.last + 1):
         _deliver(direct, &direct.requests[i], piece, data, result)
     return 0 if goes_on(direct.work) else 1
 
 
 cdef int64_t _cut(int fd, int64_t alignment, const Request* requests, int64_t first, int64_t end, Piece* pieces) noexcept nogil:
-    """Cover sorted requests of one file with aligned pieces; their number."""
+    """Cover the sorted requests of one file with aligned pieces; return their number."""
     cdef int64_t i, position, record_end
     cdef int64_t count = 0, start = 0, stop = -1, most
     for i in range(first, end):
@@ -75,7 +75,7 @@ cdef int64_t _cut(int fd, int64_t alignment, const Request* requests, int64_t fi
             continue
         position, record_end = requests[i].offset, requests[i].offset + requests[i].size
         while position < record_end:
-            # A repeat of a long record starts before the piece that ended it.
+            # position < start: a repeated long record starts before its last piece.
             if stop < 0 or position < start or position > stop + GAP or position >= start + SLOT_SIZE:
                 start = position // alignment * alignment
                 stop = start
@@ -92,13 +92,13 @@ cdef int64_t _cut(int fd, int64_t alignment, const Request* requests, int64_t fi
 
 
 cdef int64_t _cut_all(Work* work, const Request* requests, int64_t k, Piece* pieces) noexcept nogil:
-    """Cover the requests of all files that take direct reads with pieces; their number."""
+    """Cover the requests of all files that support direct reads with pieces; return their number."""
     cdef int64_t i = 0, j, alignment, count = 0
     while i < k:
         j = i
         while j < k and requests[j].file == requests[i].file:
             j += 1
-        alignment = work.files[requests[i].file].alignment  # once: another thread may find that this file takes none
+        alignment = work.files[requests[i].file].alignment  # read once: another thread may set it to 0 meanwhile
         if alignment > 0 and work.files[requests[i].file].direct_fd >= 0:
             count += _cut(work.files[requests[i].file].direct_fd, alignment, requests, i, j, pieces + count)
         i = j
@@ -114,7 +114,7 @@ cdef int64_t _why_none(const Work* work, const Request* requests, int64_t k) noe
 
 
 cdef int64_t _read_pieces(Work* work, Request* requests, int64_t k) noexcept nogil:
-    """Read what direct reads can; 0, or if nothing was: -errno of what AIO was refused for, NO_DIRECT or NOT_NOW."""
+    """Read by direct reads; return 0, or if nothing was read: the -errno of AIO's refusal, NO_DIRECT or NOT_NOW."""
     cdef int64_t i, count = 0, error
     cdef Piece* pieces
     cdef Direct state
@@ -128,12 +128,12 @@ cdef int64_t _read_pieces(Work* work, Request* requests, int64_t k) noexcept nog
     count = _cut_all(work, requests, k, pieces)
     error = read_pieces(pieces, count, _on_piece, &state) if count > 0 else _why_none(work, requests, k)
     free(pieces)
-    # Not one was taken: then each was read in the ordinary way, and AIO is no use here.
+    # If the kernel accepted no piece, all were read by pread, and AIO is useless here.
     return state.refused if error == 0 and state.arrived == 0 else error
 
 
 cdef bint _glance(const Work* work, const Request* request) noexcept nogil:
-    """Whether the first bytes of a record are in the page cache."""
+    """Tell whether the first bytes of a record are in the page cache."""
     cdef char place[GLANCE]
     cdef iovec part
     part.iov_base, part.iov_len = place, min(<int64_t> GLANCE, request.size)
@@ -141,19 +141,20 @@ cdef bint _glance(const Work* work, const Request* request) noexcept nogil:
 
 
 cdef bint _take_cached(Work* work, Request* requests, int64_t i) noexcept nogil:
-    """Read a record, if it is in the page cache; else it is on its way when the rest is read."""
+    """Read a record if it is in the page cache; otherwise the kernel starts reading it."""
     read_run(work, requests, i, i + 1, True)
     work.counters.cached_bytes += requests[i].got
     if requests[i].status == MISSED:
         return False
-    settle(work, &requests[i])
+    verify(work, &requests[i])
     return True
 
 
 cdef void _probe(Work* work, Request* requests, int64_t k) noexcept nogil:
-    """Ask the page cache for a few records, to learn whether it has them.
+    """Probe the page cache for a few records, to learn whether they are cached.
 
-    Not for all of those that are large, nor where nothing is wanted that a later batch could use: they would push out others.
+    Large records are probed by their first bytes, and so are all if the batch is only checked: reading them whole would
+    displace other data from the page cache.
     """
     cdef int64_t step = max(<int64_t> 1, (k + PROBES - 1) // PROBES), i = step // 2
     cdef bint there
@@ -170,7 +171,7 @@ cdef void _probe(Work* work, Request* requests, int64_t k) noexcept nogil:
 
 
 cdef void _finish_rest(Work* work, Request* requests, int64_t k) noexcept nogil:
-    """What was probed and missed, what takes no direct reads, and empty records."""
+    """Read probed records that missed, records of files without direct reads, and empty records."""
     cdef int64_t i
     for i in range(k):
         if not goes_on(work):
@@ -180,7 +181,7 @@ cdef void _finish_rest(Work* work, Request* requests, int64_t k) noexcept nogil:
                 requests[i].got = 0
             finish(work, &requests[i])
         elif requests[i].status == OK and requests[i].size == 0:
-            settle(work, &requests[i])
+            verify(work, &requests[i])
 
 
 cdef bint _all_unread(const Request* requests, int64_t k) noexcept nogil:
@@ -192,13 +193,13 @@ cdef bint _all_unread(const Request* requests, int64_t k) noexcept nogil:
 
 
 cdef int64_t read_direct(Work* work, Request* requests, int64_t k, bint probe) noexcept nogil:
-    """Read sorted requests by AIO, those of files without direct reads through the page cache.
+    """Read sorted requests by AIO; read files without direct reads through the page cache.
 
     Args:
-        probe: read a few of them through the page cache, and count what was there.
+        probe: read a few of them through the page cache, and count the cached ones.
 
     Returns:
-        0; or, if everything was read through the page cache, -errno of the refusal, NO_DIRECT or NOT_NOW.
+        0; or, if everything was read through the page cache: the -errno of the refusal, NO_DIRECT or NOT_NOW.
     """
     cdef int64_t error = NO_DIRECT, start = ffr_now_ns()
     cdef int64_t i, unread = 0

@@ -1,4 +1,4 @@
-# Check records where they lie in a mapping of their file, and copy them from there if asked: no system call per record.
+# Check records in place, in a mapping of their file, and copy them from there if asked: without a system call per record.
 
 from libc.stdint cimport int64_t, uint32_t
 
@@ -6,7 +6,7 @@ from ffrecord.system._linux cimport ffr_now_ns, ffr_prefetch_start, ffr_will_nee
 
 
 cdef void _ask(Work* work, const Request* requests, int64_t k) noexcept nogil:
-    """Start reading what may not be in the page cache: page faults would wait for one record after the other."""
+    """Start reading records that may not be cached: page faults would wait for one record after the other."""
     cdef int64_t i, total = 0
     for i in range(k):
         if requests[i].status == OK and requests[i].size > 0:
@@ -21,9 +21,9 @@ cdef inline const char* _place_in_mapping(const Work* work, const Request* reque
 
 
 cdef void read_mapped(Work* work, Request* requests, int64_t k) noexcept nogil:
-    """Check sorted requests in place; those whose dest is elsewhere, and pieces for columns, are copied there.
+    """Check sorted requests in place; copy those whose dest is elsewhere, and pieces for columns.
 
-    What is delivered as a copy is what was checked.
+    If a record is copied, the copy is checked.
     """
     cdef int64_t i, start = ffr_now_ns()
     cdef const char* data
@@ -43,8 +43,8 @@ cdef void read_mapped(Work* work, Request* requests, int64_t k) noexcept nogil:
         data = _place_in_mapping(work, &requests[i])
         if requests[i].dest == data:
             requests[i].got = requests[i].size
-            settle(work, &requests[i])
+            verify(work, &requests[i])
         elif not copy_record(work, &requests[i], data, False, next):
             mismatched(work, &requests[i], <uint32_t> requests[i].detail)
-    # Here reading is page faults and cache misses, while checking.
+    # Page faults and cache misses, which are the reading, happen while checking, so all time counts as checking.
     work.counters.crc_ns += ffr_now_ns() - start

@@ -1,7 +1,7 @@
 # Read requests by plain reads of many threads: for file systems on which neither RWF_NOWAIT nor AIO keeps many in flight.
 #
-# Each thread takes the next run of records that lie back to back, until none is left. The calling thread does the same, so
-# everything is read even where no thread can be started.
+# Each thread takes the next run of adjacent records, until none is left. The calling thread does the same, so everything is
+# read even if no thread can be started.
 
 from libc.stdint cimport int64_t
 from libc.string cimport memset
@@ -11,20 +11,20 @@ from ffrecord.kernels._threads cimport Task, submit, withdraw
 
 
 cdef enum:
-    PARALLEL_THREADS = 16               # in flight; network file systems gain up to 8 to 32
-    SHARE = 64 << 10           # bytes taken at once, unless one record has more
+    PARALLEL_THREADS = 16               # reads in flight; network file systems gain up to 8 to 32
+    SHARE = 64 << 10           # bytes that a thread takes at once, unless one record has more
 
 
 cdef struct Shared:
     Request* requests
     int64_t k
-    int64_t following          # first request not taken
-    int64_t step               # requests taken at once
+    int64_t following          # the first request that no thread has taken
+    int64_t step               # requests that a thread takes at once
 
 cdef struct Part:
     Task task
     Shared* shared
-    Work work                  # its own counters and its own good
+    Work work                  # a copy with counters and `good` of its own
     Counters counters
 
 
@@ -41,7 +41,7 @@ cdef void _read_share(Work* work, Request* requests, int64_t i, int64_t k) noexc
             if requests[i].status == MISSED:
                 finish(work, &requests[i])
             else:
-                settle(work, &requests[i])
+                verify(work, &requests[i])
             i += 1
 
 
@@ -58,7 +58,7 @@ cdef void _run_part(void* argument) noexcept nogil:
 
 
 cdef int64_t _step(const Request* requests, int64_t k) noexcept nogil:
-    """Requests that a thread takes at once, so that each gets some and small ones come in runs."""
+    """Return how many requests a thread takes at once, so that each gets some and small ones come in runs."""
     cdef int64_t i, total = 1
     for i in range(k):
         total += requests[i].size

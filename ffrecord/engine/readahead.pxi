@@ -1,11 +1,11 @@
-# Reading ahead what will be wanted anyway: files that fit into free memory, from their start to their end.
+# Read-ahead of files that fit into free memory, from start to end: their records will be needed anyway.
 #
-# Whoever reads a file in random order has nearly all of it read after some batches, at the price of random reads. Where it fits
-# into memory, one sweep in sequence is several times cheaper; and it brings large pages, from which everything is copied
-# faster later. Each batch with misses pays for a piece of the sweep, in proportion to what it missed, so a user who reads
-# only a few batches pays little for nothing.
+# A reader in random order has read nearly all of a file after some batches, at the price of random reads. If the file fits into
+# memory, one sequential sweep is several times cheaper. It also brings large pages, from which records are copied faster later.
+# Each batch with misses pays for a piece of the sweep, in proportion to its misses. So a user who reads only a few batches
+# wastes little.
 #
-# A thread of the engine does it, and copies nothing; where pages cannot be asked for, it reads into a buffer that nobody looks at.
+# A thread of the engine does it. It copies nothing; if pages cannot be requested, it reads into a buffer that is thrown away.
 
 from cython cimport linetrace
 from libc.errno cimport EINTR
@@ -32,43 +32,43 @@ from ffrecord.kernels._threads cimport Task, is_done, submit, wait_for, withdraw
 
 
 cdef struct Sweep:
-    # Of the files of one file system; zeroed, then the first three are set.
+    # The sweep of the files of one file system; zeroed, then the first three members are set.
     Table* table
     Filesystem* filesystem
-    int number                # of the file system
+    int number                # number of the file system
     Task task
     int owner                 # process id that submitted the task, 0 before
     int claimed               # by a thread of the process of this id, to submit the task
     shared_int stopped
-    int64_t quota             # bytes that may be read on
+    int64_t quota             # bytes that the sweep may still read
     int64_t file
     int64_t offset
-    int fd                    # of `opened`, for sequential reading
-    int64_t opened            # file, valid if owner is set and fd >= 0
+    int fd                    # descriptor of `opened`, for sequential reading
+    int64_t opened            # number of the file, valid if owner is set and fd >= 0
 
 cdef enum:
-    AHEAD_PER_MISS = 128 << 10          # bytes swept for each record missed; what read-ahead has by default for one page missed
-    AHEAD_MOST = 64 << 20      # bytes that a batch may add, and that may be due
-    SWEEP_BYTES = 1 << 20      # of one read, where pages cannot be asked for
-    FEW_CACHED = 16                   # less than one of so many bytes of a file
+    AHEAD_PER_MISS = 128 << 10          # bytes swept for each missed record; the kernel's default read-ahead for a missed page
+    AHEAD_MOST = 64 << 20      # bytes that a batch may add, and limit of the quota
+    SWEEP_BYTES = 1 << 20      # bytes of one read, if pages cannot be requested
+    FEW_CACHED = 16                   # less than 1/16 of a file counts as little
     SWEEP_THREADS = 2
     SWEEP_LOOK_MS = 5
 
-# That batches may be held up by one sweep, all together.
+# The total time that one sweep may hold up batches.
 cdef int64_t PATIENCE_NS = 500_000_000
 
 
 @linetrace(False)
 cdef void _leave_file(Sweep* sweep) noexcept nogil:
     cdef int fd = sweep.fd
-    sweep.fd = -1  # first: a child forked in between may leak it, but must not close what has its number then
+    sweep.fd = -1  # before close: a child forked in between may leak the descriptor, but must not close another file's
     if fd >= 0:
         call_close(fd)
 
 
 @linetrace(False)
 cdef void _drop_few(const File* file, int fd) noexcept nogil:
-    """What is cached of a file, if that is little: single pages would break up the large ones that it is swept into."""
+    """Drop the cached pages of a file if they are few: single pages would split the large pages of the sweep."""
     cdef int64_t cached = ffr_file_cached_bytes(fd, file.size)
     if 0 <= cached < file.size // FEW_CACHED:
         ffr_drop(fd)
@@ -76,7 +76,7 @@ cdef void _drop_few(const File* file, int fd) noexcept nogil:
 
 @linetrace(False)
 cdef int64_t _enter_file(Sweep* sweep) noexcept nogil:
-    """See that the descriptor is the file's: its size, 0 if it cannot be had."""
+    """Open the current file unless it is open; return its size, 0 if it cannot be opened."""
     cdef File* file = &sweep.table.files[sweep.file]
     if sweep.fd < 0 or sweep.opened != sweep.file:
         _leave_file(sweep)
@@ -93,7 +93,7 @@ cdef int64_t _enter_file(Sweep* sweep) noexcept nogil:
 
 @linetrace(False)
 cdef int64_t _read_on(Sweep* sweep, char* buffer) noexcept nogil:
-    """Read a piece of the current file: bytes, 0 at its end or where it cannot be read."""
+    """Read a piece of the current file; return its bytes, 0 at the end or if it cannot be read."""
     cdef int64_t left = 0, rc
     if sweep.table.files[sweep.file].filesystem == sweep.number:
         left = _enter_file(sweep) - sweep.offset
@@ -132,10 +132,10 @@ cdef void _run_sweep(void* argument) noexcept nogil:
 
 @linetrace(False)
 cdef void sweep(Sweep* sweep, int64_t missed, int64_t missed_bytes) noexcept nogil:
-    """Go on with the sweep, if the files fit into memory.
+    """Continue the sweep if the files fit into memory.
 
     Args:
-        missed, missed_bytes: records of a batch that were not cached, and their bytes.
+        missed, missed_bytes: number of records of a batch that were not cached, and their bytes.
     """
     if not sweep.filesystem.fits or sweep.stopped or sweep.filesystem.swept >= sweep.filesystem.size:
         return
@@ -146,7 +146,7 @@ cdef void sweep(Sweep* sweep, int64_t missed, int64_t missed_bytes) noexcept nog
     if sweep.owner != getpid():
         if sweep.owner == 0:
             sweep.fd = -1
-        _leave_file(sweep)  # the parent's, if there is one
+        _leave_file(sweep)  # after a fork: the parent's descriptor, if there is one
     if sweep.owner != getpid() or is_done(&sweep.task):
         sweep.owner = getpid()
         memset(&sweep.task, 0, sizeof(sweep.task))
@@ -155,16 +155,15 @@ cdef void sweep(Sweep* sweep, int64_t missed, int64_t missed_bytes) noexcept nog
     ffr_unclaim(&sweep.claimed)
 
 
-# Waits for a sweep that files which fit into memory are in, a limited time.
 @linetrace(False)
 cdef void catch_up(Sweep* swept) noexcept nogil:
-    """Let the sweep go first, for a while: it has the disk for itself, and what it has read needs no random reads."""
+    """Wait for the sweep for a limited time: it then has the disk for itself, and saves random reads."""
     cdef Filesystem* fs = swept.filesystem
     cdef int64_t now = ffr_now_ns(), start = now
     while fs.fits and fs.swept < fs.size and fs.held_up + now - start < PATIENCE_NS and not swept.stopped:
         sweep(swept, 0, AHEAD_MOST)
         if swept.owner != getpid():
-            return  # nobody could be asked to do it
+            return  # another thread is submitting it, or it needs none
         wait_for(&swept.task, SWEEP_LOOK_MS)
         now = ffr_now_ns()
     fs.held_up += max(<int64_t> 0, now - max(start, fs.held_until))
@@ -173,7 +172,7 @@ cdef void catch_up(Sweep* swept) noexcept nogil:
 
 @linetrace(False)
 cdef void stop(Sweep* sweep) noexcept nogil:
-    """End the sweep; when this returns, no thread reads for it."""
+    """Stop the sweep; when this returns, no thread reads for it."""
     sweep.stopped = True
     if sweep.owner == 0:
         return

@@ -1,4 +1,4 @@
-# Read a planned batch: part by part, each of files of one file system, which are held meanwhile, by the engine it has now.
+# Read a planned batch in parts. A part has files of one file system; they are held while its current engine reads them.
 
 from libc.errno cimport EMFILE, ENFILE, ENOENT, ENOMEM
 from libc.stdint cimport int64_t
@@ -9,42 +9,42 @@ from ffrecord.system._linux cimport ffr_bring_in, ffr_sleep_ms, ffr_sleeps
 
 
 cdef struct Reading:
-    # All that a thread needs to read a batch.
+    # All data that a thread needs to read a batch.
     Table* table
     Filesystem* filesystems
-    Sweep* sweeps             # one for each
-    Windows* windows          # the same
-    Counters* counters        # of this batch, one for each
+    Sweep* sweeps             # one for each file system
+    Windows* windows          # one for each file system
+    Counters* counters        # of this batch, one for each file system
     int filesystem_count
     Request* requests
     int64_t k
     Columns* columns          # NULL: whole records, with all `dest` set
-    bint discard              # they are to be checked, and nothing else
+    bint discard              # the records are only checked
     bint check
     bint go_on
     bint good
     bint sequential           # a piece of a long sequence
-    bint once                 # most records of these files are read no second time
-    bint guarded              # a single record, and `guard_ready` said so to the thread that reads it
+    bint once                 # most records of these files are read only once
+    bint guarded              # a single record, and `guard_ready` was true in the thread that reads it
     bint crowded              # there are as many batches as CPUs
-    shared_int stopped        # nobody wants it any more
+    shared_int stopped        # the batch is no longer wanted
     int64_t aio_error
 
 cdef enum:
-    COPIED_ALONE = 8 << 10     # bytes of a record of a batch of one: a smaller one is as soon had by a system call, which tells waits
+    COPIED_ALONE = 8 << 10     # bytes; a smaller single record is read as fast by a system call, which also shows waits
     HELD_BY_PART = 64          # files that a batch reads at a time
-    WAITS_MOST = 2             # of a piece of a sequence: with more, it was not cached
-    PATIENCE_MS = 1000         # for a descriptor, where there is none left
-    PLACES_HOT = 256 << 10     # bytes of whole records on their way to columns: what stays in the CPU's cache
-    PLACES_COLD = 32 << 20     # what keeps a disk busy
-    PAGE_MOST = 64 << 10       # of any machine
+    WAITS_MOST = 2             # waits in a piece of a sequence; with more, it was not cached
+    PATIENCE_MS = 1000         # how long to wait for a descriptor if none is left
+    PLACES_HOT = 256 << 10     # bytes of whole records on their way to columns that stay in the CPU's cache
+    PLACES_COLD = 32 << 20     # bytes of whole records on their way to columns that keep a disk busy
+    PAGE_MOST = 64 << 10       # largest page size of any machine
 
-# Bytes of files that are mapped to copy from; the page tables of each process take 1/512 of it.
+# Maximum bytes of files that are mapped for copying; the page tables of each process take 1/512 of it.
 cdef int64_t WINDOWS_MOST = <int64_t> 64 << 30
 
 
 cdef void _estimate_misses(Counters* counters) noexcept nogil:
-    """Plain reads and page faults do not say what was cached; but that a thread waited, and how often: a few times for locks."""
+    """Estimate the misses of plain reads and page faults from how often the thread waited, less a few waits for locks."""
     counters.missed = min(max(counters.waits - 2 - counters.records // 32, <int64_t> 0), counters.records)
     counters.probed = counters.records
     if counters.records > 0:
@@ -52,32 +52,32 @@ cdef void _estimate_misses(Counters* counters) noexcept nogil:
 
 
 cdef bint _in_sequence(const Reading* reading, const Filesystem* fs, int engine) noexcept nogil:
-    """Whether to leave it to the kernel's read-ahead, whatever random reads do."""
+    """Tell whether to use the kernel's read-ahead for a sequence, whatever engine random reads use."""
     if reading.discard and engine == DIRECT:
         return False
     return reading.sequential and not fs.pinned and not (fs.network and engine == COLD)
 
 
 cdef int _engine(const Reading* reading, const Filesystem* fs) noexcept nogil:
-    """The engine for a part. What is only to be checked, and not cached, need not push other things out of the page cache."""
+    """Return the engine for a part. An uncached sequence that is only checked is read directly, to spare the page cache."""
     cdef bint around = reading.discard and reading.sequential and not fs.flowing and fs.engine != HOT
     return DIRECT if around and fs.nowait and not (fs.pinned or fs.network or fs.no_direct) else fs.engine
 
 
 cdef inline bint may_map(const Filesystem* fs) noexcept nogil:
-    """Whether files may be mapped to copy from, where they are cached."""
+    """Tell whether cached files may be mapped for copying."""
     return not fs.pinned and not fs.network and fs.size <= WINDOWS_MOST
 
 
 cdef bint _copies(const Reading* reading, const Filesystem* fs, int engine) noexcept nogil:
-    """Whether to copy from mappings what is cached. Of a sequence that is only to be checked, its last piece tells."""
+    """Tell whether to copy cached records from mappings. For a sequence that is only checked, its last piece decides."""
     cdef bint cached = (reading.discard and fs.flowing) if reading.sequential else (engine == HOT and not reading.once)
     cdef bint pays = reading.k > 1 or reading.requests[0].size >= COPIED_ALONE or reading.discard
     return cached and pays and may_map(fs)
 
 
 cdef void _bring_in(const Work* work, const Request* requests, int64_t k) noexcept nogil:
-    """Have the records of one file in the page cache, if they lie close together; what could not be had is read as ever."""
+    """Load the records of one file into the page cache if they lie close together; the normal read follows anyway."""
     cdef int64_t i, start = -1, end = 0, wanted = 0, got = 0
     for i in range(k):
         if requests[i].status == OK and requests[i].size > 0:
@@ -93,7 +93,7 @@ cdef void _bring_in(const Work* work, const Request* requests, int64_t k) noexce
 
 
 cdef void _bring_in_all(const Work* work, const Request* requests, int64_t k) noexcept nogil:
-    """The same for a piece of a sequence, file by file."""
+    """Load the records of a piece of a sequence into the page cache, file by file."""
     cdef int64_t i = 0, j
     while i < k:
         j = i
@@ -104,7 +104,7 @@ cdef void _bring_in_all(const Work* work, const Request* requests, int64_t k) no
 
 
 cdef int64_t _read_calls(Reading* reading, Work* work, int engine, Request* requests, int64_t k) noexcept nogil:
-    """Read requests by system calls, to their `dest`; what `read_direct` returns, else 0."""
+    """Read requests by system calls to their `dest`; return the result of `read_direct` if it was used, else 0."""
     cdef Filesystem* fs = work.filesystem
     cdef int64_t sleeps = ffr_sleeps(), waits = work.counters.waits, error = 0
     if work.sequential:
@@ -131,7 +131,7 @@ cdef void _no_memory(Work* work, Request* requests, int64_t k) noexcept nogil:
 
 
 cdef int64_t _read_to_columns(Reading* reading, Work* work, int engine, Request* requests, int64_t k) noexcept nogil:
-    """The same for columns: whole records, some at a time, to a place of ours, from where their pieces go to the columns."""
+    """Read requests for columns: some whole records at a time to a buffer, then their pieces to the columns."""
     cdef int64_t i = 0, j, count, error = 0, found, size = work.columns.record_size
     cdef char* places
     count = (PLACES_HOT if engine == HOT else PLACES_COLD) // max(size, <int64_t> 1)
@@ -153,7 +153,7 @@ cdef int64_t _read_to_columns(Reading* reading, Work* work, int engine, Request*
 
 
 cdef int64_t _read_by(Reading* reading, Work* work, int engine, Request* requests, int64_t k) noexcept nogil:
-    """Read requests of files that are held, by their engine; what `read_direct` returns, else 0."""
+    """Read requests of held files by their engine; return the result of `read_direct` if it was used, else 0."""
     cdef int64_t i, done = 0, sleeps
     if engine == MAPPED and not work.sequential:
         sleeps = ffr_sleeps()
@@ -163,7 +163,7 @@ cdef int64_t _read_by(Reading* reading, Work* work, int engine, Request* request
     if _copies(reading, work.filesystem, engine) and (reading.guarded or guard_ready()):
         if work.columns != NULL:
             for i in range(k):
-                requests[i].dest = work.columns.scratch  # for what has to be read after all: one after the other
+                requests[i].dest = work.columns.scratch  # missed records are read one after the other, so they can share it
         done = read_copied(work, requests, k)
         engine = COLD
     if done == k:
@@ -174,7 +174,7 @@ cdef int64_t _read_by(Reading* reading, Work* work, int engine, Request* request
 
 
 cdef void _read_part(Reading* reading, int number, int engine, int64_t i, int64_t j) noexcept nogil:
-    """Read requests i .. j, all of files of one file system that are held, by its engine."""
+    """Read requests i .. j, all of held files of one file system, by its engine."""
     cdef Work work
     cdef Filesystem* fs = &reading.filesystems[number]
     cdef Counters* counters = &reading.counters[number]
@@ -197,7 +197,7 @@ cdef void _read_part(Reading* reading, int number, int engine, int64_t i, int64_
 
 
 cdef void _cannot_hold(Reading* reading, int64_t i, int64_t error) noexcept nogil:
-    """Request i and those after it are of a file that cannot be opened again."""
+    """Mark request i and the following ones of its file as failed: the file cannot be opened again."""
     cdef int file = reading.requests[i].file
     while i < reading.k and reading.requests[i].file == file:
         if reading.requests[i].status == OK:
@@ -208,11 +208,11 @@ cdef void _cannot_hold(Reading* reading, int64_t i, int64_t error) noexcept nogi
 
 
 cdef int64_t _hold_one(Reading* reading, int file, Access access, bint patient) noexcept nogil:
-    """Hold a file; if there are no descriptors left, wait for other batches to give some back. 0, -errno or REPLACED."""
+    """Hold a file; if no descriptor is left, wait for other batches to free one. Return 0, -errno or REPLACED."""
     cdef int64_t error = hold(reading.table, file, access)
     cdef int waited = 0
     while patient and (error == -EMFILE or error == -ENFILE) and waited < PATIENCE_MS:
-        let_go(reading.table, file)
+        release(reading.table, file)
         ffr_sleep_ms(1)
         waited += 1
         error = hold(reading.table, file, access)
@@ -220,7 +220,7 @@ cdef int64_t _hold_one(Reading* reading, int file, Access access, bint patient) 
 
 
 cdef int64_t _hold_files(Reading* reading, int number, int engine, int64_t i) noexcept nogil:
-    """Hold the files of requests i .. j, of one file system and not too many; j."""
+    """Hold the files of requests i .. j, which are few and of one file system; return j."""
     cdef Table* table = reading.table
     cdef int file = -1, count = 0
     cdef Access access = AROUND if engine == DIRECT else RANDOM
@@ -236,7 +236,7 @@ cdef int64_t _hold_files(Reading* reading, int number, int engine, int64_t i) no
                 break
             error = _hold_one(reading, file, access, count == 0 and engine != MAPPED)
             if count > 0 and (error == -EMFILE or error == -ENFILE):
-                let_go(table, file)  # later, when those held now are given back
+                release(table, file)  # try again in the next part, after the files held now are released
                 break
             count += 1
             if error != 0 and engine != MAPPED:
@@ -250,12 +250,12 @@ cdef void _let_go_files(Reading* reading, int64_t i, int64_t j) noexcept nogil:
     while i < j:
         if reading.requests[i].file != file:
             file = reading.requests[i].file
-            let_go(reading.table, file)
+            release(reading.table, file)
         i += 1
 
 
 cdef void read_all(void* reading_) noexcept nogil:
-    """Read a planned batch with all `dest` set: a task for any thread."""
+    """Read a planned batch whose `dest` are all set. Any thread may run it."""
     cdef Reading* reading = <Reading*> reading_
     cdef int64_t i = 0, j
     cdef int number, engine
@@ -263,7 +263,7 @@ cdef void read_all(void* reading_) noexcept nogil:
         reading.good &= reading.requests[j].status == OK
     while i < reading.k and (reading.good or reading.go_on) and not reading.stopped:
         number = reading.table.files[reading.requests[i].file].filesystem
-        engine = _engine(reading, &reading.filesystems[number])  # once: another thread may learn something else meanwhile
+        engine = _engine(reading, &reading.filesystems[number])  # read once: another thread may change it meanwhile
         j = _hold_files(reading, number, engine, i)
         if reading.good or reading.go_on:
             _read_part(reading, number, engine, i, j)

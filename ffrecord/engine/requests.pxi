@@ -1,10 +1,10 @@
-# What the parts of the batch engine hand each other: files, requests for records of theirs, and what became of them.
+# Structures that the parts of the batch engine share: files, requests for their records, and results.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 
-# What threads look at and change without a lock: what was learned of a file system, whether a batch is still wanted. Each
-# read gives a value that was written, and says nothing of what else has changed.
+# Types that threads read and change without a lock: knowledge about a file system, or whether a batch is still wanted. Each
+# read returns some value that was written, and gives no guarantee about other data.
 cdef extern from * nogil:
     """
     typedef _Atomic uint8_t ffr_shared_byte;
@@ -20,31 +20,31 @@ cdef extern from * nogil:
 cdef enum Status:
     MISSED = -1       # not in the page cache, to be read
     OK = 0
-    TRUNCATED = 1     # detail: bytes there are
+    TRUNCATED = 1     # detail: bytes that exist
     MISMATCH = 2      # detail: CRC-32 computed
     FAILED = 3        # detail: errno
     BAD_SPAN = 4      # the table's offsets contradict the file
     CHANGED = 5       # detail: size of the file, now shorter than it was
-    REPLACED = 6      # the name leads to another file now
-    WRONG_SIZE = 7    # detail: the size that each record of the batch should have
+    REPLACED = 6      # the path leads to another file now
+    WRONG_SIZE = 7    # detail: the expected size of each record of the batch
 
 cdef enum Engine:
-    HOT = 0           # plain pread: all is in the page cache
+    HOT = 0           # plain pread: everything is in the page cache
     COLD = 1          # the page cache in two passes; on network file systems, many threads
-    DIRECT = 2        # around the page cache, by Linux AIO
+    DIRECT = 2        # bypassing the page cache, by Linux AIO
     MAPPED = 3        # in place, in a mapping of the file
 
 cdef enum:
     PREFIX_SIZE = 12       # bytes of a `.ffr` file before its tables
 
 cdef enum:
-    BLOCK = 2 << 20        # bytes of a window that are mapped at once: the largest page
-    BLOCKWISE = 8 << 20    # bytes of a file that is mapped block by block; smaller ones have few page faults
+    BLOCK = 2 << 20        # bytes of a window that are mapped at once: the largest page size
+    BLOCKWISE = 8 << 20    # bytes; larger files are mapped block by block; smaller ones have few page faults
 
 cdef enum Checksum:
     CRC32 = 0
     CRC32C = 1
-    UNCHECKED = 2     # the format has none
+    UNCHECKED = 2     # the format has no checksums
 
 cdef struct Filesystem:
     int64_t device
@@ -55,7 +55,7 @@ cdef struct Filesystem:
     bint memory               # it has no disk: tmpfs and the like
     shared_int nowait         # preadv2(RWF_NOWAIT) works
     shared_int no_direct      # direct reads are refused, for now
-    shared_int fits           # its files could all be in the page cache
+    shared_int fits           # all its files fit into the page cache
     int64_t batches
     int64_t ask_at            # time from which free memory may be asked for again
     bint missing              # the last batch had records that were not cached
@@ -66,62 +66,62 @@ cdef struct Filesystem:
     int64_t cold              # batches in COLD with most records missed
     shared_long swept         # bytes read ahead since the sweep began, see readahead.pxi
     shared_long since_sweep   # bytes asked for since the last sweep began
-    shared_long held_up       # nanoseconds that batches waited for it, one or several at a time
-    shared_long held_until    # when the last of them went on
+    shared_long held_up       # nanoseconds in which at least one batch waited for the sweep
+    shared_long held_until    # time at which the last of them continued
     shared_int flowing        # the last piece of a sequence was cached
-    shared_long generation    # pages of windows that were mapped in another one may not be any more
+    shared_long generation    # pages of windows mapped in an earlier generation may be unmapped by now
 
 cdef struct File:
     int fd                    # -1: closed to save descriptors, or not opened yet
     int direct_fd             # -1 until needed, -2 if that failed
-    int sequential_fd         # the same; with a read-ahead of its own
+    int sequential_fd         # -1 until needed, -2 if that failed; it has its own read-ahead state
     int users                 # batches that read it now
-    bint used                 # since the last look for a descriptor to close
+    bint used                 # used since the clock hand passed last
     int filesystem
-    uint32_t alignment        # of direct reads; 0: none on this file
+    uint32_t alignment        # alignment of direct reads; 0: the file supports none
     int64_t device
     int64_t inode
     int64_t mtime_ns
-    bint copied               # the tables are a copy, and do not keep the inode number from being used again
+    bint copied               # the tables are a copy, which does not keep the inode number from being reused
     int64_t size
     int64_t n
-    int64_t first             # index of its sample 0 among all
+    int64_t first             # index of its sample 0 among the samples of all files
     int64_t data_start
-    const uint8_t* tables     # the file from its start, all of its tables; NULL: there are the following
-    const int64_t* offsets    # [n], of the records
+    const uint8_t* tables     # the start of the file with all its tables; NULL: use the three arrays below
+    const int64_t* offsets    # [n], offsets of the records
     const int64_t* sizes      # [n]
     const uint32_t* checksums  # [n], or NULL
     bint scattered            # the records do not lie in the order of their numbers
     int checksum              # a Checksum
-    const int* lost           # nonzero there: some of them could not be had, and read as zeros; or NULL
+    const int* lost           # flag: nonzero if pages of the tables were unreadable and read as zeros; or NULL
     char* mapped              # all of the file, read-only, or NULL
-    char* window              # the same, to copy from, while the file is open; NULL: not made, or that failed
-    bint windowless           # that failed
-    shared_byte* blocks       # of the window, see windows.pxi; NULL: page faults map it
-    shared_long generation    # of the file system, that they are of
+    char* window              # mapping of the whole file for copying, while the file is open; NULL: not mapped
+    bint windowless           # mapping it has failed
+    shared_byte* blocks       # state of each block of the window, see windows.pxi; NULL: page faults map it
+    shared_long generation    # generation of the file system to which `blocks` belongs
     const char* path
-    shared_long seen          # last batch that compared its size
+    shared_long seen          # number of the last batch that checked its size
 
 cdef struct Request:
     int64_t offset
     int64_t size
     int64_t got               # bytes that arrived
     int64_t detail
-    char* dest                # or, for columns, NULL until an engine needs a place for the whole record
-    int64_t order             # position in the batch asked for; the row of its columns
+    char* dest                # target; for columns NULL until an engine needs a buffer for the whole record
+    int64_t order             # position in the requested batch; the row of its columns
     int32_t file
     int32_t status
     uint32_t stored           # checksum from the table
-    int32_t checksum          # its kind, a Checksum
+    int32_t checksum          # kind of the checksum, a Checksum
 
 cdef struct Counters:
-    int64_t records           # good ones
-    int64_t bytes             # of those
-    int64_t missed            # records that were not in the page cache when asked for
-    int64_t cached_bytes      # bytes that were
-    int64_t probed            # records of which that is known, or estimated
+    int64_t records           # good records
+    int64_t bytes             # bytes of good records
+    int64_t missed            # records that were not in the page cache when requested
+    int64_t cached_bytes      # bytes that were in the page cache
+    int64_t probed            # records for which that is known, or estimated
     int64_t requests          # system calls, and requests of AIO
-    int64_t waits             # times that a thread slept in a read
+    int64_t waits             # how often a thread slept in a read
     int64_t io_ns
     int64_t crc_ns
 
@@ -129,14 +129,14 @@ cdef struct Slot:
     # A piece of each record, which goes to one column.
     int64_t offset            # in the record
     int64_t size
-    int column                # its number among those asked for
+    int column                # its number in the requested order
 
 cdef struct Columns:
-    # Where the pieces of a batch's records go, instead of the records themselves.
+    # The targets of the pieces of a batch's records, if columns are delivered instead of records.
     int64_t record_size
-    int count                 # of slots
+    int count                 # number of slots
     const Slot* slots         # ascending by offset
-    char** starts             # of each slot: row r is at starts[s] + r * slots[s].size
+    char** starts             # column of each slot: row r is at starts[s] + r * slots[s].size
     bint chained              # copy and check in one pass, piece by piece; see columns.pxi
     char* scratch             # [record_size]
 
@@ -146,7 +146,7 @@ cdef struct Table:
     int* held                 # files that are open, in no order
     int held_count
     int held_most             # documented in descriptors.pxi
-    int hand                  # where to look next for one to close
+    int hand                  # clock hand: where to look next for a file to close
 
 cdef struct Key:
     int64_t index
@@ -156,17 +156,17 @@ cdef struct Work:
     # A batch being read by one engine, from files of one file system.
     File* files
     Filesystem* filesystem
-    void* sweep               # of the file system, see readahead.pxi
-    void* windows             # the same, see windows.pxi
+    void* sweep               # sweep of the file system, see readahead.pxi
+    void* windows             # windows of the file system, see windows.pxi
     Counters* counters
     bint sequential           # a piece of a long sequence
     const Columns* columns    # NULL: whole records, at their `dest`
-    bint discard              # nobody wants the records: what has a checksum need not get to its `dest`
-    bint crowded              # there is no CPU for further threads
+    bint discard              # the records are only checked: those with a checksum need not be copied to `dest`
+    bint crowded              # no CPU is free for further threads
     bint check
     bint go_on                # a bad record does not end the batch
-    const shared_int* stopped  # nonzero when nobody wants the rest any more
-    bint good                 # all records so far
+    const shared_int* stopped  # nonzero when the rest is no longer wanted
+    bint good                 # all records so far are good
 
 
 cdef inline void add_counters(Counters* total, const Counters* more) noexcept nogil:

@@ -1,4 +1,4 @@
-# Tables of spans that lie in arrays, not in the file itself. Documented in _engine.pyi.
+# Tables of spans that are stored in arrays, not in the file itself. Documented in _engine.pyi.
 
 from libc.stdint cimport int64_t, uint32_t
 
@@ -11,7 +11,7 @@ _KINDS = {"crc32": CRC32, "crc32c": CRC32C, None: UNCHECKED}
 
 
 cdef enum:
-    STEPS_PER_JUMP = 16        # of a file that is read in sequence by the numbers of its records
+    STEPS_PER_JUMP = 16        # with at most 1 backward jump per 16 records, reading by number is sequential
 
 
 cdef int64_t _jumps_back(const int64_t* offsets, int64_t n) noexcept nogil:
@@ -22,7 +22,7 @@ cdef int64_t _jumps_back(const int64_t* offsets, int64_t n) noexcept nogil:
 
 
 cdef const int* _lost_flag(object array):
-    """That of the `Mapping` that an array is over; NULL if it is over none."""
+    """Return the flag of the `Mapping` below an array; NULL if there is none."""
     while array is not None:
         if isinstance(array, Mapping):
             return (<Mapping> array).lost_flag()
@@ -38,7 +38,7 @@ cdef class Spans:
     cdef const int64_t* offsets
     cdef const int64_t* sizes
     cdef const uint32_t* checksums
-    cdef const int* lost      # as of File
+    cdef const int* lost      # see File
     cdef object arrays
 
     def __cinit__(self, offset_array, size_array, checksums, kind):
@@ -61,7 +61,7 @@ cdef class Spans:
             self.checksums = &values[0] if self.n > 0 else NULL
         if self.n > 0:
             self.offsets, self.sizes = &offsets[0], &sizes[0]
-        # Those of one index are in one mapping.
+        # All arrays of one index are in one mapping, so one flag suffices.
         self.lost = _lost_flag(offset_array)
         self.arrays = (offset_array, size_array, checksums)
         with nogil:

@@ -1,15 +1,15 @@
-# Windows of files get their pages from a thread beside the batches, which read by system calls until it has done so.
+# Windows: mappings of files whose pages a separate thread maps. Batches read by system calls until the pages are mapped.
 #
-# The first touch of each 64 KiB of a mapping is a page fault. Where the page cache has small pages it takes as long as four
-# system calls that read 4 KiB, so batches which took all faults themselves were slower than plain reads for some seconds.
+# The first touch of each 64 KiB of a mapping is a page fault. If the page cache has small pages, a fault takes as long as four
+# system calls that read 4 KiB. So batches that took all faults themselves would be slower than plain reads for some seconds.
 #
-# That is of use while there is a CPU for the thread. Where there is none, everything together takes longer: then the batches take
-# their page faults. So it is where as many batches are read as there are CPUs; else, as where other processes read too, it
-# shows in the time that the thread needs for the time that it computes.
+# This only helps while a CPU is free for the thread. Otherwise the batches take their page faults themselves, which is faster
+# in total. No CPU is free if there are as many batches as CPUs. It also shows, for instance if other processes read too, in
+# the ratio of the thread's elapsed time to its CPU time.
 #
-# A block counts what was read of it otherwise, and is mapped once that is worth it: few records of a large file are no
-# reason to map it. What was mapped may be gone later, and of what is not all cached nothing is mapped here. Then there are
-# page faults after all.
+# A block counts the bytes that were read from it by system calls, and is mapped once it is worth it: a few records of a large
+# file are no reason to map it. Mapped pages may disappear later, and a block that is not fully cached is not mapped here. In
+# both cases there are page faults after all.
 
 from cython cimport linetrace
 from libc.stdint cimport int64_t
@@ -20,7 +20,7 @@ from ffrecord.kernels._threads cimport Task, is_done, submit, withdraw
 
 
 cdef enum:
-    BLOCKS_MOST = 16           # of one task, and that a batch may ask for
+    BLOCKS_MOST = 16           # blocks of one task, and blocks that a batch may request
 
 cdef struct Blocks:
     int count
@@ -28,21 +28,21 @@ cdef struct Blocks:
     int64_t numbers[BLOCKS_MOST]
 
 cdef struct Windows:
-    # Of the files of one file system; zeroed, then the table is set.
+    # The windows of the files of one file system; zeroed, then the table is set.
     Table* table
     Task task
     int owner                  # process id that submitted the task, 0 before
     int claimed                # by a thread of the process of this id, to submit the task
     shared_int stopped
-    shared_int crowded         # batches to come that take their page faults, for want of a CPU that nobody uses
-    Blocks blocks              # of the task
+    shared_int crowded         # number of coming batches that take their page faults, because no CPU is free
+    Blocks blocks              # blocks of the task
 
 cdef enum:
-    WANTED = 4                 # what is counted of a block until it is
-    COUNTED_BYTES = 64 << 10   # of a record, for one more; what a page fault maps
+    WANTED = 4                 # count from which on a block is wanted
+    COUNTED_BYTES = 64 << 10   # a record adds 1, and 1 more for each so many bytes; a page fault maps as much
     BLOCK_MAPPED = 255
-    CROWDED = 256              # batches until it is tried again
-    JUDGED_NS = 100_000        # of a block: it takes a fraction of that if it is one page, else more
+    CROWDED = 256              # batches until mapping is tried again
+    JUDGED_NS = 100_000        # only a block that took longer is judged: one large page takes a fraction of it
     MAPPING_THREADS = 2
 
 
@@ -56,8 +56,8 @@ cdef void _want(int file, int64_t block, Blocks* wanted) noexcept nogil:
         wanted.count += 1
 
 
-# Whether the pages of a record are mapped, as far as is known. If not, it is to be read otherwise, and its blocks are among
-# those wanted if that has been so for a while.
+# Tell whether the pages of a record are mapped, as far as is known. If not, read it by a system call; its blocks are added to
+# the wanted ones if their count is high enough.
 @linetrace(False)
 cdef bint is_mapped(File* file, const Request* request, Blocks* wanted) noexcept nogil:
     cdef int64_t block, end = request.offset + request.size, count = 1 + request.size // COUNTED_BYTES
@@ -75,7 +75,7 @@ cdef bint is_mapped(File* file, const Request* request, Blocks* wanted) noexcept
     return mapped
 
 
-# Forgets what was mapped, if that may not be so any more.
+# Forget which blocks are mapped, if that may have changed.
 @linetrace(False)
 cdef void renew_window(File* file, const Filesystem* fs) noexcept nogil:
     cdef int64_t block
@@ -89,21 +89,21 @@ cdef void renew_window(File* file, const Filesystem* fs) noexcept nogil:
 
 @linetrace(False)
 cdef void _map_block(File* file, int64_t block) noexcept nogil:
-    """Have its pages mapped, if they are in the page cache: nothing is read from a disk for this."""
+    """Map the pages of a block if all are in the page cache: nothing is read from a disk for this."""
     cdef int64_t start = block * BLOCK, size = min(file.size - block * BLOCK, <int64_t> BLOCK)
     if ffr_cached_bytes(file.window + start, size) == size:
         ffr_populate(file.window + start, size)
-    file.blocks[block] = BLOCK_MAPPED  # where that could not be done, by page faults
+    file.blocks[block] = BLOCK_MAPPED  # even if it was not possible: then page faults map it
 
 
 @linetrace(False)
 cdef bint _lacks_cpu(int64_t start, int64_t computed) noexcept nogil:
-    """Whether this thread had to wait for one since the two times."""
+    """Tell whether this thread had to wait for a CPU since the two times."""
     cdef int64_t passed = ffr_now_ns() - start
     return passed > JUDGED_NS and 4 * (ffr_computed_ns() - computed) < 3 * passed
 
 
-# Whether a batch is to ask `is_mapped` of its records; else it takes its page faults.
+# Tell whether a batch should ask `is_mapped` for its records; otherwise it takes its page faults.
 @linetrace(False)
 cdef bint asks(Windows* windows) noexcept nogil:
     if windows.crowded > 0:
@@ -121,16 +121,16 @@ cdef void _run_mapping(void* argument) noexcept nogil:
             break
         file = windows.blocks.files[i]
         if windows.table.files[file].fd < 0:
-            continue  # closed meanwhile
+            continue  # the file was closed meanwhile
         if hold(windows.table, file, COPYING) == 0 and windows.table.files[file].blocks != NULL:
             start, computed = ffr_now_ns(), ffr_computed_ns()
             _map_block(&windows.table.files[file], windows.blocks.numbers[i])
             if _lacks_cpu(start, computed):
                 windows.crowded = CROWDED
-        let_go(windows.table, file)
+        release(windows.table, file)
 
 
-# Has a thread map the blocks. Returns at once.
+# Start mapping the blocks in a thread. Return at once.
 @linetrace(False)
 cdef void map_blocks(Windows* windows, const Blocks* wanted) noexcept nogil:
     if wanted.count == 0 or windows.stopped or not ffr_claim(&windows.claimed):
@@ -144,7 +144,7 @@ cdef void map_blocks(Windows* windows, const Blocks* wanted) noexcept nogil:
     ffr_unclaim(&windows.claimed)
 
 
-# When this returns, no thread maps anything.
+# Stop mapping: when this returns, no thread maps anything.
 @linetrace(False)
 cdef void stop_mapping(Windows* windows) noexcept nogil:
     windows.stopped = True

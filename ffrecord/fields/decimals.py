@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar
 
-from ffrecord.errors import FormatError, counted
+from ffrecord.errors import FormatError, plural
 from ffrecord.fields.field import Field, mismatch, register
 
 DIGITS_MAX = 10_000  # in the text of one; Python takes quadratic time for more
@@ -40,4 +40,4 @@ class DecimalField(Field):
                 return value
         except (InvalidOperation, ValueError):
             pass
-        raise FormatError(f"not a decimal: {counted(len(data), 'byte')}, {text[:40]!r}")
+        raise FormatError(f"not a decimal: {plural(len(data), 'byte')}, {text[:40]!r}")

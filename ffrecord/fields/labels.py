@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ffrecord.errors import FormatError, counted
+from ffrecord.errors import FormatError, plural
 from ffrecord.fields.describe import describe
 from ffrecord.fields.field import register
 from ffrecord.fields.scalars import IntField
@@ -43,7 +43,7 @@ class LabelField(IntField):
         numbers = {name: number for number, name in enumerate(names)}
         if not names or len(numbers) != len(names):
             raise ValueError(
-                f"{counted(len(names), 'name')}, {len(numbers)} different ones: expected one at least, each once"
+                f"{plural(len(names), 'name')}, {len(numbers)} different ones: expected one at least, each once"
             )
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "_numbers", numbers)

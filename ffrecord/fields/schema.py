@@ -7,7 +7,7 @@ from typing import Any, Generic
 import msgspec
 import numpy as np
 
-from ffrecord.errors import FormatError, counted
+from ffrecord.errors import FormatError, plural
 from ffrecord.fields.arrays import NDArrayField
 from ffrecord.fields.batch import Batch, checked, decode_each
 from ffrecord.fields.blobs import BytesField, StrField
@@ -222,7 +222,7 @@ class Schema(Generic[Sample]):
             ValueError: not as many as columns.
         """
         if len(values) != len(self.columns):
-            raise ValueError(f"{counted(len(values), 'value')}, expected {len(self.columns)}, one for each column")
+            raise ValueError(f"{plural(len(values), 'value')}, expected {len(self.columns)}, one for each column")
         return self._build(values)
 
     def to_builtins(self) -> dict[str, Any]:
@@ -263,7 +263,7 @@ class Schema(Generic[Sample]):
         widths = [max(len(row[i]) for row in rows) for i in range(2)]
         kind = "one value" if isinstance(self._tree, Field) else f"a {self._tree.kind}"
         size = "records of varying size" if self.record_size is None else f"records of {self.record_size} bytes"
-        head = f"Schema of samples that are {kind}: {counted(len(self.columns), 'column')}, {size}"
+        head = f"Schema of samples that are {kind}: {plural(len(self.columns), 'column')}, {size}"
         return "\n".join([head, *(f"  {name:{widths[0]}}  {field:{widths[1]}}  {size}" for name, field, size in rows)])
 
 

@@ -15,7 +15,7 @@ from ffrecord.errors import (
     NotAFileError,
     NotAFolderError,
     SampleIndexError,
-    counted,
+    plural,
 )
 from ffrecord.fields.images.jpeg_files import jpeg_pixels, jpeg_pixels_of
 from ffrecord.folders.folder_pack import dump_files, dump_structure, pack_folder
@@ -236,7 +236,7 @@ class PackedFolder:
         return isinstance(path, str | os.PathLike) and self.is_file(path)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {counted(self.num_files(), 'file')}, {_path(self.reader)!r}>"
+        return f"<{type(self).__name__} of {plural(self.num_files(), 'file')}, {_path(self.reader)!r}>"
 
     # Looking up
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ffrecord.errors import ArgumentError, NotAFolderError, file_error
 from ffrecord.format.folder_index import encode_index, walk
 from ffrecord.format.folder_pickle import Tree
-from ffrecord.reading.paths import PathLike, local
+from ffrecord.reading.paths import PathLike, local_path
 from ffrecord.system import filesystems, signals
 from ffrecord.writing.file_writer import FileWriter
 
@@ -51,7 +51,7 @@ def pack_folder(
         OSError (also a RuntimeError): of the path it names: neither a regular file nor a directory, a loop of symbolic
             links, unreadable, changed while it was packed, not writable. Nothing was published.
     """
-    root = Path(filesystems.absolute(local("folder", folder)))
+    root = Path(filesystems.absolute_path(local_path("folder", folder)))
     try:
         is_directory = root.is_dir()
     except OSError as error:

@@ -7,7 +7,7 @@ from errno import ESTALE
 from typing import TYPE_CHECKING
 
 from ffrecord._crc import crc32
-from ffrecord.errors import ChecksumError, FormatError, TruncatedError, doing, file_error
+from ffrecord.errors import ChecksumError, FormatError, TruncatedError, add_file_to_errors, file_error
 from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.system.atomic_file import read_into
@@ -67,7 +67,7 @@ def reopen(file: OpenedFile | SpanFile) -> int:
     """
     fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        with doing("opening it again", file.path):
+        with add_file_to_errors("opening it again", file.path):
             status = os.fstat(fd)
         if (status.st_dev, status.st_ino, status.st_size) != (file.device, file.inode, file.size):
             raise file_error(ESTALE, f"{file.path}: the file was replaced after it was opened", file.path)

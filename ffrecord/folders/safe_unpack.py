@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from ffrecord.errors import ArgumentError, FormatError
-from ffrecord.reading.paths import PathLike, local
+from ffrecord.reading.paths import PathLike, local_path
 from ffrecord.system import atomic_directory, filesystems
 from ffrecord.system.atomic_file import remove_tree
 from ffrecord.system.sizes import parse_limit
@@ -115,7 +115,7 @@ def unpack_files(
         raise FormatError(f"{label}: {len(files)} files of {total} bytes, expected at most {most} (max_size)")
     # As tar names the directory itself.
     directories = [_parts(name, label) for name in folders if name.strip("/") != "."]
-    path = filesystems.absolute(local("folder", target))
+    path = filesystems.absolute_path(local_path("folder", target))
     _check_target(path)
     base = os.fsdecode(os.fsencode(os.path.basename(path))[:100])
     temporary = os.path.join(os.path.dirname(path), f".{base}.{secrets.token_hex(6)}.unpacking")

@@ -1,1 +1,1 @@
-"""The bytes of our own files: FFR layout, extension block, manifest, journal, index of packed folders."""
+"""Byte formats of the package: FFR files, their extension block, the manifest, journals and the folder index."""

@@ -1,6 +1,6 @@
-"""The payload of the extension block: what a file says about itself beyond its samples, as msgpack.
+"""Payload of the extension block, as msgpack: the schema and the origin of a file's samples.
 
-The framing of the block (magic, sizes, where its checksum is) belongs to format.py.
+ffr_layout.py defines the framing of the block: magic, sizes, and the position of its checksum.
 """
 
 from functools import lru_cache
@@ -13,14 +13,14 @@ from ffrecord.errors import ChecksumError, FormatError
 from ffrecord.format import ffr_layout
 
 NIL = msgspec.Raw(b"\xc0")
-KEPT = 16  # different payloads that were decoded last
-KEPT_MOST = 64 << 10  # bytes of one of them
+KEPT = 16  # decoded payloads in the cache
+KEPT_MOST = 64 << 10  # bytes of a payload that is cached
 
 
 class Stored(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The payload as it is in a file. Unknown keys of later versions are ignored.
+    """Payload as it is stored in a file. Unknown keys of later versions are ignored.
 
-    `schema` stays as it is until somebody asks: small bytes can be many objects.
+    `schema` is decoded only on demand, because a few bytes can decode to many objects.
     """
 
     schema: msgspec.Raw = NIL
@@ -29,11 +29,11 @@ class Stored(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Extension:
-    """What a file says about itself.
+    """Metadata of a file.
 
     Args:
-        schema: the columns of its samples, as `fields.Schema` wrote them; None for plain bytes.
-        serializer: name of the function that made the bytes, for people; never called.
+        schema: columns of its samples, as written by `fields.Schema`; None for plain bytes.
+        serializer: name of the function that made the bytes, for people; it is never called.
         writer: name and version of the program that wrote the file.
     """
 
@@ -42,10 +42,10 @@ class Extension:
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """The columns of the samples, decoded anew at each look; None for plain bytes.
+        """Columns of the samples, decoded anew at each access; None for plain bytes.
 
         Raises:
-            FormatError: nested too deeply.
+            FormatError: the schema is nested too deeply, or is no valid msgpack.
         """
         try:
             return msgspec.msgpack.decode(self.stored.schema, type=dict[str, Any] | None)
@@ -62,34 +62,34 @@ class Extension:
         """Name and version of the program that wrote the file."""
         return self.stored.writer
 
-    def same_schema(self, other: "Extension | None") -> bool:
-        """Whether the samples of both have the same columns."""
+    def has_same_schema(self, other: "Extension | None") -> bool:
+        """Tell whether the samples of both have the same columns."""
         return bytes(self.stored.schema) == bytes(NIL if other is None else other.stored.schema)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Extension) and _facts(self) == _facts(other)
+        return isinstance(other, Extension) and _comparison_key(self) == _comparison_key(other)
 
     def __hash__(self) -> int:
-        return hash(_facts(self))
+        return hash(_comparison_key(self))
 
     def __repr__(self) -> str:
         return f"Extension(schema={self.schema!r}, serializer={self.serializer!r}, writer={self.writer!r})"
 
 
-def _facts(extension: Extension) -> tuple[bytes, str | None, str]:
+def _comparison_key(extension: Extension) -> tuple[bytes, str | None, str]:
     return bytes(extension.stored.schema), extension.serializer, extension.writer
 
 
 def block_size(payload: bytes, reserved: int = 0) -> int:
-    """Bytes of a block that holds `payload` and `reserved` further bytes of zeros."""
+    """Return the bytes of a block with `payload` and `reserved` further bytes of zeros."""
     return ffr_layout.BLOCK.size + len(payload) + reserved
 
 
 def encode(extension: Extension) -> bytes:
-    """The payload of `extension`.
+    """Return the payload of `extension`.
 
     Raises:
-        ValueError: larger than `ffr_layout.PAYLOAD_MAX`.
+        ValueError: it is larger than `ffr_layout.PAYLOAD_MAX`.
     """
     stored = {
         "schema": extension.stored.schema,
@@ -104,18 +104,21 @@ def encode(extension: Extension) -> bytes:
 
 
 def seal(payload: bytes, block_size: int, file_size: int) -> bytes:
-    """Header and payload of a block of `block_size` bytes in a file of `file_size`; the rest of the block is zeros."""
+    """Return header and payload of a block of `block_size` bytes in a file of `file_size` bytes.
+
+    The caller fills the rest of the block with zeros.
+    """
     header = ffr_layout.BlockHeader(0, block_size, len(payload), file_size)
     checked = ffr_layout.pack_block_header(header)[ffr_layout.BLOCK_CHECKED_FROM :] + payload
     return ffr_layout.pack_block_header(header._replace(crc=crc32(checked))) + payload
 
 
 def decode(header: ffr_layout.BlockHeader, payload: bytes, path: str) -> Extension:
-    """The extension in `payload`, checked against the CRC-32 in `header`.
+    """Decode `payload` after checking it against the CRC-32 in `header`.
 
     Raises:
         ChecksumError: header or payload are damaged.
-        FormatError: the payload is not what this module writes.
+        FormatError: the payload has another format than this module writes.
     """
     computed = crc32(payload, crc32(ffr_layout.pack_block_header(header)[ffr_layout.BLOCK_CHECKED_FROM :]))
     if computed != header.crc:
@@ -126,12 +129,12 @@ def decode(header: ffr_layout.BlockHeader, payload: bytes, path: str) -> Extensi
             stored=header.crc,
             computed=computed,
         )
-    return _said(payload) if len(payload) <= KEPT_MOST else _said.__wrapped__(payload)
+    return _decode_payload(payload) if len(payload) <= KEPT_MOST else _decode_payload.__wrapped__(payload)
 
 
 @lru_cache(KEPT)
-def _said(payload: bytes) -> Extension:
-    """What a payload says. Shards of a dataset have the same one, and there may be a million of them."""
+def _decode_payload(payload: bytes) -> Extension:
+    """Decode a payload. It is cached: the shards of a dataset, possibly a million, share one payload."""
     extension = Extension()
     try:
         if payload:

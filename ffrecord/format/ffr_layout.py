@@ -1,4 +1,4 @@
-"""The FFR layout: bytes in, numbers out. No file is touched here and no checksum computed.
+"""FFR layout: conversion between bytes and numbers. This module opens no file and computes no checksum.
 
     offset         size   field
     0              4      uint32, CRC-32 of bytes 4 .. tables_end(n); 0 in old files that have none
@@ -33,14 +33,14 @@ PREFIX = struct.Struct("<Iq")
 CRC = np.dtype("<u4")
 OFFSET = np.dtype("<i8")
 PER_SAMPLE = CRC.itemsize + OFFSET.itemsize
-CHECKED_FROM = 4  # the header CRC covers what follows itself
+CHECKED_FROM = 4  # the header CRC covers the bytes after itself
 
 BLOCK = struct.Struct("<8sIIQQQ")
 BLOCK_MAGIC = b"\x89FFRext\n"
 BLOCK_VERSION = 1
 BLOCK_CHECKED_FROM = 12
-PAYLOAD_MAX = 1 << 20  # bytes; what a reader takes in at open, whatever a file says
-BLOCK_MAX = 64 << 20  # bytes, payload and reserved space; a reader looks through no more at open
+PAYLOAD_MAX = 1 << 20  # bytes; a reader loads no more on opening, whatever size a file states
+BLOCK_MAX = 64 << 20  # bytes of payload and reserved space; a reader scans no more on opening
 
 SUFFIX = ".ffr"
 
@@ -49,29 +49,30 @@ Offsets = npt.NDArray[np.int64]
 
 
 def tables_end(n: int) -> int:
-    """Offset of the first byte after the tables of a file of n samples."""
+    """Return the offset of the first byte after the tables of a file of n samples."""
     return PREFIX.size + n * PER_SAMPLE
 
 
 def offsets_start(n: int) -> int:
-    """Offset of the offset table of a file of n samples."""
+    """Return the offset of the offset table of a file of n samples."""
     return PREFIX.size + n * CRC.itemsize
 
 
 def unpack_prefix(data: bytes, file_size: int) -> tuple[int, int]:
-    """(header CRC, number of samples) from the first bytes of a file.
+    """Return (header CRC, number of samples) from the first bytes of a file.
 
     Args:
-        data: the first 12 bytes, or all of a shorter file.
-        file_size: of the whole file, bytes.
+        data: the first 12 bytes, or all bytes of a shorter file.
+        file_size: size of the whole file, bytes.
 
     Raises:
-        FormatError: too short, or the tables of that many samples do not fit in the file.
+        FormatError: the file is too short, or the tables of that many samples do not fit in it.
     """
     if len(data) < PREFIX.size:
         raise FormatError(f"unfinished file or no .ffr file: {len(data)} bytes, expected at least {PREFIX.size}")
     crc, n = PREFIX.unpack_from(data)
-    # n is not yet covered by a checksum we have checked: compare, by division, before allocating by it.
+    # n was not checked by a checksum yet, so compare it before anything is allocated by it; by division, which cannot
+    # overflow.
     if not 0 <= n <= (file_size - PREFIX.size) // PER_SAMPLE:
         raise FormatError(f"{n} samples do not fit in {file_size} bytes")
     if n == 0 and crc == 0 and file_size > PREFIX.size:
@@ -99,14 +100,14 @@ def check_offsets(offsets: Offsets, file_size: int) -> None:
 
 
 def pack_tables(checksums: Checksums, offsets: Offsets) -> tuple[bytearray, memoryview, memoryview]:
-    """Everything before the gap in three parts, the first with a header CRC of 0 for the caller to set with `PREFIX`.
+    """Pack everything before the gap into three parts. The header CRC in the first part is 0; set it with `PREFIX`.
 
     Args:
         checksums: [n] CRC-32 of each sample.
         offsets: [n] offset of each sample in the file, bytes.
 
     Returns:
-        Prefix, checksums and offsets, as bytes. The tables are views of what was given where that has their layout.
+        Prefix, checksums and offsets, as bytes. The tables are views of the arguments if those have the right layout.
     """
     prefix = bytearray(PREFIX.size)
     PREFIX.pack_into(prefix, 0, 0, len(checksums))
@@ -127,20 +128,20 @@ class BlockHeader(NamedTuple):
 
 
 def pack_block_header(header: BlockHeader) -> bytes:
-    """The 40 bytes that open an extension block."""
+    """Return the 40 bytes at the start of an extension block."""
     return BLOCK.pack(BLOCK_MAGIC, header.crc, BLOCK_VERSION, header.block_size, header.payload_size, header.file_size)
 
 
 def unpack_block_header(data: bytes, gap: int, file_size: int) -> BlockHeader:
-    """The header of the extension block that must fill a gap.
+    """Return the header of the extension block that must fill a gap.
 
     Args:
-        data: the first 40 bytes of the gap, or all of a shorter one.
+        data: the first 40 bytes of the gap, or all bytes of a shorter one.
         gap: size of the gap, bytes, > 0.
-        file_size: of the file as it is, bytes.
+        file_size: actual size of the file, bytes.
 
     Raises:
-        FormatError: no such block, of an unknown version, or its sizes contradict the file.
+        FormatError: there is no such block, its version is unknown, or its sizes contradict the file.
     """
     if len(data) < BLOCK.size or data[: len(BLOCK_MAGIC)] != BLOCK_MAGIC:
         raise FormatError(f"{gap} bytes between the tables and the first sample are no extension block")

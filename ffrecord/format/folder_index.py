@@ -1,4 +1,4 @@
-"""The index of a packed folder, its last record: a magic number and a pickled tree of names."""
+"""Index of a packed folder, which is its last record: a magic number and a pickled tree of names."""
 
 import pickle
 from collections.abc import Iterator
@@ -7,20 +7,20 @@ from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.format.folder_pickle import Tree, read_tree
 
 MAGIC_BYTES = b"piouhjgbr"
-INDEX_MAX = 256 << 20  # bytes, magic included; neither read nor written beyond
-DEPTH_MAX = 2048  # levels; a path of PATH_MAX (4096) bytes cannot name one deeper
-PROTOCOL = 4  # what the original writes, and what every Python since 3.4 reads
+INDEX_MAX = 256 << 20  # bytes, magic included; a larger index is neither read nor written
+DEPTH_MAX = 2048  # levels; a path of PATH_MAX (4096) bytes has no more
+PROTOCOL = 4  # 1.x writes it, and every Python since 3.4 reads it
 
 
 def encode_index(structure: Tree, folder: str) -> bytes:
-    """The last record of a packed folder.
+    """Encode the last record of a packed folder.
 
     Args:
-        structure: name → sample index of a file, or the tree of a directory.
-        folder: its path, for messages.
+        structure: maps each name to the sample index of a file, or to the tree of a directory.
+        folder: path of the folder, for messages.
 
     Raises:
-        ValueError (also an AssertionError): too deep for pickle, or more than `INDEX_MAX` bytes.
+        ValueError (also an AssertionError): the tree is too deep for pickle, or takes more than `INDEX_MAX` bytes.
     """
     try:
         index = MAGIC_BYTES + pickle.dumps(structure, PROTOCOL)
@@ -32,17 +32,17 @@ def encode_index(structure: Tree, folder: str) -> bytes:
 
 
 def decode_index(record: bytes, files: int) -> Tree:
-    """The tree of a packed folder; nothing that `record` says is executed.
+    """Decode the tree of a packed folder. Nothing in `record` is executed.
 
     Args:
         record: the last record of the file.
-        files: number of records before it; the tree names each of them once.
+        files: number of records before it; the tree contains each of their indices once.
 
     Returns:
-        As `read_tree`, at most `DEPTH_MAX` levels deep.
+        A tree as returned by `read_tree`, at most `DEPTH_MAX` levels deep.
 
     Raises:
-        FormatError: anything else.
+        FormatError: the record is no such index.
     """
     if record[: len(MAGIC_BYTES)] != MAGIC_BYTES:
         raise FormatError(f"its last sample starts with {record[: len(MAGIC_BYTES)]!r}, expected {MAGIC_BYTES!r}")
@@ -52,7 +52,7 @@ def decode_index(record: bytes, files: int) -> Tree:
 
 
 def walk(tree: Tree) -> Iterator[tuple[str, int | Tree]]:
-    """All that is in `tree`, depth first, directories before their contents: (path below it, sample index or tree)."""
+    """Yield (path below the root, sample index or tree) of every entry, depth first, a directory before its content."""
     way = [("", iter(tree.items()))]
     while way:
         prefix, children = way[-1]

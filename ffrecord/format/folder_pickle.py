@@ -1,37 +1,39 @@
-"""Read the pickle of a tree of names, without pickle.
+"""Reader for the pickle of a tree of names, without the pickle module.
 
-Unpickling runs what the bytes ask for. The reader here has no way to run anything: it accepts the few opcodes that a
-tree of `OrderedDict`, `str` and `int` needs, in any protocol from 0 to 5, each only where such a tree has it, and
-refuses all others.
+Unpickling executes calls that the bytes contain. This reader cannot execute anything. It accepts the few opcodes that a
+tree of `OrderedDict`, `str` and `int` needs, in any protocol from 0 to 5, and only in the places where such a tree has
+them. It refuses everything else.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Union
 
-from ffrecord.errors import FormatError, counted
+from ffrecord.errors import FormatError, plural
 
 Tree = OrderedDict[str, Union[int, "Tree"]]
 
 
 def read_tree(data: bytes, start: int, files: int) -> Tree:
-    """The tree whose pickle `data[start:]` is.
+    """Read the tree whose pickle is `data[start:]`.
 
     Args:
-        files: the tree names the numbers 0 … files - 1, each once.
+        data: bytes that contain the pickle.
+        start: offset of the pickle.
+        files: the tree must contain the numbers 0 … files - 1, each once.
 
     Returns:
-        Nested `OrderedDict` of any depth: names are not empty, `.` or `..`, hold no `/` and no NUL; leaves are `int`.
-        Time and memory are proportional to the size of `data`.
+        Nested `OrderedDict` of any depth. Names are not empty, `.` or `..`, and contain no `/` and no NUL. Leaves are
+        `int`. Time and memory are proportional to the size of `data`.
 
     Raises:
-        FormatError: anything else.
+        FormatError: `data` contains no such tree.
     """
     return _Machine(data, start, files).run()
 
 
 class _Token:
-    """Something on the stack that is no part of the tree."""
+    """Object on the stack that is not part of the tree."""
 
 
 _BOTTOM, _MARK, _CLASS, _NO_ARGUMENTS, _DIRECTORY = (_Token() for _ in range(5))
@@ -43,15 +45,17 @@ _NO_NAMES = frozenset({"", ".", ".."})
 _STOP, _SHORT_TEXT, _MEMOIZE = 0x2E, 0x8C, 0x94
 _SMALL_INTS = {0x4B: 1, 0x4D: 2, 0x4A: 4}  # opcode → bytes; the last is signed
 _PROTOCOL_MAX = 5
-_LONG_SIZE_MAX = 8  # bytes of an int, of which files have at most 2**59
+_LONG_SIZE_MAX = 8  # bytes of an int
 
 
 class _Machine:
-    """One run over one pickle.
+    """Interpreter for one pickle.
 
-    A directory is never fetched from the memo, so each is on the stack once and goes into one parent: what is left at
-    the end is a tree. What may be pushed depends on what is below it, so stack and memo stay within a small multiple of
-    the bytes read.
+    A directory is never fetched from the memo, so each one is on the stack once and gets one parent: the result is a
+    tree.
+    The values below decide which values may be pushed, so the size of stack and memo stays within a small multiple of
+    the
+    bytes read.
     """
 
     def __init__(self, data: bytes, start: int, files: int) -> None:
@@ -59,12 +63,12 @@ class _Machine:
         self.stack: list[Any] = [_BOTTOM]
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
-        self.memo_at = -1  # where PUT or MEMOIZE may stand: right after a new string, class or directory
+        self.memo_at = -1  # position where PUT or MEMOIZE is allowed: right after a new string, class or directory
         self.seen = bytearray(files)
         self.left = files
 
     def run(self) -> Tree:
-        """The tree; see `read_tree`."""
+        """Read the pickle and return the tree; see `read_tree`."""
         try:
             while (opcode := self.data[self.pos]) != _STOP:
                 self.at = self.pos
@@ -81,28 +85,30 @@ class _Machine:
         return self.finish()
 
     def finish(self) -> Tree:
-        """What is left at STOP, if that is the tree and nothing else."""
+        """Return the tree at STOP, after checking that the stack holds only that."""
         if len(self.stack) != 2 or type(self.stack[1]) is not OrderedDict:
             raise self.error("ends without one complete tree")
         if self.pos != len(self.data):
-            raise self.error(f"{counted(len(self.data) - self.pos, 'byte')} after the tree")
+            raise self.error(f"{plural(len(self.data) - self.pos, 'byte')} after the tree")
         if self.left:
-            raise self.error(f"{counted(len(self.seen) - self.left, 'file')} in the tree, expected {len(self.seen)}")
+            raise self.error(f"{plural(len(self.seen) - self.left, 'file')} in the tree, expected {len(self.seen)}")
         tree: Tree = self.stack[1]
         return tree
 
     def error(self, what: str) -> FormatError:
+        """Return an error that names the current opcode and its position."""
         opcode = f"opcode {self.data[self.at]:#04x} " if self.at < len(self.data) else ""
         return FormatError(f"{opcode}at byte {self.at} of its last sample: {what}")
 
     def expect(self, condition: bool) -> None:
+        """Raise FormatError unless a condition for the current opcode holds."""
         if not condition:
             raise self.error("no tree of names has it here")
 
     # Bytes
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes."""
+        """Return the next `size` bytes."""
         end = self.pos + size
         if end > len(self.data):
             raise self.error(f"{size} bytes wanted, {len(self.data) - self.pos} left")
@@ -110,36 +116,36 @@ class _Machine:
         return part
 
     def number(self, size: int) -> int:
-        """The next `size` bytes as an unsigned int."""
+        """Return the next `size` bytes as an unsigned int."""
         return int.from_bytes(self.take(size), "little")
 
     def line(self, size_max: int) -> bytes:
-        """The bytes up to the next newline, which must be near, and which is skipped."""
+        """Return the bytes up to the next newline, and skip the newline, which must be near."""
         end = self.data.find(b"\n", self.pos, self.pos + size_max + 1)
         if end < 0:
             raise self.error(f"no end of line within {size_max} bytes")
         return self.take(end + 1 - self.pos)[:-1]
 
     def decimal(self, digits: bytes) -> int:
-        """A number >= 0 in ASCII; bools are written `00` and `01`."""
+        """Return the number >= 0 of ASCII digits. Bools, written `00` and `01`, are refused."""
         if not digits.isdigit() or (len(digits) > 1 and digits[:1] == b"0"):
             raise self.error(f"{digits!r}, expected a number >= 0")
         return int(digits)
 
-    # Strings, ints and what is known by a number
+    # Strings, ints and the memo
 
     def push_new(self, value: Any) -> None:
-        """Push what the memo may hold."""
+        """Push a value that the memo may store."""
         self.stack.append(value)
         self.memo_at = self.pos
 
     def push_text(self, text: bytes, encoding: str, errors: str) -> None:
-        # A key, then a module and a class in it, are the longest run of strings.
+        # The longest valid run of strings has three: a key, a module and the name of a class.
         self.expect(not _STR.issuperset(map(type, self.stack[-3:])))
         self.push_new(str(text, encoding, errors))
 
     def push_short_text(self) -> None:
-        """A short string, or the run of (name, MEMOIZE, small int) that it starts: most of an index is such runs."""
+        """Push a short string, or a whole run of (name, MEMOIZE, small int), of which most of an index consists."""
         data, stack, memo = self.data, self.stack, self.memo
         while True:
             end = self.pos + 1 + data[self.pos]
@@ -155,7 +161,7 @@ class _Machine:
             self.pos += 1
 
     def push_sized_text(self, size_bytes: int) -> None:
-        # File names that are not UTF-8 come from os.listdir with lone surrogates.
+        # os.listdir returns file names that are not UTF-8 with lone surrogates.
         self.push_text(self.take(self.number(size_bytes)), "utf-8", "surrogatepass")
 
     def push_text_line(self) -> None:
@@ -192,7 +198,7 @@ class _Machine:
     # The tree
 
     def push_class(self) -> None:
-        """`collections OrderedDict` as text; no other name is looked up anywhere."""
+        """Push `collections OrderedDict`, given as text; no other name is accepted or looked up."""
         if not self.data.startswith(_CLASS_LINES, self.pos):
             raise self.error(f"names {self.data[self.pos : self.pos + 64]!r}, expected {_CLASS_LINES!r}")
         self.pos += len(_CLASS_LINES)
@@ -237,7 +243,7 @@ class _Machine:
         self.set_from(mark)
 
     def set_from(self, at: int) -> None:
-        """Take names and values in turn, from `at` of the stack, into the directory below them."""
+        """Move names and values, in turn, from position `at` of the stack into the directory below them."""
         directory, names, values = self.stack[at - 1], self.stack[at::2], self.stack[at + 1 :: 2]
         del self.stack[at:]
         self.expect(type(directory) is OrderedDict and len(names) == len(values))
@@ -250,14 +256,14 @@ class _Machine:
             raise self.error("a name twice in one directory")
 
     def check_names(self, names: list[str]) -> None:
-        """Raise FormatError unless all are names that a directory can hold."""
+        """Raise FormatError unless all names are valid in a directory."""
         joined = "\0".join(names)
         if "/" in joined or joined.count("\0") >= max(len(names), 1) or not _NO_NAMES.isdisjoint(names):
             bad = next(name for name in names if name in _NO_NAMES or "/" in name or "\0" in name)
             raise self.error(f"{bad[:64]!r} is no name of a file")
 
     def claim(self, indices: list[int]) -> None:
-        """Note that the samples at `indices` have their names."""
+        """Mark the samples at `indices` as named, each at most once."""
         seen, count = self.seen, len(self.seen)
         for index in indices:
             if not 0 <= index < count:

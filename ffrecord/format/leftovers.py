@@ -1,7 +1,7 @@
-"""What an interrupted write has left inside a dataset's directory, as far as readers must know of it.
+"""Leftovers of an interrupted write in a dataset directory, as far as they concern readers.
 
-Where files are moved into a directory one by one, the manifest is there before them, so that what is missing is
-noticed. Should it be gone all the same, the ledger of the part directory still tells which files were being moved.
+If files are moved into a directory one by one, the manifest is written before them, so that readers notice missing
+files. If the manifest is lost, the write log in the part directory still lists the files that were being moved.
 """
 
 import os
@@ -16,19 +16,19 @@ from ffrecord.format.ffr_layout import SUFFIX
 from ffrecord.system.atomic_file import PART_SUFFIX
 
 INSIDE = f".dataset{PART_SUFFIX}"  # the part directory of a target that cannot be replaced by a rename
-FINISHED = "finished"  # in there: the shards that have not been moved yet
-LEDGER = "ledger"
-LEDGER_MAX = 64 << 20  # bytes; about 400,000 shards. What a reader takes in, whatever a file says
+FINISHED = "finished"  # directory in it: the finished shards that have not been moved yet
+WRITE_LOG = "ledger"  # file in it: the write log
+WRITE_LOG_MAX = 64 << 20  # bytes; about 400,000 shards. A reader loads no more, whatever the size of the file
 
 
 class Publishing(msgspec.Struct, tag="publishing"):
-    """All is complete and about to get its final names: the last line of a ledger, if it is in there.
+    """Last line of a write log: all files are complete and about to get their final names.
 
     Attributes:
-        names: of the files, in the order in which they are moved.
-        before: fingerprint of the manifest that is there before; None for none.
-        after: of the one that is there afterwards.
-        skipped: samples left out in all, those after the last shard's too.
+        names: names of the files, in the order in which they are moved.
+        before: fingerprint of the manifest before the write; None if there was none.
+        after: fingerprint of the manifest after the write.
+        skipped: number of all samples left out, including those after the last shard.
     """
 
     names: list[str]
@@ -43,28 +43,29 @@ class Publishing(msgspec.Struct, tag="publishing"):
 
 
 def remark(directory: str) -> str:
-    """What an error of a directory, or of a shard in it, adds if a write of it has not ended; else nothing."""
+    """Return an addition to an error about a directory or a shard in it: whether a write is unfinished there, or ""."""
     if os.path.isdir(os.path.join(directory, INSIDE)):
         return f"; a write of {directory} was interrupted, or is going on: the same call again goes on from there"
     return ""
 
 
 def check_bare(directory: str, names: Collection[str]) -> None:
-    """Raise FormatError if a directory without a manifest holds some of the shards of an interrupted write.
+    """Raise FormatError if a directory without a manifest contains some of the shards of an interrupted write.
 
-    Those that were there before a write are read while it goes on, and after it was interrupted.
+    Shards that were there before a write stay readable during the write and after its interruption.
 
     Args:
-        names: of all that is in the directory.
+        directory: path of the directory.
+        names: names of all files in the directory.
 
     Raises:
-        FormatError: as said.
-        OSError: the ledger cannot be read just now.
+        FormatError: it contains such shards.
+        OSError: the write log cannot be read at the moment.
     """
     if INSIDE not in names:
         return
     part = Path(directory) / INSIDE
-    mark = _mark(str(part / LEDGER))
+    mark = _read_publication(str(part / WRITE_LOG))
     moved = [] if mark is None else [name for name in mark.names if name in names and name.endswith(SUFFIX)]
     moved = [name for name in moved if not os.path.lexists(part / FINISHED / name)]
     if moved:
@@ -74,12 +75,12 @@ def check_bare(directory: str, names: Collection[str]) -> None:
         )
 
 
-def _mark(path: str) -> Publishing | None:
-    """The last line of a ledger, if it is of a publication."""
+def _read_publication(path: str) -> Publishing | None:
+    """Return the last line of a write log if it announces a publication, else None."""
     try:
-        lines = manifest.read(path, LEDGER_MAX).splitlines(keepends=True)
+        lines = manifest.read(path, WRITE_LOG_MAX).splitlines(keepends=True)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError, FormatError):
-        return None  # no ledger, or of somebody who adds to shards that we may read
+        return None  # there is no write log, or it belongs to another user who adds to shards that we may read
     try:
         return msgspec.json.decode(lines[-1], type=Publishing) if lines and lines[-1].endswith(b"\n") else None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""`dataset.json`: what a dataset directory consists of, so that a missing shard is noticed."""
+"""Manifest of a dataset directory, `dataset.json`: it lists the shards, so that readers notice a missing one."""
 
 import errno
 import hashlib
@@ -10,27 +10,27 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from ffrecord.errors import FormatError, counted, file_error
+from ffrecord.errors import FormatError, file_error, plural
 from ffrecord.format import ffr_layout
 from ffrecord.system import untrusted
 from ffrecord.system.atomic_file import PartFile, write_all
 
 NAME = "dataset.json"
 VERSION = 1
-SIZE_MAX = 256 << 20  # bytes; about two million shards. What a reader takes in, whatever a file says
+SIZE_MAX = 256 << 20  # bytes; about two million shards. A reader loads no more, whatever the size of the file
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Crc = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 
 
 class Shard(msgspec.Struct, frozen=True):
-    """One `.ffr` file of a dataset.
+    """Entry of one `.ffr` file of a dataset.
 
     Attributes:
-        name: of the file, inside the directory.
-        samples: how many.
-        size: of the file, bytes.
-        crc: its header CRC-32, which covers the checksum and offset of every sample.
+        name: name of the file in the directory.
+        samples: number of its samples.
+        size: size of the file, bytes.
+        crc: CRC-32 of its header, which covers the checksum and offset of every sample.
     """
 
     name: str
@@ -43,15 +43,16 @@ class Shard(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a dataset directory consists of. Unknown keys of later writers are ignored.
+    """Content of a dataset directory. Unknown keys of later writers are ignored.
 
     Attributes:
-        version: of this file's format, 1.
-        samples: of all shards together.
-        shards: in the order of their samples.
-        schema: the columns of the samples, as `fields.Schema` wrote them; None for plain bytes.
-        fingerprint: SHA-256 in hex of all of the above but names; equal only for equal samples in equal shards.
-        seed: of the shuffle that chose the order, None without one.
+        version: version of the manifest format, 1.
+        samples: number of samples in all shards.
+        shards: the shards, in the order of their samples.
+        schema: columns of the samples, as written by `fields.Schema`; None for plain bytes.
+        fingerprint: SHA-256 in hex over the attributes above except names; equal only for equal samples in equal
+            shards.
+        seed: seed of the shuffle that chose the order, None without one.
     """
 
     version: int
@@ -63,7 +64,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Kind(msgspec.Struct):
-    """Enough to tell ours from another program's file of that name."""
+    """Keys that distinguish a manifest from another program's file of that name."""
 
     version: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     shards: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -71,7 +72,7 @@ class _Kind(msgspec.Struct):
 
     @property
     def foreign(self) -> bool:
-        """Whether it has none of what every manifest has."""
+        """True if the file has none of the keys that every manifest has."""
         return self.version is self.shards is self.fingerprint is msgspec.UNSET
 
 
@@ -80,19 +81,19 @@ class _Version(msgspec.Struct):
 
 
 def build(shards: list[Shard], schema: dict[str, Any] | None = None, seed: int | None = None) -> Manifest:
-    """The manifest of `shards`, counted and with its fingerprint."""
+    """Build the manifest of `shards`, with its total and fingerprint."""
     samples = sum(shard.samples for shard in shards)
     return Manifest(VERSION, samples, shards, schema, fingerprint(shards, schema), seed)
 
 
 def fingerprint(shards: list[Shard], schema: dict[str, Any] | None) -> str:
-    """SHA-256, in hex, over count, size and header CRC-32 of every shard, and over the schema."""
+    """Return the SHA-256, in hex, over count, size and header CRC-32 of every shard, and over the schema."""
     facts = ([(shard.samples, shard.size, shard.crc) for shard in shards], schema)
     return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
 
 
 def load(directory: str) -> Manifest | None:
-    """The manifest of a directory, checked against itself; None where there is none, or another program's.
+    """Load the manifest of a directory and check its consistency; None if there is none, or another program's file.
 
     Raises:
         FormatError: it is damaged, of a later version, or its numbers contradict each other.
@@ -107,13 +108,14 @@ def load(directory: str) -> Manifest | None:
 
 
 def parse(data: bytes, path: str) -> Manifest | None:
-    """The manifest that these bytes are, checked against itself; None if they are another program's.
+    """Parse the bytes of a manifest and check its consistency; None for another program's file.
 
     Args:
-        path: where they were found, for messages.
+        data: content of the file.
+        path: path of the file, for messages.
 
     Raises:
-        FormatError: as for `load`.
+        FormatError: it is damaged, of a later version, or its numbers contradict each other.
     """
     try:
         if msgspec.json.decode(data, type=_Kind).foreign:
@@ -129,11 +131,13 @@ def parse(data: bytes, path: str) -> Manifest | None:
 
 
 def save(directory: str, manifest: Manifest, label: str | None = None, beside: str | None = None) -> None:
-    """Write the manifest of a directory, durable; an older one is replaced whole.
+    """Write the manifest of a directory durably; an older one is replaced atomically.
 
     Args:
-        label: the directory's final path, for messages, if that is another one.
-        beside: a file of the dataset that is there; who may read that may read the manifest, too.
+        directory: path of the directory.
+        manifest: the manifest.
+        label: final path of the directory, for messages, if it differs from `directory`.
+        beside: path of an existing file of the dataset: everybody who may read it may read the manifest.
 
     Raises:
         FormatError: its numbers contradict each other, or it is too large; nothing was written.
@@ -152,7 +156,7 @@ def save(directory: str, manifest: Manifest, label: str | None = None, beside: s
         part.publish()
     except OSError as error:
         if label is None and isinstance(error, RuntimeError):
-            raise  # it names the file
+            raise  # this error names the file already
         final = str(Path(label or directory) / NAME)
         raise file_error(error.errno or errno.EIO, f"{final} could not be written", final) from None
     finally:
@@ -160,20 +164,20 @@ def save(directory: str, manifest: Manifest, label: str | None = None, beside: s
 
 
 def read(path: str, most: int) -> bytes:
-    """All bytes of a regular file of bounded size.
+    """Read all bytes of a regular file of bounded size.
 
     Raises:
         FormatError: it is another kind of file, or larger than `most` bytes.
         OSError: it cannot be read.
     """
-    # Without O_NONBLOCK the open of a FIFO waits for a writer.
+    # O_NONBLOCK: otherwise opening a FIFO would wait for a writer.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         with open(fd, "rb") as file:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise FormatError(f"{path}: not a regular file")
-            # Room is made for as much as is asked for. One byte more shows that the file grows.
+            # read() allocates as many bytes as requested. One byte more than the size shows that the file is growing.
             data = file.read(status.st_size + 1) if status.st_size <= most else b""
             if len(data) > status.st_size:
                 data += file.read(most + 1 - len(data))
@@ -188,7 +192,7 @@ def read(path: str, most: int) -> bytes:
 
 def _check_size(size: int, most: int) -> None:
     if size > most:
-        raise FormatError(f"{counted(size, 'byte')}, expected at most {most}")
+        raise FormatError(f"{plural(size, 'byte')}, expected at most {most}")
 
 
 def _check(manifest: Manifest) -> None:
@@ -196,18 +200,18 @@ def _check(manifest: Manifest) -> None:
     for shard in manifest.shards:
         if shard.size < ffr_layout.tables_end(shard.samples):
             raise FormatError(
-                f"shard {shard.name}: {counted(shard.samples, 'sample')} cannot fit in {counted(shard.size, 'byte')}"
+                f"shard {shard.name}: {plural(shard.samples, 'sample')} cannot fit in {plural(shard.size, 'byte')}"
             )
     if len({shard.name for shard in manifest.shards}) != len(manifest.shards):
         raise FormatError("the same shard is listed twice")
     total = sum(shard.samples for shard in manifest.shards)
     if total != manifest.samples:
-        raise FormatError(f"{counted(manifest.samples, 'sample')}, but its shards have {total}")
+        raise FormatError(f"{plural(manifest.samples, 'sample')}, but its shards have {total}")
     computed = fingerprint(manifest.shards, manifest.schema)
     if manifest.fingerprint != computed:
         raise FormatError(f"fingerprint {manifest.fingerprint!r}, computed {computed!r}")
 
 
 def check_shard_name(name: str) -> None:
-    """Raise FormatError unless a name can be that of a shard: a plain file name, which leads out of no directory."""
+    """Raise FormatError unless a name is a valid shard name: a plain file name, which leads out of no directory."""
     untrusted.check_name(name, ffr_layout.SUFFIX, "shard name")

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from ffrecord.errors import FFRecordError, FormatError, of_files
+from ffrecord.errors import FFRecordError, FormatError, name_files
 from ffrecord.inputs.columns import ColumnFacts, SampleColumns, chosen
 from ffrecord.inputs.stores import OfStore, listed, probed, readable
 from ffrecord.reading.store import Store
@@ -87,13 +87,13 @@ def of_store(store: Store, skips: bool = False) -> ExampleDataset | None:
         ) from None
     except ExampleError as error:
         if error.index and error.key is None:
-            _log.warning("%s: %s, so all records are kept as bytes", of_files(store.fnames), error)
+            _log.warning("%s: %s, so all records are kept as bytes", name_files(store.fnames), error)
         return None
     try:
         samples = [_listed(sample) for sample in parser.decode(records)]
         return ExampleDataset(store, parser, chosen(samples, None, ColumnFacts()))
     except (FFRecordError, TypeError, ValueError) as error:
-        _log.warning("%s: no columns hold these examples, which are kept as bytes: %s", of_files(store.fnames), error)
+        _log.warning("%s: no columns hold these examples, which are kept as bytes: %s", name_files(store.fnames), error)
         return None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.errors import ArgumentError, FormatError, counted
+from ffrecord.errors import ArgumentError, FormatError, plural
 from ffrecord.fields import ImageField, JPEGField, ListField, OptionalField, RGBImageField, Schema, ZstdField
 from ffrecord.fields.images.jpeg_codec import MAGIC
 from ffrecord.inputs.arrow_types import shown_by_nulls
@@ -70,7 +70,7 @@ class HuggingFaceDataset:
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         if self.columns is None:
-            raise IndexError(f"{counted(len(self), 'row')}")
+            raise IndexError(f"{plural(len(self), 'row')}")
         return [self.columns.prepared(sample) for sample in self._read(indices)]
 
     def _stored(self, indices: Sequence[int]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import MismatchError, of_files
+from ffrecord.errors import MismatchError, name_files
 from ffrecord.inputs.columns import SampleColumns
 from ffrecord.inputs.parts import Parts
 from ffrecord.inputs.passthrough import Verbatim
@@ -108,9 +108,9 @@ def _common(members: Sequence[OfStore]) -> SampleColumns | None:
     for member, schema in zip(members, schemas, strict=True):
         if schema != schemas[0]:
             raise MismatchError(
-                f"{of_files(member.store.fnames)}: its columns are not those of {of_files(members[0].store.fnames)}, "
-                f"which is written with it: {_in_words(schema)}, there {_in_words(schemas[0])}; give fields= for what "
-                "differs, or write one and append the other"
+                f"{name_files(member.store.fnames)}: its columns are not those of "
+                f"{name_files(members[0].store.fnames)}, which is written with it: {_in_words(schema)}, there "
+                f"{_in_words(schemas[0])}; give fields= for what differs, or write one and append the other"
             )
     return None if schemas[0] is None else SampleColumns(Verbatim(schemas[0]))
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MissingNamesError, of_files
+from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MissingNamesError, name_files
 from ffrecord.fields import BytesField, Schema
 from ffrecord.inputs.columns import JPEG_SUFFIXES, ColumnFacts, SampleColumns, chosen, labels_fit
 from ffrecord.reading.store import Store
@@ -54,7 +54,7 @@ class OfStore(ABC):
     @property
     def fingerprint(self) -> str:
         """What tells these samples from others: 64 hexadecimal digits, of the files and the reader's options."""
-        digest = hashlib.sha256(self.store._pickled_as().encode())
+        digest = hashlib.sha256(self.store._identity_text().encode())
         for name, value in sorted(self.store._options().items()):
             if name not in UNTOLD and isinstance(value, str | bytes | int | float | list | tuple | None):
                 digest.update(f"{name} {value!r}".encode(errors="surrogateescape"))
@@ -87,7 +87,7 @@ class OfStore(ABC):
 
     def samples_of_task(self, indices: npt.NDArray[np.int64]) -> int:
         """How many of the first of these samples one worker is to have, so that no two of them read the same."""
-        return self.store._undivided(indices)
+        return self.store._count_undivided(indices)
 
     def samples_at_once(self, indices: Sequence[int]) -> int:
         """How many of the first of these samples to ask for together, so that large ones are not all in memory."""
@@ -166,7 +166,7 @@ def all_of(store: Store, indices: Sequence[int], found: list[Any]) -> list[Any]:
     """
     if len(found) != len(indices):
         raise FFRecordError(
-            f"{of_files(store.fnames)}: {len(found)} of {len(indices)} samples could be had; a store to write from "
+            f"{name_files(store.fnames)}: {len(found)} of {len(indices)} samples could be had; a store to write from "
             'must not leave any out (on_error="skip")'
         )
     return found
@@ -253,8 +253,8 @@ def class_names(names: Sequence[str], store: Store) -> list[str]:
         if is_text(name):
             continue
         if found.count(text) > 1:
-            raise FormatError(f"{of_files(store.fnames)}: two classes would be called {text!r}: rename a directory")
-        _log.warning("%s: the class %r is no UTF-8, and called %r", of_files(store.fnames), os.fsencode(name), text)
+            raise FormatError(f"{name_files(store.fnames)}: two classes would be called {text!r}: rename a directory")
+        _log.warning("%s: the class %r is no UTF-8, and called %r", name_files(store.fnames), os.fsencode(name), text)
     return found
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.errors import ArgumentError, FormatError, counted
+from ffrecord.errors import ArgumentError, FormatError, plural
 from ffrecord.inputs.arrow_values import RowError, missing_in
 from ffrecord.inputs.columns import ColumnFacts, chosen
 from ffrecord.inputs.rows import TableRows
@@ -38,7 +38,7 @@ class TableDataset:
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         if self.columns is None:
-            raise IndexError(f"{counted(len(self), 'row')}")
+            raise IndexError(f"{plural(len(self), 'row')}")
         return [self.columns.prepared(sample) for sample in self._table.samples(indices)]
 
 

@@ -1,1 +1,1 @@
-"""C and Cython without policy: memory, threads, permutations, names, pictures, records."""
+"""Computations without policy: checksums, memory, threads, names, permutations and pictures."""

@@ -5,14 +5,14 @@ from libc.stdint cimport int64_t
 from ffrecord.system._linux cimport ffr_range
 
 cdef enum:
-    SHARED_BLOCK = 512 << 10   # bytes that small samples share: what keeping one of them may keep alive
-    OWN_BLOCK = 64 << 10       # bytes from which on a sample has a block of its own
+    SHARED_BLOCK = 512 << 10   # bytes of a block that small samples share: keeping one sample keeps the block alive
+    OWN_BLOCK = 64 << 10       # bytes; samples of this size or more have a block of their own
 
 cdef class Block:
-    """Memory of a batch; arrays over it keep it alive. Aligned to 64 bytes."""
+    """Memory of a batch, aligned to 64 bytes. Arrays over it keep it alive."""
     cdef char* start
-    cdef int64_t size     # bytes, at least what was asked for
-    cdef int klass        # of the pool; -1: not pooled
+    cdef int64_t size     # bytes, at least as many as requested
+    cdef int klass        # size class of the pool; -1: not pooled
     cdef bint _take_idle(self) noexcept
 
 
@@ -20,8 +20,8 @@ cdef class Mapping:
     cdef char* start
     cdef Py_ssize_t size
     cdef void* protection
-    cdef object room           # the memory that this is a part of, or None
-    cdef bint part             # whether it is one
+    cdef object room           # the Mapping that this one is a part of, or None
+    cdef bint part             # whether it is a part
     cdef readonly bint copied
     cdef int _fill(self, int fd) except -1
     cdef const int* lost_flag(self) noexcept
@@ -33,19 +33,21 @@ cdef char* array_start(object array) noexcept
 cdef object rows_over(Block owner, char* start, int64_t k, int64_t size)
 
 
-# Mapped memory that may fail.
+# Mapped memory whose pages may become unreadable.
 
-# Whether faults of this thread would come to us. To be asked before the others are relied on: handlers are displaced.
+# Tell whether faults of this thread reach our handler. Ask before you rely on the functions below: others displace handlers.
 cdef bint guard_ready() noexcept nogil
 
-# The same, as it was two milliseconds ago at most; now_ns: of `ffr_now_ns`: for memory of a file whose size was asked for just now.
+# Like guard_ready, but the answer may be two milliseconds old. Use it only for memory of a file whose size was just checked.
+# now_ns: result of `ffr_now_ns`.
 cdef bint guard_ready_lately(int64_t now_ns) noexcept nogil
 
-# Run a function that keeps in `range` where it touches; whether it was ended by a fault there. It must hold no lock.
+# Run a function that keeps in `range` the addresses that it may touch; tell whether a fault there ended it. It must hold no
+# lock, because a fault jumps out of it.
 cdef bint guarded(ffr_range* range, void (*run)(void*) noexcept nogil, void* argument) noexcept nogil
 
-# Until `unprotect` of what it returns, pages of this memory that cannot be had read as zeros. NULL if it has no memory.
+# Make unreadable pages of this memory read as zeros, until `unprotect` of the returned entry. NULL if out of memory.
 cdef void* protect(const void* start, size_t size) noexcept nogil
-# What says whether that has happened, valid until `unprotect`; NULL of NULL.
+# Return the flag that becomes nonzero when a page reads as zeros, valid until `unprotect`; NULL for a NULL entry.
 cdef const int* lost_in(void* entry) noexcept nogil
 cdef void unprotect(void* entry) noexcept nogil

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False, auto_pickle=False
-"""Memory of batches: blocks that are kept for the next batch when the last array over them dies; and mapped tables.
+"""Memory of batches, and mapped tables. A block returns to a pool for the next batch when the last array over it dies.
 
-Large heap blocks come back from malloc as fresh pages again and again, and the page faults cost more than the read.
+Without the pool, malloc would return fresh pages for each large block, and their page faults cost more than the read.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -31,7 +31,7 @@ cdef extern from "sys/mman.h" nogil:
 cdef extern from *:
     """
     #include "ffrecord/system/calls.h"
-    /* Copies into huge pages meet fewer faults and fewer misses of the TLB. Only whole ones, or the rest would be touched too. */
+    /* Copies into huge pages cause fewer page faults and TLB misses. Only whole huge pages: the rest must not be touched. */
     static void ffr_huge_pages(void *start, size_t size) {
     #ifdef MADV_HUGEPAGE
         call_madvise(start, size & ~(((size_t)2 << 20) - 1), MADV_HUGEPAGE);
@@ -48,11 +48,11 @@ cdef extern from "stdlib.h" nogil:
 cdef enum:
     ALIGNMENT = 64
     HUGE_PAGE = 2 << 20
-    POOLED_LEAST = 8 << 10     # smaller blocks malloc serves well
+    POOLED_LEAST = 8 << 10     # malloc is fast for smaller blocks
     POOLED_MOST = 64 << 20
     POOL_LIMIT = 128 << 20     # idle bytes kept by a process, at most
-    MEMORY_SHARE = 16          # and no more than one of so many parts of the memory there is
-    CLASSES = 53               # of sizes between the two
+    MEMORY_SHARE = 16          # and at most 1/16 of the available memory
+    CLASSES = 53               # number of size classes from POOLED_LEAST to POOLED_MOST
 
 
 cdef struct Idle:
@@ -64,7 +64,7 @@ cdef int64_t _pool_limit = POOL_LIMIT
 
 
 cdef void fit_pool(int64_t available) noexcept:
-    """Keep no more idle memory than fits into that many bytes of free memory."""
+    """Limit the idle memory of the pool to a share of `available` bytes of free memory."""
     global _pool_limit
     _pool_limit = min(<int64_t> POOL_LIMIT, available // MEMORY_SHARE)
     if _idle_bytes > _pool_limit:
@@ -72,13 +72,13 @@ cdef void fit_pool(int64_t available) noexcept:
 
 
 cdef int64_t _class_size(int klass) noexcept:
-    """Bytes of the blocks of a class: four classes between one power of two and the next."""
+    """Return the bytes of the blocks of a class: there are four classes between one power of two and the next."""
     cdef int64_t power = <int64_t> POOLED_LEAST << (klass // 4)
     return power + klass % 4 * (power // 4)
 
 
 cdef int _size_class(int64_t size) noexcept:
-    """The first class whose blocks have `size` bytes."""
+    """Return the first class whose blocks have at least `size` bytes."""
     cdef int klass = 0
     while _class_size(klass) < size:
         klass += 1
@@ -106,7 +106,7 @@ cdef class Block:
             ffr_huge_pages(memory, size)
 
     cdef bint _take_idle(self) noexcept:
-        """Take an idle block of this class, or one of up to twice its size; whether there was one."""
+        """Take an idle block of this class, or one of up to twice its size; return whether there was one."""
         global _idle_bytes
         cdef int klass
         for klass in range(self.klass, min(self.klass + 5, <int> CLASSES)):
@@ -131,7 +131,7 @@ cdef class Block:
 
 
 cdef void _give_up_idle(int klass, int64_t most) noexcept:
-    """Free idle blocks until at most `most` bytes are left: of other classes first, `klass` was used last."""
+    """Free idle blocks until at most `most` bytes are left; blocks of `klass` come last, because it was used last."""
     global _idle_bytes
     cdef int i = 0
     cdef Idle* idle
@@ -146,7 +146,7 @@ cdef void _give_up_idle(int klass, int64_t most) noexcept:
 
 
 cdef int64_t _idle_of(int klass) noexcept:
-    """Idle bytes of a class."""
+    """Return the idle bytes of a class."""
     cdef int64_t total = 0
     cdef Idle* idle = _idle[klass]
     while idle != NULL:
@@ -156,7 +156,7 @@ cdef int64_t _idle_of(int klass) noexcept:
 
 
 cdef object array_over(object owner, char* start, int64_t size):
-    """A 1-D uint8 array over memory that `owner` keeps: read-only over a Mapping, or over an array that is."""
+    """Return a 1-D uint8 array over memory of `owner`; it is read-only over a Mapping or a read-only array."""
     cdef npy_intp length = size
     array = array_at(start, 1, &length, owner)
     if type(owner) is Mapping or is_array(owner) and not is_writeable(owner):
@@ -169,39 +169,39 @@ cdef char* array_start(object array) noexcept:
 
 
 cdef object new_array(int64_t size):
-    """Return an uninitialised 1-D uint8 array: small ones have memory of their own, larger ones a block of the pool."""
+    """Return an uninitialised 1-D uint8 array: with memory of its own if small, else over a block of the pool."""
     cdef Block block
     if size < POOLED_LEAST:
-        return new_bytes(size)  # numpy's own are a little faster
+        return new_bytes(size)  # numpy's own allocation is a little faster
     block = Block(size)
     return array_over(block, block.start, size)
 
 
 def pooled(int64_t size):
-    """Uninitialised memory of `size` bytes that is kept for the next batch when the last array over it dies: uint8 [size]."""
+    """Return uninitialised memory, uint8 [size], that returns to the pool when the last array over it dies."""
     cdef Block block = Block(size)
     return array_over(block, block.start, size)
 
 
 cdef object rows_over(Block owner, char* start, int64_t k, int64_t size):
-    """The same of k rows of `size` bytes: uint8 [k, size], writable."""
+    """Return a writable array over memory of `owner`: uint8 [k, size]."""
     cdef npy_intp[2] shape = [k, size]
     return array_at(start, 2, shape, owner)
 
 
 cdef class Mapping:
-    """The start of a file, read-only, shared with every process that maps it. Supports the buffer protocol.
+    """Read-only mapping of the start of a file, shared with all processes that map it. It supports the buffer protocol.
 
     Args:
-        fd: of a regular file; may be closed afterwards.
+        fd: descriptor of a regular file; may be closed afterwards.
         size: bytes, > 0, not above the file's size.
-        copied: the bytes as they are now, in memory shared with forked children only: for file systems where a page fault
-            that fails would kill the process.
-        protected: pages that cannot be had, because the file was cut since, read as zeros. Otherwise, and in threads that
-            block SIGBUS, touching them kills the process.
-        room: copy them into this memory, from offset `at` on: a process has few mappings for many files. None: into
-            memory of its own. Memory for this is a copied mapping without a file, of fd -1.
-        at: bytes, >= 0.
+        copied: copy the current bytes into memory that only forked children share. It is for file systems where a failed
+            page fault would kill the process.
+        protected: unreadable pages, for instance of a truncated file, read as zeros. Otherwise, and in threads that block
+            SIGBUS, touching them kills the process.
+        room: copy the bytes into this mapping from offset `at` on, because a process may have only few mappings for many
+            files. It is a copied mapping without a file, created with fd -1. None: into memory of its own.
+        at: offset in `room`, bytes, >= 0.
 
     Raises:
         OSError: mapping or reading failed.
@@ -253,21 +253,21 @@ cdef class Mapping:
             call_munmap(self.start, self.size)
 
     cdef const int* lost_flag(self) noexcept:
-        """Nonzero there: some page could not be had, and reads as zeros. NULL: of no such memory."""
+        """Return the flag that becomes nonzero when an unreadable page reads as zeros; NULL for unprotected memory."""
         return lost_in(self.protection)
 
     @property
     def guarded(self):
-        """Whether pages that cannot be had read as zeros in this thread, from now on; if not, they kill the process."""
+        """True if unreadable pages read as zeros in this thread from now on; otherwise they kill the process."""
         return self.protection != NULL and guard_ready()
 
     @property
     def lost(self):
-        """Whether some page could not be had, and reads as zeros."""
+        """True if a page could not be read and reads as zeros."""
         return self.protection != NULL and self.lost_flag()[0] != 0
 
-    def let_go(self):
-        """Take the pages out of this process: they stay in the page cache, and come back when looked at."""
+    def drop_pages(self):
+        """Unmap the pages from this process: they stay in the page cache, and return when they are read."""
         if not self.part:
             call_madvise(self.start, self.size, MADV_DONTNEED)
 

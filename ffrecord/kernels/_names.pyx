@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, autotestdict=False, auto_pickle=False
-"""Names that lie back to back in one array: put in order, and found; documented in _names.pyi."""
+"""Sorting and searching of names that are stored back to back in one array. Documented in _names.pyi."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t
@@ -24,8 +24,8 @@ cdef Table _table(const uint8_t[::1] blob, const int64_t[::1] offsets) except *:
 
 
 cdef int _compare(const uint8_t* a, int64_t a_size, const uint8_t* b, int64_t b_size) noexcept nogil:
-    """Below 0, 0 or above: by bytes, a name before those that it begins."""
-    # Offsets in a file that was cut since read as zeros, after which sizes may be negative.
+    """Compare two names by bytes, a prefix first; return a number below 0, 0, or above 0."""
+    # Offsets in a mapping of a file that was truncated later read as zeros, so sizes may be negative.
     cdef int rc = memcmp(a, b, max(0, min(a_size, b_size)))
     return rc if rc else (a_size > b_size) - (a_size < b_size)
 
@@ -66,7 +66,7 @@ def sort(const uint8_t[::1] blob not None, const int64_t[::1] offsets not None):
 
 
 cdef void _sort(const Table* t, int64_t* order, int64_t* spare) noexcept nogil:
-    """Merge sort from below, which keeps equal names as they are: runs of 1, 2, 4 … names become one."""
+    """Sort by merging runs of 1, 2, 4 … names from left to right, which keeps the order of equal names."""
     cdef int64_t width = 1, start
     while width < t.n:
         start = 0
@@ -79,7 +79,7 @@ cdef void _sort(const Table* t, int64_t* order, int64_t* spare) noexcept nogil:
 cdef void _merge(const Table* t, int64_t* run, int64_t middle, int64_t end, int64_t* spare) noexcept nogil:
     cdef int64_t left = 0, right = middle, out = 0
     if _compare_two(t, run[middle - 1], run[middle]) <= 0:
-        return                 # archives mostly have their names in order
+        return                 # the runs are in order already, as in most archives
     memcpy(spare, run, middle * sizeof(int64_t))
     while left < middle and right < end:
         if _compare_two(t, spare[left], run[right]) <= 0:
@@ -93,7 +93,7 @@ cdef void _merge(const Table* t, int64_t* run, int64_t middle, int64_t end, int6
 
 
 cdef int64_t _place(const Table* t, const int64_t* order, const uint8_t* name, int64_t size, int most) noexcept nogil:
-    """How many names of the order compare to `name` as `most` or less."""
+    """Return the number of names in the order whose comparison to `name` gives `most` or less."""
     cdef int64_t low = 0, high = t.n, middle, i
     cdef int rc
     while low < high:

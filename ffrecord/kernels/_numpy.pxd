@@ -1,4 +1,4 @@
-"""The few names of numpy's C API that are used here: to read all of its declarations takes as long as a small module.
+"""The few names of numpy's C API that are used here. Cython needs as long for all of numpy's as for a small module.
 
 A module that cimports from here calls `import_array` first.
 """
@@ -27,7 +27,7 @@ cdef extern from *:
     object PyArray_SimpleNewFromData(int axes, npy_intp* shape, int kind, void* start)
     object PyArray_SimpleNew(int axes, npy_intp* shape, int kind)
     bint is_array "PyArray_CheckExact"(object array)
-    # All others are of what `is_array`.
+    # All functions below require an object for which `is_array` is true.
     int ffr_set_base(object array, object base) except -1
     bint is_contiguous "ffr_is_contiguous"(object array)
     bint is_writeable "ffr_is_writeable"(object array)
@@ -41,15 +41,15 @@ cdef extern from *:
 
 
 cdef inline object array_at(char* start, int axes, npy_intp* shape, object owner):
-    """An array of uint8 over memory that `owner` keeps."""
+    """Return an array of uint8 over memory that `owner` keeps."""
     array = PyArray_SimpleNewFromData(axes, shape, NPY_UINT8, start)
-    Py_INCREF(owner)  # of which the array takes a reference
+    Py_INCREF(owner)  # the array takes over this reference
     ffr_set_base(array, owner)
     return array
 
 
 cdef inline object new_bytes(npy_intp size):
-    """An array of uint8 of its own memory, uninitialised."""
+    """Return an uninitialised array of uint8 with its own memory."""
     return PyArray_SimpleNew(1, &size, NPY_UINT8)
 
 

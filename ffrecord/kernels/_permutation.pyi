@@ -2,26 +2,28 @@ import numpy as np
 import numpy.typing as npt
 
 def derive(*words: int) -> int:
-    """The 64-bit key of numbers: each is added, with SplitMix64's constant, to the key so far, which is then mixed.
+    """Return the 64-bit key of numbers. Each number is added, with SplitMix64's constant, to the key so far, which is
+    mixed.
 
-    Mixing is SplitMix64's (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, with the
-    constants of Stafford's variant 13). It is a bijection, so keys of numbers that differ in one place differ.
+    Mixing is that of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014,
+    with
+    the constants of Stafford's variant 13). It is a bijection, so keys of numbers that differ in one place differ.
 
     Args:
         words: each 0 <= word < 2**64.
 
     Raises:
-        OverflowError: a number out of that range.
+        OverflowError: a number is out of range.
     """
 
 def rounds(n: int) -> int:
-    """How many rounds `permute` takes."""
+    """Return the number of rounds that `permute` computes for n positions."""
 
 def check(positions: npt.NDArray[np.int64], n: int) -> None:
     """Raise IndexError unless each of int64 [k] positions is in [0, n)."""
 
 def permute(positions: npt.NDArray[np.int64], n: int, key: int) -> None:
-    """Replace each position by where the permutation of (n, key) takes it. Takes O(1) memory; releases the GIL.
+    """Replace each position by its image under the permutation of (n, key). It needs O(1) memory and releases the GIL.
 
     Args:
         positions: int64 [k], contiguous and writable, each in [0, n).
@@ -29,18 +31,18 @@ def permute(positions: npt.NDArray[np.int64], n: int, key: int) -> None:
         key: 0 <= key < 2**64.
 
     Raises:
-        IndexError: a position out of range; nothing was replaced.
-        ValueError: no such array.
-        OverflowError: n or key out of range.
+        IndexError: a position is out of range; nothing was replaced.
+        ValueError: `positions` is another kind of array.
+        OverflowError: n or key is out of range.
     """
 
 def unpermute(indices: npt.NDArray[np.int64], n: int, key: int) -> None:
-    """The inverse of `permute`, with the same arguments."""
+    """Apply the inverse of `permute`, with the same arguments."""
 
 def permute_blocks(
     positions: npt.NDArray[np.int64], n: int, *, block_size: int, window_size: int, lanes: int, key: int
 ) -> None:
-    """Replace each position by its sample in `ffrecord.order.Block`; as `permute`.
+    """Replace each position by its sample in `ffrecord.order.Block`. Other arguments and errors are those of `permute`.
 
     Args:
         block_size: samples in a block, >= 1.
@@ -49,7 +51,7 @@ def permute_blocks(
     """
 
 def seeds(positions: npt.NDArray[np.int64], out: npt.NDArray[np.uint64], key: int) -> None:
-    """Write to `out` what `derive` gives when it goes on from `key` with each position.
+    """Write to `out` the result of `derive` for `key` followed by each position.
 
     Args:
         positions: int64 [k], contiguous, each >= 0.

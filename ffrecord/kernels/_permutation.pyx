@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False
-"""Keyed permutations of [0, n), each position by itself; documented in _permutation.pyi, and why so in docs/ordering.md.
+"""Keyed permutations of [0, n) that compute each position by itself. Documented in _permutation.pyi and docs/ordering.md.
 
-A network works on the pairs (l, r) of a rectangle a × b of at least n cells, which a position is written as: l * b + r.
-Its rounds add to l a hash of r, and to r a hash of l, in turn, which can be undone whatever the hash is. A result outside
-[0, n) goes in again (cycle walking), which leaves a permutation of [0, n).
+A Feistel network works on the cells (l, r) of a rectangle a × b with at least n cells; position l * b + r is cell (l, r).
+Its rounds add a hash of r to l and a hash of l to r in turn, which can be undone for any hash. A result outside [0, n)
+goes through the network again (cycle walking), so the whole is a permutation of [0, n).
 """
 
 from libc.math cimport sqrt
@@ -14,7 +14,7 @@ from ffrecord.errors import SampleIndexError
 
 cdef extern from *:
     """
-    /* The high half of the product: takes a 64-bit hash to [0, b) without a division. */
+    /* Return the high half of the product: it maps a 64-bit hash to [0, b) without a division. */
     static inline uint64_t ffr_high(uint64_t a, uint64_t b) {
         return (uint64_t)(((unsigned __int128)a * b) >> 64);
     }
@@ -23,7 +23,7 @@ cdef extern from *:
 
 cdef enum:
     ROUNDS_MAX = 64
-    TOGETHER = 8               # positions worked on at once: a round waits for its products, others need not
+    TOGETHER = 8               # positions computed side by side, to hide the latency of the multiplications
     MEMO = 1024                # blocks whose place is remembered during a call
     MEMO_SHIFT = 54            # 64 - log2(MEMO)
 
@@ -51,14 +51,14 @@ cdef struct Lanes:
     Divisor size               # of a window
     uint64_t each              # positions in every lane
     uint64_t extra             # lanes that have one more
-    Network[3] windows         # a full one; what is left over at the end of a lane, of a lane with one more
-    uint64_t key               # of tweaks
+    Network[3] windows         # a full window; the rest at the end of a lane; the rest of a lane with one more
+    uint64_t key               # key of tweaks
 
 
 cdef struct Blocks:
     Divisor size
     uint64_t short_end         # where the last, short block ends in the sequence of permuted blocks
-    uint64_t missing           # samples it is short of
+    uint64_t missing           # samples that the short block lacks
     Network places
 
 
@@ -87,7 +87,7 @@ cdef inline Divisor _divisor(uint64_t d) noexcept nogil:
 
 
 cdef inline uint64_t _quotient(uint64_t x, const Divisor* by) noexcept nogil:
-    """x // d. The product is at most one too low: x / d - x * inverse / 2**64 <= x / 2**64 < 1."""
+    """Return x // d. The product is at most one too low: x / d - x * inverse / 2**64 <= x / 2**64 < 1."""
     cdef uint64_t q = ffr_high(x, by.inverse)
     return q + (x - q * by.d >= by.d)
 
@@ -96,7 +96,7 @@ cdef inline uint64_t _quotient(uint64_t x, const Divisor* by) noexcept nogil:
 
 
 cdef int _rounds(uint64_t n) noexcept nogil:
-    """Such that log2(n) * rounds >= 128, see docs/ordering.md."""
+    """Return a number of rounds such that log2(n) * rounds >= 128; see docs/ordering.md."""
     if n < 1 << 4:
         return 64
     if n < 1 << 8:
@@ -111,7 +111,7 @@ cdef void _make(Network* network, uint64_t n, uint64_t key) noexcept nogil:
         side += 1
     while side > 2 and (side - 1) * (side - 1) >= n:
         side -= 1
-    side += side & 1           # a cycle of even length is an odd permutation: without them only half could be had
+    side += side & 1           # an even side: only then can the network also compute odd permutations
     network.n = n
     network.b = _divisor(side)
     network.a = (n + side - 1) // side
@@ -137,7 +137,7 @@ cdef inline uint64_t _forward(const Network* network, uint64_t x, uint64_t tweak
 
 
 cdef inline void _forward_together(const Network* network, uint64_t* x, const uint64_t* tweaks) noexcept nogil:
-    """`_forward` of TOGETHER positions in place."""
+    """Apply `_forward` to TOGETHER positions in place."""
     cdef uint64_t a = network.a, b = network.b.d
     cdef uint64_t[TOGETHER] left
     cdef uint64_t[TOGETHER] right
@@ -190,7 +190,7 @@ cdef bint _outside(const int64_t[::1] positions, uint64_t n) noexcept nogil:
     return outside
 
 
-# Of blocks
+# Blocks
 
 
 cdef void _make_lanes(Lanes* lanes, uint64_t n, uint64_t size, uint64_t count, uint64_t key) noexcept nogil:
@@ -208,7 +208,7 @@ cdef void _make_lanes(Lanes* lanes, uint64_t n, uint64_t size, uint64_t count, u
 cdef inline int _find_window(
     const Lanes* lanes, uint64_t position, uint64_t* first, uint64_t* inside, uint64_t* tweak
 ) noexcept nogil:
-    """Position → which network its window has; the window's first place, the position's own in it, and the tweak."""
+    """Find the window of a position: return its network, and set the window's start, the place in it, the tweak."""
     cdef uint64_t j = _quotient(position, &lanes.lanes)
     cdef uint64_t lane = position - j * lanes.lanes.d
     cdef bint longer = lane < lanes.extra
@@ -249,21 +249,21 @@ cdef void _make_blocks(Blocks* blocks, uint64_t n, uint64_t size, uint64_t key) 
 
 
 cdef inline uint64_t _sample(const Blocks* blocks, Known* memo, uint64_t place) noexcept nogil:
-    """Place in the sequence of permuted blocks → sample."""
+    """Return the sample at a place in the sequence of permuted blocks."""
     cdef uint64_t slot, offset
     cdef Known* known
     if place >= blocks.short_end:
         place += blocks.missing
     slot = _quotient(place, &blocks.size)
     offset = place - slot * blocks.size.d
-    known = memo + (slot * 0x9E3779B97F4A7C15ULL >> MEMO_SHIFT)  # lanes begin at like slots
+    known = memo + (slot * 0x9E3779B97F4A7C15ULL >> MEMO_SHIFT)  # hashed: lanes begin at slots in regular distances
     if known.slot != slot:
         known.slot = slot
         known.block = _forward(&blocks.places, slot, 0)
     return known.block * blocks.size.d + offset
 
 
-# For Python
+# The interface for Python
 
 
 def derive(*words):

@@ -1,10 +1,8 @@
-"""What a JPEG says of its pixels before they come; and whether they all come.
+"""Frame headers of JPEG files, and resampling of a box of an image with the GIL released.
 
-A box of an image, resampled to another size with the GIL released.
-
-The filter is the triangle, widened when it makes smaller so that nothing aliases: torchvision's and Pillow's
-"bilinear" of a cropped image, `resize(antialias=True)`. What lies outside the box does not count. All is computed in
-integers: every CPU gives the same pixels, which differ from Pillow's by at most 1.
+The filter is the triangle, widened for reduction so that nothing aliases: "bilinear" of torchvision and Pillow for a
+cropped image, `resize(antialias=True)`. Pixels outside the box have no influence. All arithmetic is in integers: every
+CPU computes the same pixels, which differ from Pillow's by at most 1.
 """
 
 import numpy as np
@@ -13,46 +11,49 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 FRAMES: frozenset[int]
-"""Markers of frames: sequential and progressive, Huffman and arithmetic; the others nobody decodes."""
+"""Markers of the frames that decoders support: sequential and progressive, Huffman and arithmetic."""
 
 def read_frame(data: Buffer, /) -> tuple[int, int, int, int, int] | None:
-    """The frame header of a JPEG, found as decoders find it.
+    """Find the frame header of a JPEG in the same way as decoders.
 
     Args:
-        data: its bytes, contiguous.
+        data: bytes of the JPEG, contiguous.
 
     Returns:
-        (bits of a channel, height, width, channels, offset of its end); None: there is none that decoders read.
+        (bits of a channel, height, width, channels, offset of its end); None if it has no header that decoders support.
 
     Raises:
-        BufferError: not contiguous.
-        ValueError: not of bytes.
+        BufferError: the buffer is not contiguous.
+        ValueError: the buffer does not consist of bytes.
     """
 
 def room(
     data: Buffer, most: int, grey: bool, only_grey: bool, kept: bool, /
 ) -> tuple[bool, NDArray[np.uint8] | None] | None:
-    """Memory for the pixels of a JPEG of one or three channels, if they are at most `most`.
+    """Allocate memory for the pixels of a JPEG with one or three channels, if there are at most `most` pixels.
 
     Args:
-        data: as for `read_frame`.
-        grey: one channel stays one.
-        only_grey: one channel of any.
-        kept: with those of a batch. They get pages that were used before: to fault in fresh ones takes a tenth as
-            long as decoding. What is dropped at once, malloc serves as well.
+        data: bytes of the JPEG, contiguous.
+        most: maximum number of pixels.
+        grey: keep one channel as one channel.
+        only_grey: decode any image to one channel.
+        kept: the pixels are kept with those of a batch. Then the memory comes from the pool, with pages that were used
+            before: faulting in fresh pages takes a tenth as long as decoding. Otherwise malloc is as good.
 
     Returns:
-        (whether they have one channel, not three; uninitialised uint8 [bytes] if `kept`); None: it is none of those.
+        (whether there is one channel, not three; uninitialised uint8 [bytes] if `kept`, else None); None if the JPEG is
+        unsuitable.
 
     Raises:
-        As `read_frame`; MemoryError.
+        BufferError, ValueError: the same as for `read_frame`.
+        MemoryError: out of memory.
     """
 
 def ends(data: Buffer, start: int, /) -> bool:
-    """Whether the marker of the end is somewhere in data[start:]."""
+    """Tell whether an end-of-image marker occurs in data[start:]."""
 
 def kernels() -> tuple[str, ...]:
-    """The names of the implementations that this machine can run, best first."""
+    """Return the names of the implementations that this machine can run, best first."""
 
 def resample(
     image: npt.NDArray[np.uint8],
@@ -62,18 +63,18 @@ def resample(
     flip: bool = False,
     kernel: str | None = None,
 ) -> None:
-    """`box` of `image` into the whole of `out`.
+    """Resample `box` of `image` to the whole of `out`.
 
     Args:
         image: [h, w, C], C-ordered, C 1 or 3.
         box: (top, left, height, width) in pixels of `image`, fractions allowed: the area [top, top + height) x
             [left, left + width).
         out: [H, W, C], C-ordered and writable; must not overlap `image`.
-        flip: left and right exchanged in `out`.
-        kernel: one of `kernels()`; None takes the best.
+        flip: exchange left and right in `out`.
+        kernel: one of `kernels()`; None for the best.
 
     Raises:
-        ArgumentError: arrays of other shapes or without pixels, a box that is empty or not inside the image.
-        ValueError: arrays of other dtypes or memory layouts, a kernel that this machine does not have.
-        MemoryError: no room for the weights and one row.
+        ArgumentError: an array has another shape or no pixels, or the box is empty or not inside the image.
+        ValueError: an array has another dtype or memory layout, or this machine lacks the kernel.
+        MemoryError: out of memory for the weights and one row.
     """

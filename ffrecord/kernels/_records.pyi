@@ -1,4 +1,4 @@
-"""Records of consecutive samples, back to back, and the pieces in memory that they are copied from."""
+"""Records of consecutive samples in shared memory, and the pieces of memory that they are copied from."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,30 +7,30 @@ import numpy as np
 import numpy.typing as npt
 
 class Indexed:
-    """index → dataset[index], which `Records.fill` asks for without a call of Python's.
+    """Callable that returns dataset[index]; `Records.fill` indexes the dataset directly, without a Python call.
 
     Args:
-        dataset: whatever has [index].
+        dataset: any object with `[index]`.
     """
 
     def __init__(self, dataset: Any, /) -> None: ...
     def __call__(self, index: int, /) -> Any:
-        """dataset[index]."""
+        """Return dataset[index]."""
 
 class Records:
     """Records of consecutive samples, back to back in anonymous shared memory, with the size, CRC-32 and index of each.
 
-    The memory has no name, and no mount that could be too small. It is kept by `clear`: fresh pages are slow.
+    The memory has no name, and is not limited by the size of a mount. `clear` keeps it, because fresh pages are slow.
 
     Args:
-        capacity: bytes there is room for without growing, > 0.
+        capacity: bytes that fit without growing, > 0.
 
     Raises:
-        OSError: no memory.
+        OSError: out of memory.
 
     Attributes:
         size: bytes of all records.
-        count: of records.
+        count: number of records.
     """
 
     def __new__(cls, capacity: int) -> Records: ...
@@ -40,7 +40,7 @@ class Records:
     def count(self) -> int: ...
     @property
     def capacity(self) -> int:
-        """Bytes there is room for without growing."""
+        """Bytes that fit without growing."""
 
     def fill(
         self,
@@ -55,54 +55,62 @@ class Records:
         """Append encode(get(index)) for each index, until there are `bytes_most` bytes or `count_most` records.
 
         Args:
-            words: of int64; index by index is put at `place`, < len(words), before it is asked for.
+            indices: the indices to read.
+            get: returns the sample of an index.
+            encode: returns the record of a sample.
+            words: memory of int64. Each index is written to `words[place]` before its sample is read.
+            place: position in `words`, < len(words).
+            bytes_most: number of bytes after which to stop.
+            count_most: number of records after which to stop.
 
         Returns:
-            whether there are no more indices.
+            Whether there are no more indices.
 
         Raises:
-            whatever `get` and `encode` raise, of the index that is in `words`, which is used up; as `append`.
+            Any error of `get`, `encode` or `append`. The index that caused it is in `words`, and is used up.
         """
 
     def append(self, record: bytes | memoryview | Pieces, index: int, /) -> None:
-        """Copy contiguous bytes, or pieces one after the other, to the end. If it raises, nothing was appended.
+        """Copy contiguous bytes, or pieces in order, to the end. If it raises, nothing was appended.
 
         Args:
-            index: what the sample is called, in [-2**63, 2**63).
+            record: the bytes or pieces.
+            index: index of the sample, in [-2**63, 2**63).
 
         Raises:
-            OverflowError: `index`.
-            ValueError: pieces of no sample, or of one that was appended already.
-            MemoryError: no memory.
+            OverflowError: `index` is out of range.
+            ValueError: the pieces belong to no sample, or to one that was appended already.
+            MemoryError: out of memory.
         """
 
     def sizes(self) -> npt.NDArray[np.int64]:
-        """Bytes of each record, int64 [count]."""
+        """Return the bytes of each record, int64 [count]."""
 
     def indices(self) -> npt.NDArray[np.int64]:
-        """As they were given, int64 [count]."""
+        """Return the index of each record, int64 [count]."""
 
     def checksums(self) -> npt.NDArray[np.uint32]:
-        """CRC-32 of each record as it was copied, uint32 [count]."""
+        """Return the CRC-32 of each record as it was copied, uint32 [count]."""
 
     def view(self, start: int, stop: int) -> memoryview:
-        """Bytes [start, stop) of all."""
+        """Return bytes [start, stop) of all records."""
 
     def rewind(self) -> None:
-        """Forget the bytes of the records, since they are elsewhere, but not their sizes, indices and checksums."""
+        """Forget the bytes of the records, which were copied elsewhere, but keep their sizes, indices and checksums."""
 
     def clear(self) -> None:
-        """Forget the records, keep the memory."""
+        """Forget all records and keep the memory."""
 
 class Leaf:
-    """A column, as `Pieces` needs to know it.
+    """Description of a column for `Pieces`.
 
     Args:
-        kind: "int", "float", "bool", "bytes", "str" or "array" for values whose bytes are taken without asking Python;
-            anything else for a column whose `encode` is called for each.
-        encode: value → its bytes; also for values of other types than the kind's.
+        kind: "int", "float", "bool", "bytes", "str" or "array" for values whose bytes are read without Python calls;
+            any
+            other text for a column whose values go through `encode`.
+        encode: value → its bytes; also used for values of other types than the kind's.
         fixed: bytes of every value; None if they vary.
-        dtype, shape: of the values of an "array".
+        dtype, shape: dtype and shape of the values of an "array".
     """
 
     def __init__(
@@ -115,33 +123,33 @@ class Leaf:
     ) -> None: ...
 
 class Branch:
-    """What holds columns in a sample.
+    """Description of a container of columns in a sample.
 
     Args:
         cls: dict, tuple or list.
-        keys: of a dict, one for each child.
-        children: Leaf and Branch.
+        keys: keys of a dict, one for each child; () for others.
+        children: Leaf and Branch objects.
     """
 
     def __init__(self, cls: type, keys: tuple[str, ...], children: tuple[Leaf | Branch, ...]) -> None: ...
 
 class Pieces:
-    """The record of a sample as pieces of memory that lie where the sample has them, so that it is copied once.
+    """Record of a sample as pieces of memory in the sample's own objects, so that each byte is copied only once.
 
-    Called with a sample, it is that sample's record for `Records.append`, which has to follow at once: it keeps what it
-    points at until then, and no longer. For one thread.
+    Call it with a sample and pass the result to `Records.append` at once. Until then it keeps references to the objects
+    that it points into. It is for one thread.
 
     Args:
         root: the structure of samples.
         leaves: its columns, in order.
-        encode: sample → record. A sample that is not plainly of the structure is left to it.
-        explain: raises what is wrong with the values of a sample, with the name of the column, if anything is.
+        encode: sample → record. It gets every sample that does not match the structure exactly.
+        explain: raises the error of a wrong value, with the name of the column, if it finds one.
 
     Attributes:
-        size: bytes of the record; -1 before the first sample, and once it was appended.
+        size: bytes of the record; -1 before the first sample, and after it was appended.
 
     Raises:
-        MemoryError: no memory.
+        MemoryError: out of memory.
     """
 
     def __new__(
@@ -154,4 +162,4 @@ class Pieces:
     @property
     def size(self) -> int: ...
     def __call__(self, sample: Any, /) -> Pieces | bytes:
-        """The record of `sample`: this object, or what `encode` gives. What it raises, `encode` would."""
+        """Return the record of `sample`: this object, or the result of `encode`. Errors are those of `encode`."""

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, autotestdict=False, auto_pickle=False
-"""Records of consecutive samples, back to back in memory that forked processes would share; documented in _records.pyi."""
+"""Records of consecutive samples, back to back in memory that forked processes share. Documented in _records.pyi."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -16,12 +16,12 @@ include "pieces.pxi"
 
 
 cdef enum:
-    RELEASE_SIZE = 64 << 10    # bytes that take longer to copy than the GIL to get back
+    RELEASE_SIZE = 64 << 10    # bytes; copying more takes longer than getting the GIL back
     SLOTS_LEAST = 1024
 
 
 cdef class Indexed:
-    """dataset[index]; documented in _records.pyi."""
+    """Callable that returns dataset[index]. Documented in _records.pyi."""
 
     cdef object _dataset
 
@@ -36,7 +36,7 @@ cdef class Records:
     cdef readonly int64_t size
     cdef readonly int64_t count
     cdef object _memory
-    cdef Py_buffer _view       # of it
+    cdef Py_buffer _view       # buffer of `_memory`
     cdef int64_t _slots
     cdef int64_t* _sizes
     cdef int64_t* _indices
@@ -62,7 +62,7 @@ cdef class Records:
         return self._view.len
 
     def fill(self, indices, get, encode, int64_t[::1] words not None, int place, int64_t bytes_most, int64_t count_most):
-        # Without what a call from Python costs, twice for each sample.
+        # Known types are called in C: this saves two Python calls for each sample.
         cdef object dataset = (<Indexed> get)._dataset if type(get) is Indexed else None
         cdef Pieces pieces = <Pieces> encode if type(encode) is Pieces else None
         for index in indices:
@@ -97,7 +97,7 @@ cdef class Records:
         try:
             return self._append(pieces.parts, pieces.count, pieces.size, index)
         finally:
-            pieces.let_go()
+            pieces.release()
 
     cdef int _append(self, const Part* parts, int count, int64_t size, int64_t index) except -1:
         cdef char* end
@@ -107,7 +107,7 @@ cdef class Records:
         if size > self._view.len - self.size:
             self._grow(max(self.size + size, 2 * <int64_t> self._view.len))
         end = <char*> self._view.buf + self.size
-        # The checksum is of the copy: some datasets hand out the same buffer again and again.
+        # Compute the checksum of the copy, not of the source: some datasets reuse one buffer for all samples.
         if size < RELEASE_SIZE:
             crc = _copy(end, parts, count)
         else:
@@ -158,7 +158,7 @@ cdef class Records:
 
 
 cdef uint32_t _copy(char* end, const Part* parts, int count) noexcept nogil:
-    """Copy the parts of a record to `end`: its CRC-32."""
+    """Copy the parts of a record to `end` and return its CRC-32."""
     cdef uint32_t crc = 0
     cdef int i
     for i in range(count):
@@ -168,7 +168,7 @@ cdef uint32_t _copy(char* end, const Part* parts, int count) noexcept nogil:
 
 
 cdef void* _longer(void* table, int64_t size) except NULL:
-    """A table of more bytes with what it held; the old one stays what it was if that raises."""
+    """Enlarge a table and keep its content. If that raises, the old table stays valid."""
     cdef void* found = realloc(table, size)
     if found == NULL:
         raise MemoryError(f"{size} bytes for a table of records")
@@ -176,6 +176,6 @@ cdef void* _longer(void* table, int64_t size) except NULL:
 
 
 cdef object _copied(const void* table, int64_t count, kind):
-    """The first entries of a table, as an array of their own."""
+    """Return the first entries of a table as a new array."""
     dtype = np.dtype(kind)
     return np.frombuffer(PyBytes_FromStringAndSize(<const char*> table, count * <int64_t> dtype.itemsize), dtype)

@@ -1,14 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, autotestdict=False, auto_pickle=False, linetrace=False
 """Threads of this process for reads: they run tasks of the engine and never touch Python.
 
-The threads are detached, start when there is something to do and end when there was nothing for a second. Signals to
-the process are not for them. One lock guards everything here, and states of tasks change under it only. It is never
-held while a task runs or a thread is being made, so nothing can be waited for under it.
+The threads are detached. They start when there are tasks, and end after a second without any. They block signals to the
+process. One lock guards everything here; states of tasks change only under it. It is never held while a task runs or a
+thread is created, so nobody waits for long under it.
 
-A fork takes the lock, so parent and child see whole states. The child begins with no threads and an empty queue; tasks
-of its parent that were not done are lost to it, which their generation tells.
+A fork takes the lock, so parent and child see consistent states. The child begins with no threads and an empty queue.
+Unfinished tasks of its parent are lost to it; it recognises them by their generation.
 
-No line is traced, even for coverage: tracing needs the GIL, and whoever holds it may be waiting for the lock.
+No line is traced, even for coverage: tracing needs the GIL, and the thread that holds it may be waiting for the lock.
 """
 
 from libc.errno cimport EINVAL
@@ -65,7 +65,7 @@ cdef extern from "unistd.h" nogil:
 
 cdef extern from * nogil:
     """
-    static int ffr_owner;  /* process id, 0 while somebody starts afresh */
+    static int ffr_owner;  /* process id, 0 while a thread resets the state */
 
     static int ffr_is_owner(int id) { return __atomic_load_n(&ffr_owner, __ATOMIC_ACQUIRE) == id; }
     static void ffr_set_owner(int id) { __atomic_store_n(&ffr_owner, id, __ATOMIC_RELEASE); }
@@ -88,27 +88,27 @@ cdef enum State:
     DONE
 
 cdef pthread_mutex_t _lock
-# An idle thread. The one that has been idle for the shortest time is called first: its caches are warm, it does not push
-# others off their CPUs as one that has long slept may, and those that are not needed come to their end.
+# An idle thread. The thread that became idle last is called first: its caches are warm, it is less likely to push another
+# thread off its CPU, and surplus threads reach their end.
 cdef struct Idler:
     pthread_cond_t called
     bint is_called
     Idler* next
 
-cdef pthread_cond_t _completed     # some task is done
-cdef Idler* _idlers                # the last first
-cdef int _called                   # idle threads that have not looked yet since
+cdef pthread_cond_t _completed     # signalled when a task is done
+cdef Idler* _idlers                # idle threads, the latest first
+cdef int _called                   # idle threads that were called and have not woken up yet
 cdef Task* _first
 cdef Task* _last
-cdef int64_t _generation = 0       # forks between the first process and this one, plus 1
+cdef int64_t _generation = 0       # number of forks between the first process and this one, plus 1
 cdef int64_t _queued, _done
-cdef int _threads, _idle           # threads that are being made are among both
-cdef int _computing                # threads with a task that says how many such may run
-cdef int _patience_ms = 1000       # of an idle thread
+cdef int _threads, _idle           # both include threads that are being created
+cdef int _computing                # threads that run a task with `beside` > 0
+cdef int _patience_ms = 1000       # time after which an idle thread ends
 
 
 cdef void _init(pthread_cond_t* condition) noexcept nogil:
-    """Waits for it are by the clock that nobody sets."""
+    """Initialise a condition whose waits use the monotonic clock, which nobody sets."""
     cdef pthread_condattr_t monotonic
     pthread_condattr_init(&monotonic)
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC)
@@ -117,7 +117,7 @@ cdef void _init(pthread_cond_t* condition) noexcept nogil:
 
 
 cdef void _reset() noexcept nogil:
-    """No threads, no tasks, nothing locked."""
+    """Set the initial state: no threads, no tasks, lock free."""
     global _first, _last, _generation, _queued, _done, _threads, _idle, _computing, _idlers, _called
     pthread_mutex_init(&_lock, NULL)
     _init(&_completed)
@@ -130,9 +130,9 @@ cdef void _reset() noexcept nogil:
 
 
 cdef void _enter() noexcept nogil:
-    """Take the lock. Everything here begins so."""
+    """Take the lock. Every entry point begins with it."""
     cdef int id = getpid()
-    # A child that was made without handlers (raw clone): the lock may be held by a thread that it does not have.
+    # A child created by a raw clone() ran no fork handlers: the lock may be held by a thread that only the parent has.
     while not ffr_is_owner(id):
         if ffr_may_take_over():
             _reset()
@@ -149,7 +149,7 @@ if pthread_atfork(_enter, _leave, _reset) != 0:
 
 
 cdef void _in_ms(timespec* until, int milliseconds) noexcept nogil:
-    """The time so much later than now."""
+    """Set `until` to the time so many milliseconds from now."""
     clock_gettime(CLOCK_MONOTONIC, until)
     until.tv_sec += milliseconds // 1000
     until.tv_nsec += milliseconds % 1000 * 1_000_000
@@ -158,14 +158,14 @@ cdef void _in_ms(timespec* until, int milliseconds) noexcept nogil:
         until.tv_nsec -= 1_000_000_000
 
 
-# Tasks. The lock is held wherever nothing else is said.
+# Tasks. The lock is held, unless a comment says otherwise.
 
 cdef bint _waits(Task* task) noexcept nogil:
     return task.state == QUEUED and task.generation == _generation
 
 
 cdef Task* _next() noexcept nogil:
-    """The first that may begin, or NULL."""
+    """Return the first task that may begin, or NULL."""
     cdef Task* task = _first
     while task != NULL and 0 < task.beside <= _computing:
         task = task.next
@@ -173,7 +173,7 @@ cdef Task* _next() noexcept nogil:
 
 
 cdef void _take(Task* task) noexcept nogil:
-    """Off the queue, which it must be on; mostly it is the first."""
+    """Take a task off the queue. It must be on the queue; usually it is the first."""
     global _first, _last, _queued
     cdef Task* before = NULL
     cdef Task* at = _first
@@ -189,19 +189,19 @@ cdef void _take(Task* task) noexcept nogil:
 
 
 cdef void _run(Task* task) noexcept nogil:
-    """Run a task that is off the queue, without the lock meanwhile."""
+    """Run a task that is off the queue; the lock is released meanwhile."""
     global _done
     task.state = RUNNING
     _leave()
     task.run(task.argument)
     _enter()
-    task.state = DONE  # from when the lock is next given back, the task may be gone
+    task.state = DONE  # once the lock is released, the owner may free the task
     _done += 1
     pthread_cond_broadcast(&_completed)
 
 
 cdef bint _settle(Task* task) noexcept nogil:
-    """Wait while it runs, and give the lock back; whether it is done."""
+    """Wait while a task runs, then release the lock; return whether the task is done."""
     cdef bint done
     while task.state == RUNNING and task.generation == _generation:
         pthread_cond_wait(&_completed, &_lock)
@@ -211,7 +211,7 @@ cdef bint _settle(Task* task) noexcept nogil:
 
 
 cdef void _call_one() noexcept nogil:
-    """Have an idle thread look for something to do, if there is one."""
+    """Wake an idle thread, if there is one, to look for a task."""
     global _idlers, _called
     cdef Idler* idler = _idlers
     if idler != NULL:
@@ -232,9 +232,9 @@ cdef void submit(Task* task, int threads) noexcept nogil:
         _last.next = task
     _last = task
     _queued += 1
-    # A thread that nobody needs would push the caller off its CPU.
+    # Do not wake a thread without need: it could push the caller off its CPU.
     needed = task.beside == 0 or _computing + _called < task.beside
-    # An idle thread is spoken for by a queued task, whether it has woken up yet or not.
+    # Each queued task reserves one idle thread, even if that has not woken up yet.
     further = (task.beside == 0 or _computing < task.beside) and _queued > _idle and _threads < min(threads, <int> THREADS_MOST)
     if further:
         _threads += 1
@@ -296,7 +296,7 @@ cdef bint is_done(Task* task) noexcept nogil:
 # Threads
 
 cdef bint _start() noexcept nogil:
-    """Make a thread, without the lock; False if the system has none to give."""
+    """Create a thread, without holding the lock; return False if the system refuses."""
     cdef pthread_t thread
     cdef pthread_attr_t attributes
     cdef sigset_t blocked, before
@@ -306,15 +306,15 @@ cdef bint _start() noexcept nogil:
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED)
     pthread_attr_setstacksize(&attributes, STACK)
     sigfillset(&blocked)
-    # Faults are a thread's own: blocked, they kill without the traceback of a fault handler.
+    # Fault signals are delivered to the faulting thread. Blocked, they would kill without the traceback of faulthandler.
     sigdelset(&blocked, SIGBUS)
     sigdelset(&blocked, SIGFPE)
     sigdelset(&blocked, SIGILL)
     sigdelset(&blocked, SIGSEGV)
-    pthread_sigmask(SIG_SETMASK, &blocked, &before)  # inherited, so there is no moment without
+    pthread_sigmask(SIG_SETMASK, &blocked, &before)  # the thread inherits the mask, so it is never without
     error = call_pthread_create(&thread, &attributes, _serve, NULL)
     if error == EINVAL:
-        # glibc takes thread-local storage off the stack, and some process has libraries with much of it.
+        # glibc takes thread-local storage from the stack; the libraries of this process need more than STACK.
         pthread_attr_setstacksize(&attributes, STACK_LARGE)
         error = call_pthread_create(&thread, &attributes, _serve, NULL)
     pthread_sigmask(SIG_SETMASK, &before, NULL)
@@ -323,7 +323,7 @@ cdef bint _start() noexcept nogil:
 
 
 cdef bint _wait() noexcept nogil:
-    """Wait for something to do; False if there was nothing for too long."""
+    """Wait for a task; return False if none came for too long."""
     global _idlers, _called
     cdef Idler here
     cdef Idler** at = &_idlers
@@ -340,12 +340,12 @@ cdef bint _wait() noexcept nogil:
             at = &at[0].next
         at[0] = here.next
     pthread_cond_destroy(&here.called)
-    # Whatever woke it, what may begin is not left: the call may have been for this thread.
+    # Whatever woke the thread, it must not leave a task that may begin: the call may have been for this thread.
     return here.is_called or _next() != NULL
 
 
 cdef void* _serve(void* unused) noexcept nogil:
-    """The life of a thread."""
+    """Run the loop of a thread: take tasks and run them, until none came for a while."""
     global _threads, _idle, _computing
     cdef Task* task
     cdef Task* following
@@ -359,7 +359,7 @@ cdef void* _serve(void* unused) noexcept nogil:
         _idle -= 1
         following = _next()
         if task.beside == 0 and following != NULL and following.beside > 0:
-            _call_one()  # nobody was called for that one if this thread was taken to be free for it
+            _call_one()  # submit() called nobody for that task if it counted on this thread
         computes = task.beside > 0
         _computing += computes
         _run(task)
@@ -371,12 +371,12 @@ cdef void* _serve(void* unused) noexcept nogil:
     return NULL
 
 
-# For Python: tests and diagnostics
+# The interface for Python: tests and diagnostics
 
 def stats():
-    """Of this process: `threads`, those of them that are `idle`, tasks `queued` and, since it began, `done`."""
+    """Return counters of this process: `threads`, how many are `idle`, tasks `queued`, and tasks `done` so far."""
     cdef int64_t threads, idle, queued, done
-    # Nothing of Python's under the lock: a collection there could fork or wait for a task.
+    # Create no Python objects under the lock: a garbage collection could fork or wait for a task.
     _enter()
     threads, idle, queued, done = _threads, _idle, _queued, _done
     _leave()
@@ -384,10 +384,11 @@ def stats():
 
 
 def keep_idle(int milliseconds):
-    """How long idle threads stay from now on, 1,000 unless told; 0 ends those there are. Returns what it was.
+    """Set how long idle threads stay, 1,000 milliseconds by default; 0 ends the present ones. Return the previous
+    value.
 
     Raises:
-        ValueError: a negative number.
+        ValueError: the number is negative.
     """
     global _patience_ms
     cdef int before
@@ -410,11 +411,11 @@ cdef struct Work:
     int microseconds
     int depth
     int threads
-    int64_t count        # tasks that ran for this one, itself included; huge if what it was told of them is wrong
+    int64_t count        # tasks that ran for this one, itself included; huge if finish or withdraw returned a wrong result
 
 
 cdef void _work(void* argument) noexcept nogil:
-    """Sleep; then hand out parts, finish every other one and withdraw the rest."""
+    """Sleep; then submit parts, finish every other one and withdraw the rest."""
     cdef Work* work = <Work*> argument
     cdef Work parts[PARTS]
     cdef int64_t count = 1
@@ -437,7 +438,7 @@ cdef void _work(void* argument) noexcept nogil:
 
 
 cdef class Probe:
-    """For tests: `n` tasks that sleep and, `depth` times over, hand out 4 parts; of those 2 or more run."""
+    """Tasks for tests: `n` tasks sleep and submit 4 parts each, `depth` levels deep; 2 or more of the 4 run."""
 
     cdef Work* _works
     cdef int _n
@@ -466,7 +467,7 @@ cdef class Probe:
         return &self._works[i]
 
     def submit(self, int i, int threads, int beside=0):
-        """A task may be submitted again when it is done, withdrawn or lost."""
+        """Submit a task. You may submit it again when it is done, withdrawn or lost."""
         cdef Work* work = self._at(i)
         work.threads, work.count, work.task.beside = threads, 0, beside
         with nogil:
@@ -490,5 +491,5 @@ cdef class Probe:
         return is_done(&self._at(i).task)
 
     def count(self, int i):
-        """Tasks that ran for task `i`, itself included."""
+        """Return how many tasks ran for task `i`, itself included."""
         return self._at(i).count

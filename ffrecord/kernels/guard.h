@@ -1,13 +1,13 @@
-/* Reading mapped memory that may fail: where it does, SIGBUS does not end the process. Included by guard.pxi alone.
+/* Safe reading of mapped memory: an unreadable page does not end the process with SIGBUS. Only guard.pxi includes this file.
 
-   A page of a mapping that cannot be had (its file was cut, its disk failed) is told by SIGBUS to the thread that touched
-   it. There are two ways out. ffr_guarded says beforehand where this thread will touch; a fault there jumps back into it.
-   And a page of memory that ffr_protect was told of reads as zeros from then on: that is for tables, which are
-   looked at everywhere, and whose numbers are compared with the file at each use. Every other SIGBUS goes where it would have
-   gone without us. One handler serves the process, and nothing else of ours handles signals.
+   The kernel sends SIGBUS to a thread that touches an unreadable page of a mapping (its file was truncated, its disk failed).
+   We handle it in two ways. ffr_guarded declares the range that its thread will touch; a fault there jumps back into it. A
+   page of memory registered by ffr_protect reads as zeros after the fault. That is for tables: code everywhere reads them, and
+   compares their numbers with the file at each use. Every other SIGBUS goes to the previous handler. One handler serves the
+   process; the package's C code handles no other signal.
 
-   Whoever installs a handler later (faulthandler, the workers of torch's DataLoader) displaces ours, and whoever blocks the
-   signal makes the kernel kill at the first fault; so ffr_guard_ready asks before each batch. */
+   A handler installed later (by faulthandler, or by the workers of torch's DataLoader) displaces ours. In a thread that blocks
+   SIGBUS, the kernel kills the process at the first fault. So ffr_guard_ready checks both before each batch. */
 #ifndef FFRECORD_GUARD_H
 #define FFRECORD_GUARD_H
 
@@ -30,30 +30,30 @@ typedef struct {
     const ffr_range *range;
 } ffr_guard;
 
-/* The dynamic TLS of a library that is loaded late may be allocated on first use, which a handler must not do. */
+/* The dynamic TLS of a library loaded late may be allocated at its first use, and a handler must not allocate. */
 #if defined(__GLIBC__) && !defined(__SANITIZE_THREAD__)
 #define FFR_TLS static __thread __attribute__((tls_model("initial-exec")))
 #else
 #define FFR_TLS static __thread
 #endif
 
-FFR_TLS ffr_guard *volatile ffr_guarding; /* of this thread, NULL outside of ffr_guarded */
-FFR_TLS volatile int ffr_passing;         /* this thread is in the handler that was there before */
-FFR_TLS int64_t ffr_ready_until;          /* of this thread, by ffr_now_ns */
-static struct sigaction ffr_before;       /* that handler */
-static int ffr_installing;                /* process id of who is at it */
-static uintptr_t ffr_page = 4096;         /* bytes; told at import, since a handler may not ask */
+FFR_TLS ffr_guard *volatile ffr_guarding; /* guard of this thread, NULL outside of ffr_guarded */
+FFR_TLS volatile int ffr_passing;         /* this thread is in the previous handler */
+FFR_TLS int64_t ffr_ready_until;          /* until when this thread trusts its last check, as of ffr_now_ns */
+static struct sigaction ffr_before;       /* the previous handler */
+static int ffr_installing;                /* process id while a thread installs our handler, else 0 */
+static uintptr_t ffr_page = 4096;         /* page size in bytes; set at import, since a handler may not query it */
 
-/* Memory whose lost pages read as zeros. Entries are used again, and never freed: a handler may be looking at them. */
+/* Memory whose unreadable pages read as zeros. Entries are reused and never freed: a handler may be reading them. */
 typedef struct ffr_protected {
-    uintptr_t start, end; /* end: 0 while nobody has it, 1 while it is being filled in */
-    int lost;             /* some page of it reads as zeros */
+    uintptr_t start, end; /* end: 0 while the entry is free, 1 while it is being filled in */
+    int lost;             /* a page of it reads as zeros */
     struct ffr_protected *next;
 } ffr_protected;
 
 static ffr_protected *ffr_first;
 
-/* NULL if there is no memory. */
+/* Register memory; return its entry, or NULL if out of memory. */
 static ffr_protected *ffr_protect(const void *start, size_t size) {
     ffr_protected *entry = __atomic_load_n(&ffr_first, __ATOMIC_ACQUIRE);
     uintptr_t nobody = 0;
@@ -76,17 +76,18 @@ static ffr_protected *ffr_protect(const void *start, size_t size) {
 
 static void ffr_unprotect(ffr_protected *entry) {
     if (entry == NULL) return;
-    __atomic_store_n(&entry->start, UINTPTR_MAX, __ATOMIC_RELEASE); /* no address is between this and any end */
+    __atomic_store_n(&entry->start, UINTPTR_MAX, __ATOMIC_RELEASE); /* start first: now no address is in the range */
     __atomic_store_n(&entry->end, 0, __ATOMIC_RELEASE);
 }
 
-/* Whether the page at that address was protected, and is zeros now. mmap is a plain system call, which handlers may make. */
+/* Replace the page at an address by zeros if it is protected; return whether it was done. mmap is a plain system call, so a
+   handler may use it. */
 static int ffr_put_zeros(uintptr_t address) {
     ffr_protected *entry = __atomic_load_n(&ffr_first, __ATOMIC_ACQUIRE);
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
     for (; entry != NULL; entry = entry->next) {
         uintptr_t end = __atomic_load_n(&entry->end, __ATOMIC_ACQUIRE), start = __atomic_load_n(&entry->start, __ATOMIC_ACQUIRE);
-        /* The same end before and after: both are of one owner. */
+        /* If end is unchanged after reading start, both belong to the same registration. */
         if (address >= start && address < end && end == __atomic_load_n(&entry->end, __ATOMIC_ACQUIRE)) {
             __atomic_store_n(&entry->lost, 1, __ATOMIC_RELEASE);
             void *page = (void *)(address & ~(ffr_page - 1));
@@ -98,15 +99,15 @@ static int ffr_put_zeros(uintptr_t address) {
 
 static void ffr_pass_on(int number, siginfo_t *info, void *context) {
     struct sigaction before = ffr_before, standard;
-    int sent = info->si_code <= 0; /* by a process: nothing is wrong with the memory */
+    int sent = info->si_code <= 0; /* a process sent the signal: the memory is fine */
     if (!(before.sa_flags & SA_SIGINFO) && before.sa_handler == SIG_IGN && sent) return;
-    /* Handlers that displaced each other may pass on in a circle. */
+    /* Handlers that displaced each other may call each other in a circle: end it by the default action. */
     if (ffr_passing || (!(before.sa_flags & SA_SIGINFO) && (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN))) {
         memset(&standard, 0, sizeof standard);
         standard.sa_handler = SIG_DFL;
         sigaction(number, &standard, NULL);
         if (sent || ffr_passing) raise(number);
-        return; /* and fault again */
+        return; /* the instruction faults again, and the default action applies */
     }
     ffr_passing = 1;
     if (before.sa_flags & SA_SIGINFO)
@@ -137,7 +138,7 @@ static void ffr_install(void) {
     if (!ffr_claim(&ffr_installing)) return;
     memset(&ours, 0, sizeof ours);
     ours.sa_sigaction = ffr_on_bus_error;
-    /* SA_NODEFER: a jump out of the handler must not leave the signal blocked. */
+    /* SA_NODEFER: a jump out of the handler would otherwise leave the signal blocked. */
     ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
     sigemptyset(&ours.sa_mask);
     if (sigaction(SIGBUS, NULL, &now) == 0 && !ffr_is_ours(&now)) {
@@ -147,7 +148,7 @@ static void ffr_install(void) {
     ffr_unclaim(&ffr_installing);
 }
 
-/* Whether a fault in this thread would come to us; installs the handler where it is not there. */
+/* Tell whether a fault in this thread reaches our handler; install the handler if it is missing. */
 static int ffr_guard_ready(void) {
     struct sigaction now;
     sigset_t blocked;
@@ -158,8 +159,8 @@ static int ffr_guard_ready(void) {
     return sigaction(SIGBUS, NULL, &now) == 0 && ffr_is_ours(&now);
 }
 
-/* The same, believed for some milliseconds once it was so: it takes two system calls, as long as to read a small record. Only for
-   memory of a file whose size was asked for just now. */
+/* Like ffr_guard_ready, but trust a positive result for some milliseconds: its two system calls take as long as reading a small
+   record. Use it only for memory of a file whose size was just checked. */
 static int ffr_guard_ready_lately(int64_t now_ns) {
     if (now_ns < ffr_ready_until) return 1;
     int ready = ffr_guard_ready();
@@ -167,7 +168,8 @@ static int ffr_guard_ready_lately(int64_t now_ns) {
     return ready;
 }
 
-/* Run a function that tells `range` where it touches; 1 if it was ended by a fault there, else 0. It must hold no lock. */
+/* Run a function that keeps in `range` the addresses that it may touch; return 1 if a fault there ended it, else 0. It must hold
+   no lock, because the jump would never release it. */
 static int ffr_guarded(ffr_range *range, void (*run)(void *), void *argument) {
     ffr_guard guard;
     range->start = range->end = NULL;

@@ -1,4 +1,4 @@
-# One handler of SIGBUS for the process; what it does is in guard.h.
+# The handler of SIGBUS of this process; guard.h explains it.
 
 from libc.stdint cimport int64_t
 

@@ -1,4 +1,4 @@
-# What a JPEG says of its pixels before they come; and whether they all come; documented in _pictures.pyi.
+# Frame headers and end markers of JPEG files; documented in _pictures.pyi.
 
 from libc.stdint cimport uint8_t
 from libc.string cimport memchr
@@ -10,11 +10,11 @@ cdef enum:
     ESCAPE = 0xFF
     START = 0xD8
     END = 0xD9
-    HEADER_SIZE = 8            # of a frame: the size of the segment, bits, height, width, channels
-    FIRST = 2                  # offset of the first marker that is looked at
+    HEADER_SIZE = 8            # bytes of a frame header: segment size, bits, height, width, channels
+    FIRST = 2                  # offset of the first marker after the start of the image
 
 cdef enum Kind:
-    SEGMENT                    # other markers: a segment follows, which begins with its size
+    SEGMENT                    # all other markers: a segment follows, which begins with its size
     ALONE
     FRAME
     LAST
@@ -34,7 +34,7 @@ cdef inline Py_ssize_t _number(const uint8_t* p) noexcept nogil:
 
 
 cdef Py_ssize_t _frame(const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Offset of the frame header, behind its marker; -1: there is none."""
+    """Return the offset of the frame header, behind its marker; -1 if there is none."""
     cdef const uint8_t* found
     cdef Py_ssize_t at = FIRST
     if size <= FIRST or data[0] != ESCAPE or data[1] != START or data[FIRST] != ESCAPE:
@@ -44,7 +44,7 @@ cdef Py_ssize_t _frame(const uint8_t* data, Py_ssize_t size) noexcept nogil:
         if found == NULL:
             return -1
         at = found - data
-        # Any number of them may stand before a marker.
+        # Any number of fill bytes (0xFF) may precede a marker.
         while at < size and data[at] == ESCAPE:
             at += 1
         if at + 1 + HEADER_SIZE > size or _kinds[data[at]] == LAST:

@@ -1,4 +1,4 @@
-# Records in pieces that lie where the values of a sample have them; documented in _records.pyi.
+# Records as pieces of memory in the values of a sample; documented in _records.pyi.
 
 from cpython.bool cimport PyBool_Check
 from cpython.buffer cimport PyBuffer_IsContiguous
@@ -29,7 +29,7 @@ cdef extern from "Python.h":
 
 cdef enum:
     SMALL = 512                # bytes of a value that is copied rather than pointed at
-    AXES_MOST = 64             # of numpy
+    AXES_MOST = 64             # numpy's limit
 
 cdef enum Kind:
     OTHER
@@ -44,15 +44,15 @@ _KINDS = {"int": INT, "float": FLOAT, "bool": BOOL, "bytes": BYTES, "str": TEXT,
 
 
 cdef class Leaf:
-    """A column; documented in _records.pyi."""
+    """Column. Documented in _records.pyi."""
 
     cdef Kind kind
     cdef object encode, dtype
     cdef int64_t fixed         # bytes of every value; -1 if they vary
     cdef int axes
     cdef int64_t shape[AXES_MOST]
-    cdef char* to              # where a small value goes, or the size of one that varies
-    cdef int part              # that the value itself is; -1 if it is copied
+    cdef char* to              # address for a small value, or for the size of a varying one
+    cdef int part              # number of the part that points at the value; -1 if the value is copied
 
     def __init__(self, str kind, encode, fixed, dtype=None, shape=()):
         self.kind = _KINDS.get(kind, OTHER)
@@ -68,7 +68,7 @@ cdef class Leaf:
 
 
 cdef class Branch:
-    """A dict, tuple or list; documented in _records.pyi."""
+    """Container: a dict, tuple or list. Documented in _records.pyi."""
 
     cdef object cls
     cdef tuple keys, children
@@ -78,20 +78,20 @@ cdef class Branch:
 
 
 cdef class Pieces:
-    cdef readonly int64_t size  # -1: of no sample
-    cdef Part* parts           # the record, one after the other
-    cdef int count             # of them
+    cdef readonly int64_t size  # bytes of the record; -1 without a sample
+    cdef Part* parts           # parts of the record, in order
+    cdef int count             # number of parts
     cdef object _encode, _explain, _root
     cdef list _leaves
-    cdef char* _head           # what is small, and the sizes of what varies, without what lies elsewhere
-    cdef list _row             # the values of the sample, None for each that is not there
-    cdef Py_ssize_t _filled    # how many are
-    cdef list _kept            # what fields made of them
+    cdef char* _head           # small values, and the sizes of varying ones
+    cdef list _row             # the values of the sample, then None
+    cdef Py_ssize_t _filled    # number of values in `_row`
+    cdef list _kept            # encoded values that parts point into
 
     def __cinit__(self, root, leaves, encode, explain):
         self._encode, self._explain, self._root, self._leaves = encode, explain, root, leaves
         self._row, self._filled, self._kept, self.size = [None] * len(leaves), 0, [], -1
-        # Each column is a part at most, and has one before it, of what is small.
+        # Each column has at most one part of its own, and one part before it for small values.
         self.parts = <Part*> calloc(2 * len(leaves) + 2, sizeof(Part))
         self._head = <char*> calloc(sum([SMALL + sizeof(uint64_t) for _ in leaves]) + 1, 1)
         if self.parts == NULL or self._head == NULL:
@@ -106,10 +106,10 @@ cdef class Pieces:
         return self.of(sample)
 
     cdef object of(self, sample):
-        self.let_go()
-        # Before any value is encoded: a field of a user need not give the same for the same value twice.
+        self.release()
+        # Decide before any value is encoded: a user's field may return different bytes for the same value the second time.
         if not _flatten(self, self._root, sample):
-            self.let_go()
+            self.release()
             return self._encode(sample)
         try:
             if not _take_row(self):
@@ -119,8 +119,8 @@ cdef class Pieces:
             raise
         return self
 
-    cdef void let_go(self) noexcept:
-        """Keep the values of the last sample no longer."""
+    cdef void release(self) noexcept:
+        """Release the values of the last sample."""
         self.size = -1
         while self._filled:
             self._filled -= 1
@@ -130,7 +130,7 @@ cdef class Pieces:
 
 
 cdef int _lay_out(Pieces pieces, leaves) except -1:
-    """Give each column its place: fixed ones, the sizes of the others, then those."""
+    """Assign each column its place: fixed sizes first, then the sizes of the varying ones, then their values."""
     cdef Leaf leaf
     cdef char* end = pieces._head
     cdef Part* part = pieces.parts
@@ -158,7 +158,7 @@ cdef int _lay_out(Pieces pieces, leaves) except -1:
 
 
 cdef bint _flatten(Pieces pieces, node, value) except -1:
-    """Put the values of a part of a sample into the row; False if it is not as plain as this knows."""
+    """Put the values of a part of a sample into the row; return False if it does not match the structure exactly."""
     cdef Branch branch
     if type(node) is Leaf:
         if pieces._filled == len(pieces._row):
@@ -193,7 +193,7 @@ cdef bint _flatten_dict(Pieces pieces, Branch branch, dict value) except -1:
 
 
 cdef bint _take_row(Pieces pieces) except -1:
-    """Point at the bytes of all values; False if one is not as large as it has to be."""
+    """Point at the bytes of all values; return False if one has a wrong size."""
     cdef Py_ssize_t i
     cdef int64_t size = 0
     for i in range(len(pieces._leaves)):
@@ -228,7 +228,7 @@ cdef bint _take_value(Pieces pieces, Leaf leaf, value) except -1:
 
 
 cdef bint _put_bytes(Pieces pieces, Leaf leaf, encoded) except -1:
-    """Point at what a field made of a value, which may be a field of the user's."""
+    """Point at the bytes that a field, possibly a user's, has encoded."""
     cdef Py_buffer* view
     if type(encoded) is bytes:
         pieces._kept.append(encoded)
@@ -242,7 +242,7 @@ cdef bint _put_bytes(Pieces pieces, Leaf leaf, encoded) except -1:
 
 
 cdef bint _put(Pieces pieces, Leaf leaf, const char* start, int64_t size) noexcept:
-    """Put a value to its place in the record; False if it is not as large as it has to be."""
+    """Put a value into its place in the record; return False if it has a wrong size."""
     cdef uint64_t varying = size
     if leaf.fixed < 0:
         memcpy(leaf.to, &varying, sizeof(varying))
@@ -257,7 +257,7 @@ cdef bint _put(Pieces pieces, Leaf leaf, const char* start, int64_t size) noexce
 
 
 cdef bint _fits(Leaf leaf, array):
-    """Whether the bytes of an array are those of the column, as they lie."""
+    """Tell whether the bytes of an array can be used as the column's bytes without conversion."""
     cdef int i
     if axes_of(array) != leaf.axes or not is_contiguous(array):
         return False

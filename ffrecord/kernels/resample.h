@@ -1,9 +1,9 @@
-/* A box of an image of bytes, resampled to another size by the triangle filter, which is as wide as it must be to leave no
- * alias ("antialiased bilinear"; Pillow's Image.resize, src/libImaging/Resample.c, has the same filter). All in integers, so
- * every CPU gives the same bytes.
+/* Resampling of a box of an image of bytes to another size by the triangle filter. The filter is wide enough to avoid aliases
+ * ("antialiased bilinear"; Pillow's Image.resize, src/libImaging/Resample.c, has the same filter). All arithmetic is in
+ * integers, so every CPU computes the same bytes.
  *
- * Rows first, then columns: row y of the result is made of a few rows of the box, weighted, and its pixels of a few of
- * those pixels. Between the two, a value is 64 times a byte's. */
+ * Rows come first, then columns: row y of the result is a weighted sum of a few rows of the box, and each of its pixels is a
+ * weighted sum of a few pixels of that row. Between the two steps, values are scaled by 64. */
 
 #include <math.h>
 #include <stddef.h>
@@ -12,24 +12,24 @@
 #include <string.h>
 
 enum {
-    FFR_WEIGHT_BITS = 14,           /* weights of one pixel sum to 1 << 14, which int16 holds */
-    FFR_ROW_SHIFT = 8,              /* leaves 255 << 6, which int16 holds */
-    FFR_PIXEL_SHIFT = 20,           /* the 14 bits of the second weights, and those 6 */
-    FFR_GROUP = 4,                  /* weights of a pixel are padded by zeros to a multiple of it */
-    FFR_BLOCK = 16                  /* values that a vector kernel takes at once, or reads beyond the last */
+    FFR_WEIGHT_BITS = 14,           /* weights of one pixel sum to 1 << 14, which fits into int16 */
+    FFR_ROW_SHIFT = 8,              /* leaves at most 255 << 6, which fits into int16 */
+    FFR_PIXEL_SHIFT = 20,           /* removes the 14 bits of the second weights and these 6 */
+    FFR_GROUP = 4,                  /* weights of a pixel are padded with zeros to a multiple of this */
+    FFR_BLOCK = 16                  /* values that a vector kernel processes at once, and may read beyond the last */
 };
 
-/* For each place of the result along one axis: the first place it is made of, and the weights of it and those after. */
+/* For each place of the result along one axis: its first source place, and the weights of that place and the next ones. */
 typedef struct {
     int32_t *first;
     int16_t *weights;
-    int taps;                       /* weights of a place, zeros included */
+    int taps;                       /* number of weights of a place, zeros included */
 } ffr_axis;
 
-/* The values of one row of the result [n]: rows `row + k * stride` of the box, k < taps, weighted. */
+/* Compute the values of one row of the result [n]: the weighted sum of rows `row + k * stride` of the box, k < taps. */
 typedef void (*ffr_rows)(const uint8_t *row, ptrdiff_t stride, const int16_t *weights, int taps, int n, int16_t *out);
 
-/* Its pixels [n, channels] out of those values. */
+/* Compute the pixels [n, channels] of one row of the result from its values. */
 typedef void (*ffr_pixels)(const int16_t *row, int channels, const ffr_axis *axis, int n, uint8_t *out);
 
 typedef struct {
@@ -43,14 +43,14 @@ static inline int ffr_taps(double size, int out) {
     return ((int)ceil(2 * support) + FFR_GROUP - 1) / FFR_GROUP * FFR_GROUP;
 }
 
-/* Its height `away` from its middle, times `support`, which is half its width. */
+/* Return the height of the triangle at distance `away` from its middle, times `support`, which is half its width. */
 static inline double ffr_triangle(double away, double support) {
     double height = support - (away < 0 ? -away : away);
     return height > 0 ? height : 0;
 }
 
-/* Fills `axis` for [start, start + size) of an axis, `from` and `to` the whole places around it; `first` counts from `from`,
- * in steps of `step`. `back`: from the last place to the first. */
+/* Fill `axis` for the range [start, start + size). `from` and `to` are the whole places around it; `first` counts from `from`, in
+ * steps of `step`. back: reverse the order of places. */
 static void ffr_fill(ffr_axis *axis, double start, double size, int from, int to, int out, int step, int back) {
     double scale = size / out, support = scale > 1 ? scale : 1;
     for (int i = 0; i < out; i++) {
@@ -59,12 +59,12 @@ static void ffr_fill(ffr_axis *axis, double start, double size, int from, int to
         int low = centre - support + 0.5 > from ? (int)(centre - support + 0.5) : from;
         int high = centre + support + 0.5 < to ? (int)(centre + support + 0.5) : to;
         int16_t *weights = axis->weights + (ptrdiff_t)place * axis->taps;
-        high = high - low > axis->taps ? low + axis->taps : high; /* an end that rounding let in weighs nothing */
+        high = high - low > axis->taps ? low + axis->taps : high; /* drop a place that only rounding added: its weight is 0 */
         for (int k = low; k < high; k++) {
             total += ffr_triangle(k + 0.5 - centre, support);
         }
         double share = (1 << FFR_WEIGHT_BITS) / total;
-        /* Rounding sums, not weights: so that they sum to exactly one, and a plain area stays what it is. */
+        /* Round the running sums, not the weights: the weights then sum to exactly one, and a uniform area stays unchanged. */
         for (int k = low, before = 0; k < high; k++) {
             sum += ffr_triangle(k + 0.5 - centre, support);
             int now = (int)(sum * share + 0.5);
@@ -79,7 +79,7 @@ static void ffr_rows_portable(const uint8_t *row, ptrdiff_t stride, const int16_
     while (taps > 1 && !weights[taps - 1]) {
         taps--;
     }
-    for (int i = 0; i < n; i += FFR_BLOCK) { /* of a length that compilers vectorise, but for the last */
+    for (int i = 0; i < n; i += FFR_BLOCK) { /* a constant block length, which compilers vectorise, except in the last one */
         int32_t sums[FFR_BLOCK];
         int count = n - i < FFR_BLOCK ? n - i : FFR_BLOCK;
         for (int j = 0; j < FFR_BLOCK; j++) {
@@ -131,7 +131,7 @@ static const ffr_resample_kernel ffr_portable = {"portable", ffr_rows_portable, 
 #include "ffrecord/kernels/resample_x86.h"
 #endif
 
-/* The kernels that this CPU runs, best first; returns how many. */
+/* Fill in the kernels that this CPU supports, best first; return their number. */
 static int ffr_resample_kernels(const ffr_resample_kernel **kernels) {
     int count = 0;
 #if defined(__x86_64__) && !defined(GENERIC)
@@ -147,8 +147,8 @@ typedef struct {
     double top, left, height, width;
 } ffr_box;
 
-/* `image` [rows, columns, channels], its `box` into `out` [height, width, channels], all without gaps. Returns -1 without
- * memory, else 0. The box lies in the image and is not empty. */
+/* Resample the `box` of `image` [rows, columns, channels] to `out` [height, width, channels]; all arrays are contiguous. The box
+ * is inside the image and not empty. Return 0, or -1 if out of memory. */
 static int ffr_resample(const ffr_resample_kernel *kernel, const uint8_t *image, int rows, int columns, int channels,
                         ffr_box box, int flip, uint8_t *out, int height, int width) {
     int top = (int)box.top, bottom = (int)fmin(rows, ceil(box.top + box.height));
@@ -160,7 +160,8 @@ static int ffr_resample(const ffr_resample_kernel *kernel, const uint8_t *image,
     across.taps = ffr_taps(box.width, width);
     size_t down_size = (size_t)height * down.taps, across_size = (size_t)width * across.taps;
     size_t row_size = (size_t)n + (size_t)across.taps * channels + FFR_BLOCK;
-    /* One block: the places of both axes, their weights, and a row. Zeros, for weights and what is read beyond the row. */
+    /* One allocation: the places of both axes, their weights, and a row. It must be zeroed, for the padding of weights and for
+     * reads beyond the row. */
     char *memory = calloc(1, (height + (size_t)width) * sizeof(int32_t) +
                                  (down_size + across_size + row_size) * sizeof(int16_t));
     if (!memory) {

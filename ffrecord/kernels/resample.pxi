@@ -1,4 +1,4 @@
-# A box of an image, resampled to another size; documented in _pictures.pyi.
+# Resampling of a box of an image; documented in _pictures.pyi.
 
 from libc.stdint cimport uint8_t
 
@@ -21,7 +21,7 @@ cdef extern from "ffrecord/kernels/resample.h":
 
 cdef enum:
     KERNELS_MOST = 2
-    SIDE_MOST = 1 << 24    # pixels; keeps every product of the C within its type
+    SIDE_MOST = 1 << 24    # pixels; keeps every product in the C code within its type
 
 cdef const ffr_resample_kernel* _kernels[KERNELS_MOST]
 cdef int _count = ffr_resample_kernels(_kernels)
@@ -41,7 +41,7 @@ def resample(const uint8_t[:, :, ::1] image, box, uint8_t[:, :, ::1] out, /, fli
     area.top, area.left, area.height, area.width = box
     if channels not in (1, 3) or out.shape[2] != channels:
         raise ArgumentError(f"{channels} channels into {out.shape[2]}, expected 1 or 3 into as many")
-    # A tiny height is lost in the sum, so that says nothing of where the box begins.
+    # Check the start by itself: in the sum, a tiny height vanishes by rounding.
     if not (0 <= area.top < rows and 0 < area.height and area.top + area.height <= rows):
         raise ArgumentError(f"box of rows {area.top} to {area.top + area.height}, expected some of {rows}")
     if not (0 <= area.left < columns and 0 < area.width and area.left + area.width <= columns):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ffrecord.errors import counted
+from ffrecord.errors import plural
 from ffrecord.reader import FileReader
 from ffrecord.reading.store import Store
 
@@ -31,7 +31,7 @@ class Identity:
     def difference(self, before: "Identity") -> str | None:
         """What distinguishes this dataset from the one of before, in words with both values; None if nothing does."""
         counts = [
-            f"{counted(then, name)} then, {now} now"
+            f"{plural(then, name)} then, {now} now"
             for name, then, now in (("sample", before.samples, self.samples), ("shard", before.shards, self.shards))
             if then != now
         ]

@@ -13,14 +13,14 @@ target.py    where shards go, and how they become a dataset at once
 remote_target.py  the same of a URL
 """
 
-from ffrecord.system.optional import install
+from ffrecord.system.optional import install_command
 
 try:
     import ray.data as _data  # noqa: F401  (only to say what is missing before anything else does)
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in ("ray", "pyarrow", "pandas"):
         raise
-    raise ImportError(f"ffrecord.ray needs {error.name}: {install('ray')}", name=error.name) from error
+    raise ImportError(f"ffrecord.ray needs {error.name}: {install_command('ray')}", name=error.name) from error
 
 from ffrecord.ray.reading import read
 from ffrecord.ray.writing import write

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffrecord.errors import FormatError, counted
+from ffrecord.errors import FormatError, plural
 from ffrecord.format import ffr_layout
 from ffrecord.reader import FileReader
 from ffrecord.reading import paths
@@ -35,12 +35,12 @@ class WholeShard(NamedTuple):
     crc: int
 
     def __repr__(self) -> str:
-        return f"<{counted(self.samples, 'sample')} of {self.shown}>"
+        return f"<{plural(self.samples, 'sample')} of {self.shown}>"
 
     @property
     def shown(self) -> str:
         """The path without what is secret, for messages."""
-        return urls.redacted(self.path)
+        return urls.redact(self.path)
 
     @property
     def bytes(self) -> int:
@@ -98,7 +98,7 @@ def shards_of(source: paths.Source, opening: Opening) -> list[WholeShard]:
 
 def _url_of(shard: Any) -> str:
     """As it was given, so that it can be opened once more; the path of a shard that is elsewhere is for messages."""
-    return urls.joined(shard.storage.url, shard.name) if shard.name else str(shard.storage.url)
+    return urls.join_url(shard.storage.url, shard.name) if shard.name else str(shard.storage.url)
 
 
 def _of_header(path: str) -> WholeShard:

@@ -101,11 +101,11 @@ def target_of(path: str, storage_options: Mapping[str, Any] | None, *, appends: 
     if urls.is_remote(path):
         if not resumes:
             sentence = "resume=False is of directories: nothing at a URL is discarded, what is there is refused"
-            raise ArgumentError(f"{urls.redacted(path)}: {sentence}")
+            raise ArgumentError(f"{urls.redact(path)}: {sentence}")
         from ffrecord.ray.remote_target import RayRemoteTarget  # few programs need it
 
         return RayRemoteTarget(path, storage_options, appends=appends)
-    return LocalTarget(urls.local_of(path), appends=appends, resumes=resumes)
+    return LocalTarget(urls.local_path(path), appends=appends, resumes=resumes)
 
 
 class ShardDatasink(Datasink[WrittenShard]):

@@ -1,1 +1,1 @@
-"""Record stores in Python: files opened, batches read, prefetched and counted."""
+"""Record stores: reading of records by index, in batches, ahead and in sequence."""

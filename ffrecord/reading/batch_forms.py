@@ -1,4 +1,4 @@
-"""The forms in which a batch is delivered, arrays, packed or columns: made of records, and without some of them."""
+"""Forms of a batch result (arrays, packed or columns): built from records, or with samples left out or replaced."""
 
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -10,17 +10,17 @@ from ffrecord.engine._engine import ARRAYS, CHECKED, Slots
 from ffrecord.errors import ArgumentError
 
 Array = npt.NDArray[np.uint8]
-Packed = tuple[Array, npt.NDArray[np.int64]]  # bytes back to back, and where each sample begins
-Form = str | Slots  # ARRAYS, PACKED, CHECKED (for failures alone), or which pieces of each record make columns
-Out = Array | list[Array] | None  # memory for it
-Instead = dict[int, Array | None]  # place in a batch → the bytes to have there, None to leave the sample out
+Packed = tuple[Array, npt.NDArray[np.int64]]  # bytes back to back, and the start of each sample
+Form = str | Slots  # ARRAYS, PACKED, CHECKED (only failures count), or the pieces of each record that make columns
+Out = Array | list[Array] | None  # memory for the result
+Replacements = dict[int, Array | None]  # place in a batch → its replacement, None to leave the sample out
 
 
 class BatchOutcome(NamedTuple):
-    """A batch that has been read.
+    """Result of reading a batch.
 
     Attributes:
-        result: a list of arrays, (data, offsets), or a list of columns; garbage where a sample failed.
+        result: a list of arrays, (data, offsets), or a list of columns; the bytes of failed samples are undefined.
         failures: (place in the batch, error), in ascending order of places.
     """
 
@@ -28,8 +28,8 @@ class BatchOutcome(NamedTuple):
     failures: list[tuple[int, Exception]]
 
 
-def delivered(form: Form, arrays: list[Array], out: Out) -> Any:
-    """Records in the form asked for.
+def deliver(form: Form, arrays: list[Array], out: Out) -> Any:
+    """Return records in the requested form.
 
     Raises:
         ArgumentError: `out` is too small for them.
@@ -37,12 +37,12 @@ def delivered(form: Form, arrays: list[Array], out: Out) -> Any:
     if form in (ARRAYS, CHECKED):
         return arrays
     if isinstance(form, Slots):
-        return columns_of(arrays, form, out if isinstance(out, list) else None)
-    return packed_of(arrays, out if isinstance(out, np.ndarray) else None)
+        return cut_columns(arrays, form, out if isinstance(out, list) else None)
+    return pack_arrays(arrays, out if isinstance(out, np.ndarray) else None)
 
 
-def packed_of(arrays: list[Array], out: Array | None) -> Packed:
-    """Arrays back to back, in the memory of `out` if that is given.
+def pack_arrays(arrays: list[Array], out: Array | None) -> Packed:
+    """Pack arrays back to back, in the memory of `out` if given.
 
     Raises:
         ValueError: `out` is too small for them.
@@ -55,19 +55,21 @@ def packed_of(arrays: list[Array], out: Array | None) -> Packed:
     return np.concatenate([*arrays, np.empty(0, np.uint8)], out=data), offsets
 
 
-def columns_of(arrays: list[Array], slots: Slots, out: list[Array] | None) -> list[Array]:
-    """Pieces of records of one size, those of the same place in all records together: uint8 [k, size] for each slot.
+def cut_columns(arrays: list[Array], slots: Slots, out: list[Array] | None) -> list[Array]:
+    """Cut records of one size into columns: uint8 [k, size] for each slot.
 
     Args:
-        arrays: the records; rows of those of another size are garbage.
-        slots: what pieces.
-        out: memory to fill, 1-D, for each slot; fresh memory if None.
+        arrays: the records; the rows of records of another size are undefined.
+        slots: the pieces.
+        out: 1-D memory to fill, one for each slot; fresh memory if None.
 
     Raises:
-        ArgumentError: `out` is too small or has not one for each slot.
+        ArgumentError: `out` is too small, or does not have one array for each slot.
     """
     k = len(arrays)
-    columns = [np.empty((k, size), np.uint8) for _, size in slots.pieces] if out is None else _given(out, slots, k)
+    columns = (
+        [np.empty((k, size), np.uint8) for _, size in slots.pieces] if out is None else _reshape_out(out, slots, k)
+    )
     for place, record in enumerate(arrays):
         if len(record) == slots.record_size:
             for column, (offset, size) in zip(columns, slots.pieces, strict=True):
@@ -75,7 +77,7 @@ def columns_of(arrays: list[Array], slots: Slots, out: list[Array] | None) -> li
     return columns
 
 
-def _given(out: list[Array], slots: Slots, k: int) -> list[Array]:
+def _reshape_out(out: list[Array], slots: Slots, k: int) -> list[Array]:
     if len(out) != len(slots):
         raise ArgumentError(f"out has {len(out)} arrays, expected {len(slots)}, one for each slot")
     columns = []
@@ -86,44 +88,47 @@ def _given(out: list[Array], slots: Slots, k: int) -> list[Array]:
     return columns
 
 
-def without(form: str | Slots, result: Any, instead: Instead, out: Any = None) -> Any:
-    """What a batch delivered, in the `form` it was asked in, each sample in `instead` replaced or left out.
+def apply_replacements(form: str | Slots, result: Any, instead: Replacements, out: Any = None) -> Any:
+    """Return the result of a batch with each sample in `instead` replaced or left out.
 
     Args:
-        out: the memory of a packed batch, where it was given.
+        form: form of the result.
+        result: result of the batch.
+        instead: replacement of each sample, by its place; None to leave it out.
+        out: memory of a packed batch, if the caller gave it.
     """
     if not instead:
         return result
     if form is ARRAYS:
-        return arrays_without(result, instead)
+        return replace_in_arrays(result, instead)
     if isinstance(form, Slots):
-        return columns_without(result, instead, form)
-    return packed_without(result, instead, out if isinstance(out, np.ndarray) else None)
+        return replace_in_columns(result, instead, form)
+    return replace_in_packed(result, instead, out if isinstance(out, np.ndarray) else None)
 
 
-def arrays_without(arrays: list[Array], instead: Instead) -> list[Array]:
-    """The arrays of a batch, each in `instead` replaced or left out."""
+def replace_in_arrays(arrays: list[Array], instead: Replacements) -> list[Array]:
+    """Return the arrays of a batch with each sample in `instead` replaced or left out."""
     replaced = [instead.get(place, array) for place, array in enumerate(arrays)]
     return [array for array in replaced if array is not None]
 
 
-def packed_without(packed: Packed, instead: Instead, out: Array | None) -> Packed:
-    """The same of packed samples; in the memory of `out` if that is given.
+def replace_in_packed(packed: Packed, instead: Replacements, out: Array | None) -> Packed:
+    """Return packed samples with each sample in `instead` replaced or left out; in the memory of `out` if given.
 
     Raises:
         ValueError: `out` is too small for them.
     """
     data, offsets = packed
-    arrays = arrays_without([data[low:high] for low, high in pairwise(offsets)], instead)
-    data, offsets = packed_of(arrays, None)
-    return data if out is None else _moved(data, out), offsets
+    arrays = replace_in_arrays([data[low:high] for low, high in pairwise(offsets)], instead)
+    data, offsets = pack_arrays(arrays, None)
+    return data if out is None else _copy_to(data, out), offsets
 
 
-def columns_without(columns: list[Array], instead: Instead, slots: Slots) -> list[Array]:
-    """The same of columns, in their own memory.
+def replace_in_columns(columns: list[Array], instead: Replacements, slots: Slots) -> list[Array]:
+    """Return columns, in their own memory, with each sample in `instead` replaced or left out.
 
     Raises:
-        ArgumentError: bytes to be put in place of a record have another size.
+        ArgumentError: a replacement has another size than the records.
     """
     for place, record in instead.items():
         if record is None:
@@ -135,17 +140,17 @@ def columns_without(columns: list[Array], instead: Instead, slots: Slots) -> lis
         for column, (offset, size) in zip(columns, slots.pieces, strict=True):
             column[place] = record[offset : offset + size]
     left_out = [place for place, record in instead.items() if record is None]
-    return [_without_rows(column, left_out) for column in columns] if left_out else columns
+    return [_drop_rows(column, left_out) for column in columns] if left_out else columns
 
 
-def _without_rows(column: Array, left_out: list[int]) -> Array:
+def _drop_rows(column: Array, left_out: list[int]) -> Array:
     kept = np.delete(column, left_out, axis=0)
     column[: len(kept)] = kept
     return column[: len(kept)]
 
 
-def _moved(data: Array, out: Array) -> Array:
-    """`data` in the memory of `out`."""
+def _copy_to(data: Array, out: Array) -> Array:
+    """Copy `data` to the start of `out`."""
     if len(data) > len(out):
         raise ValueError(f"out has {len(out)} bytes, the samples with their replacements {len(data)}")
     out[: len(data)] = data

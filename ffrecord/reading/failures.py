@@ -1,29 +1,29 @@
-"""What became of a record that could not be had → an error for people."""
+"""Errors of records that could not be read, with messages for people."""
 
 from errno import ESTALE
 from typing import Any
 
 from ffrecord.engine._engine import Failure
-from ffrecord.errors import ChecksumError, FormatError, TruncatedError, counted, file_error
+from ffrecord.errors import ChecksumError, FormatError, TruncatedError, file_error, plural
 from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.reading.span_file import SpanFile, mapping_of
 
 
 def failure_error(failure: Failure, file: Any, index: int, name: str) -> Exception:
-    """The error of one failed record, naming file, index and numbers.
+    """Return the error of one failed record; it names file, index and numbers.
 
     Args:
-        failure: as the engine reported it.
-        file: that it is in: an `OpenedFile`, a `SpanFile`, or what has their attributes.
-        index: of the sample among all of the reader.
-        name: of the sample in the file, such as "sample 3".
+        failure: the failure that the engine reported.
+        file: the file of the record: an `OpenedFile`, a `SpanFile`, or an object with their attributes.
+        index: index of the sample among all samples of the reader.
+        name: name of the sample in the file, such as "sample 3".
     """
     path, size, offset, detail = file.path, failure.size, failure.offset, failure.detail
     where = f"{path}: {name}"
     if failure.status == "mismatch":
         return ChecksumError(
             f"Sample {index}: checksum mismatch: {where}: {file.checksum} {detail:#010x}, "
-            f"stored {failure.stored:#010x} ({counted(size, 'byte')} at offset {offset})",
+            f"stored {failure.stored:#010x} ({plural(size, 'byte')} at offset {offset})",
             path=path,
             index=index,
             stored=failure.stored,
@@ -34,15 +34,15 @@ def failure_error(failure: Failure, file: Any, index: int, name: str) -> Excepti
         if table is not None and table.lost:
             index_path = getattr(table, "path", path)
             return file_error(detail, f"Sample {index}: {where}: a part of the index could not be read", index_path)
-        return file_error(detail, f"Sample {index}: {where}: reading {counted(size, 'byte')} at offset {offset}", path)
+        return file_error(detail, f"Sample {index}: {where}: reading {plural(size, 'byte')} at offset {offset}", path)
     if failure.status == "size":
         return FormatError(
-            f"Sample {index}: {where}: {counted(size, 'byte')} at offset {offset}, expected {detail} as of every sample"
+            f"Sample {index}: {where}: {plural(size, 'byte')} at offset {offset}, expected {detail} as of every sample"
         )
     if failure.status == "span":
-        return FormatError(f"Sample {index}: {where}: {_wrong_span(failure, file)}")
+        return FormatError(f"Sample {index}: {where}: {_describe_span(failure, file)}")
     if failure.status == "changed":
-        return TruncatedError(f"Sample {index}: {where}: {_cut(failure, file)}")
+        return TruncatedError(f"Sample {index}: {where}: {_describe_truncation(failure, file)}")
     if failure.status == "replaced":
         return file_error(
             ESTALE,
@@ -52,14 +52,14 @@ def failure_error(failure: Failure, file: Any, index: int, name: str) -> Excepti
     return TruncatedError(f"Sample {index}: length {size} but read {detail} bytes. {where} at offset {offset}")
 
 
-def _wrong_span(failure: Failure, file: OpenedFile | SpanFile) -> str:
+def _describe_span(failure: Failure, file: OpenedFile | SpanFile) -> str:
     if isinstance(file, SpanFile):
-        found = f"{counted(failure.detail, 'byte')} at offset {failure.offset}"
-        return f"{found}, expected a span within the file's {counted(file.size, 'byte')}"
+        found = f"{plural(failure.detail, 'byte')} at offset {failure.offset}"
+        return f"{found}, expected a span within the file's {plural(file.size, 'byte')}"
     found = f"offsets {failure.offset} .. {failure.detail}"
     return f"{found}, expected ascending from {file.data_start} to at most {file.size}"
 
 
-def _cut(failure: Failure, file: OpenedFile | SpanFile) -> str:
+def _describe_truncation(failure: Failure, file: OpenedFile | SpanFile) -> str:
     tables = "" if isinstance(file, SpanFile) else f", {file.data_start} of them tables"
-    return f"the file was cut to {counted(failure.detail, 'byte')}; it had {file.size} when it was opened{tables}"
+    return f"the file was cut to {plural(failure.detail, 'byte')}; it had {file.size} when it was opened{tables}"

@@ -1,4 +1,4 @@
-"""One `.ffr` file, opened: its header checked, its tables mapped."""
+"""One open `.ffr` file: its header is checked, its tables are mapped."""
 
 import errno
 import os
@@ -17,8 +17,8 @@ from ffrecord.errors import (
     FormatError,
     NotAFileError,
     TruncatedError,
-    counted,
     file_error,
+    plural,
 )
 from ffrecord.format import extension, ffr_layout
 from ffrecord.kernels._memory import Mapping
@@ -27,12 +27,12 @@ from ffrecord.system import filesystems
 from ffrecord.system.atomic_file import read_up_to
 
 CHUNK = 1 << 20
-TABLES_KEPT = 8 << 20  # bytes; larger tables do not stay resident only because they were checked
+TABLES_KEPT = 8 << 20  # bytes; the pages of larger tables are released after the check
 
 
 @contextmanager
-def naming(path: str) -> Iterator[None]:
-    """Give a FormatError the file's name, and an OSError that has none; what kind of error it is stays."""
+def add_path_to_errors(path: str) -> Iterator[None]:
+    """Context manager that adds the path to a FormatError, and to an OSError without a file name; the class stays."""
     try:
         yield
     except FormatError as error:
@@ -45,38 +45,40 @@ def naming(path: str) -> Iterator[None]:
 
 
 class OpenedFile:
-    """Descriptor, tables and numbers of one file. Whoever made it closes `fd`.
+    """Descriptor, tables and numbers of one file. The owner closes `fd`.
 
     Args:
-        path: of the file.
-        check: compare the CRC-32 of the tables, and see that reserved space is zeros.
-        whole: map all of the file, not only its tables.
-        room: for its tables; None: they are mapped.
+        path: path of the file.
+        check: compare the CRC-32 of the tables, and check that reserved space is zeros.
+        whole: map the whole file, not only its tables.
+        room: memory for its tables; None to map them.
 
     Attributes:
-        fd, path, size, n: descriptor, or -1 after `close` or when another took it over; name, bytes, samples.
-        device, inode, mtime_ns: of the file, st_dev, st_ino and st_mtime_ns.
-        filesystem: that it is on.
-        crc: stored CRC-32 of the tables; 0 in old files that have none.
+        path, size, n: path, bytes, samples.
+        fd: descriptor, -1 after `close` or when another object took it over.
+        device, inode, mtime_ns: st_dev, st_ino and st_mtime_ns of the file.
+        filesystem: kind of its file system.
+        crc: stored CRC-32 of the tables; 0 in old files without one.
         data_start: offset of the first sample, bytes.
-        mapping: bytes [0, tables_end(n)) of the file; a copy on a network file system, since there a page fault can
-            fail, and of very many files.
+        mapping: bytes [0, tables_end(n)) of the file. It is a copy on a network file system, where a page fault can
+            fail,
+            and for readers of very many files.
         whole: the mapping of the whole file, or None.
         checksums, offsets: uint32 [n] and int64 [n], read-only views of the mapping.
-        extension: what the file says about itself, or None.
+        extension: content of the extension block, or None.
 
     Raises:
         OSError: the file cannot be opened or read.
-        FormatError: it is no such file, unfinished, or its numbers contradict each other.
+        FormatError: it is no FFR file, unfinished, or its numbers contradict each other.
         ChecksumError: tables or extension block do not match their CRC-32.
     """
 
-    # There may be a million of them.
+    # A reader may have a million of these objects.
     __slots__ = (
         *("path", "fd", "size", "n", "device", "inode", "mtime_ns", "filesystem"),
         *("crc", "data_start", "mapping", "whole", "extension"),
     )
-    spans = None  # the tables of the file are used
+    spans = None  # the engine uses the tables in the file
     checksum = "CRC-32"
 
     def __init__(self, path: str, *, check: bool, whole: bool = False, room: TableRoom | None = None) -> None:
@@ -84,27 +86,27 @@ class OpenedFile:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            with naming(path):
+            with add_path_to_errors(path):
                 self._identify()
-                filesystems.let_wait(self.fd)
+                filesystems.set_blocking(self.fd)
                 self._map(room or TableRoom())
                 self.whole = Mapping(self.fd, self.size, protected=False) if whole else None
                 self.extension = self._read_gap(check)
             if check:
                 self.check_header()
                 if ffr_layout.tables_end(self.n) > TABLES_KEPT:
-                    self.mapping.let_go()
+                    self.mapping.drop_pages()
             if self.crc == 0:
-                # Without a checksum only this tells an old file from garbage.
-                with naming(path):
+                # Without a checksum, only this check distinguishes an old file from garbage.
+                with add_path_to_errors(path):
                     ffr_layout.check_offsets(self.offsets, self.size)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Close the descriptor; the tables stay."""
-        fd, self.fd = self.fd, -1  # first: even a close that fails has closed it
+        """Close the descriptor; the tables stay readable."""
+        fd, self.fd = self.fd, -1  # before the close: even a failed close has closed the descriptor
         if fd >= 0:
             os.close(fd)
 
@@ -116,13 +118,13 @@ class OpenedFile:
             raise ArgumentError(f"{self.path} is not a file")
         self.size, self.device, self.inode = status.st_size, status.st_dev, status.st_ino
         self.mtime_ns = status.st_mtime_ns
-        self.filesystem = filesystems.of_type(filesystem_type(self.fd))
+        self.filesystem = filesystems.from_type(filesystem_type(self.fd))
 
     def _map(self, room: TableRoom) -> None:
         self.crc, self.n = ffr_layout.unpack_prefix(read_up_to(self.fd, ffr_layout.PREFIX.size, 0), self.size)
         self.data_start = self.size
         if self.n > 0:
-            # One read that rejects sparse files and zeros before anything is mapped or allocated by n.
+            # This read rejects sparse files and zeros before anything is mapped or allocated according to n.
             first = read_up_to(self.fd, ffr_layout.OFFSET.itemsize, ffr_layout.offsets_start(self.n))
             self.data_start = int.from_bytes(first, "little", signed=True)
             ffr_layout.check_first_offset(self.data_start, self.n, self.size)
@@ -139,16 +141,16 @@ class OpenedFile:
         return np.frombuffer(memoryview(self.mapping), ffr_layout.OFFSET, self.n, ffr_layout.offsets_start(self.n))
 
     def check_all_there(self) -> None:
-        """To be called after looking at tables: pages that could not be had were read as zeros.
+        """Check that no page of the tables was unreadable and read as zeros. Call it after reading tables.
 
         Raises:
-            OSError: there were such.
+            OSError: a page was unreadable.
         """
         if self.mapping.lost:
             raise file_error(errno.EIO, f"{self.path}: a part of its tables could not be read", self.path)
 
     def check_header(self) -> None:
-        """Compare the tables with their CRC-32; nothing to compare in old files.
+        """Compare the tables with their CRC-32. Old files have none, so there is nothing to compare.
 
         Raises:
             ChecksumError: they differ.
@@ -158,14 +160,14 @@ class OpenedFile:
         if self.crc not in (0, computed):
             raise ChecksumError(
                 f"{self.path}: checksum of metadata mismatch: CRC-32 {computed:#010x} of the tables "
-                f"of {counted(self.n, 'sample')}, stored {self.crc:#010x}",
+                f"of {plural(self.n, 'sample')}, stored {self.crc:#010x}",
                 path=self.path,
                 stored=self.crc,
                 computed=computed,
             )
 
     def _read_gap(self, check: bool) -> extension.Extension | None:
-        """What lies between tables and samples: nothing, or one extension block."""
+        """Read the gap between tables and samples: one extension block, or None if there is no gap."""
         start = ffr_layout.tables_end(self.n)
         gap = self.data_start - start
         if gap == 0:
@@ -175,14 +177,14 @@ class OpenedFile:
         payload = read_up_to(self.fd, header.payload_size, start + ffr_layout.BLOCK.size)
         if len(payload) != header.payload_size:
             raise FormatError(
-                f"extension block: {counted(len(payload), 'byte')} of payload, expected {header.payload_size}"
+                f"extension block: {plural(len(payload), 'byte')} of payload, expected {header.payload_size}"
             )
         if check:
             self._check_zeros(start + ffr_layout.BLOCK.size + header.payload_size, self.data_start)
         return extension.decode(header, payload, self.path)
 
     def _check_zeros(self, start: int, stop: int) -> None:
-        """Every byte is accounted for: reserved space hides nothing."""
+        """Check that reserved space contains only zeros, so that every byte of the file is accounted for."""
         for offset in range(start, stop, CHUNK):
             data = read_up_to(self.fd, min(CHUNK, stop - offset), offset)
             if data.count(0) != len(data) or not data:

@@ -1,4 +1,4 @@
-"""Whatever users index with → int64 numbers."""
+"""Conversion of the indices that users pass into int64 numbers."""
 
 import operator
 from collections.abc import Iterable
@@ -13,6 +13,12 @@ INT64 = np.dtype(np.int64)
 
 
 def as_int64(index: SupportsIndex) -> int:
+    """Return an index as an int that fits into 64 bits.
+
+    Raises:
+        TypeError: it is no integer.
+        IndexError: it is beyond 64 bits.
+    """
     value = operator.index(index)
     if not -(1 << 63) <= value < 1 << 63:
         raise SampleIndexError(
@@ -22,14 +28,14 @@ def as_int64(index: SupportsIndex) -> int:
 
 
 def as_indices(indices: Iterable[SupportsIndex]) -> npt.NDArray[np.int64]:
-    """Any collection of ints as int64 [k].
+    """Return a collection of ints as int64 [k].
 
     Raises:
-        TypeError: no collection, or not of ints.
-        IndexError: a number beyond 64 bits.
+        TypeError: it is no collection, or not of ints.
+        IndexError: a number is beyond 64 bits.
     """
     if type(indices) is np.ndarray and indices.dtype is INT64 and indices.ndim == 1 and indices.flags.c_contiguous:
-        return indices  # what is passed on between layers; a single record is read in some microseconds
+        return indices  # already converted by a caller; fast, because reading one record takes only microseconds
     if isinstance(indices, str | bytes | bytearray | slice) or not hasattr(indices, "__iter__"):
         raise TypeError(f"indices must be a collection of ints, not {type(indices).__name__}")
     try:

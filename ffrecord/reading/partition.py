@@ -1,4 +1,4 @@
-"""A dataset as tasks for many processes or machines: each is a range of samples of one file."""
+"""Partition of a dataset into tasks for many processes or machines; a task is a range of samples of one file."""
 
 import operator
 import os
@@ -6,7 +6,7 @@ from typing import NamedTuple, SupportsIndex
 
 from ffrecord.format import ffr_layout
 from ffrecord.reading import paths
-from ffrecord.reading.ffr_file import naming
+from ffrecord.reading.ffr_file import add_path_to_errors
 from ffrecord.reading.paths import Source
 
 
@@ -14,8 +14,8 @@ class Task(NamedTuple):
     """Consecutive samples of one file.
 
     Attributes:
-        path: of the file; `FileReader(path).read_range(start, stop)` gives them.
-        start, stop: of the samples in the file, [start, stop).
+        path: path of the file; `FileReader(path).read_range(start, stop)` reads the samples.
+        start, stop: range of the samples in the file, [start, stop).
     """
 
     path: str
@@ -24,19 +24,20 @@ class Task(NamedTuple):
 
 
 def tasks(fname: Source, samples: SupportsIndex) -> list[Task]:
-    """Divide what `FileReader(fname)` would read into tasks, in its order: every sample is in exactly one.
+    """Divide the samples of `FileReader(fname)` into tasks, in order: every sample is in exactly one task.
 
-    Nothing but the header of each file is read, and not even that where a dataset.json lists them. What is appended to
-    a directory afterwards is in none of the tasks, which stay as they are: shards are never changed.
+    Only the header of each file is read, and not even that if a dataset.json lists the files. Shards are never changed,
+    so
+    the tasks stay valid when somebody appends to a directory; they do not contain the new samples.
 
     Args:
-        fname: a file, a directory, a glob pattern, or a list or tuple of such, as `FileReader` takes it.
-        samples: of a task at most, > 0; each file ends with a task of what is left.
+        fname: a file, a directory, a glob pattern, or a list or tuple of these, as for `FileReader`.
+        samples: maximum number of samples of a task, > 0; the last task of a file may have fewer.
 
     Raises:
         ValueError: `samples` is not positive, or there are no files.
-        FileNotFoundError, IsADirectoryError, TypeError: as from `FileReader`.
-        FormatError: a file is none of ours.
+        FileNotFoundError, IsADirectoryError, TypeError: the same as for `FileReader`.
+        FormatError: a file is not an FFRecord file.
     """
     size = operator.index(samples)
     if size <= 0:
@@ -51,6 +52,6 @@ def tasks(fname: Source, samples: SupportsIndex) -> list[Task]:
 
 
 def _count(path: str) -> int:
-    """Samples of a file, as its header says."""
-    with naming(path), open(path, "rb") as file:
+    """Return the number of samples in a file's header."""
+    with add_path_to_errors(path), open(path, "rb") as file:
         return ffr_layout.unpack_prefix(file.read(ffr_layout.PREFIX.size), os.fstat(file.fileno()).st_size)[1]

@@ -1,4 +1,4 @@
-"""What a reader is given → the files it reads."""
+"""Paths: find the files of a reader's source."""
 
 import glob
 import os
@@ -20,83 +20,83 @@ def check_several(argument: str, given: object, expected: str = "paths") -> None
     """Refuse one path where a list is expected: its letters would be taken for paths.
 
     Raises:
-        TypeError: names the argument, and how the list is written.
+        TypeError: the message names the argument, and shows how to write the list.
     """
     if isinstance(given, str | bytes | os.PathLike):
         raise ArgumentTypeError(f"{argument} must be a list of {expected}, not {type(given).__name__}: [{given!r}]")
 
 
 def check_type(fname: object) -> str:
-    """The path as typed.
+    """Return the path as a str.
 
     Raises:
-        TypeError: not a str or os.PathLike of one.
-        ValueError: a URL in a pathlib.Path, and nothing here has that name.
+        TypeError: it is not a str or an os.PathLike of one.
+        ValueError: it is a URL that went through pathlib.Path, and no file has that name.
     """
     path = os.fspath(fname) if isinstance(fname, str | os.PathLike) else None
     if not isinstance(path, str):
         raise TypeError(f"fname must be str, os.PathLike, list or tuple, not {type(fname).__name__}")
-    if urls.lost_slash(path) and not os.path.lexists(path) and not glob.glob(path):
-        raise urls.without_slash(path)
+    if urls.has_lost_slash(path) and not os.path.lexists(path) and not glob.glob(path):
+        raise urls.lost_slash_error(path)
     return path
 
 
-def local(argument: str, given: PathLike) -> str:
-    """Return the path of a file or directory of this machine that an argument names, of a `file://` URL as well.
+def local_path(argument: str, given: PathLike) -> str:
+    """Return the path of a local file or directory that an argument names; the argument may be a `file://` URL.
 
     Raises:
         TypeError: it is no path.
-        ValueError: it is a URL of anything else, which the system would take for a name with slashes.
+        ValueError: it is a URL of something else, which the system would take for a name with slashes.
     """
     path = os.fspath(given) if isinstance(given, str | os.PathLike) else None
     if not isinstance(path, str):
         raise ArgumentTypeError(f"{argument} must be str or os.PathLike, not {type(given).__name__}")
-    if urls.lost_slash(path) and not os.path.lexists(path.partition("/")[0]):
-        raise urls.without_slash(path)
+    if urls.has_lost_slash(path) and not os.path.lexists(path.partition("/")[0]):
+        raise urls.lost_slash_error(path)
     if urls.is_remote(path) and not os.path.lexists(path):
-        raise ArgumentError(f"{argument} is {urls.redacted(path)}, expected a place on this machine")
-    return urls.local_of(path)
+        raise ArgumentError(f"{argument} is {urls.redact(path)}, expected a place on this machine")
+    return urls.local_path(path)
 
 
 class Pinned(NamedTuple):
-    """What a reader of URLs is opened with again: what it was given, and how many files each URL of that was."""
+    """Arguments to open a reader of URLs again: its source, and the number of files of each URL."""
 
     source: Source
     counts: tuple[int, ...]
 
 
 def is_remote(fname: object) -> bool:
-    """Whether it names, or is a list that names, what is not on this machine.
+    """Tell whether a source is a URL, or a list of URLs.
 
     Raises:
-        ValueError: a list of both.
+        ValueError: a list contains both URLs and local paths.
     """
     items = fname if isinstance(fname, list | tuple) else [fname]
     remote = [each for each in items if urls.is_remote(each)]
     if remote and len(remote) < len(items):
         here = next(each for each in items if not urls.is_remote(each))
-        raise ArgumentError(f"{urls.redacted(str(remote[0]))} is a URL, {here} is on this machine: open each by itself")
+        raise ArgumentError(f"{urls.redact(str(remote[0]))} is a URL, {here} is on this machine: open each by itself")
     return bool(remote)
 
 
-def shown(fname: Source) -> Source:
-    """The same, with URLs as messages say them."""
+def redact_source(fname: Source) -> Source:
+    """Return a source for messages, with the secrets of URLs removed."""
     if isinstance(fname, list | tuple):
-        return [urls.redacted(each) if isinstance(each, str) else each for each in fname] if is_remote(fname) else fname
-    return urls.redacted(fname) if isinstance(fname, str) else fname
+        return [urls.redact(each) if isinstance(each, str) else each for each in fname] if is_remote(fname) else fname
+    return urls.redact(fname) if isinstance(fname, str) else fname
 
 
 class Expanded(NamedTuple):
-    """Files in reading order, and for each what a dataset.json says of it, or None."""
+    """Files in reading order, and the entry of each in a dataset.json, or None."""
 
     files: list[str]
     shards: list[manifest.Shard | None]
 
 
-def real(directory: str) -> str:
-    """The directory that a path leads to now: as it is written, unless a symbolic link is on the way.
+def resolve_directory(directory: str) -> str:
+    """Return the current target directory of a path: the path itself, unless it contains a symbolic link.
 
-    Who looks for several files in a directory does so by this path: the link may lead to another one a moment later.
+    Use the result to look for several files in a directory: a link may lead to another directory a moment later.
     """
     found = os.path.realpath(directory)
     return directory if found == os.path.abspath(directory) else found
@@ -105,17 +105,21 @@ def real(directory: str) -> str:
 Generation: TypeAlias = dict[str, tuple[str, int, int] | None]
 
 
-def generation(fname: Source) -> Generation:
-    """Tell the directories that files are looked for in from others that take their names: path, device and inode of
-    each, by the path that was given; None for one that is not there."""
-    items = [urls.local_of(check_type(each)) for each in (fname if isinstance(fname, list | tuple) else [fname])]
+def identify_directories(fname: Source) -> Generation:
+    """Return the identity of each directory in which the files of a source are looked for.
+
+    It is (path, device, inode) by the given path, None for a missing directory. It shows whether another directory
+    takes
+    its place.
+    """
+    items = [urls.local_path(check_type(each)) for each in (fname if isinstance(fname, list | tuple) else [fname])]
     found: Generation = {}
     for path in items:
-        # Of a long list of files, none is looked at here.
+        # Do not call isdir for each file of a long list.
         whole = (len(items) == 1 or not path.endswith(SUFFIX)) and os.path.isdir(path)
         directory = path if whole else os.path.dirname(path) or "."
         if directory not in found:
-            found[directory] = _identity(filesystems.real(directory))
+            found[directory] = _identity(filesystems.real_path(directory))
     return found
 
 
@@ -127,48 +131,49 @@ def _identity(path: str) -> tuple[str, int, int] | None:
     return path, status.st_dev, status.st_ino
 
 
-def stays(found: Generation) -> bool:
-    """Whether the directories are still where they were, whatever links lead to by now."""
+def is_in_place(found: Generation) -> bool:
+    """Tell whether the directories are still in their places, whatever links lead to by now."""
     return all(each is None or _identity(each[0]) == each for each in found.values())
 
 
 def expand(fname: Source, *, resolve: bool = False) -> Expanded:
-    """The files that `fname` stands for.
+    """Return the files of a source.
 
     Args:
-        fname: a file, a directory, or a glob pattern; or a list or tuple of such, one after the other, order and
-            repeats kept. A directory with a dataset.json is the shards that lists; without one, its `*.ffr` sorted as
+        fname: a file, a directory, or a glob pattern; or a list or tuple of these, whose order and repeats are kept. A
+            directory with a dataset.json stands for the shards listed there, one without for its `*.ffr`, sorted as
             strings.
-        resolve: follow the links on the way to a directory now, so that all its files are of the same one.
+        resolve: follow links to a directory now, so that all files come from the same directory.
 
     Raises:
-        TypeError: of another type.
-        FileNotFoundError, IsADirectoryError, ValueError (also AssertionError): missing, a directory where a file is
-            needed, no `.ffr` suffix, or nothing to open.
-        FormatError: a directory that is left half written, or whose dataset.json is damaged.
+        TypeError: `fname` has another type.
+        FileNotFoundError, IsADirectoryError, ValueError (also AssertionError): a file is missing, is a directory, or
+            has
+            no `.ffr` suffix, or there are no files.
+        FormatError: a write of a directory was interrupted, or its dataset.json is damaged.
     """
     if isinstance(fname, list | tuple):
-        items = [_expand_item(path, resolve) for path in [_here(each) for each in fname]]
+        items = [_expand_item(path, resolve) for path in [_local_path(each) for each in fname]]
     else:
-        items = [_expand_one(_here(fname), resolve)]
+        items = [_expand_one(_local_path(fname), resolve)]
     expanded = Expanded([path for each in items for path in each.files], [s for each in items for s in each.shards])
     if not expanded.files:
-        raise ArgumentError(_nothing(fname))
+        raise ArgumentError(_no_files_message(fname))
     for path in expanded.files:
         check_file(path)
     return expanded
 
 
-def _here(fname: object) -> str:
-    """A path of this machine, which may be given as a URL."""
+def _local_path(fname: object) -> str:
+    """Return a local path, which may be given as a `file://` URL."""
     path = check_type(fname)
     if urls.is_remote(path) and not os.path.exists(path):
-        raise ArgumentError(f"{urls.redacted(path)}: only what is on this machine can be used here")
-    return urls.local_of(path)
+        raise ArgumentError(f"{urls.redact(path)}: only what is on this machine can be used here")
+    return urls.local_path(path)
 
 
 def _expand_item(path: str, resolve: bool) -> Expanded:
-    """The same for one of several, none of which may be there for nothing: a directory without files is no file."""
+    """Return the files of one item of a list. An item without files is kept as a path, so that it is reported."""
     found = _expand_one(path, resolve)
     return found if found.files else Expanded([path], [None])
 
@@ -176,11 +181,11 @@ def _expand_item(path: str, resolve: bool) -> Expanded:
 def _expand_one(path: str, resolve: bool) -> Expanded:
     files = [path]
     if os.path.isdir(path):
-        return _expand_directory(real(path) if resolve else path)
+        return _expand_directory(resolve_directory(path) if resolve else path)
     if glob.has_magic(path) and not os.path.exists(path):
         directory, pattern = os.path.split(path)
         if resolve and directory and not glob.has_magic(directory):
-            path = os.path.join(glob.escape(real(directory)), pattern)
+            path = os.path.join(glob.escape(resolve_directory(directory)), pattern)
         files = sorted(glob.glob(path))
     return Expanded(files, [None] * len(files))
 
@@ -193,7 +198,7 @@ def _expand_directory(path: str) -> Expanded:
         try:
             unfinished.check_bare(path, names)
         except FormatError:
-            # A write may have begun meanwhile: it puts the manifest first.
+            # A write may have begun meanwhile. It writes the manifest first, so look for it once more.
             listed = manifest.load(path)
             if listed is None:
                 raise
@@ -203,8 +208,8 @@ def _expand_directory(path: str) -> Expanded:
     return Expanded(files, [None] * len(files))
 
 
-def _interrupted(path: str) -> str:
-    """What to say of a dataset that is not there because its writing did not end."""
+def _unfinished_remark(path: str) -> str:
+    """Return an addition to a message about a missing dataset: whether a write of it is unfinished, or ""."""
     gone = filesystems.remark(path)
     if gone:
         return gone
@@ -214,22 +219,22 @@ def _interrupted(path: str) -> str:
     return unfinished.remark(directory)
 
 
-def _nothing(fname: Source) -> str:
-    """Return what was given where there is nothing to open, and what is expected."""
+def _no_files_message(fname: Source) -> str:
+    """Return the message for a source without files: the given source and the expected one."""
     expected = "; expected a file, a list of files, a directory with .ffr files, or a pattern such as 'data/*.ffr'"
     if isinstance(fname, list | tuple):
         given = f"the {type(fname).__name__} is empty"
-    elif os.path.isdir(_here(fname)):
+    elif os.path.isdir(_local_path(fname)):
         given = f"{fname!r} is a directory without any"
         expected = f"; ffrecord.open opens other formats{expected}"
     else:
         given = f"no file matches {fname!r}"
-    # Where a write was interrupted, or the working directory is gone, that alone is the reason.
+    # If a write was interrupted, or the working directory is gone, that alone is the reason.
     return f"At least one .ffr file as input is needed, and {given}{_remark(fname) or expected}"
 
 
 def _remark(fname: Source) -> str:
-    """The same of a directory that holds no shards."""
+    """Return an addition to a message about a directory without shards: an unfinished write, or ""."""
     if isinstance(fname, list | tuple):
         return ""
     path = check_type(fname)
@@ -237,11 +242,11 @@ def _remark(fname: Source) -> str:
 
 
 def check_file(path: str) -> None:
-    """Raise unless `path` exists, is no directory and ends in `.ffr`."""
+    """Raise unless `path` exists, is a regular file and ends in `.ffr`."""
     try:
-        mode = os.stat(path).st_mode  # once: others may replace it meanwhile
+        mode = os.stat(path).st_mode  # only one call: others may replace the file between two
     except (OSError, ValueError):
-        raise MissingFileError(2, f"{path} does not exist{_interrupted(path)}", path) from None
+        raise MissingFileError(2, f"{path} does not exist{_unfinished_remark(path)}", path) from None
     if stat.S_ISDIR(mode):
         raise NotAFileError(21, f"{path} is not a file", path)
     if not stat.S_ISREG(mode):

@@ -1,4 +1,4 @@
-"""Batches in the order asked for, some of them being read while the caller works with an earlier one."""
+"""Prefetching of batches: some are being read while the caller works with an earlier one."""
 
 import traceback
 from collections import deque
@@ -11,15 +11,16 @@ T = TypeVar("T")
 
 
 class Prefetcher(Generic[T]):
-    """An iterator over the results of batches.
+    """Iterator over the results of batches.
 
     Args:
-        batches: whatever `begin` takes, one for each batch.
-        begin: starts reading a batch, and returns what waits for it and gives its result.
-        ahead: batches that may be being read while the caller works with one, >= 0.
+        batches: an argument of `begin` for each batch.
+        begin: starts reading a batch; returns a function that waits for it and returns its result.
+        ahead: number of batches being read while the caller works with one, >= 0.
 
-    An error, of a batch or of `batches`, is raised in its turn; the batches after it are still there. Not to be
-    shared by threads without a lock.
+    An error, of a batch or of `batches`, is raised in its turn; the batches after it still follow. Threads must not
+    share
+    the iterator without a lock.
     """
 
     def __init__(self, batches: Iterable[Any], begin: Callable[[Any], Callable[[], T]], ahead: int) -> None:
@@ -41,7 +42,7 @@ class Prefetcher(Generic[T]):
         except Exception:
             self._begun.popleft()
             raise
-        # Not before: after a KeyboardInterrupt the batch is still to be had.
+        # Remove the batch only now: after a KeyboardInterrupt in the wait, it can still be read.
         self._begun.popleft()
         return result
 
@@ -51,19 +52,20 @@ class Prefetcher(Generic[T]):
         except StopIteration:
             self._batches = None
         except Exception as error:
-            self._begun.append(_raising(error))
+            self._begun.append(_raise_later(error))
 
     def close(self) -> None:
-        """Give up what is being read, after waiting for it. Nothing comes any more."""
+        """Give up the batches being read, after waiting for them. The iterator is then exhausted."""
         self._batches = None
         self._begun.clear()
 
 
-def _raising(error: Exception) -> Callable[[], Any]:
-    """What raises an error in its turn.
+def _raise_later(error: Exception) -> Callable[[], Any]:
+    """Return a function that raises an error in its turn.
 
-    It has no traceback meanwhile: frames lead back to what keeps the error, and such a cycle would keep all that is in
-    flight until a collection. What it said goes into a note.
+    Meanwhile the error has no traceback: its frames lead back to the object that keeps the error, and such a cycle
+    would
+    keep all batches in flight alive until a garbage collection. A note keeps the text of the traceback.
     """
     add_note(error, "While this batch was begun:\n" + "".join(traceback.format_tb(error.__traceback__)))
     error.__context__ = None

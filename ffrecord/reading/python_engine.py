@@ -1,4 +1,7 @@
-"""Batches read by Python functions: at once or by threads while the caller computes; counted, closed when none runs."""
+"""Engine for batches read by Python functions: in the calling thread, or in threads while the caller computes.
+
+It counts the batches, and releases the files when it is closed and no batch runs.
+"""
 
 import atexit
 import threading
@@ -14,16 +17,16 @@ from ffrecord.reading.batch_forms import BatchOutcome
 from ffrecord.system.forks import renew_in_children
 
 Load = Callable[[], BatchOutcome]
-IDLE_SECONDS = 1.0  # that a thread waits for something to do before it ends
+IDLE_SECONDS = 1.0  # a thread ends after waiting so long for a job
 
 
 class ReadJob(NamedTuple):
-    """A batch to be read by a thread.
+    """Batch to be read by a thread.
 
     Attributes:
         load: reads it.
-        future: what becomes of it.
-        threads: it begins only while fewer are at work.
+        future: receives its outcome.
+        threads: it begins only while fewer threads are busy.
     """
 
     load: Load
@@ -32,84 +35,85 @@ class ReadJob(NamedTuple):
 
 
 class ReadThreads:
-    """What is going on in one process.
+    """Reads and threads of one process.
 
     Attributes:
-        changed: notified when anything of it changes; its lock guards everything here.
-        reading: for each read in progress, the thread that is at it.
-        jobs: that no thread has begun.
-        workers: threads that take them.
-        busy: how many of them are at one.
+        changed: notified at every change; its lock guards all attributes.
+        reading: the thread of each read in progress.
+        jobs: jobs that no thread has begun.
+        workers: threads that take jobs.
+        busy: number of threads that run a job.
     """
 
     def __init__(self) -> None:
-        self.changed = threading.Condition()  # its lock may be taken again by its thread, as in a signal handler
+        self.changed = threading.Condition()  # with a reentrant lock: a signal handler may take it in the same thread
         self.reading: dict[object, int] = {}
         self.jobs: deque[ReadJob] = deque()
         self.workers: set[threading.Thread] = set()
         self.busy = 0
 
     def idle(self) -> bool:
-        """Whether no read is in progress."""
+        """Tell whether no read is in progress."""
         return not self.reading
 
     def ready(self) -> bool:
-        """Whether the next job may begin."""
+        """Tell whether the next job may begin."""
         return bool(self.jobs) and self.busy < self.jobs[0].threads
 
 
-class Background:
-    """Runs what reads batches.
+class PythonEngine:
+    """Runner of the functions that read batches.
 
     Args:
-        release: method of whom it belongs to, without whom its threads end; not kept. Called once, when it is closed
-            and nothing runs any more.
+        release: method of the owner, called once, when it is closed and nothing runs any more. Only a weak reference is
+            kept: when the owner dies, the threads end.
 
     Attributes:
         closed: whether `close` was called.
         batches, records, bytes: read so far, in this process.
 
-    A forked child has threads and counts of its own. At the end of the interpreter what no thread has begun is left.
+    A forked child has its own threads and counts. At the exit of the interpreter, jobs that no thread has begun are
+    dropped.
     """
 
     def __init__(self, release: Callable[[], None]) -> None:
         self._release: weakref.WeakMethod[Callable[[], None]] | None
-        self._release = weakref.WeakMethod(release, partial(_orphaned, weakref.ref(self)))
+        self._release = weakref.WeakMethod(release, partial(_close_orphan, weakref.ref(self)))
         self.closed = False
         self.renew()
-        _all.add(self)
+        _engines.add(self)
         renew_in_children(self)
 
     def renew(self) -> None:
-        """Forget what is going on: in a forked child, where no thread of the parent would ever end it."""
-        self._crew = ReadThreads()
+        """Forget all reads, in a forked child: no thread of the parent would ever end them."""
+        self._pool = ReadThreads()
         self.batches = self.records = self.bytes = 0
 
-    def now(self, load: Load) -> BatchOutcome:
-        """What `load` gives, counted.
+    def run(self, load: Load) -> BatchOutcome:
+        """Run `load` in this thread, count its outcome and return it.
 
         Raises:
-            ClosedError: `close` was called; as do `begin`, and what that returns.
+            ClosedError: `close` was called. `begin` and the function that it returns raise it too.
         """
-        crew, token, outcome = self._crew, object(), None
+        pool, token, outcome = self._pool, object(), None
         try:
-            with crew.changed:
-                crew.reading[token] = threading.get_ident()
-            if self.closed:  # looked at when `close` can see this read, or one of them would miss the other
+            with pool.changed:
+                pool.reading[token] = threading.get_ident()
+            if self.closed:  # checked after registering the read: otherwise `close` and this read could miss each other
                 raise ClosedError("closed")
             outcome = load()
         finally:
-            if crew is self._crew:  # else this is a child that `load` forked
-                self._ended(crew, token, outcome)
+            if pool is self._pool:  # otherwise this is a child that was forked inside `load`
+                self._end_read(pool, token, outcome)
         return outcome  # pyright: ignore[reportReturnType]  # never None here
 
-    def _ended(self, crew: ReadThreads, token: object, outcome: BatchOutcome | None) -> None:
-        with crew.changed:
-            crew.reading.pop(token, None)
+    def _end_read(self, pool: ReadThreads, token: object, outcome: BatchOutcome | None) -> None:
+        with pool.changed:
+            pool.reading.pop(token, None)
             if outcome is not None:
                 self._count(outcome)
-            crew.changed.notify_all()
-        self._release_if_over(crew)
+            pool.changed.notify_all()
+        self._release_if_over(pool)
 
     def _count(self, outcome: BatchOutcome) -> None:
         result = outcome.result
@@ -122,119 +126,120 @@ class Background:
         self.bytes += sum(map(len, result)) if isinstance(result, list) else len(result[0])
 
     def begin(self, load: Load, threads: int) -> Load:
-        """Have a thread run `load`, when fewer than `threads` are at work; what waits for it.
+        """Run `load` in a thread, as soon as fewer than `threads` are busy; return a function that waits for it.
 
-        In a process forked meanwhile, that runs it itself.
+        In a process that was forked meanwhile, that function runs `load` itself.
         """
-        crew, future = self._crew, Future[BatchOutcome]()
-        with crew.changed:
+        pool, future = self._pool, Future[BatchOutcome]()
+        with pool.changed:
             if self.closed:
                 raise ClosedError("closed")
             if _ending.is_set():
-                return lambda: self.now(load)
-            if len(crew.workers) - crew.busy <= len(crew.jobs) and len(crew.workers) < threads:
-                self._start(crew)
-            crew.jobs.append(ReadJob(load, future, threads))
-            crew.changed.notify_all()
+                return lambda: self.run(load)
+            if len(pool.workers) - pool.busy <= len(pool.jobs) and len(pool.workers) < threads:
+                self._start(pool)
+            pool.jobs.append(ReadJob(load, future, threads))
+            pool.changed.notify_all()
 
         def wait() -> BatchOutcome:
-            if crew is not self._crew:
-                return self.now(load)
+            if pool is not self._pool:
+                return self.run(load)
             if self.closed:
                 raise ClosedError("closed")
             try:
                 return future.result()
             except CancelledError:
-                return self.now(load)  # which says so if it is closed; else the interpreter is ending
+                return self.run(load)  # raises if it was closed; otherwise the interpreter is exiting
 
         return wait
 
-    def _start(self, crew: ReadThreads) -> None:
-        # A daemon, or the interpreter would wait for it before `_end` can tell it to.
-        worker = threading.Thread(target=self._work, args=(crew,), name="ffrecord", daemon=True)
+    def _start(self, pool: ReadThreads) -> None:
+        # A daemon: the interpreter would otherwise wait for the thread before `_end` can stop it.
+        worker = threading.Thread(target=self._work, args=(pool,), name="ffrecord", daemon=True)
         worker.start()
-        crew.workers.add(worker)
+        pool.workers.add(worker)
 
-    def _work(self, crew: ReadThreads) -> None:
-        while self._take(crew):
+    def _work(self, pool: ReadThreads) -> None:
+        while self._take(pool):
             pass
 
-    def _take(self, crew: ReadThreads) -> bool:
-        """Wait for a job and do it; false if there is none for a while."""
-        with crew.changed:
-            crew.changed.wait_for(lambda: crew.ready() or self.closed or _ending.is_set(), IDLE_SECONDS)
-            if not crew.ready():
-                crew.workers.discard(threading.current_thread())
+    def _take(self, pool: ReadThreads) -> bool:
+        """Wait for a job and run it; return False if none came for a while."""
+        with pool.changed:
+            pool.changed.wait_for(lambda: pool.ready() or self.closed or _ending.is_set(), IDLE_SECONDS)
+            if not pool.ready():
+                pool.workers.discard(threading.current_thread())
                 return False
-            load, future, _ = crew.jobs.popleft()
-            crew.busy += 1
+            load, future, _ = pool.jobs.popleft()
+            pool.busy += 1
         try:
-            outcome = self.now(load)
-            del load  # before anybody can know that it is done, and count on the store being free
+            outcome = self.run(load)
+            del load  # it refers to the store: release it before the waiter is told that the job is done
             future.set_result(outcome)
         except BaseException as error:
             future.set_exception(error)
         finally:
-            with crew.changed:
-                crew.busy -= 1
-                crew.changed.notify_all()
+            with pool.changed:
+                pool.busy -= 1
+                pool.changed.notify_all()
         return True
 
     def drop(self) -> list[threading.Thread]:
-        """Give up what no thread has begun; the threads, which end as soon as they can."""
-        crew = self._crew
-        with crew.changed:
-            while crew.jobs:
-                crew.jobs.popleft().future.cancel()
-            crew.changed.notify_all()
-            return list(crew.workers)
+        """Drop the jobs that no thread has begun; return the threads, which end as soon as possible."""
+        pool = self._pool
+        with pool.changed:
+            while pool.jobs:
+                pool.jobs.popleft().future.cancel()
+            pool.changed.notify_all()
+            return list(pool.workers)
 
     def close(self, seconds: float | None = None) -> bool:
-        """Let nothing begin any more, and wait for what runs, `seconds` at most; whether that ended. May be repeated.
+        """Refuse further reads and wait for those that run, at most `seconds`; return whether they ended.
 
-        In the middle of a read of this very thread, as in a signal handler, it does not wait: that read, or one beside
-        it, will be the last, and release what there is.
+        You may call it again. Called inside a read of this thread, for instance by a signal handler, it does not wait:
+        the last
+        read in progress then releases the files.
         """
         self.closed = True
-        crew, own = self._crew, threading.get_ident()
+        pool, own = self._pool, threading.get_ident()
         workers = self.drop()
-        with crew.changed:
-            if own in crew.reading.values():
+        with pool.changed:
+            if own in pool.reading.values():
                 return True
-            if not crew.changed.wait_for(crew.idle, seconds):
+            if not pool.changed.wait_for(pool.idle, seconds):
                 return False
         try:
-            self._release_if_over(crew)
+            self._release_if_over(pool)
         finally:
             for worker in workers:
                 worker.join()
         return True
 
-    def _release_if_over(self, crew: ReadThreads) -> None:
-        with crew.changed:
-            if not self.closed or crew.reading or self._release is None:
+    def _release_if_over(self, pool: ReadThreads) -> None:
+        with pool.changed:
+            if not self.closed or pool.reading or self._release is None:
                 return
             release, self._release = self._release(), None
         if release is not None:
             release()
 
 
-def _orphaned(background: "weakref.ref[Background]", _: object) -> None:
+def _close_orphan(background: "weakref.ref[PythonEngine]", _: object) -> None:
     left = background()
     if left is not None:
         left.closed = True
         left.drop()
 
 
-# In a child nothing runs yet that could be disturbed.
-_all: "weakref.WeakSet[Background]" = weakref.WeakSet()
+# All engines, for forked children and the exit of the interpreter.
+_engines: "weakref.WeakSet[PythonEngine]" = weakref.WeakSet()
 _ending = threading.Event()
 
 
 def _end() -> None:
-    """Let threads end before the interpreter does, which would stop them wherever they are."""
+    """Let threads end before the interpreter does, because it would stop them anywhere."""
     _ending.set()
-    for worker in [worker for each in list(_all) for worker in each.drop()]:
+    for worker in [worker for each in list(_engines) for worker in each.drop()]:
         worker.join()
 
 

@@ -1,4 +1,4 @@
-"""Records that lie in their files as they are, read through the batch engine: a table of spans is all it needs."""
+"""Reader of records that the batch engine reads directly from their files, by a table of spans."""
 
 import hashlib
 import logging
@@ -29,22 +29,22 @@ logger = logging.getLogger("ffrecord")
 
 
 class RecordReader(Store[Sample_co]):
-    """Records of one or many files with tables of spans, numbered through.
+    """Reader of one or many files with tables of spans; the records share one numbering.
 
     Args:
-        files: `SpanFile`s, `OpenedFile`s or what has their attributes, opened, one at least; closed by `close`, and by
-            a constructor that raises.
-        check_data: compare the checksum of every record, where there are some.
+        files: at least one open `SpanFile`, `OpenedFile` or object with their attributes. `close` closes them, and so
+            does a constructor that raises.
+        check_data: compare the checksum of every record, if the format has checksums.
         io: how to read. "auto" learns from batch to batch what is cached, and reads accordingly (see `stats`).
-            "pread" is one plain read after the other. "direct" goes around the page cache, with Linux AIO, where the
-            file system allows. "mmap" reads in place from files that were opened with whole=True.
-        on_error: as for `Store`.
-        engine: reads them, where that is not the one for files of this machine; closed by `close`.
+            "pread" makes one plain read after the other. "direct" bypasses the page cache with Linux AIO, where the
+            file system allows it. "mmap" reads in place from files that were opened with whole=True.
+        on_error: see `Store`.
+        engine: engine to use instead of the one for local files; `close` closes it.
 
-    It holds at most 1,024 files open, or a quarter of the soft limit of descriptors if that is less, and opens others
-    when they are read.
+    It holds at most 1,024 files open, or a quarter of the soft limit of descriptors if that is less. It opens other
+    files when you read them.
 
-    For subclasses to override: `_record_name`, and those that `Store` names, but for `_load`. If you override
+    Subclasses may override `_record_name`, and the methods that `Store` names except `_load`. If you override
     `_read_sync`, override `_read_single` too.
     """
 
@@ -73,7 +73,7 @@ class RecordReader(Store[Sample_co]):
                 file.close()
             raise
         self._io = io
-        self._at_once = self._item_at_once = _not_at_once
+        self._at_once = self._item_at_once = _skip_at_once
         if isinstance(self._engine, _engine.Files):
             self._engine.checks = self._check_data
             if (
@@ -84,23 +84,24 @@ class RecordReader(Store[Sample_co]):
         self._warned = False
         self._fingerprint: str | None = None
 
-    # What it is
+    # Properties
 
     @property
     def io(self) -> str:
-        """How it reads: "auto", "pread", "direct" or "mmap"."""
+        """Way of reading: "auto", "pread", "direct" or "mmap"."""
         return self._io
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """True once `close` was called."""
         return bool(self._engine.closed)
 
     def fingerprint(self) -> str:
-        """What tells these records from others, wherever the files are: 64 hexadecimal digits.
+        """Return 64 hexadecimal digits that identify these records, wherever the files are.
 
-        SHA-256 of format, and of (records, size in bytes, CRC-32 of the table of spans and checksums) of each file in
-        order, as little-endian int64. No record is read for it.
+        They are the SHA-256 of the format, and of (records, size in bytes, CRC-32 of the table of spans and checksums)
+        of each
+        file in order, as little-endian int64. No record is read.
         """
         if self._fingerprint is None:
             numbers = [(file.n, file.size, _table_crc(file)) for file in self._files]
@@ -109,26 +110,32 @@ class RecordReader(Store[Sample_co]):
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
 
-    def _pickled_as(self) -> str:
-        # Where nothing guards the bytes, only times tell that they were written anew.
+    def _identity_text(self) -> str:
+        # Without checksums, only the time of change shows that a file was written again.
         times = [file.mtime_ns for file in self._files if file.checksum is None]
         return f"{self.fingerprint()} {times}" if times else self.fingerprint()
 
     def locate(self, index: SupportsIndex) -> tuple[str, int]:
-        """Where record `index` is, -n <= index < n: (name of its file, its index in that file).
+        """Return (path of its file, index in that file) of record `index`, -n <= index < n.
 
         Raises:
-            IndexError: out of range.
+            IndexError: `index` is out of range.
         """
-        number, local = self._engine.locate(self._positive(index))
+        number, local = self._engine.locate(self._normalize_index(index))
         return self._fnames[number], local
 
     def record_sizes(self, indices: Iterable[SupportsIndex]) -> Indices:
-        """Bytes of the records at `indices`: int64 [k]; what the tables say, unchecked. Errors as for `read`."""
-        return self._call(self._engine.sizes, self._in_range(indices))
+        """Return the sizes of the records at `indices` in bytes: int64 [k].
+
+        The sizes come from the tables and are not checked. Raises the same errors as `read`.
+        """
+        return self._call(self._engine.sizes, self._normalize_indices(indices))
 
     def stats(self) -> ReadStats:
-        """What was read so far and how, in numbers; cheap. Of all threads, but not of other processes."""
+        """Return what was read so far and how, in numbers.
+
+        It counts all threads, but no other processes, and is cheap.
+        """
         return collect(
             self._engine.counters(),
             batches=self._engine.batches,
@@ -137,13 +144,16 @@ class RecordReader(Store[Sample_co]):
         )
 
     def close(self) -> None:
-        """Close the files. A read in progress in another thread ends first; tables stay readable. May be repeated."""
+        """Close the files. A read in progress in another thread ends first.
+
+        Tables stay readable. You may call it again.
+        """
         self._engine.close()
 
     # For subclasses
 
     def _record_name(self, file: int, local: int) -> str:
-        """What record `local` of file number `file` is called in messages."""
+        """Return the name of record `local` of file number `file` for messages."""
         return f"sample {local}"
 
     def _options(self) -> dict[str, Any]:
@@ -167,30 +177,31 @@ class RecordReader(Store[Sample_co]):
         return super().__getitem__(index) if found is None else found
 
     def _read_at_once(self) -> None:
-        """From now on, ask the engine for a small record before anything else is done for it."""
+        """Make `read_one` and indexing ask the engine for a small cached record first."""
         self._at_once = self._engine.read_at_once
         if type(self).read_one is RecordReader.read_one:
             self._item_at_once = self._at_once
 
     def _read_alone(self, index: SupportsIndex) -> Array:
-        """Read one record that could not be had at once."""
+        """Read one record that the engine could not read at once."""
         position = as_int64(index)
         found = self._read_single(position)
         if found is None:
             return super().read_one(position)
         if isinstance(found, tuple):
-            return self._only(self._outcome(found, np.array([position]), True))
+            return self._get_only(self._outcome(found, np.array([position]), True))
         return found
 
     def _read_single(self, index: int) -> Array | Read | None:
-        """Record `index`, without what a batch needs around it, which takes longer than to read one.
+        """Read record `index` without the overhead of a batch, which takes longer than reading one record.
 
         Returns:
-            Its bytes; or the failure that the engine reports; or None: nothing was read, and `_read_sync` says why.
+            Its bytes; the failure that the engine reports; or None if nothing was read: then `_read_sync` raises the
+            reason.
         """
         if not isinstance(self._engine, _engine.Files):
             return None
-        if self._at_once is _not_at_once:  # else it was asked for that before
+        if self._at_once is _skip_at_once:  # otherwise `read_at_once` was already tried
             single: Array | None = self._engine.read_at_once(index)
             if single is not None:
                 return single
@@ -220,7 +231,7 @@ class RecordReader(Store[Sample_co]):
         sequential: bool = False,
         go_on: bool = False,
     ) -> Callable[[], BatchOutcome]:
-        positions = as_indices(indices).copy()  # the caller may use its array again meanwhile
+        positions = as_indices(indices).copy()  # the caller may change its array meanwhile
         go_on = go_on or self._on_error != "raise"
         begin: Callable[..., _engine.Batch[Any]] = self._engine.read_ahead
         batch = self._call(begin, positions, self._check_data, go_on, form, out, threads, sequential)
@@ -229,7 +240,7 @@ class RecordReader(Store[Sample_co]):
             read = batch.result()
             if self.closed:
                 raise self._closed_error()
-            if read is None:  # begun before a fork, by a thread that this process does not have
+            if read is None:  # it began before a fork, in a thread that only the parent has
                 return self._read_sync(form, positions, out, go_on)
             self._warn_refusal()
             return self._outcome(read, positions, go_on)
@@ -250,7 +261,7 @@ class RecordReader(Store[Sample_co]):
         return self._call(self._engine.sizes, positions)
 
     def _call(self, begin: Callable[..., T], positions: Indices, *options: object) -> T:
-        """What the engine's `begin` returns, its errors made ours."""
+        """Call a method of the engine and convert its errors."""
         try:
             result = begin(positions, *options)
         except ClosedError:
@@ -267,7 +278,7 @@ class RecordReader(Store[Sample_co]):
 
     def _outcome(self, read: Read, positions: Indices, every: bool) -> BatchOutcome:
         result, failures = read
-        wanted = failures if every else failures[:1]  # to put all of them into words may take seconds
+        wanted = failures if every else failures[:1]  # building the messages of all may take seconds
         return BatchOutcome(result, [(failure.order, self._error(failure, positions)) for failure in wanted])
 
     def _error(self, failure: Failure, positions: Indices) -> Exception:
@@ -277,13 +288,13 @@ class RecordReader(Store[Sample_co]):
         return failure_error(failure, self._files[number], index, self._record_name(number, local))
 
 
-def _not_at_once(index: object) -> Array | None:
-    """Leave a record to `_read_alone`: in place of the engine's `read_at_once`."""
+def _skip_at_once(index: object) -> Array | None:
+    """Leave a record to `_read_alone`; it stands in for the engine's `read_at_once`."""
     return None
 
 
 def check_io(io: object) -> None:
-    """Raise ValueError unless it is a way to read."""
+    """Raise ValueError unless `io` is a known way to read."""
     if io not in _engine.MODES:
         raise ValueError(f"io is {io!r}, expected one of {', '.join(_engine.MODES)}")
 

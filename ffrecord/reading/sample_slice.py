@@ -1,4 +1,4 @@
-"""A slice of a reader, which reads when looked at."""
+"""Lazy slice of a reader."""
 
 import operator
 from collections.abc import Iterator, Sequence
@@ -13,14 +13,14 @@ Array = npt.NDArray[np.uint8]
 
 
 class SlicedReader(Protocol):
-    """What a slice needs of its reader."""
+    """Interface that a slice needs of its reader."""
 
     def read_one(self, index: SupportsIndex) -> Array: ...
     def _iterate(self, indices: range) -> Iterator[Array]: ...
 
 
 class SampleSlice(Sequence[Array]):
-    """A slice of a reader: reads when looked at, holds nothing. Slices of it are slices."""
+    """Slice of a reader. It reads samples when you access them, and keeps none. A slice of it is a slice."""
 
     def __init__(self, reader: "SlicedReader", indices: range) -> None:
         self._reader, self._indices = reader, indices

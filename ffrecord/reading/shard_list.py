@@ -1,4 +1,4 @@
-"""The `.ffr` files that a reader is given, opened."""
+"""Opening of the `.ffr` files of a reader."""
 
 from errno import EMFILE, ENFILE, ENOMEM
 
@@ -10,32 +10,33 @@ from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.reading.table_room import TableRoom
 from ffrecord.system import resources
 
-TRIES = 10  # to open a dataset while others take its place
+TRIES = 10  # attempts to open a dataset that is being replaced
 
 
 def open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFile]:
-    """The files that `fname` stands for, in order; those that are too many are closed again, their tables stay.
+    """Open the files of a source, in order. If there are too many, close the later ones again; their tables stay.
 
-    All are of one directory, if it is one that they are looked for in: a link may lead elsewhere meanwhile, and another
+    If the files are looked for in a directory, all come from the same one: a link may lead elsewhere meanwhile, and
+    another
     directory may take its place.
 
     Args:
-        fname: as for `FileReader`.
-        check: compare CRC-32 of tables.
-        whole: map all of each file.
+        fname: see `FileReader`.
+        check: compare the CRC-32 of tables.
+        whole: map the whole of each file.
 
     Raises:
-        What `FileReader` says; nothing is left open.
+        The errors of `FileReader`; no file is left open.
     """
     for tries_left in reversed(range(TRIES)):
-        before = paths.generation(fname)
+        before = paths.identify_directories(fname)
         try:
             files = _open_all(fname, check=check, whole=whole)
         except (OSError, FFRecordError, ValueError):
-            if not tries_left or paths.generation(fname) == before:
+            if not tries_left or paths.identify_directories(fname) == before:
                 raise
             continue
-        if not tries_left or paths.stays(before):
+        if not tries_left or paths.is_in_place(before):
             return files
         for opened in files:
             opened.close()
@@ -74,14 +75,14 @@ def _open(path: str, files: list[OpenedFile], room: TableRoom, *, check: bool, w
             raise file_error(ENOMEM, sentence, path) from None
         if error.errno not in (EMFILE, ENFILE):
             raise
-        # Other readers have the rest: this one does with what it holds, and opens its files when it reads them.
+        # Other readers use up the descriptors. Close all files of this one; it opens them again when it reads them.
         for opened in files:
             opened.close()
         return OpenedFile(path, check=check, whole=whole, room=room)
 
 
 def difference(path: str, shard: Shard) -> str:
-    """In what a file differs from the shard that dataset.json lists; "" if it is that one.
+    """Return how a file differs from its entry in dataset.json; "" if it does not.
 
     Raises:
         OSError, FormatError, ChecksumError: it cannot be opened.

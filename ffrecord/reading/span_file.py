@@ -1,4 +1,4 @@
-"""One file of any format, opened, with a table of where its records lie: what the engine reads them by."""
+"""One open file of any format, with a table of the spans of its records, by which the engine reads them."""
 
 import os
 import stat
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.engine._engine import Spans, filesystem_type
-from ffrecord.errors import ArgumentError, NotAFileError, doing, file_error
+from ffrecord.errors import ArgumentError, NotAFileError, add_file_to_errors, file_error
 from ffrecord.kernels._memory import Mapping
 from ffrecord.system import filesystems, resources
 
@@ -18,37 +18,37 @@ CHECKSUMS = {"crc32": "CRC-32", "crc32c": "CRC-32C", None: None}
 
 
 class SpanFile:
-    """A file with a table of spans. Nothing in it is looked at before a record is read.
+    """File with a table of spans. Its content is not read before a record is read.
 
     Args:
-        path: of the file.
-        offsets: int64 [n], where each record begins, bytes; in any order, gaps and overlaps allowed.
+        path: path of the file.
+        offsets: int64 [n], offset of each record, bytes; in any order, with gaps and overlaps allowed.
         sizes: int64 [n], bytes of each record.
-        checksums: uint32 [n], of each record; None if there are none.
-        kind: what they are: "crc32", "crc32c" (Castagnoli, not masked), or None.
-        whole: map all of the file now, for io="mmap".
-        status: of the file that the table was made from: it must still be that one.
+        checksums: uint32 [n], checksum of each record; None if there are none.
+        kind: kind of the checksums: "crc32", "crc32c" (Castagnoli, not masked), or None.
+        whole: map the whole file now, for io="mmap".
+        status: status of the file when the table was made: the file must be unchanged.
 
-    The arrays are kept as they are if they are contiguous, mapped ones stay mapped; nobody may write to them. A span
-    that is not within the file is an error of its record, when that is read. So is a file that was replaced or
-    changed after it was opened, where it was closed meanwhile, for want of descriptors.
+    Contiguous arrays are not copied, and mapped ones stay mapped; nobody may write to them. A span outside the file is
+    an error of its record when that is read. If the file is closed meanwhile to save descriptors, and then replaced or
+    changed, reading its records is an error, too.
 
     Attributes:
-        path, size, n: name, bytes, records.
-        fd: descriptor, or -1 if it is opened when it is needed, after `close`, or when another took it over.
-        device, inode, mtime_ns: of the file, st_dev, st_ino and st_mtime_ns.
-        filesystem: that it is on.
+        path, size, n: path, bytes, records.
+        fd: descriptor; -1 if it is opened when needed, after `close`, or when another object took it over.
+        device, inode, mtime_ns: st_dev, st_ino and st_mtime_ns of the file.
+        filesystem: kind of its file system.
         spans: the table.
-        offsets, sizes, checksums: its arrays.
+        offsets, sizes, checksums: the arrays of the table.
         checksum: "CRC-32", "CRC-32C" or None.
         whole: the mapping of the whole file, or None.
 
     Raises:
-        OSError: the file cannot be opened; or it is not the one of `status` any more.
-        ArgumentError: no file; arrays of different lengths; an unknown kind.
+        OSError: the file cannot be opened, or is no longer that of `status`.
+        ArgumentError: it is no regular file, the arrays have different lengths, or the kind is unknown.
     """
 
-    mapping = None  # of tables in the file
+    mapping = None  # the file contains no tables
     data_start = 0
 
     def __init__(
@@ -74,16 +74,16 @@ class SpanFile:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            with doing("opening it", path):
+            with add_file_to_errors("opening it", path):
                 self._identify(status)
-                filesystems.let_wait(self.fd)
+                filesystems.set_blocking(self.fd)
                 if whole and self.size > 0:
                     self.whole = Mapping(self.fd, self.size, protected=False)
         except BaseException:
             self.close()
             raise
         if self.fd >= resources.descriptors():
-            self.close()  # there are many files; the engine opens it again by name when it is read
+            self.close()  # many files are open; the engine opens this one again by its path when it is read
 
     def _identify(self, expected: os.stat_result | None) -> None:
         status = os.fstat(self.fd)
@@ -94,25 +94,25 @@ class SpanFile:
         if expected is not None and identity(status) != identity(expected):
             raise file_error(ESTALE, f"{self.path}: the file changed while its records were looked for", self.path)
         self.device, self.inode, self.size, self.mtime_ns = identity(status)
-        self.filesystem = filesystems.of_type(filesystem_type(self.fd))
+        self.filesystem = filesystems.from_type(filesystem_type(self.fd))
 
     def close(self) -> None:
         """Close the descriptor; the table stays."""
-        fd, self.fd = self.fd, -1  # first: even a close that fails has closed it
+        fd, self.fd = self.fd, -1  # before the close: even a failed close has closed the descriptor
         if fd >= 0:
-            with doing("closing it", self.path):
+            with add_file_to_errors("closing it", self.path):
                 os.close(fd)
 
 
 def mapping_of(array: object) -> Mapping | None:
-    """The mapping of a file that an array is in; None if it is in memory."""
+    """Return the file mapping that an array is part of; None if the array is in memory."""
     while array is not None and not isinstance(array, Mapping):
         array = array.obj if isinstance(array, memoryview) else getattr(array, "base", None)
     return array
 
 
 def identity(status: os.stat_result) -> tuple[int, int, int, int]:
-    """What tells a file, as it was then, from others: device, inode, size, time of change."""
+    """Return the numbers that identify a version of a file: device, inode, size, time of change."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 

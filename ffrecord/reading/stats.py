@@ -1,4 +1,4 @@
-"""What a reader has done so far, in numbers."""
+"""Counters of a reader."""
 
 import os
 from collections import Counter
@@ -7,27 +7,28 @@ from typing import Any, NamedTuple
 
 
 class ReadStats(NamedTuple):
-    """Sums over all batches that have ended, in this process, since the reader was opened.
+    """Sums over all batches that have ended in this process since the reader was opened.
 
     Attributes:
-        batches: read, those that failed included.
-        records, bytes: delivered and, if asked for, checked.
+        batches: batches read, including failed ones.
+        records, bytes: records and bytes delivered and, if asked for, checked.
         requests: system calls and requests of Linux AIO.
-        cache_hit_share: of the records of which it is known, the part that was in the page cache when asked for; nan
-            before the first. It is known of records read in two passes, and of the few that direct reading probes;
-            elsewhere it is estimated by how often the thread waited.
-        cached_bytes: bytes of those that were.
-        io_seconds: in system calls that read, summed over threads, and copying from mappings, which checks on the way;
-            with io="mmap", asking for read-ahead only.
-        crc_seconds: computing CRC-32 apart from that; with io="mmap", page faults and copying too.
-        waits: times that a thread slept in a read.
+        cache_hit_share: share of records that were in the page cache when requested; nan before the first. It is
+            counted for records read in two passes, and for the few that direct reading probes. Otherwise it is
+            estimated by how often the thread waited.
+        cached_bytes: bytes that were in the page cache.
+        io_seconds: time in system calls that read, summed over threads, and in copying from mappings, which includes
+            their checks; with io="mmap", only the time for requesting read-ahead.
+        crc_seconds: other time for computing CRC-32; with io="mmap", it includes page faults and copying.
+        waits: how often a thread slept in a read.
         skipped: samples left out or replaced by `on_error`.
-        open_files: held open now.
-        engines: file system → how its files are read now: "page cache", "page cache, two passes", "threads", "direct"
-            or "mmap".
-        refetched: samples of URLs that came damaged, and were fetched once more.
-        retries: requests to storage and web servers that failed for a while, and were made again; `requests` has all.
-        offline: datasets that were opened as the cache knew them last, since their server did not answer.
+        open_files: files that are open now.
+        engines: file system → current way of reading: "page cache", "page cache, two passes", "threads", "direct" or
+            "mmap".
+        refetched: samples of URLs that arrived damaged and were fetched again.
+        retries: requests to storage and web servers that were repeated after a temporary failure; `requests` counts
+            every attempt.
+        offline: datasets that were opened from the cache, because their server did not answer.
     """
 
     batches: int
@@ -50,10 +51,13 @@ class ReadStats(NamedTuple):
 def collect(
     filesystems: list[tuple[str, int, str, dict[str, Any]]], *, batches: int, skipped: int, open_files: int
 ) -> ReadStats:
-    """The sums over the engine's counters of each file system.
+    """Sum up the engine's counters of all file systems.
 
     Args:
-        filesystems: (name, device number, engine in use, counters) of each.
+        filesystems: (name, device number, current engine, counters) of each.
+        batches: batches read.
+        skipped: samples left out or replaced.
+        open_files: files that are open now.
     """
     total: Counter[str] = Counter()
     for _, _, _, counters in filesystems:
@@ -70,15 +74,15 @@ def collect(
         waits=total["waits"],
         skipped=skipped,
         open_files=open_files,
-        engines=dict(_named(filesystems)),
+        engines=dict(_name_engines(filesystems)),
         refetched=total["refetched"],
         retries=total["retries"],
         offline=total["offline"],
     )
 
 
-def _named(filesystems: list[tuple[str, int, str, dict[str, Any]]]) -> Iterable[tuple[str, str]]:
-    """(name, engine), the device with the name where several have it."""
+def _name_engines(filesystems: list[tuple[str, int, str, dict[str, Any]]]) -> Iterable[tuple[str, str]]:
+    """Yield (name, engine) of each file system; the name includes the device if several have the same name."""
     names = Counter(name for name, *_ in filesystems)
     for name, device, engine, _ in filesystems:
         yield (name if names[name] == 1 else f"{name} {os.major(device)}:{os.minor(device)}"), engine

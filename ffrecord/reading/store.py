@@ -1,4 +1,4 @@
-"""The record store: records by index, in batches, ahead and in sequence, from whatever file they lie in."""
+"""Record store: reading of records by index, in batches, ahead and in sequence, for every format."""
 
 import hashlib
 import logging
@@ -24,13 +24,22 @@ from ffrecord.errors import (
     MissingFileError,
     MissingNamesError,
     SampleIndexError,
-    counted,
-    of_files,
+    name_files,
+    plural,
 )
-from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Instead, Out, Packed, delivered, without
+from ffrecord.reading.batch_forms import (
+    Array,
+    BatchOutcome,
+    Form,
+    Out,
+    Packed,
+    Replacements,
+    apply_replacements,
+    deliver,
+)
 from ffrecord.reading.indices import as_indices, as_int64
 from ffrecord.reading.prefetch import Prefetcher
-from ffrecord.reading.python_engine import Background
+from ffrecord.reading.python_engine import PythonEngine
 from ffrecord.reading.sample_slice import SampleSlice
 from ffrecord.reading.stats import ReadStats, collect
 from ffrecord.system.buffers import as_bytes
@@ -52,47 +61,49 @@ T = TypeVar("T")
 
 CHUNK_BYTES = 4 << 20  # iteration reads about this much at a time
 CHUNK_MOST = 8192
-USUAL_SIZE = 64 << 10  # bytes that a record has as long as nobody knows
-THREADS = 4  # that read ahead
-SKIPPED_MOST = 10_000  # samples of one reader; a dataset with more of them bad is to be mended, not trained on
+USUAL_SIZE = 64 << 10  # assumed bytes of a record whose size is unknown
+THREADS = 4  # threads that read ahead
+SKIPPED_MOST = 10_000  # bad samples of one reader; a dataset with more should be repaired, not trained on
 
-INDEX = re.compile(r"Sample \d+: ")  # in the message of an error
+INDEX = re.compile(r"Sample \d+: ")  # the start of an error message
 
 logger = logging.getLogger("ffrecord")
 
 
-AT_ONCE = 256  # records that are read for their sizes alone
+AT_ONCE = 256  # records read in one batch only to get their sizes
 SlotList = Sequence[tuple[int, int]]  # (offset, size) of pieces of a record, bytes
 S = TypeVar("S", bound="Store[Any]")
 
 
 class Store(ABC, Generic[Sample_co]):
-    """Records of one or many files, numbered through.
+    """Records of one or many files that share one numbering.
 
-    A format whose records lie in its files as they are is a `RecordReader`. Any other subclasses this, gives `_load`.
+    Formats whose files contain the records unchanged use the subclass `RecordReader`. Other formats subclass this and
+    define `_load`.
 
     Args:
-        fnames: the files, one at least.
-        n: number of records in all of them.
-        check_data: compare checksums, where the format has some.
-        on_error: what a record that cannot be read does to `read` and `read_packed`: "raise"; "skip", left out and
-            counted in `skipped`; or a callable that gets the exception and returns the bytes to use instead, as a
-            buffer or array. Each is logged, and after SKIPPED_MOST of them the next one raises.
+        fnames: paths of the files, at least one.
+        n: number of records in all files.
+        check_data: compare checksums, if the format has them.
+        on_error: how `read` and `read_packed` treat a record that cannot be read. "raise" raises the error. "skip"
+            leaves the record out and counts it in `skipped`. A callable gets the exception and returns the bytes to
+            use instead, as a buffer or array. Each such record is logged, and after SKIPPED_MOST of them the next one
+            raises.
 
     Attributes:
-        format: its name.
-        checksum: what guards each record when it is read: "CRC-32", "CRC-32C", or None where the format has none.
-        skipped: records left out or replaced by `on_error` so far.
+        format: name of the format.
+        checksum: checksum that is compared on reading: "CRC-32", "CRC-32C", or None if the format has none.
+        skipped: number of records left out or replaced by `on_error` so far.
 
-    A store may be shared by threads, forked at any time, and pickled: by name, it opens its files again.
+    Threads may share a store. You may fork at any time. You may pickle it: the copy opens the same paths again.
 
-    For type checkers it is one of samples of a type, any unless told: `store: Store[Picture] = ffrecord.open(path)`.
+    Type checkers know the type of its samples if you declare it: `store: Store[Picture] = ffrecord.open(path)`.
 
-    For subclasses to override: `_load` (needed); `_release`, `_decode`, `_varies`, `_sizes`, `_source`, `_options`,
-    `fingerprint`, `keys`.
+    Subclasses must override `_load`. They may override `_release`, `_decode`, `_varies`, `_sizes`, `_source`,
+    `_options`, `fingerprint` and `keys`.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_background", "_check_data", "_fnames", "_n", "_on_error", "skipped")
+    __slots__ = ("__dict__", "__weakref__", "_check_data", "_fnames", "_n", "_on_error", "_python_engine", "skipped")
     __orig_class__ = UNTOLD
 
     format: ClassVar[str]
@@ -108,12 +119,12 @@ class Store(ABC, Generic[Sample_co]):
         self._fnames, self._n = list(fnames), n
         self._check_data = bool(check_data)
         self._on_error = on_error
-        self._background = Background(self._release)
+        self._python_engine = PythonEngine(self._release)
         self.skipped = 0
-        if type(self).fingerprint is Store.fingerprint:  # the files may be others when it is asked for
-            self._as_opened = self._of_files()
+        if type(self).fingerprint is Store.fingerprint:  # compute it now: the files may have changed when it is used
+            self._as_opened = self._fingerprint_files()
 
-    # What it is
+    # Properties
 
     @property
     def n(self) -> int:
@@ -122,18 +133,18 @@ class Store(ABC, Generic[Sample_co]):
 
     @property
     def fnames(self) -> list[str]:
-        """The files, as given or found."""
+        """Paths of the files, as given or found."""
         return list(self._fnames)
 
     @property
     def check_data(self) -> bool:
-        """Whether checksums are compared."""
+        """True if checksums are compared."""
         return self._check_data
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._background.closed
+        """True once `close` was called."""
+        return self._python_engine.closed
 
     def __len__(self) -> int:
         return self.n
@@ -141,31 +152,32 @@ class Store(ABC, Generic[Sample_co]):
     def __repr__(self) -> str:
         state = ", closed" if self.closed else ""
         more = " …" if len(self._fnames) > 1 else ""
-        files = f"{counted(len(self._fnames), 'file')}, {self._fnames[0]!r}{more}"
-        return f"<{type(self).__name__} of {counted(self.n, 'sample')} in {files}{state}>"
+        files = f"{plural(len(self._fnames), 'file')}, {self._fnames[0]!r}{more}"
+        return f"<{type(self).__name__} of {plural(self.n, 'sample')} in {files}{state}>"
 
     def keys(self) -> Sequence[str]:
-        """The name of each record, in order, where the format has names.
+        """Return the name of each record, in order.
 
         Raises:
-            MissingNamesError: it has none.
+            MissingNamesError: the format has no names.
         """
-        raise MissingNamesError(f"{of_files(self._fnames)}: records of {self.format} have no names, only indices")
+        raise MissingNamesError(f"{name_files(self._fnames)}: records of {self.format} have no names, only indices")
 
     def fingerprint(self) -> str:
-        """What tells these records from others: 64 hexadecimal digits.
+        """Return 64 hexadecimal digits that identify these records.
 
-        SHA-256 of format, number of records, and size and time of change that each file had when it was opened, if not
-        overridden.
+        Unless overridden, they are the SHA-256 of the format, the number of records, and each file's size and time of
+        change
+        when it was opened.
 
         Raises:
-            FileNotFoundError: a file was not there.
+            FileNotFoundError: a file was missing.
         """
         if self._as_opened is None:
-            raise MissingFileError(2, f"{of_files(self._fnames)}: a file was not there when the store was opened")
+            raise MissingFileError(2, f"{name_files(self._fnames)}: a file was not there when the store was opened")
         return self._as_opened
 
-    def _of_files(self) -> str | None:
+    def _fingerprint_files(self) -> str | None:
         try:
             status = [os.stat(fname) for fname in self._fnames]
         except FileNotFoundError:
@@ -174,23 +186,24 @@ class Store(ABC, Generic[Sample_co]):
         return hashlib.sha256(self.format.encode() + np.array(numbers, "<i8").tobytes()).hexdigest()
 
     def locate(self, index: SupportsIndex) -> tuple[str, int]:
-        """Where record `index` is, -n <= index < n: (name of its file, its number in that file).
+        """Return (path of its file, number in that file) of record `index`, -n <= index < n.
 
         Raises:
-            IndexError: out of range.
+            IndexError: `index` is out of range.
         """
-        return self._fnames[0], self._positive(index)
+        return self._fnames[0], self._normalize_index(index)
 
     def record_sizes(self, indices: Iterable[SupportsIndex]) -> Indices:
-        """Bytes of the records at `indices`, as `read` gives them: int64 [k].
+        """Return the sizes of the records at `indices` in bytes: int64 [k].
 
-        From tables where the format has such, and nothing is checked then; else they are read, and one that cannot be
-        read has -1.
+        If the format has tables, the sizes come from them and are not checked. Otherwise the records are read, and an
+        unreadable
+        one has size -1.
 
         Raises:
-            IndexError, TypeError: as `read`.
+            IndexError, TypeError: the same as for `read`.
         """
-        positions = self._in_range(indices)
+        positions = self._normalize_indices(indices)
         sizes = np.zeros(len(positions), np.int64)
         for start in range(0, len(positions), AT_ONCE):
             outcome = self._read_sync(PACKED, positions[start : start + AT_ONCE], go_on=True)
@@ -200,49 +213,52 @@ class Store(ABC, Generic[Sample_co]):
         return sizes
 
     def stats(self) -> ReadStats:
-        """What was read so far and how, in numbers; cheap. Of all threads, but not of other processes."""
-        done = self._background
+        """Return what was read so far and how, in numbers.
+
+        It counts all threads, but no other processes, and is cheap.
+        """
+        done = self._python_engine
         total = collect([], batches=done.batches, skipped=self.skipped, open_files=0)
         return total._replace(records=done.records, bytes=done.bytes)
 
     # Reading
 
     def read(self, indices: Iterable[SupportsIndex]) -> list[Array]:
-        """The samples at `indices`, all read in one batch.
+        """Read the samples at `indices` in one batch.
 
         Args:
-            indices: [k] ints in [-n, n), negative ones from the end; repeats allowed; order kept.
+            indices: [k] ints in [-n, n); negative ones count from the end; repeats are allowed; the order is kept.
 
         Returns:
-            k 1-D uint8 arrays, writable and sharing no bytes; with io="mmap", read-only views of the file. Those of
-            64 KiB and more lie in memory as they do in the file, so a `view` of a wider dtype may be unaligned. A
-            smaller one keeps up to 512 KiB of its batch alive: copy what you keep for long.
+            k 1-D uint8 arrays, writable and without common bytes; with io="mmap", read-only views of the file. Arrays
+            of 64 KiB and more have the alignment of their place in the file, so a `view` of a wider dtype may be
+            unaligned. A smaller one keeps up to 512 KiB of its batch alive: copy samples that you keep for long.
 
         Raises:
             IndexError: an index is out of range; nothing was read.
-            TypeError: not a sequence of ints.
-            ChecksumError: a sample's bytes do not match; .path, .index, .stored, .computed.
-            FormatError: a sample's bytes are not there (also an OSError), or its offsets contradict the file.
+            TypeError: `indices` is not a sequence of ints.
+            ChecksumError: a sample's bytes do not match its checksum; see .path, .index, .stored, .computed.
+            FormatError: a sample's bytes are missing (also an OSError), or its offsets contradict the file.
             OSError: the read failed.
-            RuntimeError (also ValueError): closed.
+            RuntimeError (also ValueError): the reader is closed.
         """
         arrays: list[Array] = self._read(ARRAYS, indices)
         return arrays
 
     def read_packed(self, indices: Iterable[SupportsIndex], out: npt.NDArray[Any] | None = None) -> Packed:
-        """The samples at `indices`, back to back: no Python object per sample.
+        """Read the samples at `indices` back to back into one array, without a Python object per sample.
 
         Args:
-            indices: as for `read`.
-            out: memory to fill, a writable C-contiguous array of at least the sum of sizes in bytes; fresh memory if
-                None. Left in an unknown state by an error.
+            indices: see `read`.
+            out: memory to fill: a writable C-contiguous array of at least the sum of sizes in bytes; fresh memory if
+                None. After an error its content is undefined.
 
         Returns:
             (data, offsets): uint8 [sum of sizes], the start of `out` if given, and int64 [k + 1]; sample j is
             `data[offsets[j]:offsets[j + 1]]`.
 
         Raises:
-            As for `read`; ValueError: `out` is too small; TypeError: it is no such array.
+            The errors of `read`; ValueError: `out` is too small; TypeError: `out` is no such array.
         """
         packed: Packed = self._read(PACKED, indices, None if out is None else as_out(out))
         return packed
@@ -254,55 +270,55 @@ class Store(ABC, Generic[Sample_co]):
         slots: SlotList,
         out: Sequence[npt.NDArray[Any]] | None = None,
     ) -> list[Array]:
-        """The samples at `indices`, all of one size, cut into pieces that are gathered from all of them.
+        """Read the samples at `indices`, all of one size, as columns: one array for each piece of a sample.
 
         Args:
-            indices: as for `read`.
-            record_size: bytes that each of the samples has.
-            slots: (offset, size) of each piece, bytes, within the sample: in any order, overlapping or not, and not
-                necessarily all of it. The whole sample is compared with its checksum in any case.
-            out: memory to fill, for each slot a writable C-contiguous array of at least k * size bytes; fresh memory if
-                None. Left in an unknown state by an error.
+            indices: see `read`.
+            record_size: bytes of each sample.
+            slots: (offset, size) of each piece within the sample, bytes. Slots may have any order, overlap, and leave
+                gaps. In any case the whole sample is compared with its checksum.
+            out: memory to fill: for each slot a writable C-contiguous array of at least k * size bytes; fresh memory if
+                None. After an error its content is undefined.
 
         Returns:
-            For each slot a writable C-contiguous uint8 array [k, size]; the start of `out` if given. `on_error="skip"`
-            leaves rows out of all of them alike; what a callable gives must have `record_size` bytes.
+            For each slot a writable C-contiguous uint8 array [k, size], the start of `out` if given. `on_error="skip"`
+            leaves the same rows out of all arrays. The replacement of a callable must have `record_size` bytes.
 
         Raises:
-            As for `read`; FormatError: a sample has another size; ValueError: a slot is not within the sample, `out` is
-            too small or has not one for each slot, or a replacement has another size.
+            The errors of `read`; FormatError: a sample has another size; ValueError: a slot is not within the sample,
+            `out` is too small or does not have one array for each slot, or a replacement has another size.
         """
         columns: list[Array] = self._read(Slots(record_size, slots), indices, as_outs(out))
         return columns
 
     def read_range(self, start: SupportsIndex, stop: SupportsIndex) -> list[Array]:
-        """The samples from `start` up to, not including, `stop`: read in sequence, at the speed of the disk.
+        """Read the samples of the range [start, stop) in sequence, at the speed of the disk.
 
         Args:
             start, stop: 0 <= start <= stop <= n.
 
         Returns, raises:
-            As for `read`.
+            The same as `read`.
         """
         return [array for piece in self._pieces(self._range(start, stop)) for array in piece]
 
     def bad_records(
         self, start: SupportsIndex = 0, stop: SupportsIndex | None = None
     ) -> Iterator[tuple[int, Exception]]:
-        """Read records in sequence, and give those that cannot be had or do not match their checksums.
+        """Read records in sequence and find those that cannot be read or do not match their checksums.
 
         Args:
-            start, stop: 0 <= start <= stop <= n; all by default. `on_error` does nothing here.
+            start, stop: 0 <= start <= stop <= n; all records by default. `on_error` has no effect here.
 
         Returns:
-            An iterator over (index, what `read` would raise), by ascending index.
+            An iterator over (index, error that `read` would raise), by ascending index.
 
         Raises:
-            IndexError: the range. While iterating, RuntimeError (also ValueError): closed.
+            IndexError: the range is wrong. While iterating, RuntimeError (also ValueError): the reader is closed.
         """
-        return self._bad(self._range(start, self.n if stop is None else stop))
+        return self._find_bad(self._range(start, self.n if stop is None else stop))
 
-    def _bad(self, indices: range) -> Iterator[tuple[int, Exception]]:
+    def _find_bad(self, indices: range) -> Iterator[tuple[int, Exception]]:
         def begin(positions: Indices) -> Callable[[], list[tuple[int, Exception]]]:
             wait = self._begin(CHECKED, positions, sequential=True, go_on=True)
             return lambda: [(int(positions[place]), error) for place, error in wait().failures]
@@ -313,40 +329,40 @@ class Store(ABC, Generic[Sample_co]):
         low, high = as_int64(start), as_int64(stop)
         if not 0 <= low <= high <= self.n:
             raise SampleIndexError(
-                f"range {low} .. {high}, expected 0 <= start <= stop <= {self.n}: {of_files(self._fnames)}"
+                f"range {low} .. {high}, expected 0 <= start <= stop <= {self.n}: {name_files(self._fnames)}"
             )
         return range(low, high)
 
     def read_one(self, index: SupportsIndex) -> Array:
-        """Sample `index`; arguments and errors as for `read`. "skip" raises here: there is nothing else to return."""
-        return self._only(self._read_sync(ARRAYS, [as_int64(index)]))
+        """Read sample `index`. Arguments and errors are those of `read`; `on_error="skip"` raises here."""
+        return self._get_only(self._read_sync(ARRAYS, [as_int64(index)]))
 
-    def _only(self, outcome: BatchOutcome) -> Array:
-        """The one record of a batch."""
+    def _get_only(self, outcome: BatchOutcome) -> Array:
+        """Return the only record of a batch."""
         if outcome.failures and not callable(self._on_error):
-            raise outcome.failures.pop()[1]  # no longer in what its own traceback keeps: see `_fill`
+            raise outcome.failures.pop()[1]  # popped, so that its traceback does not keep the error itself: see `_fill`
         only: Array = self._apply_on_error(ARRAYS, outcome)[0]
         return only
 
     def samples(self, indices: Iterable[SupportsIndex]) -> list[Sample_co]:
-        """The samples at `indices`, decoded, all read in one batch.
+        """Read the samples at `indices` in one batch and decode them.
 
         Args:
-            indices: as for `read`.
+            indices: see `read`.
 
         Returns:
-            What the format makes of each; if it makes nothing of them, a dict: "key", its name, if the format has
-            names, and "data", its bytes as `read` gives them. `on_error` does to them what it does to `read`.
+            The decoded samples. If the format does not decode, each is a dict: "key", its name, if the format has
+            names, and "data", its bytes as `read` returns them. `on_error` applies as for `read`.
 
         Raises:
-            As for `read`; FormatError: a sample cannot be decoded.
+            The errors of `read`; FormatError: a sample cannot be decoded.
         """
         records, positions = self._read_with_positions(ARRAYS, indices)
         return self._decode(positions, records)
 
     def sample(self, index: SupportsIndex) -> Sample_co:
-        """Sample `index`, decoded; arguments and errors as for `samples`. "skip" raises, as for `read_one`."""
-        only: Sample_co = self._decode(np.array([self._positive(index)]), [self.read_one(index)])[0]
+        """Read sample `index` and decode it. Arguments and errors are those of `samples`. With "skip" it raises."""
+        only: Sample_co = self._decode(np.array([self._normalize_index(index)]), [self.read_one(index)])[0]
         return only
 
     @overload
@@ -359,16 +375,16 @@ class Store(ABC, Generic[Sample_co]):
     ) -> Prefetcher[Packed]: ...
 
     def iter_batches(self, batches: Any, prefetch: int = 2, *, packed: bool = False) -> Prefetcher[Any]:
-        """An iterator over batches, in order, that reads the next ones while the caller works with one.
+        """Return an iterator over batches, in order, that reads the next ones while you work with one.
 
         Args:
-            batches: of indices, each as for `read`; taken one by one as they are needed.
-            prefetch: batches being read while the caller works, >= 0; memory is bounded by that many and two more.
-            packed: give what `read_packed` gives, not what `read` gives.
+            batches: the indices of each batch, as for `read`; taken one by one as they are needed.
+            prefetch: number of batches being read while you work, >= 0; at most two more are in memory.
+            packed: return the results of `read_packed` instead of `read`.
 
         Raises:
-            ValueError: a negative `prefetch`. While iterating, in the turn of the batch: as for `read`; what
-                `batches` raises.
+            ValueError: `prefetch` is negative. While iterating, in the turn of the batch: the errors of `read`, and
+                those that `batches` raises.
         """
         return self._iter(PACKED if packed else ARRAYS, batches, prefetch)
 
@@ -382,17 +398,17 @@ class Store(ABC, Generic[Sample_co]):
         out: Callable[[int], Sequence[npt.NDArray[Any]]] | None = None,
         threads: int = THREADS,
     ) -> Prefetcher[list[Array]]:
-        """An iterator over batches, each as `read_columns` gives it, that reads the next ones as `iter_batches` does.
+        """Return an iterator over batches of columns that reads the next ones while you work with one.
 
         Args:
-            batches, prefetch: as for `iter_batches`.
-            record_size, slots: as for `read_columns`.
-            out: gives the memory for a batch, as for `read_columns`; called with its number of samples as it begins.
-            threads: that read at most, of all those that this process reads ahead with; 1 to 32.
+            batches, prefetch: see `iter_batches`.
+            record_size, slots: see `read_columns`.
+            out: returns the memory for a batch, as for `read_columns`; called with its number of samples at its start.
+            threads: maximum number of threads, of all that read ahead in this process; 1 to 32.
 
         Raises:
             ValueError: `prefetch`, `record_size`, `slots` or `threads` is out of range. While iterating, in the turn of
-                the batch: as for `read_columns`; what `batches` or `out` raises.
+                the batch: the errors of `read_columns`, and those that `batches` or `out` raises.
         """
         if not 1 <= threads <= 32:
             raise ArgumentError(f"threads is {threads}, expected 1 to 32")
@@ -406,12 +422,12 @@ class Store(ABC, Generic[Sample_co]):
     def __getitem__(self, index: Iterable[SupportsIndex]) -> list[Array]: ...
 
     def __getitem__(self, index: Any) -> Any:
-        """One sample for an int, a lazy `SampleSlice` for a slice, `read(index)` for several indices."""
+        """Read one sample for an int, several for a list of indices; return a lazy `SampleSlice` for a slice."""
         if type(index) is int:
             return self.read_one(index)
         if isinstance(index, slice):
             return SampleSlice(self, range(self.n)[index])
-        # isinstance(index, SupportsIndex) asks the same, and takes longer than to read a record.
+        # isinstance(index, SupportsIndex) would be the same test, but takes longer than reading a record.
         if hasattr(index, "__index__") and not getattr(index, "shape", ()):
             return self.read_one(index)
         several: Any = index
@@ -426,7 +442,7 @@ class Store(ABC, Generic[Sample_co]):
     # For subclasses
 
     def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
-        """Samples of the records at `positions`, int64 [k] in [0, n), for `samples`."""
+        """Decode the records at `positions`, int64 [k] in [0, n), for `samples`."""
         if type(self).keys is Store.keys:
             return [{"data": record} for record in records]
         names = self.keys()
@@ -434,23 +450,27 @@ class Store(ABC, Generic[Sample_co]):
         return [{"key": names[position], "data": record} for position, record in pairs]
 
     def _varies(self, column: str) -> bool:
-        """Whether arrays of this column of samples may differ in shape: loaders then never make one tensor of them."""
+        """Tell whether arrays of this column may differ in shape: loaders then never stack them into one tensor."""
         return column == "data"
 
     def _source(self) -> Any:
-        """The first argument that makes this store again when it is unpickled."""
+        """Return the first argument of the constructor, for unpickling."""
         return self._fnames
 
     def _options(self) -> dict[str, Any]:
-        """The keyword arguments that do, besides that and `check_data`."""
+        """Return the other keyword arguments of the constructor except `check_data`, for unpickling."""
         return {"on_error": self._on_error}
 
-    # Life
+    # Closing and pickling
 
     def close(self) -> None:
-        """Close the files. A read in progress in another thread ends first; one of this thread, if this is called in
-        the middle of it (by a signal handler), goes on, and they are closed when it ends. May be repeated."""
-        self._background.close()
+        """Close the files. A read in progress in another thread ends first. You may call it again.
+
+        If a signal handler calls it in the middle of a read of the same thread, that read continues, and the files are
+        closed
+        when it ends.
+        """
+        self._python_engine.close()
 
     def __enter__(self: S) -> S:
         return self
@@ -461,43 +481,46 @@ class Store(ABC, Generic[Sample_co]):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (type(self), self._source(), self._check_data, self._options(), self._pickled_as())
+        return _reopen, (type(self), self._source(), self._check_data, self._options(), self._identity_text())
 
-    def _pickled_as(self) -> str:
-        """What must be the same when it is unpickled."""
+    def _identity_text(self) -> str:
+        """Return the text that must be equal after unpickling."""
         return self.fingerprint()
 
     # For subclasses
 
     @abstractmethod
     def _load(self, positions: Indices) -> list[Array | Exception]:
-        """The records at `positions`, int64 [k] in [0, n): writable 1-D uint8 arrays of their own memory.
+        """Read the records at `positions`, int64 [k] in [0, n), into writable 1-D uint8 arrays with their own memory.
 
-        An exception stands for a record that could not be had. May be called by several threads, and after a fork.
+        Return an exception in place of a record that cannot be read. Several threads may call it, also after a fork.
         """
 
     def _release(self) -> None:
-        """Give back what is open: called once, when no `_load` runs any more."""
+        """Release open files: called once, when no `_load` runs any more."""
 
     @property
     def _pieces_ahead(self) -> int:
-        """Pieces of a sequence being read while one is used: with more, a kernel would not see a sequence."""
+        """Number of pieces of a sequence being read while one is used. With more, a kernel would see no sequence."""
         return 1
 
     def _bytes_read(self, positions: Indices) -> int:
-        """Bytes of the files that are read to have the records at `positions`; a guess will do."""
+        """Return the bytes of the files that are read for the records at `positions`; an estimate is enough."""
         return int(self._sizes(positions).sum())
 
     def _read_once(self, once: bool) -> None:
-        """Told whether most records will be read no second time."""
+        """Receive the hint whether most records will be read only once."""
 
-    def _undivided(self, positions: Indices) -> int:
-        """How many of the first of these to leave to one reader, where records are read and checked several at a time;
-        `positions` are in range and not empty, and so is what is left to it."""
+    def _count_undivided(self, positions: Indices) -> int:
+        """Return how many of the first `positions` one reader should read, if records are read and checked several at a
+        time.
+
+        `positions` are in range and not empty; the result is at least 1.
+        """
         return len(positions)
 
     def _sizes(self, positions: Indices) -> Indices:
-        """Bytes of the records at `positions`, int64 [k], to cut sequences into pieces by; a guess will do."""
+        """Return the bytes of the records at `positions`, int64 [k], for cutting sequences; an estimate is enough."""
         return np.full(len(positions), USUAL_SIZE)
 
     # Batches
@@ -506,19 +529,19 @@ class Store(ABC, Generic[Sample_co]):
         return self._apply_on_error(form, self._read_sync(form, indices, out), out)
 
     def _read_with_positions(self, form: Form, indices: Iterable[SupportsIndex]) -> tuple[Any, Indices]:
-        """What `_read` gives, and the positions of the samples in it, int64 [k]: `on_error` may have left some out."""
-        positions = self._in_range(indices)
+        """Read a batch; return its result and the positions of its samples, int64 [k], without those left out."""
+        positions = self._normalize_indices(indices)
         outcome = self._read_sync(form, positions)
         instead = self._replacements(outcome.failures)
         left_out = [place for place, record in instead.items() if record is None]
-        return without(form, outcome.result, instead), np.delete(positions, left_out)
+        return apply_replacements(form, outcome.result, instead), np.delete(positions, left_out)
 
     def _read_sync(
         self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False
     ) -> BatchOutcome:
-        """Read a batch. go_on: its good samples are wanted, whatever `on_error` says."""
-        load = partial(self._loaded, form, self._in_range(indices), out)
-        return self._unless_closed(partial(self._background.now, load))
+        """Read a batch in this thread. go_on: its good samples are needed, whatever `on_error` says."""
+        load = partial(self._load_batch, form, self._normalize_indices(indices), out)
+        return self._translate_closed(partial(self._python_engine.run, load))
 
     def _begin(
         self,
@@ -530,50 +553,52 @@ class Store(ABC, Generic[Sample_co]):
         sequential: bool = False,
         go_on: bool = False,
     ) -> Callable[[], BatchOutcome]:
-        """Start reading a batch; what waits for it."""
-        load = partial(self._loaded, form, self._in_range(indices), out)
-        wait = self._unless_closed(partial(self._background.begin, load, threads))
-        return partial(self._unless_closed, wait)
+        """Start reading a batch; return a function that waits for it."""
+        load = partial(self._load_batch, form, self._normalize_indices(indices), out)
+        wait = self._translate_closed(partial(self._python_engine.begin, load, threads))
+        return partial(self._translate_closed, wait)
 
-    def _unless_closed(self, call: Callable[[], T]) -> T:
+    def _translate_closed(self, call: Callable[[], T]) -> T:
         try:
             return call()
         except ClosedError:
             raise self._closed_error() from None
 
-    def _loaded(self, form: Form, positions: Indices, out: Out) -> BatchOutcome:
+    def _load_batch(self, form: Form, positions: Indices, out: Out) -> BatchOutcome:
         """Read a batch by `_load`."""
         records = self._load(positions)
         if isinstance(form, Slots):
-            records = [self._sized(form.record_size, *each) for each in zip(positions.tolist(), records, strict=True)]
+            records = [
+                self._check_size(form.record_size, *each) for each in zip(positions.tolist(), records, strict=True)
+            ]
         failures = [(place, record) for place, record in enumerate(records) if isinstance(record, Exception)]
         arrays = [np.empty(0, np.uint8) if isinstance(record, Exception) else record for record in records]
-        return BatchOutcome(delivered(form, arrays, out), failures)
+        return BatchOutcome(deliver(form, arrays, out), failures)
 
-    def _sized(self, size: int, index: int, record: Array | Exception) -> Array | Exception:
-        """The record, or what is wrong with it if it has another size."""
+    def _check_size(self, size: int, index: int, record: Array | Exception) -> Array | Exception:
+        """Return the record, or an error if it has another size."""
         if isinstance(record, Exception) or len(record) == size:
             return record
         return FormatError(
-            f"Sample {index}: {of_files(self._fnames)}: {counted(len(record), 'byte')}, expected {size} as "
+            f"Sample {index}: {name_files(self._fnames)}: {plural(len(record), 'byte')}, expected {size} as "
             f"of every sample"
         )
 
     def _begin_columns(
         self, indices: Iterable[SupportsIndex], slots: Slots, out: Sequence[npt.NDArray[Any]] | None = None
     ) -> Callable[[], BatchOutcome]:
-        """Start reading columns, for loaders: whatever `on_error` says, bad samples are told, the others read."""
+        """Start reading columns for a loader: whatever `on_error` says, it reports bad samples and reads the others."""
         return self._begin(slots, indices, as_outs(out), go_on=True)
 
     def _begin_packed(self, indices: Iterable[SupportsIndex]) -> Callable[[], BatchOutcome]:
-        """The same for packed samples."""
+        """Start reading packed samples for a loader, with bad samples reported."""
         return self._begin(PACKED, indices, go_on=True)
 
-    def _in_range(self, indices: Iterable[SupportsIndex]) -> Indices:
-        """`indices` as numbers in [0, n).
+    def _normalize_indices(self, indices: Iterable[SupportsIndex]) -> Indices:
+        """Return `indices` as numbers in [0, n).
 
         Raises:
-            TypeError, IndexError: they are none.
+            TypeError, IndexError: they are no ints, or out of range.
         """
         positions = as_indices(indices)
         bad = np.flatnonzero((positions < -self.n) | (positions >= self.n))
@@ -581,23 +606,23 @@ class Store(ABC, Generic[Sample_co]):
             raise self._index_error(int(positions[bad[0]]))
         return np.where(positions < 0, positions + self.n, positions)
 
-    def _positive(self, index: SupportsIndex) -> int:
+    def _normalize_index(self, index: SupportsIndex) -> int:
         position = as_int64(index)
         if not -self.n <= position < self.n:
             raise SampleIndexError(
-                f"index {position}, expected {-self.n} <= index < {self.n}: {of_files(self._fnames)}"
+                f"index {position}, expected {-self.n} <= index < {self.n}: {name_files(self._fnames)}"
             )
         return position % self.n
 
     def _index_error(self, index: int) -> SampleIndexError:
         return SampleIndexError(
-            f"index >= number of samples ({index} >= {self.n}): {of_files(self._fnames)}"
+            f"index >= number of samples ({index} >= {self.n}): {name_files(self._fnames)}"
             if index >= self.n
-            else f"index {index}, expected {-self.n} <= index < {self.n}: {of_files(self._fnames)}"
+            else f"index {index}, expected {-self.n} <= index < {self.n}: {name_files(self._fnames)}"
         )
 
     def _closed_error(self) -> ClosedError:
-        return ClosedError(f"{type(self).__name__} has been closed. {of_files(self._fnames)}")
+        return ClosedError(f"{type(self).__name__} has been closed. {name_files(self._fnames)}")
 
     # Many batches
 
@@ -625,7 +650,7 @@ class Store(ABC, Generic[Sample_co]):
         return Prefetcher(batches, begin, ahead)
 
     def _pieces(self, indices: range) -> Iterator[list[Array]]:
-        """What lies at `indices`, a few megabytes at a time, the next ones being read meanwhile."""
+        """Yield the records at `indices` in pieces of a few megabytes; the next ones are being read meanwhile."""
 
         def begin(positions: Indices) -> Callable[[], list[Array]]:
             wait = self._begin(ARRAYS, positions, sequential=indices.step == 1)
@@ -634,7 +659,7 @@ class Store(ABC, Generic[Sample_co]):
         return Prefetcher(self._cut(indices), begin, self._pieces_ahead if len(indices) > 1 else 0)
 
     def _cut(self, indices: range) -> Iterator[Indices]:
-        """`indices` in pieces of about CHUNK_BYTES."""
+        """Cut `indices` into pieces of about CHUNK_BYTES."""
         for start in range(0, len(indices), CHUNK_MOST):
             part = indices[start : start + CHUNK_MOST]
             positions = np.arange(part.start, part.stop, part.step)
@@ -644,13 +669,13 @@ class Store(ABC, Generic[Sample_co]):
     # Failures
 
     def _apply_on_error(self, form: Form, outcome: BatchOutcome, out: Out = None) -> Any:
-        """The result with the failed samples left out or replaced, as `on_error` says."""
+        """Return the result with the failed samples left out or replaced according to `on_error`."""
         if not outcome.failures:
             return outcome.result
-        return without(form, outcome.result, self._replacements(outcome.failures), out)
+        return apply_replacements(form, outcome.result, self._replacements(outcome.failures), out)
 
-    def _replacements(self, failures: list[tuple[int, Exception]]) -> Instead:
-        instead: Instead = {}
+    def _replacements(self, failures: list[tuple[int, Exception]]) -> Replacements:
+        instead: Replacements = {}
         said: list[str] = []
         try:
             self._fill(instead, failures, said)
@@ -658,10 +683,11 @@ class Store(ABC, Generic[Sample_co]):
             tell_skipped(said)
         return instead
 
-    def _fill(self, instead: Instead, failures: list[tuple[int, Exception]], said: list[str]) -> None:
+    def _fill(self, instead: Replacements, failures: list[tuple[int, Exception]], said: list[str]) -> None:
         for place, error in failures:
             if self._on_error == "raise" or self.skipped >= SKIPPED_MOST:
-                # Or the error, and the frames that it passes, would keep each other and the batch until a collection.
+                # Break the reference cycle of the error and the frames that it passes: it would keep the batch alive
+                # until a garbage collection.
                 failures.clear()
                 try:
                     raise error
@@ -673,27 +699,29 @@ class Store(ABC, Generic[Sample_co]):
 
 
 def tell_skipped(messages: Iterable[str]) -> None:
-    """Log what is said of samples left out or replaced: a line for each, but one for those of a damaged chunk, say, of
-    which the same is said but for their indices."""
+    """Log messages about samples left out or replaced.
+
+    Messages that differ only in their indices, for instance of one damaged chunk, share one line.
+    """
     alike: dict[str, list[str]] = {}
     for message in messages:
         alike.setdefault(INDEX.sub("", message, 1), []).append(message)
     for first, *others in alike.values():
-        more = f"; and {counted(len(others), 'more sample')}, of which the same is to be said" if others else ""
+        more = f"; and {plural(len(others), 'more sample')}, of which the same is to be said" if others else ""
         logger.warning("%s%s", first, more)
 
 
 def check_on_error(on_error: object) -> None:
-    """Raise ValueError unless it is one of those that `Store` takes."""
+    """Raise ValueError unless `on_error` is valid for a `Store`."""
     if not callable(on_error) and on_error not in ("raise", "skip"):
         raise ValueError(f"on_error is {on_error!r}, expected 'raise', 'skip' or a callable")
 
 
 def as_out(out: Any) -> Array:
-    """Writable bytes of a caller's array.
+    """Return the writable bytes of a caller's array.
 
     Raises:
-        TypeError: it has none, or not in one piece.
+        TypeError: it is no such array, or not contiguous.
     """
     if not isinstance(out, np.ndarray) or not out.flags.c_contiguous or not out.flags.writeable or out.dtype.hasobject:
         raise TypeError("out must be a writable C-contiguous numpy array")
@@ -701,19 +729,19 @@ def as_out(out: Any) -> Array:
 
 
 def as_outs(out: Sequence[npt.NDArray[Any]] | None) -> list[Array] | None:
-    """The same of several."""
+    """Return the writable bytes of several arrays; None for None."""
     return None if out is None else [as_out(each) for each in out]
 
 
 def _replacement(data: Any) -> Array:
-    """What an `on_error` callable gave, as an array of its own."""
+    """Copy the result of an `on_error` callable into an array."""
     return np.frombuffer(as_bytes(data), np.uint8).copy()
 
 
 def _reopen(cls: Callable[..., Store], source: Any, check_data: bool, options: dict[str, Any], expected: str) -> Store:
-    """Unpickle: open the same files by name."""
+    """Unpickle a store: open the same files by path."""
     store = cls(source, check_data, **options)
-    if store._pickled_as() != expected:
+    if store._identity_text() != expected:
         store.close()
-        raise FFRecordError(f"{of_files(store.fnames)}: the files differ from those this reader was pickled with")
+        raise FFRecordError(f"{name_files(store.fnames)}: the files differ from those this reader was pickled with")
     return store

@@ -1,35 +1,36 @@
-"""Memory for the tables of very many files, since a process may have no more than some ten thousand mappings."""
+"""Memory for the tables of very many files: a process may have only some ten thousand mappings."""
 
 from ffrecord.kernels._memory import Mapping
 from ffrecord.system import resources
 
-CHUNK = 16 << 20  # bytes of memory that tables of several files share; what is not used of it is never touched
-LARGE = 256 << 10  # bytes from which on tables are mapped, as long as there are not too many
+CHUNK = 16 << 20  # bytes of memory that tables of several files share; unused pages of it are never touched
+LARGE = 256 << 10  # bytes; tables of this size or more are mapped, as long as there are not too many
 ALIGNMENT = 64
 
 
 class TableRoom:
-    """A place for the tables of each file of a reader.
+    """Memory for the tables of each file of a reader.
 
-    The first files, and those with large tables, are mapped, so that their pages are shared by all processes. The
-    tables of others are copied side by side into memory that forked children share.
+    The tables of the first files, and large tables, are mapped, so that all processes share their pages. Other tables
+    are
+    copied side by side into memory that only forked children share.
     """
 
     def __init__(self) -> None:
         self._files = self._mapped = 0
         self._chunk: Mapping | None = None
-        self._used = self._size = 0  # bytes of the chunk
+        self._used = self._size = 0  # used and total bytes of the chunk
 
     def place(self, fd: int, size: int, network: bool) -> Mapping:
-        """The first bytes of a file.
+        """Return the first bytes of a file, mapped or copied.
 
         Args:
-            fd: of the file.
-            size: bytes, > 0.
-            network: whether it is on a network file system, where pages of a mapping may be lost.
+            fd: descriptor of the file.
+            size: number of bytes, > 0.
+            network: whether the file is on a network file system, where pages of a mapping may be lost.
 
         Raises:
-            OSError, EOFError: as `Mapping`.
+            OSError, EOFError: the same as for `Mapping`.
         """
         self._files += 1
         few = self._files <= resources.MAPPED_FEW

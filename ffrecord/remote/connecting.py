@@ -50,7 +50,7 @@ ENVIRONMENT = (
 
 def telling(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
     """Return what tells the place of a URL from all others, with nothing in it that is secret."""
-    scheme, host, path, _ = urls.split(urls.redacted(url))  # which keeps the container before an "@" of Azure
+    scheme, host, path, _ = urls.split_url(urls.redact(url))  # which keeps the container before an "@" of Azure
     told = [scheme, host, path.strip("/")]
     for key, value in sorted(_flat(storage_options or {})):
         if any(word in key.lower() for word in TELLING):
@@ -150,14 +150,14 @@ def located(url: str, backend: str) -> tuple[str, str]:
         ValueError: the URL could be taken for that of another object.
     """
     urls.check_key(url)
-    scheme, host, path, query = urls.split(url)
+    scheme, host, path, query = urls.split_url(url)
     tail = f"?{query}" if query else ""
     if scheme in urls.WEB:
         path = unquote(path, errors="surrogateescape")  # it is quoted again when it is asked for
     if backend == "fsspec":
         return f"{scheme}://{host}{tail}", f"{host}/{path}".rstrip("/")
     if not host:
-        raise ArgumentError(f"{urls.redacted(url)}: names no bucket or host")
+        raise ArgumentError(f"{urls.redact(url)}: names no bucket or host")
     return f"{scheme}://{host}{tail}", path.strip("/")
 
 

@@ -14,8 +14,8 @@ from ffrecord._crc import crc32
 from ffrecord.engine._engine import ARRAYS, CHECKED, PACKED, Failure, Slots
 from ffrecord.errors import ClosedError, MissingFileError, RemoteError
 from ffrecord.kernels._memory import pooled
-from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Out, delivered
-from ffrecord.reading.python_engine import Background
+from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Out, deliver
+from ffrecord.reading.python_engine import PythonEngine
 from ffrecord.reading.store import THREADS, Indices
 from ffrecord.remote.cache.cached import Cached
 from ffrecord.remote.counters import Counters
@@ -108,22 +108,22 @@ class RemoteFiles:
         self._tables: Holder[RemoteShard] = Holder(self._storage.tables_memory, RemoteShard.load)
         for file in self._files:
             file.holder = self._tables
-        self._background = Background(self._release)
+        self._python_engine = PythonEngine(self._release)
         self._counted = Counters()
 
     @property
     def batches(self) -> int:
         """Read so far."""
-        return self._background.batches + (0 if self._cached is None else self._cached.batches)
+        return self._python_engine.batches + (0 if self._cached is None else self._cached.batches)
 
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self._background.closed
+        return self._python_engine.closed
 
     def close(self) -> None:
         """Let nothing begin any more, and wait for what runs; but not for a server that is silent."""
-        while not self._background.close(END_SECONDS):
+        while not self._python_engine.close(END_SECONDS):
             self._storage.give_up()
 
     def _release(self) -> None:
@@ -141,7 +141,7 @@ class RemoteFiles:
 
     def counters(self) -> list[tuple[str, int, str, dict[str, Any]]]:
         """(name, 0, how it is read, counters) of where the shards are."""
-        done = self._background
+        done = self._python_engine
         storages = {id(file.storage): file.storage for file in self._files}
         counters = Counter(
             {
@@ -174,7 +174,7 @@ class RemoteFiles:
             found = self._cached.read(indices, form, out)
             if found is not None:
                 return found
-        outcome = self._background.now(partial(self._loaded, self._in_range(indices), check, form, out))
+        outcome = self._python_engine.run(partial(self._load_batch, self._normalize_indices(indices), check, form, out))
         return outcome.result, outcome.failures
 
     def read_ahead(
@@ -192,18 +192,18 @@ class RemoteFiles:
         if begun is not None:
             wait: Callable[[], Any] = begun
             return RemoteBatch(lambda: BatchOutcome(*(wait() or self.read(indices, check, go_on, form, out))))
-        load = partial(self._loaded, self._in_range(indices), check, form, out)
-        return RemoteBatch(self._background.begin(load, threads))
+        load = partial(self._load_batch, self._normalize_indices(indices), check, form, out)
+        return RemoteBatch(self._python_engine.begin(load, threads))
 
     def sizes(self, indices: Indices) -> Indices:
         """Sizes in bytes of the records at `indices`, int64 [k]."""
         if self.closed:
             raise ClosedError("closed")
-        wanted, inverse = self._wanted(self._in_range(indices))
+        wanted, inverse = self._wanted(self._normalize_indices(indices))
         sizes: Indices = (wanted.stops - wanted.starts)[inverse]
         return sizes
 
-    def _in_range(self, indices: Indices) -> Indices:
+    def _normalize_indices(self, indices: Indices) -> Indices:
         bad = np.flatnonzero((indices < -self.n) | (indices >= self.n))
         if len(bad):
             raise IndexError(int(bad[0]))
@@ -232,7 +232,7 @@ class RemoteFiles:
         self._storage.run(tasks)
         return found
 
-    def _loaded(self, positions: Indices, check: bool, form: Form, out: Out) -> BatchOutcome:
+    def _load_batch(self, positions: Indices, check: bool, form: Form, out: Out) -> BatchOutcome:
         check = check or self._cached is not None  # what is kept is right, or nobody would know later
         wanted, inverse = self._wanted(positions, check=check, own=form == ARRAYS)
         if self._cached is not None:
@@ -367,7 +367,7 @@ def _delivered(wanted: WantedRecords, places: list[int], form: Form, out: Out) -
             seen.add(j)
     if form == PACKED and out is None:
         out = pooled(sum(map(len, arrays)))
-    return delivered(form, arrays, out)
+    return deliver(form, arrays, out)
 
 
 def _failures(wanted: WantedRecords, places: list[int], form: Form) -> list[Failure]:

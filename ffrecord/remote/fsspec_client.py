@@ -14,7 +14,7 @@ from ffrecord.remote.errors import changed, longer, no_ranges, short, too_large
 from ffrecord.remote.fsspec_errors import error_of
 from ffrecord.remote.fsspec_web import BoundedResponse, fetch
 from ffrecord.system import urls
-from ffrecord.system.optional import optional, require
+from ffrecord.system.optional import import_optional, require
 
 CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0  # over HTTP, for a connection and for the next bytes: as by obstore
 CALL_SECONDS = 120.0  # for a call of a file system of asyncio; others cannot be ended from outside
@@ -45,17 +45,17 @@ class FsspecClient:
     """
 
     def __init__(self, root: str, options: Mapping[str, Any]) -> None:
-        self._scheme, self._host, _, self._query = urls.split(root)
+        self._scheme, self._host, _, self._query = urls.split_url(root)
         self._options = dict(options)
         self._fsspec = require("fsspec", "fsspec", f"reading from {self._scheme}://")
         try:
             self._kind = self._fsspec.get_filesystem_class(self._scheme)
         except ValueError:
-            raise ArgumentError(f"{urls.redacted(root)}: fsspec has no file system for {self._scheme}://") from None
+            raise ArgumentError(f"{urls.redact(root)}: fsspec has no file system for {self._scheme}://") from None
         except ImportError as error:
             name = getattr(error.__cause__, "name", None) or error.name
             how = f"needs {name}: pip install {name}" if name else f"cannot be imported: {error}"
-            raise ImportError(f"{urls.redacted(root)}: fsspec's file system for it {how}", name=name) from None
+            raise ImportError(f"{urls.redact(root)}: fsspec's file system for it {how}", name=name) from None
         self._whole = self._scheme in ("http", "https")  # whose file systems take URLs for paths
         # Those of asyncio are for all threads. Of others fsspec, too, has one for each: think of one FTP connection.
         self._mine: Any = Shared() if self._kind.async_impl else threading.local()
@@ -67,13 +67,13 @@ class FsspecClient:
     def url(self, path: str) -> str:
         """What an object is called in messages."""
         if not self._whole:
-            return urls.redacted(f"{self._scheme}://{path}")
-        return urls.redacted(self._web_url(path))
+            return urls.redact(f"{self._scheme}://{path}")
+        return urls.redact(self._web_url(path))
 
     def _web_url(self, path: str) -> str:
         host, _, key = path.partition("/")
         query = f"?{self._query}" if self._query else ""
-        return f"{self._scheme}://{host}/{urls.quoted(key)}{query}"
+        return f"{self._scheme}://{host}/{urls.quote_path(key)}{query}"
 
     def get(self, path: str, most: int) -> FetchedObject:
         """All of an object, of at most `most` bytes."""
@@ -217,7 +217,7 @@ class FsspecClient:
 
     def _limits(self) -> dict[str, Any]:
         """Options that end waiting for a silent server, where there are such and none are given."""
-        aiohttp = optional("aiohttp") if self._whole else None
+        aiohttp = import_optional("aiohttp") if self._whole else None
         if aiohttp is None or "client_kwargs" in self._options:
             return {}
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)

@@ -46,18 +46,18 @@ class ObstoreClient:
         self._redirects = redirects.Redirects(root, options) if redirects.wanted(root, options) else None
 
     def __repr__(self) -> str:
-        return f"<ObstoreClient of {urls.redacted(self._root)}>"
+        return f"<ObstoreClient of {urls.redact(self._root)}>"
 
     def url(self, path: str) -> str:
         """What an object is called in messages."""
-        return self._shown or urls.redacted(urls.joined(self._root, path))
+        return self._shown or urls.redact(urls.join_url(self._root, path))
 
     def _elsewhere(self, path: str) -> "tuple[ObstoreClient, str] | None":
         """Return who gets an object from the other server that has it, and its path there; None where it is here."""
-        target = None if self._redirects is None else self._redirects.target(urls.joined(self._root, path))
+        target = None if self._redirects is None else self._redirects.target(urls.join_url(self._root, path))
         if target is None:
             return None
-        scheme, host, name, query = urls.split(target)
+        scheme, host, name, query = urls.split_url(target)
         root = f"{scheme}://{host}{'?' if query else ''}{query}"
         return ObstoreClient(root, redirects.without_headers(self._options), self.url(path)), unquote(name)
 
@@ -197,7 +197,7 @@ class ObstoreClient:
         try:
             return self._kind(scheme).from_url(self._address, **options)
         except Exception as error:
-            raised = wrong_option(error, self._root, self._options) or error_of(error, urls.redacted(self._root), None)
+            raised = wrong_option(error, self._root, self._options) or error_of(error, urls.redact(self._root), None)
         raise raised from None
 
     def _kind(self, scheme: str) -> Any:
@@ -216,7 +216,7 @@ def _read(file: IO[bytes], size: int, stop: Callable[[], bool]) -> bytes:
 
 def _apart(root: str) -> tuple[str, dict[str, str]]:
     """A URL as obstore takes it, and headers that say what it leaves out of it."""
-    scheme, host, _, query = urls.split(root)
+    scheme, host, _, query = urls.split_url(root)
     user, at, plain = host.rpartition("@")
     if scheme not in ("http", "https") or not at:
         return f"gs{root[3:]}" if scheme == "gcs" else root, {}

@@ -124,7 +124,7 @@ def _certificates(name: str, value: Any) -> Any:
 
 def wrong_option(error: Exception, root: str, given: Mapping[str, Any]) -> Exception | None:
     """What to raise where obstore took no such options; None if that is not what it says."""
-    text, scheme, url = str(error), urls.scheme_of(root)[:2], urls.redacted(root)
+    text, scheme, url = str(error), urls.scheme_of(root)[:2], urls.redact(root)
     name = UNKNOWN.search(text)
     if name:
         inside = text.startswith("Invalid key")

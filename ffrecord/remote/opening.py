@@ -197,7 +197,7 @@ class _Opening:
         self.shards = [listed(self.storage, shard, check=self._check) for shard in found.shards]
 
     def _parsed(self) -> manifest.Manifest | None:
-        name = urls.joined(self.storage.shown, manifest.NAME)
+        name = urls.join_url(self.storage.shown, manifest.NAME)
         try:
             data = self.storage.get(manifest.NAME, manifest.SIZE_MAX).data
         except TransientError as error:

@@ -9,7 +9,7 @@ from ffrecord.errors import ArgumentError, ChangedError, ChecksumError, FormatEr
 from ffrecord.format import ffr_layout
 from ffrecord.format.extension import Extension, decode
 from ffrecord.format.manifest import Shard
-from ffrecord.reading.ffr_file import naming
+from ffrecord.reading.ffr_file import add_path_to_errors
 from ffrecord.remote.client import FetchedObject
 from ffrecord.remote.storage import Storage
 from ffrecord.remote.tables import Holder, ShardFacts, Tables, parse
@@ -177,7 +177,7 @@ class RemoteShard:
         return found
 
     def _parsed(self, data: Any, *, check: bool) -> Tables:
-        with naming(self.path):
+        with add_path_to_errors(self.path):
             return parse(data, self.n, self.size, self.path, check=check)
 
     def _other(self, found: ShardFacts) -> ChangedError:
@@ -239,7 +239,7 @@ class RemoteShard:
     def _decoded(self, gap: bytes) -> Extension | None:
         if not gap:
             return None
-        with naming(self.path):
+        with add_path_to_errors(self.path):
             header = ffr_layout.unpack_block_header(gap[: ffr_layout.BLOCK.size], len(gap), self.size)
             end = ffr_layout.BLOCK.size + header.payload_size
             if self._check and gap.count(0, end) != len(gap) - end:
@@ -270,7 +270,7 @@ def opened(storage: Storage, *, check: bool) -> RemoteShard:
 def _opened(storage: Storage, *, check: bool) -> RemoteShard:
     found = storage.get_start("", START)
     data = found.data
-    with naming(storage.shown):
+    with add_path_to_errors(storage.shown):
         if found.size < 0:
             raise ArgumentError(f"{storage.shown}: its server does not say how large it is")
         crc, n = ffr_layout.unpack_prefix(bytes(memoryview(data)[: ffr_layout.PREFIX.size]), found.size)

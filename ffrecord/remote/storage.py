@@ -35,9 +35,9 @@ class Storage:
         ours = options_of(self.options)
         self._tries, self._seconds, self._requests = ours.tries, ours.seconds, ours.requests
         self.tables_memory = ours.tables_memory
-        self.shown = urls.redacted(url)
+        self.shown = urls.redact(url)
         # Taken apart once, not for each of many shards.
-        self._before, _, self._after = urls.joined(self.shown, "~").rpartition("~")
+        self._before, _, self._after = urls.join_url(self.shown, "~").rpartition("~")
         self._quotes = urls.scheme_of(url) in urls.WEB
         self._counted = Counters()
         self._owner = 0
@@ -50,7 +50,7 @@ class Storage:
         """Return the URL of an object without what is secret, for messages."""
         if not name:
             return self.shown
-        return f"{self._before}{urls.quoted(name) if self._quotes else name}{self._after}"
+        return f"{self._before}{urls.quote_path(name) if self._quotes else name}{self._after}"
 
     def _connect(self) -> tuple[Client, str]:
         """The client and the path of the URL with it: of this process, not of one that it was forked from."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord._crc import crc32
-from ffrecord.errors import ChecksumError, counted
+from ffrecord.errors import ChecksumError, plural
 from ffrecord.format import ffr_layout
 from ffrecord.system.forks import renew_in_children
 
@@ -63,7 +63,7 @@ def parse(data: Any, n: int, size: int, path: str, *, check: bool) -> Tables:
     computed = crc32(memoryview(data)[ffr_layout.CHECKED_FROM : ffr_layout.tables_end(n)]) if check else crc
     if crc not in (0, computed):
         raise ChecksumError(
-            f"{path}: checksum of metadata mismatch: CRC-32 {computed:#010x} of the tables of {counted(n, 'sample')}, "
+            f"{path}: checksum of metadata mismatch: CRC-32 {computed:#010x} of the tables of {plural(n, 'sample')}, "
             f"stored {crc:#010x}",
             path=path,
             stored=crc,

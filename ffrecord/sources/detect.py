@@ -9,7 +9,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from ffrecord._crc import crc32c, mask
-from ffrecord.errors import FormatError, MissingFileError, doing
+from ffrecord.errors import FormatError, MissingFileError, add_file_to_errors
 from ffrecord.format import ffr_layout as ffr
 from ffrecord.format import leftovers as unfinished
 from ffrecord.format import manifest
@@ -58,7 +58,7 @@ def detect(path: str) -> str:
     if not os.path.exists(path):
         told = f"no file matches {path!r}" if glob.has_magic(path) else f"{path} does not exist"
         raise MissingFileError(2, f"{told}{hints.of_missing(path)}", path)
-    with doing("looking what it is", path), open(path, "rb", opener=_without_waiting) as file:
+    with add_file_to_errors("looking what it is", path), open(path, "rb", opener=_without_waiting) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise FormatError(f"{path}: not a regular file, but a {_kind(status.st_mode)}")
@@ -214,7 +214,7 @@ def is_packed_folder(path: str) -> bool:
     Raises:
         OSError (also a RuntimeError): it cannot be looked at. Then nobody knows.
     """
-    with doing("looking what it is", path):
+    with add_file_to_errors("looking what it is", path):
         if not _is_regular(path):
             return False
         return _ends_in_an_index(path)

@@ -42,7 +42,7 @@ class MixedReader(RecordReader):
 
     def record_sizes(self, indices: Iterable[SupportsIndex]) -> Indices:
         """As `Store.record_sizes`: special records are read for it."""
-        positions = self._in_range(indices)
+        positions = self._normalize_indices(indices)
         sizes, special = super().record_sizes(positions), self._special(positions)
         if special is not None and special.any():
             sizes[special] = Store.record_sizes(self, positions[special])

@@ -32,7 +32,7 @@ import numpy.typing as npt
 from ffrecord._crc import crc32
 from ffrecord.errors import ArgumentTypeError, FormatError, file_error
 from ffrecord.kernels import _memory
-from ffrecord.reading.paths import local
+from ffrecord.reading.paths import local_path
 from ffrecord.reading.span_file import mapping_of
 from ffrecord.reading.table_room import LARGE
 from ffrecord.system import filesystems, resources
@@ -162,8 +162,8 @@ def index_path(path: str, format: str, index_cache: IndexCache) -> str | None:
         return f"{path}.{format}{SUFFIX}"
     if not isinstance(index_cache, str | os.PathLike):
         raise ArgumentTypeError(f"index_cache must be a bool or a directory, not {type(index_cache).__name__}")
-    name = hashlib.sha256(os.fsencode(filesystems.real(path))).hexdigest()[:32]
-    return os.path.join(local("index_cache", index_cache), f"{name}.{format}{SUFFIX}")
+    name = hashlib.sha256(os.fsencode(filesystems.real_path(path))).hexdigest()[:32]
+    return os.path.join(local_path("index_cache", index_cache), f"{name}.{format}{SUFFIX}")
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int, int]:

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from errno import EIO, ESTALE
 from typing import Any, NamedTuple
 
-from ffrecord.errors import FormatError, TruncatedError, counted, doing, file_error
+from ffrecord.errors import FormatError, TruncatedError, add_file_to_errors, file_error, plural
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.span_file import identity
 from ffrecord.system.atomic_file import read_up_to
@@ -101,7 +101,7 @@ class Inflated:
     def _close(self) -> None:
         fd, self._fd = self._fd, -1  # first: even a close that fails has closed it
         if fd >= 0:
-            with doing("closing it", self.path):
+            with add_file_to_errors("closing it", self.path):
                 os.close(fd)
 
     def __del__(self) -> None:
@@ -127,7 +127,7 @@ class Inflated:
                     view[done : done + len(part)] = part
                     done += len(part)
                 elif not self._advance():
-                    where = f"{counted(len(view), 'byte')} at offset {offset} of what it decompresses to"
+                    where = f"{plural(len(view), 'byte')} at offset {offset} of what it decompresses to"
                     raise TruncatedError(f"{self.path}: {where}, which has {self._at}")
 
     def pieces(self) -> Generator[bytes, None, None]:
@@ -240,14 +240,14 @@ class Inflated:
         try:
             return read_up_to(fd, size, self.source)
         except OSError as error:
-            sentence = f"{self.path}: reading {counted(size, 'byte')} at offset {self.source}"
+            sentence = f"{self.path}: reading {plural(size, 'byte')} at offset {self.source}"
             raise file_error(error.errno or EIO, sentence, self.path) from None
 
     def _opened(self) -> int:
         if self._fd < 0:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                with doing("opening it", self.path):
+                with add_file_to_errors("opening it", self.path):
                     status = os.fstat(fd)
                 if identity(status) != identity(self._status):
                     sentence = f"{self.path}: the file was replaced or changed after it was opened"

@@ -13,7 +13,7 @@ from typing import Any, SupportsIndex, TypeAlias, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import MissingFileError, NotAFileError, NotAFolderError, of_files
+from ffrecord.errors import MissingFileError, NotAFileError, NotAFolderError, name_files
 from ffrecord.fields.images.jpeg_files import jpeg_pixels, jpeg_pixels_of
 from ffrecord.folders.member_file import BUFFER
 from ffrecord.folders.safe_unpack import UnpackedFiles, unpack_files
@@ -61,7 +61,7 @@ class NamedFiles(Store):
 
     def record_sizes(self, indices: Iterable[SupportsIndex]) -> npt.NDArray[np.int64]:
         """Bytes of the files at `indices`: int64 [k]; what the directory says. Errors as for `read`."""
-        return self._content_sizes()[self._in_range(indices)]
+        return self._content_sizes()[self._normalize_indices(indices)]
 
     # Reading
 
@@ -150,8 +150,8 @@ class NamedFiles(Store):
         return jpeg_pixels_of(records, lambda place: self._jpeg_name(int(indices[place])), grey, threads)
 
     def _jpeg_name(self, wanted: PathLike | SupportsIndex) -> str:
-        name = os.fspath(wanted) if isinstance(wanted, PATH) else self.keys()[self._positive(wanted)]
-        return f"{of_files(self._fnames)}: {name!r}"
+        name = os.fspath(wanted) if isinstance(wanted, PATH) else self.keys()[self._normalize_index(wanted)]
+        return f"{name_files(self._fnames)}: {name!r}"
 
     # Paths
 
@@ -200,7 +200,7 @@ class NamedFiles(Store):
 
     def size(self, path: PathLike | SupportsIndex) -> int:
         """Bytes of a file's content, by index or path; nothing is read."""
-        index = self._index(path) if isinstance(path, PATH) else self._positive(path)
+        index = self._index(path) if isinstance(path, PATH) else self._normalize_index(path)
         return int(self._content_sizes()[index])
 
     def open(self, path: PathLike | SupportsIndex) -> io.BufferedReader:
@@ -214,7 +214,7 @@ class NamedFiles(Store):
         Raises:
             As `read_one`; while reading, too.
         """
-        index = self._index(path) if isinstance(path, PATH) else self._positive(path)
+        index = self._index(path) if isinstance(path, PATH) else self._normalize_index(path)
         if self.closed:
             raise self._closed_error()
         return io.BufferedReader(self._open_index(index), BUFFER)
@@ -233,7 +233,7 @@ class NamedFiles(Store):
         chosen = range(self.n) if paths is None else [self._index(path) for path in paths]
         files = [(from_names[i], int(sizes[i]), i) for i in chosen if from_names.find(from_names[i]) == i]
         folders = list(self._folders()) if paths is None else []
-        read, label = super().read, of_files(self._fnames)
+        read, label = super().read, name_files(self._fnames)
         return unpack_files(files, folders, read, self.open, target, label=label, max_size=max_size, on_file=on_file)
 
     def _index(self, path: PathLike) -> int:

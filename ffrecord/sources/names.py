@@ -8,7 +8,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import FormatError, counted
+from ffrecord.errors import FormatError, plural
 from ffrecord.kernels import _names
 from ffrecord.sources.index_file import check_columns, check_there, kept_file
 from ffrecord.sources.recordio._recordio import gather
@@ -150,7 +150,7 @@ class Names(Sequence[str]):
 
     def __repr__(self) -> str:
         shown = ", ".join(map(repr, self[:3])) + (", …" if len(self) > 3 else "")
-        return f"<Names of {counted(len(self), 'record')}: {shown}>"
+        return f"<Names of {plural(len(self), 'record')}: {shown}>"
 
     def picked(self, chosen: Table, sizes: Table | None = None) -> "Names":
         """The names at `chosen`, int64 [k], in that order; only the first `sizes` bytes of each, where given."""
@@ -197,7 +197,7 @@ def check_members(arrays: dict[str, npt.NDArray[Any]], **dtypes: type[np.generic
     n, named = check_columns(arrays, **dtypes), len(Names.from_arrays(arrays))
     folders = Names(arrays["folders"], arrays["folder_offsets"])
     if named != n or not all(name.endswith("/") for name in folders):
-        raise FormatError(f"{n} members with {counted(named, 'name')}, and folders {folders!r}")
+        raise FormatError(f"{n} members with {plural(named, 'name')}, and folders {folders!r}")
 
 
 def _encoded(name: str) -> bytes | None:

@@ -90,7 +90,7 @@ def _opened(reader: Any, source: Any, paths: list[str], options: Mapping[str, An
 
 def _not_from_there(url: str, format: str | None) -> ArgumentError:
     return ArgumentError(
-        f"{urls.redacted(url)}: {format or 'this'} cannot be read from where it is, as .ffr files can: copy "
+        f"{urls.redact(url)}: {format or 'this'} cannot be read from where it is, as .ffr files can: copy "
         "it to this machine first; ffrecord.convert makes .ffr files of it"
     )
 
@@ -201,4 +201,4 @@ def _remote_format(paths: list[str], format: str | None) -> str:
 
 
 def _local(path: str) -> str:
-    return path if os.path.exists(path) else urls.local_of(path)
+    return path if os.path.exists(path) else urls.local_path(path)

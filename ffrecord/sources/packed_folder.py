@@ -19,7 +19,7 @@ from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.store import Indices, OnError
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.names import Names
-from ffrecord.system.open_all import all_opened
+from ffrecord.system.open_all import open_all
 
 
 class PackedFolderReader(NamedFiles, RecordReader):
@@ -53,7 +53,7 @@ class PackedFolderReader(NamedFiles, RecordReader):
     ) -> None:
         with PackedFolder(source, check_data) as folder:
             found = dict(walk(folder.structure))
-            files = all_opened(_opened(folder, io == "mmap"))
+            files = open_all(_opened(folder, io == "mmap"))
         named = {index: name for name, index in found.items() if isinstance(index, int)}
         self.names = Names.of([named[index] for index in range(len(named))])
         self._folder_names = Names.of([f"{name}/" for name, child in found.items() if not isinstance(child, int)])

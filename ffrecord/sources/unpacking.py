@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from ffrecord.errors import ArgumentTypeError, MissingFileError, of_files
+from ffrecord.errors import ArgumentTypeError, MissingFileError, name_files
 from ffrecord.folders.folder import PackedFolder
 from ffrecord.folders.safe_unpack import UnpackedFiles, unpack_files
 from ffrecord.reading.paths import PathLike, check_several
@@ -79,5 +79,5 @@ def _unpack_records(
     indices = [names[name] for name in wanted]
     sizes = reader._sizes(np.array(indices, np.int64)).tolist()
     files = list(zip(wanted, sizes, indices, strict=True))
-    label = of_files(reader.fnames)
+    label = name_files(reader.fnames)
     return unpack_files(files, [], reader.read, None, target, label=label, max_size=max_size, on_file=on_file)

@@ -1,1 +1,1 @@
-"""What Linux gives: system calls, each with a result or -errno."""
+"""Linux services: system calls, atomic files, signals, resources, file systems and URLs."""

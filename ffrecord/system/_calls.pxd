@@ -1,4 +1,4 @@
-"""System calls that modules make themselves, not by way of _linux.pxd. See calls.h."""
+"""System calls for modules that make them directly, not through _linux.pxd. See calls.h."""
 
 from libc.stdint cimport int64_t
 

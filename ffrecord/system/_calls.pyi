@@ -1,8 +1,8 @@
-"""System calls that Python's `os` does not have."""
+"""System calls that Python's `os` lacks."""
 
 def fallocate(fd: int, mode: int, offset: int, size: int) -> None:
-    """fallocate(2).
+    """Call fallocate(2).
 
     Raises:
-        OSError: refused; InterruptedError among them.
+        OSError: the call failed; InterruptedError if a signal interrupted it.
     """

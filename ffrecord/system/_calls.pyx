@@ -1,5 +1,5 @@
 # cython: language_level=3, autotestdict=False, auto_pickle=False
-"""System calls that Python's `os` does not have; and, in a test build, what makes calls fail (see calls.h)."""
+"""System calls that Python's `os` lacks; in a test build also the functions that make calls fail (see calls.h)."""
 
 from libc.errno cimport errno
 from libc.stdint cimport int64_t
@@ -27,10 +27,10 @@ if FFR_FAULTS:
 
 
 def fallocate(int fd, int mode, int64_t offset, int64_t size):
-    """fallocate(2).
+    """Call fallocate(2).
 
     Raises:
-        OSError: refused; InterruptedError among them.
+        OSError: the call failed; InterruptedError if a signal interrupted it.
     """
     cdef int result
     cdef int error = 0

@@ -1,4 +1,4 @@
-"""System calls of the engines: each gives a result, or -errno. See linux.h."""
+"""System calls of the engines; each returns a result or -errno. See linux.h."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 

@@ -1,4 +1,4 @@
-"""Who may read and write a file or directory: mode, group and access list stay when another one takes its place."""
+"""Access rights of a file or directory: a replacement keeps the mode, group and access list of the old one."""
 
 import contextlib
 import errno
@@ -13,21 +13,22 @@ GROUP_WRITES = 0o020
 
 
 def keep(fd: int, old: str, label: str, *, adds: bool = False) -> bool:
-    """Give a new file or directory the mode, group and access list of the one whose place it takes.
+    """Give a new file or directory the mode, group and access list of the one that it replaces.
 
-    The old one may belong to somebody else, who must not choose who may use ours: then only what both modes allow is
-    allowed. Bits that make a file run as another user are left out. If this process may not set the group or the list,
-    the group may do no more than everybody else.
+    The old one may belong to somebody else, who must not decide who may use ours. In that case the new mode allows only
+    what both modes allow. Bits that make a file run as another user are dropped. If this process may not set the group
+    or
+    the list, the group gets no more rights than everybody else.
 
     Args:
-        fd: of the new one, open.
+        fd: descriptor of the new file or directory.
         old: path of the old one; a link is followed. If nothing is there, nothing is done.
-        label: what messages call the new one.
-        adds: whether the new file becomes a part of what the old one is a part of. Then whoever may read the old one
-            may read the new one, even if it belongs to somebody else.
+        label: name of the new one in messages.
+        adds: whether the new file joins the dataset of the old one. Then everybody who may read the old file may read
+            the new one, even if the old one belongs to somebody else.
 
     Returns:
-        Whether something of it was changed, which an fsync makes durable.
+        Whether anything was changed. An fsync makes the change durable.
 
     Raises:
         OSError (also a RuntimeError): the mode cannot be changed.
@@ -56,7 +57,7 @@ def _keep(fd: int, old: str, adds: bool) -> bool:
 
 
 def _give_group(fd: int, before: os.stat_result, now: os.stat_result) -> bool:
-    """Whether the file belongs to the group that the old one had."""
+    """Set the group of the old file; return whether the new file has it."""
     if before.st_gid == now.st_gid:
         return True
     with contextlib.suppress(OSError):
@@ -66,7 +67,7 @@ def _give_group(fd: int, before: os.stat_result, now: os.stat_result) -> bool:
 
 
 def _give_list(fd: int, old: str, own: bool) -> bool:
-    """Whether the file has the access list of the old one, or that has none."""
+    """Set the access list of the old file; return whether the new file has it, or the old one has none."""
     listed = _list(old)
     if listed is None or listed == _list(fd):
         return True
@@ -80,4 +81,4 @@ def _give_list(fd: int, old: str, own: bool) -> bool:
 def _list(file: str | int) -> bytes | None:
     with contextlib.suppress(OSError):
         return os.getxattr(file, ACCESS_LIST)
-    return None  # no list, or no file system that has any
+    return None  # there is no list, or the file system supports none

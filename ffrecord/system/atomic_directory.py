@@ -1,4 +1,4 @@
-"""Publish a directory of files: it is written under a temporary name, made durable, and renamed."""
+"""Atomic publication of a directory: write it under a temporary name, make it durable, rename it."""
 
 import ctypes
 import errno
@@ -14,14 +14,15 @@ FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def publish(source: str, target: str) -> None:
-    """Make a directory with all that is in it durable, and give it its final name.
+    """Make a directory and everything in it durable, then give it its final name.
 
     Args:
-        source: a directory on the file system of `target`. Nobody writes to it any more.
-        target: a path where nothing or an empty directory is; that one's mode, group and access list stay.
+        source: a directory on the file system of `target`. Nobody may write to it any more.
+        target: a path without a file, or with an empty directory; the mode, group and access list of that directory
+            stay.
 
     Raises:
-        OSError (also a RuntimeError): a step failed. The target is as before, unless the message says that only its
+        OSError (also a RuntimeError): a step failed. The target is unchanged, unless the message says that only its
             durability is unknown.
     """
     try:
@@ -39,13 +40,15 @@ def publish(source: str, target: str) -> None:
 
 
 def replace(source: str, target: str, directory: int | None = None) -> None:
-    """Give a directory its final name, where nothing or an empty directory is; that one's mode and group stay.
+    """Give a directory its final name. The name is free, or taken by an empty directory, whose mode and group stay.
 
     Args:
-        directory: a descriptor of the one that `source` is a name in, if it is no path.
+        source: its temporary path, or its name in `directory`.
+        target: its final path.
+        directory: descriptor of the directory that contains `source`; None if `source` is a path.
 
     Raises:
-        OSError: refused; nothing was changed.
+        OSError: the rename was refused; nothing was changed.
     """
     if os.path.lexists(target):
         fd = os.open(source, DIRECTORY, dir_fd=directory)
@@ -57,10 +60,10 @@ def replace(source: str, target: str, directory: int | None = None) -> None:
 
 
 def sync(directory: str) -> None:
-    """Bring a directory and all files below it to the disk: by one call for the whole file system, if there is one.
+    """Flush a directory and all files below it to the disk, by one syncfs of the file system where that call exists.
 
     Raises:
-        OSError (also a RuntimeError): the disk refused. Names the file or directory.
+        OSError (also a RuntimeError): the disk refused. The message names the file or directory.
     """
     fd = os.open(directory, DIRECTORY)
     try:
@@ -74,7 +77,7 @@ def sync(directory: str) -> None:
 
 
 def _syncfs(fd: int) -> int:
-    """0, or the errno."""
+    """Call syncfs(2); return 0 or the errno."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "syncfs"):
         return errno.ENOSYS

@@ -1,8 +1,9 @@
-"""Write files so that a path holds nothing, or the old file, or a complete new one.
+"""Atomic writing of files: a path holds nothing, the old file, or a complete new one.
 
-Temporary name in the same directory → data → fsync → rename → fsync of the directory. A crash leaves at most a file or
-directory named `.NAME.<random>.part`, which no reader opens. A file of that name is locked for as long as its writer
-lives.
+The steps are: temporary name in the same directory → data → fsync → rename → fsync of the directory. A crash leaves
+at most a file or directory named `.NAME.<random>.part`, which no reader opens. Its writer keeps such a file locked
+while
+it lives.
 """
 
 import contextlib
@@ -25,29 +26,33 @@ from ffrecord.system.untrusted import Refused
 
 PART_SUFFIX = ".part"
 FALLOC_FL_INSERT_RANGE = 0x20  # <linux/falloc.h>
-# What a kernel, a container or a file system says of a call that it does not have, or does not allow.
+# Errnos of a kernel, container or file system that lacks a call or forbids it.
 REFUSED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)
 COPY_CHUNK = 8 << 20
-LOCK_TRIES = 3  # new files, each of which somebody might take for a leftover before it is locked
-NAME_BYTES = 200  # of the target's in the temporary name, which must stay under NAME_MAX, 255
+LOCK_TRIES = 3  # new files to try: somebody may remove one as a leftover before it is locked
+NAME_BYTES = 200  # bytes of the target's name in the temporary name, which must not exceed NAME_MAX, 255
 
 
 def part_prefix(target: str) -> str:
-    """What the names begin with that `part_name` gives for `target`; those of other long names may, too."""
+    """Return the common prefix of all names that `part_name` gives for `target`. Other targets with long names may
+    share it.
+    """
     directory, name = os.path.split(target)
     return os.path.join(directory, f".{os.fsdecode(os.fsencode(name)[:NAME_BYTES])}.")
 
 
 def part_name(target: str) -> str:
-    """A fresh temporary path beside `target`; it does not end in `.ffr`, or directory readers would open it."""
+    """Return a fresh temporary path beside `target`. It does not end in `.ffr`, because directory readers would open
+    that.
+    """
     return f"{part_prefix(target)}{secrets.token_hex(6)}{PART_SUFFIX}"
 
 
 def write_all(fd: int, data: memoryview, offset: int) -> None:
-    """Write all of `data` (1-D bytes) at `offset`, however often the kernel stops short.
+    """Write all of `data` (1-D bytes) at `offset`, with as many calls as the kernel needs.
 
     Raises:
-        OSError: of the failed call; ENOSPC also if the kernel takes nothing.
+        OSError: a call failed; ENOSPC also if the kernel accepts no bytes.
     """
     while len(data):
         written = os.pwrite(fd, data, offset)
@@ -66,18 +71,18 @@ def fsync_directory(directory: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a directory with all in it, as far as that can be done; links in it are not followed."""
+    """Remove a directory and its contents as far as possible, without following links."""
     try:
-        os.rmdir(path)  # first: this needs no descriptor, of which there may be none
+        os.rmdir(path)  # try this first: unlike rmtree it needs no descriptor, and none may be left
     except OSError:
         shutil.rmtree(path, ignore_errors=True)
 
 
 def reserve(fd: int, size: int) -> None:
-    """Give bytes [0, size) of an empty file their place on the disk, as zeros, so that a full one shows now.
+    """Allocate bytes [0, size) of an empty file on the disk, as zeros, so that a full disk fails now and not later.
 
     Raises:
-        OSError: ENOSPC for instance.
+        OSError: the allocation failed, for instance with ENOSPC.
     """
     try:
         os.posix_fallocate(fd, 0, size)
@@ -88,16 +93,16 @@ def reserve(fd: int, size: int) -> None:
 
 
 def write_zeros(fd: int, start: int, end: int) -> None:
-    """Make bytes [start, end) zeros."""
+    """Write zeros to bytes [start, end)."""
     for offset in range(start, end, COPY_CHUNK):
         write_all(fd, memoryview(bytes(min(COPY_CHUNK, end - offset))), offset)
 
 
 def read_all(fd: int, size: int, offset: int) -> bytes:
-    """Exactly `size` bytes at `offset`, however often the kernel stops short.
+    """Read exactly `size` bytes at `offset`, with as many calls as the kernel needs.
 
     Raises:
-        OSError: of the failed call; EIO if the file ends before.
+        OSError: a call failed; EIO if the file ends too early.
     """
     data = read_up_to(fd, size, offset)
     if len(data) < size:
@@ -106,16 +111,16 @@ def read_all(fd: int, size: int, offset: int) -> bytes:
 
 
 def read_into(fd: int, out: memoryview, offset: int) -> int:
-    """Read bytes of a file into memory; fewer at the end of the file, or where the kernel stops short.
+    """Read bytes of a file into memory: fewer at the end of the file, or if the kernel stops short.
 
     Returns:
-        How many.
+        Number of bytes read.
 
     Raises:
-        OSError: of the failed call.
+        OSError: the call failed.
     """
     try:
-        return os.preadv(fd, [out], offset)  # of which Python makes preadv2(2), which some containers refuse
+        return os.preadv(fd, [out], offset)  # Python calls preadv2(2) here, which some containers refuse
     except OSError as error:
         if error.errno not in REFUSED:
             raise
@@ -125,10 +130,10 @@ def read_into(fd: int, out: memoryview, offset: int) -> int:
 
 
 def read_up_to(fd: int, size: int, offset: int) -> bytes:
-    """The same, but fewer bytes at the end of the file.
+    """Read `size` bytes at `offset`, or all bytes up to the end of the file if there are fewer.
 
     Raises:
-        OSError: of the failed call.
+        OSError: a call failed.
     """
     data = os.pread(fd, size, offset)
     if len(data) == size or not data:
@@ -142,16 +147,21 @@ def read_up_to(fd: int, size: int, offset: int) -> bytes:
 
 
 def insert_range(fd: int, start: int, size: int, end: int) -> bool:
-    """Move bytes [start, end) of a file back by `size` in the maps of the file system; whether that can (ext4, xfs).
+    """Move bytes [start, end) of a file back by `size` in the block map of the file system, without copying (ext4,
+    xfs).
 
     Args:
+        fd: descriptor of the file.
         start, size: multiples of 4096.
         end: size of the file, bytes.
 
+    Returns:
+        Whether the file system supports it.
+
     Raises:
-        OSError: the disk is full or broken, for instance.
+        OSError: for instance, the disk is full or broken.
     """
-    # FALLOC_FL_INSERT_RANGE refuses to insert at or after the end.
+    # FALLOC_FL_INSERT_RANGE refuses to insert at or after the end; then there is nothing to move either.
     while start < end:
         try:
             fallocate(fd, FALLOC_FL_INSERT_RANGE, start, size)
@@ -166,22 +176,26 @@ def insert_range(fd: int, start: int, size: int, end: int) -> bool:
 
 
 def insert_space(fd: int, start: int, size: int, end: int) -> None:
-    """The same on any file system: where it cannot, by copying, and with zeros in between."""
+    """Move bytes [start, end) back by `size` on any file system: in its block map, or by copying, with zeros in the
+    gap.
+    """
     if not insert_range(fd, start, size, end):
         move_range(fd, start, end, start + size)
 
 
 def move_range(fd: int, start: int, end: int, target: int) -> None:
-    """Move bytes [start, end) to `target` by copying them, zeros to where they come from; the file then ends with them.
+    """Move bytes [start, end) to `target` by copying them. Zero the gap, or truncate the file behind the moved bytes.
 
     Args:
+        fd: descriptor of the file.
+        start, target: bytes.
         end: size of the file, bytes.
 
     Raises:
-        OSError: of the failed call; EIO if the file ends before `end`. What was to be moved is lost.
+        OSError: a call failed; EIO if the file ends before `end`. The bytes to be moved are then lost.
     """
     steps = range(start, end, COPY_CHUNK)
-    # In the direction in which no step overwrites what is still to be moved.
+    # Copy in the direction in which no step overwrites bytes that are still to be moved.
     for offset in steps if target < start else reversed(steps):
         copy_range(fd, offset, min(COPY_CHUNK, end - offset), fd, target + offset - start)
     if target < start:
@@ -191,10 +205,10 @@ def move_range(fd: int, start: int, end: int, target: int) -> None:
 
 
 def copy_range(source: int, offset: int, size: int, fd: int, to: int) -> None:
-    """Copy bytes [offset, offset + size) of one file to another, at `to`; within one file, up to COPY_CHUNK at a time.
+    """Copy bytes [offset, offset + size) of one file to another at `to`; within one file, at most COPY_CHUNK bytes.
 
     Raises:
-        OSError: of the failed call; EIO if the source ends before.
+        OSError: a call failed; EIO if the source ends too early.
     """
     for done in range(0, size, COPY_CHUNK):
         data = read_all(source, min(COPY_CHUNK, size - done), offset + done)
@@ -202,12 +216,13 @@ def copy_range(source: int, offset: int, size: int, fd: int, to: int) -> None:
 
 
 def lock(fd: int, path: str) -> bool:
-    """Lock an open file against others of any process; False if it is locked, or `path` is another file by now.
+    """Lock an open file against all other processes; return False if it is locked, or `path` leads to another file by
+    now.
 
-    The lock ends with the process, and with those forks of it that did not close the descriptor.
+    The lock ends with the process and with those of its forks that still have the descriptor.
 
     Raises:
-        OSError: the file system has no locks.
+        OSError: the file system supports no locks.
     """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -220,7 +235,7 @@ _open_parts: "weakref.WeakSet[PartFile]" = weakref.WeakSet()
 
 
 def _forget_parts() -> None:
-    """In a forked child, whose copies of the descriptors would keep the locks when the parent is killed."""
+    """Close the part files in a forked child: its descriptors would keep the locks after the parent was killed."""
     for part in list(_open_parts):
         part.discard()
 
@@ -229,22 +244,22 @@ call_in_children(_forget_parts)
 
 
 class PartFile:
-    """A file under a temporary name that `publish` gives its final one; owned by the process that made it.
+    """File under a temporary name; `publish` gives it its final name. It belongs to the process that created it.
 
     Args:
-        target: the final path. Missing or replaced whole.
-        left: an existing part file whose writer is gone, to go on with; only `publish` removes its name.
-        beside: an existing file that the new one will be used with, wherever it is; who may read that may read this.
-            None: the file at the target, which it replaces.
-        follow: a symbolic link at `target`; otherwise it is replaced.
+        target: the final path. A file there is replaced as a whole.
+        left: path of a part file to continue, whose writer is gone; only `publish` removes its name.
+        beside: path of a file that the new one belongs to: everybody who may read it may read the new one. None: the
+            file at the target, which the new one replaces.
+        follow: follow a symbolic link at `target`; otherwise replace the link.
         own: refuse a `left` of another user.
 
     Attributes:
-        in_doubt: whether it is under its final name, and a crash may undo that.
+        in_doubt: whether the file has its final name, but a crash may undo that.
 
     Raises:
-        OSError (also a RuntimeError): the file cannot be created, or `left` be opened (EBUSY: its writer lives; EPERM:
-            it is a link, or another kind of file, or has another name, too).
+        OSError (also a RuntimeError): the file cannot be created, or `left` cannot be opened (EBUSY: its writer lives;
+            EPERM: it is a link, another kind of file, or has a second name).
     """
 
     def __init__(
@@ -257,7 +272,7 @@ class PartFile:
         beside: str | None = None,
     ) -> None:
         directory, name = os.path.split(target)
-        self.target = filesystems.real(target) if follow else os.path.join(filesystems.real(directory), name)
+        self.target = filesystems.real_path(target) if follow else os.path.join(filesystems.real_path(directory), name)
         self._is_own = own
         self._check_target(target, follow)
         self._owner = os.getpid()
@@ -267,10 +282,10 @@ class PartFile:
         self.path = left or part_name(self.target)
         try:
             self._make(target, left)
-            if beside or not os.path.islink(self.target):  # a link that is replaced says nothing
+            if beside or not os.path.islink(self.target):  # the mode of a link that is replaced means nothing
                 access.keep(self.fd, beside or self.target, target, adds=beside is not None)
         except BaseException:
-            self.discard()  # not only once it is let go of: a debugger keeps what a signal's handler has raised
+            self.discard()  # not only in __del__: a debugger keeps the exception of a signal handler, and its frames
             raise
 
     def _make(self, target: str, left: str | None) -> None:
@@ -286,7 +301,9 @@ class PartFile:
         _open_parts.add(self)
 
     def _check_target(self, target: str, follow: bool) -> None:
-        """Replace nothing but files, and links unless they are followed; a name that is too long shows here, too."""
+        """Refuse a target that is neither a regular file nor a link to be replaced. A name that is too long also fails
+        here.
+        """
         try:
             mode = (os.stat if follow else os.lstat)(self.target).st_mode
         except FileNotFoundError:
@@ -300,9 +317,10 @@ class PartFile:
 
     def _open(self, left: str | None) -> None:
         for tries_left in reversed(range(LOCK_TRIES)):
-            # Mode 0666 less the umask. A file object, since no signal gets between its closing and its knowing so.
+            # The mode is 0666 less the umask. A file object, not a descriptor: it closes and notes that it is closed in
+            # one step, between which no signal handler can run.
             try:
-                self._file = io.FileIO(self.path, "r+", opener=self._opened) if left else io.FileIO(self.path, "x+")
+                self._file = io.FileIO(self.path, "r+", opener=self._open_left) if left else io.FileIO(self.path, "x+")
             except FileExistsError:
                 self._keeps = True  # it is not ours
                 raise
@@ -311,27 +329,27 @@ class PartFile:
                     return
             except OSError:
                 if not left:
-                    return  # no locks here: nobody will take it for a leftover
+                    return  # the file system has no locks, so nobody will take the file for a leftover
                 self._file.close()
                 raise
             if not left and not tries_left:
-                return  # nor are there any where each is refused, or no path ever leads to the file that was opened
+                return  # also without locks if every one is refused, or if a path never leads to the file just opened
             self._file.close()
             if left:
                 raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
-            # It was taken for a leftover between its making and its locking, and is gone or about to be: another one.
+            # Somebody took the file for a leftover before it was locked, and removes it: create another one.
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
             self.path = part_name(self.target)
 
-    def _opened(self, left: str, flags: int) -> int:
-        """Open a part file that was left, if it can be one."""
-        with untrusted.directory_of(left) as (directory, name):
+    def _open_left(self, left: str, flags: int) -> int:
+        """Open a part file that was left, if it is a regular file that nobody else can have put there."""
+        with untrusted.enter_parent(left) as (directory, name):
             owner = untrusted.user_of(name, directory) if self._is_own else None
-            return untrusted.open_file(name, os.O_RDWR, directory=directory, owner=owner, links=self._names_of(left))
+            return untrusted.open_file(name, os.O_RDWR, directory=directory, owner=owner, links=self._count_names(left))
 
-    def _names_of(self, left: str) -> int:
-        """How many names it may have: two, if its writer was killed between the two last steps of `publish`."""
+    def _count_names(self, left: str) -> int:
+        """Return how many names the file may have: two if its writer was killed between the last steps of `publish`."""
         with contextlib.suppress(OSError):
             if left != self.target and os.path.samestat(os.lstat(left), os.lstat(self.target)):
                 return 2
@@ -339,27 +357,28 @@ class PartFile:
 
     @property
     def fd(self) -> int:
-        """Its descriptor, open for reading and writing.
+        """Descriptor of the file, open for reading and writing.
 
         Raises:
-            ValueError: published or discarded.
+            ValueError: the file was published or discarded.
         """
         return self._file.fileno()
 
     @property
     def owned(self) -> bool:
-        """Whether this process made it, not a fork of that."""
+        """True in the process that created the file, False in a fork of it."""
         return self._owner == os.getpid()
 
     def publish(self, *, replace: bool = True) -> None:
-        """Put the file, durable, under its final name.
+        """Make the file durable and give it its final name.
 
         Args:
-            replace: the file that is there; otherwise it stays, and its being there is an error (EEXIST).
+            replace: replace a file that is there; otherwise that file stays, and the call fails with EEXIST.
 
         Raises:
-            OSError (also a RuntimeError): a step failed. The target is as before, unless only the directory's fsync
-                failed: then the new file is in place and the message says that its durability is unknown.
+            OSError (also a RuntimeError): a step failed. The target is unchanged, unless only the fsync of the
+                directory
+                failed: then the new file is in place, and the message says that its durability is unknown.
         """
         step = "fsync"
         try:
@@ -384,12 +403,12 @@ class PartFile:
             raise file_error(error.errno or errno.EIO, sentence, self.target) from None
         finally:
             if not replace:
-                # Not before: a power cut might undo the link and not this.
+                # Only after the fsync of the directory: a power cut could undo the link but keep the unlink.
                 with contextlib.suppress(OSError):
                     os.unlink(self.path)
 
     def discard(self) -> None:
-        """Remove the temporary file; may be repeated. A forked child only forgets it."""
+        """Remove the temporary file. You may call it again. A forked child only closes its descriptor."""
         with contextlib.suppress(OSError, AttributeError):
             self._file.close()
         if self.owned and not self._published and not self._keeps:
@@ -397,17 +416,17 @@ class PartFile:
                 os.unlink(self.path)
 
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        # After an exception of a signal handler, nobody else may have hold of it, or not even it of the file it made.
-        # At the end of the interpreter our modules are gone; what is left then is recognised as every leftover is.
+        # After an exception of a signal handler, nobody else may refer to this object, or it may not have its file yet.
+        # At the exit of the interpreter our modules are gone; the next writer recognises the leftover file.
         if hasattr(self, "path") and not finalizing():
             self.discard()
 
     def leave(self) -> None:
-        """Close it and leave it where it is, as a killed writer would."""
+        """Close the file and leave it in place, as a killed writer would."""
         self._keeps = True
         self.discard()
 
     def remove(self) -> None:
-        """Discard it, also if it was left by another writer."""
+        """Remove the file, even if another writer left it."""
         self._keeps = False
         self.discard()

@@ -1,4 +1,4 @@
-"""Braces in names of files: what shells, and WebDataset, expand them to."""
+"""Brace expansion in file names, as shells and WebDataset do it."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -10,29 +10,31 @@ RANGE = re.compile(r"(-?[0-9]+|[a-zA-Z])\.\.(-?[0-9]+|[a-zA-Z])(?:\.\.-?([0-9]+)
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """The names that `pattern` stands for, in order; itself if nothing in it is to be expanded.
+    """Return the names that `pattern` stands for, in order; `[pattern]` if it contains nothing to expand.
 
-    `{a,b}` is each of its parts; `{000..012}` each number from one to the other, both included, as wide as the wider
-    one if one is padded with zeros; `{0..9..3}` every third; `{a..e}` letters. Braces may be nested and repeated: the
-    last ones vary fastest.
+    `{a,b}` stands for each of its parts. `{000..012}` stands for each number of the range, both ends included; if one
+    end
+    is padded with zeros, all numbers have the width of the wider end. `{0..9..3}` stands for every third number,
+    `{a..e}`
+    for letters. Braces may be nested and repeated: the last ones vary fastest.
 
     Raises:
-        ArgumentError: these are more than NAMES_MOST.
+        ArgumentError: the pattern stands for more than NAMES_MOST names.
     """
-    return _expanded(pattern, pattern)
+    return _expand(pattern, pattern)
 
 
-def _expanded(text: str, pattern: str) -> list[str]:
+def _expand(text: str, pattern: str) -> list[str]:
     names, start = [""], 0
-    while (found := _braces(text, start)) is not None:
+    while (found := _find_braces(text, start)) is not None:
         opening, closing = found
         choices = _choices(text[opening + 1 : closing], pattern)
-        names = _joined(names, [text[start:opening] + choice for choice in choices], pattern)
+        names = _append_choices(names, [text[start:opening] + choice for choice in choices], pattern)
         start = closing + 1
     return [name + text[start:] for name in names]
 
 
-def _joined(names: list[str], choices: list[str], pattern: str) -> list[str]:
+def _append_choices(names: list[str], choices: list[str], pattern: str) -> list[str]:
     _check(len(names) * len(choices), pattern)
     return [name + choice for name in names for choice in choices]
 
@@ -42,8 +44,8 @@ def _check(count: int, pattern: str) -> None:
         raise ArgumentError(f"{pattern}: braces that stand for {count} names or more, expected at most {NAMES_MOST}")
 
 
-def _braces(text: str, start: int) -> tuple[int, int] | None:
-    """Where the next braces that belong together are."""
+def _find_braces(text: str, start: int) -> tuple[int, int] | None:
+    """Return the positions of the next pair of braces from `start` on."""
     opening = text.find("{", start)
     while opening >= 0:
         depth = 0
@@ -56,20 +58,20 @@ def _braces(text: str, start: int) -> tuple[int, int] | None:
 
 
 def _choices(inside: str, pattern: str) -> list[str]:
-    """What braces around `inside` stand for."""
+    """Return the names that braces around `inside` stand for."""
     found = RANGE.fullmatch(inside)
     if found and found[1].isalpha() == found[2].isalpha():
         return _range(found[1], found[2], int(found[3] or 1) or 1, pattern)
-    parts = list(_commas(inside))
-    if len(parts) == 1 and _seems_a_range(inside):
+    parts = list(_split_at_commas(inside))
+    if len(parts) == 1 and _looks_like_range(inside):
         return [f"{{{inside}}}"]
-    names = [name for part in parts for name in _expanded(part, pattern)]
+    names = [name for part in parts for name in _expand(part, pattern)]
     _check(len(names), pattern)
     return names if len(parts) > 1 else [f"{{{name}}}" for name in names]
 
 
-def _commas(inside: str) -> Iterable[str]:
-    """The parts between commas that are not in braces themselves."""
+def _split_at_commas(inside: str) -> Iterable[str]:
+    """Yield the parts between commas that are not inside inner braces."""
     depth = start = 0
     for place, letter in enumerate(inside):
         depth += {"{": 1, "}": -1}.get(letter, 0)
@@ -79,8 +81,10 @@ def _commas(inside: str) -> Iterable[str]:
     yield inside[start:]
 
 
-def _seems_a_range(inside: str) -> bool:
-    """Tell whether two dots are in it, not in braces themselves: nothing in what is no range is expanded then."""
+def _looks_like_range(inside: str) -> bool:
+    """Tell whether two dots stand outside inner braces. Such text is no valid range here, and nothing in it is
+    expanded.
+    """
     depth = 0
     for place, letter in enumerate(inside):
         depth += {"{": 1, "}": -1}.get(letter, 0)

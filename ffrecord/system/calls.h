@@ -1,7 +1,7 @@
-/* The system calls of the package, each as call_NAME. Nothing else here makes one by its own name.
+/* System calls of the package, each under the name call_NAME. No other file makes a system call by its own name.
 
-   In a release build these are other names of the same functions. Built with FFRECORD_FAULTS=1, each goes through the table
-   of tests/reliability/_faults.h: there a test says which call is to fail, stop short, come late or be the last of its
+   In a release build the names are aliases. In a build with FFRECORD_FAULTS=1, each call goes through the table of
+   tests/reliability/_faults.h. There a test chooses the call that fails, stops short, is delayed, or is the last call of its
    process. */
 #ifndef FFRECORD_CALLS_H
 #define FFRECORD_CALLS_H

@@ -1,9 +1,9 @@
-"""Whether the compiled modules are there, so that whoever imports a clone is told at once what to run."""
+"""Check for the compiled modules, so that an import from an unbuilt clone fails with the command to run."""
 
 import os
 from importlib.machinery import EXTENSION_SUFFIXES
 
-# All of them, below the package. One that is left over from an older build does not mean that the others are there.
+# All compiled modules, by their paths below the package. Each is checked: an older build may have left some of them.
 MODULES = (
     "_aio",
     "_crc",
@@ -27,19 +27,19 @@ MODULES = (
 
 
 def check(package: str) -> None:
-    """Look for the compiled modules of a package, without importing any.
+    """Check that the compiled modules of a package exist, without importing any.
 
     Args:
-        package: its directory.
+        package: path of the package directory.
 
     Raises:
-        ImportError: some are missing, or built for another Python; says what to run.
+        ImportError: some are missing, or built for another Python. The message names the command to run.
     """
     missing = [name for name in MODULES if not _is_there(os.path.join(package, name))]
     if not missing:
         return
     root = os.path.dirname(package)
-    foreign = _built_for_others(package, missing)
+    foreign = _find_foreign_suffix(package, missing)
     if foreign:
         both = f"{foreign}, this one is {EXTENSION_SUFFIXES[0]}"
         what = f"ffrecord's compiled modules in {root} are for another Python ({both})"
@@ -52,12 +52,12 @@ def check(package: str) -> None:
 
 
 def _is_there(path: str) -> bool:
-    """Whether this Python finds a compiled module at a path without its suffix."""
+    """Tell whether this Python finds a compiled module at a path without its suffix."""
     return any(os.path.exists(path + suffix) for suffix in EXTENSION_SUFFIXES)
 
 
-def _built_for_others(package: str, missing: list[str]) -> str | None:
-    """The suffix of a missing module that was built for another Python; None if there is none."""
+def _find_foreign_suffix(package: str, missing: list[str]) -> str | None:
+    """Return the suffix of a missing module that was built for another Python; None if there is none."""
     for name in missing:
         directory, stem = os.path.split(os.path.join(package, name))
         there = os.listdir(directory) if os.path.isdir(directory) else []
@@ -68,7 +68,7 @@ def _built_for_others(package: str, missing: list[str]) -> str | None:
 
 
 def _remedy(root: str) -> str:
-    """What to run: in a clone, or where the package is installed without one."""
+    """Return the advice for a clone, or for an installed package."""
     if os.path.exists(os.path.join(root, "setup.py")):
         return "run `python3 run.py digits` there, or `pip install .` and then start Python in another directory"
     return "install it again with this Python, by `pip install --force-reinstall .` in a clone of ffrecord"

@@ -1,4 +1,4 @@
-"""Where a path leads from the working directory, and what kind of file system a file is on, as statfs(2) gives it."""
+"""Absolute paths, and the kinds of file systems as statfs(2) reports them."""
 
 import contextlib
 import errno
@@ -10,11 +10,11 @@ from ffrecord.errors import file_error
 GONE = "the working directory of this process is gone: give an absolute path, or change to a directory that is there"
 
 
-def absolute(path: str) -> str:
-    """Return a path from the root.
+def absolute_path(path: str) -> str:
+    """Return the absolute form of a path.
 
     Raises:
-        FileNotFoundError (also a RuntimeError): it is relative, and the working directory is gone.
+        FileNotFoundError (also a RuntimeError): the path is relative, and the working directory is gone.
     """
     try:
         return os.path.abspath(path)
@@ -22,8 +22,8 @@ def absolute(path: str) -> str:
         raise file_error(error.errno or errno.ENOENT, f"{path}: {GONE}", path) from None
 
 
-def real(path: str) -> str:
-    """Return a path from the root without symbolic links; raises as `absolute`."""
+def real_path(path: str) -> str:
+    """Return the absolute path without symbolic links. Errors are those of `absolute_path`."""
     try:
         return os.path.realpath(path)
     except OSError as error:
@@ -31,7 +31,7 @@ def real(path: str) -> str:
 
 
 def working_directory() -> str | None:
-    """Return where this process is, without symbolic links; None where that is gone."""
+    """Return the working directory without symbolic links; None if it is gone."""
     try:
         return os.path.realpath(os.getcwd())
     except OSError:
@@ -39,17 +39,17 @@ def working_directory() -> str | None:
 
 
 def remark(path: str) -> str:
-    """Return what to add to a message that nothing is at a path: nothing, or that the working directory is gone."""
+    """Return an addition to a message that a path does not exist: "" or that the working directory is gone."""
     return f"; {GONE}" if not os.path.isabs(path) and working_directory() is None else ""
 
 
 class Filesystem(NamedTuple):
-    """A kind of file system.
+    """Kind of a file system.
 
     Attributes:
-        name: as mount(8) has it, or the type in hex.
+        name: its name for mount(8), or the type in hex.
         network: reads wait for a server or a user process: threads keep many in flight, and a page fault may fail.
-        memory: files are memory; nothing ever waits.
+        memory: files are in memory; reads never wait.
     """
 
     name: str
@@ -90,13 +90,17 @@ _KINDS = {
 }
 
 
-def of_type(number: int) -> Filesystem:
-    """The kind with this f_type; an unknown one counts as local."""
+def from_type(number: int) -> Filesystem:
+    """Return the kind with this f_type; an unknown type counts as a local file system."""
     return _KINDS.get(number, Filesystem(hex(number)))
 
 
-def let_wait(fd: int) -> None:
-    """Take O_NONBLOCK from a regular file, which was opened with it because it could have been a FIFO. To reads of such
-    files it should make no difference, so a system that does not allow this is read all the same."""
+def set_blocking(fd: int) -> None:
+    """Clear O_NONBLOCK of a regular file.
+
+    It was opened with that flag because it could have been a FIFO. For regular files the flag makes no difference to
+    reads,
+    so a system that refuses to clear it does no harm.
+    """
     with contextlib.suppress(OSError):
         os.set_blocking(fd, True)

@@ -1,7 +1,7 @@
-/* System calls of the engines: each gives a result, or -errno. No policy here.
+/* System calls of the engines: each returns a result or -errno. They contain no policy.
 
-   Raw calls, so neither libaio nor a recent C library is needed. Where a call does not exist it answers -ENOSYS or
-   -EOPNOTSUPP, as an old kernel would, and the callers' ordinary fallbacks serve. */
+   They are raw calls, so neither libaio nor a recent C library is needed. A call that the system lacks returns -ENOSYS or
+   -EOPNOTSUPP, as an old kernel would; then the usual fallbacks of the callers apply. */
 #ifndef FFRECORD_LINUX_H
 #define FFRECORD_LINUX_H
 
@@ -13,11 +13,11 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#ifndef MADV_POPULATE_READ  /* of Linux 5.14; older ones answer EINVAL */
+#ifndef MADV_POPULATE_READ  /* since Linux 5.14; older kernels return EINVAL */
 #define MADV_POPULATE_READ 22
 #endif
 
-/* errno is read here, before anything can overwrite it. */
+/* Read errno at once, before another call can overwrite it. */
 static inline int64_t ffr_result(int64_t rc) { return rc < 0 ? -(int64_t)errno : rc; }
 
 #ifdef FFR_LINUX_AIO
@@ -68,7 +68,7 @@ static inline int64_t ffr_pread(int fd, void *buffer, size_t size, int64_t offse
     return ffr_result(call_pread(fd, buffer, size, offset));
 }
 
-/* preadv2(RWF_NOWAIT), Linux 4.14: what is in the page cache, or -EAGAIN. */
+/* Read; if cached_only, by preadv2(RWF_NOWAIT), Linux 4.14: only bytes in the page cache, or -EAGAIN. */
 static inline int64_t ffr_preadv(int fd, const struct iovec *parts, int count, int64_t offset, int cached_only) {
     if (!cached_only) return ffr_result(call_preadv(fd, parts, count, offset));
 #if defined(__linux__) && defined(SYS_preadv2) && UINTPTR_MAX == UINT64_MAX
@@ -78,9 +78,9 @@ static inline int64_t ffr_preadv(int fd, const struct iovec *parts, int count, i
 #endif
 }
 
-/* Alignment that O_DIRECT reads of this file need, by statx(STATX_DIOALIGN), Linux 6.1; STATX_DIO_READ_ALIGN, 6.14.
-   0: the file takes none, or none that the buffers here are made for (more than 64 KiB, or no power of two).
-   4096, which nearly every device accepts, where the kernel does not say.
+/* Return the alignment that O_DIRECT reads of this file need: statx(STATX_DIOALIGN), Linux 6.1; STATX_DIO_READ_ALIGN, 6.14.
+   0: the file supports no O_DIRECT, or needs an alignment that our buffers lack (more than 64 KiB, or no power of two).
+   4096 if the kernel does not tell: nearly every device accepts it.
    struct statx is read by its fixed offsets, because older headers lack the fields. */
 static inline uint32_t ffr_direct_alignment(int fd) {
 #if defined(__linux__) && defined(SYS_statx)
@@ -99,7 +99,7 @@ static inline uint32_t ffr_direct_alignment(int fd) {
     return 4096;
 }
 
-/* A second descriptor of the same inode, even if the path names another file by now; with O_DIRECT if `direct`. */
+/* Open a second descriptor of the same inode, even if its path leads to another file by now; with O_DIRECT if `direct`. */
 static inline int64_t ffr_open_again(int fd, int direct) {
 #if defined(__linux__) && defined(O_DIRECT)
     char path[40];
@@ -111,7 +111,7 @@ static inline int64_t ffr_open_again(int fd, int direct) {
 #endif
 }
 
-/* Have `fd` lead where `by` does, which is closed. One step: who reads `fd` meanwhile reads the one file or the other. */
+/* Make `fd` a duplicate of `by`, and close `by`. It is one atomic step: a concurrent read of `fd` reads either file. */
 static inline int64_t ffr_replace(int fd, int by) {
 #ifdef __linux__
     int64_t result = ffr_result(call_dup3(by, fd, O_CLOEXEC));
@@ -128,7 +128,7 @@ static inline int64_t ffr_file_size(int fd) {
     return call_fstat(fd, &status) < 0 ? -(int64_t)errno : (int64_t)status.st_size;
 }
 
-/* Memory that a fork does not copy: the kernel may be writing to it (open(2), on O_DIRECT and fork). */
+/* Map memory that a fork does not copy: the kernel may be writing to it at that time (open(2), on O_DIRECT and fork). */
 static inline void *ffr_map_unforked(size_t size) {
     void *memory = call_mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return NULL;
@@ -138,7 +138,7 @@ static inline void *ffr_map_unforked(size_t size) {
     return memory;
 }
 
-/* All of a file to copy from, in no order; NULL if it cannot be had. */
+/* Map a whole file for reading in random order; NULL on failure. */
 static inline char *ffr_map_file(int fd, int64_t size) {
     void *memory = size > 0 ? call_mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
     if (memory == MAP_FAILED) return NULL;
@@ -151,7 +151,7 @@ static inline void ffr_unmap(char *memory, int64_t size) { call_munmap(memory, (
 
 enum { FFR_PIECE = 4 << 20, FFR_LEAST_PAGE = 4 << 10 };
 
-/* Bytes of at most FFR_PIECE of a mapping whose pages are in the page cache, or -errno. */
+/* Return how many bytes of a mapping, of at most FFR_PIECE bytes, are in the page cache, or -errno. */
 static inline int64_t ffr_cached_bytes(char *memory, int64_t size) {
     unsigned char pages[FFR_PIECE / FFR_LEAST_PAGE];
     const int64_t page = sysconf(_SC_PAGESIZE);
@@ -162,7 +162,7 @@ static inline int64_t ffr_cached_bytes(char *memory, int64_t size) {
     return cached;
 }
 
-/* Bytes of a file in the page cache, or -errno. Of files that are not one's own, the kernel says that all of them are. */
+/* Return how many bytes of a file are in the page cache, or -errno. For files of other users, the kernel reports all bytes. */
 static inline int64_t ffr_file_cached_bytes(int fd, int64_t size) {
     char *memory = ffr_map_file(fd, size);
     int64_t cached = 0, rc = 0;
@@ -175,7 +175,7 @@ static inline int64_t ffr_file_cached_bytes(int fd, int64_t size) {
     return rc < 0 ? rc : cached;
 }
 
-/* Whether `ffr_cached_bytes` tells the truth of a file: surely of one's own (can_do_mincore() of the kernel). */
+/* Tell whether `ffr_cached_bytes` is reliable for a file: it is for our own files (can_do_mincore() of the kernel). */
 static inline int ffr_tells_cached(int fd) {
     struct stat status;
     return call_fstat(fd, &status) == 0 && (geteuid() == 0 || status.st_uid == geteuid());
@@ -183,15 +183,15 @@ static inline int ffr_tells_cached(int fd) {
 
 static inline void ffr_drop(int fd) { call_posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); }
 
-/* Have the pages of a mapping mapped: 0, or -errno. */
+/* Fault in the pages of a mapping; return 0 or -errno. */
 static inline int64_t ffr_populate(char *memory, int64_t size) {
     return call_madvise(memory, (size_t)size, MADV_POPULATE_READ) < 0 ? -(int64_t)errno : 0;
 }
 
-/* Have at most FFR_PIECE bytes of a file, from the beginning of a page on, in the page cache: bytes, or -errno. Nothing is copied,
- * and they come in pages of up to 2 MiB where the file system has them (Linux 5.18); by read() they are no larger than the
- * device's read-ahead, nor is what is in flight. Where that is not to be had, faults read in sequence as read() does.
- * unless_cached: nothing is done for what the kernel says is there, which of files that are not one's own it says of all. */
+/* Load at most FFR_PIECE bytes of a file, from the start of a page on, into the page cache; return the bytes or -errno.
+ * Nothing is copied. Pages have up to 2 MiB where the file system supports it (Linux 5.18); with read(), neither the pages nor
+ * the requests in flight would exceed the device's read-ahead. Without large pages, faults read in sequence as read() does.
+ * unless_cached: skip bytes that the kernel reports as cached. For files of other users, it reports all bytes. */
 static inline int64_t ffr_bring_in(int fd, int64_t offset, int64_t size, int unless_cached) {
     size = size < FFR_PIECE ? size : FFR_PIECE;
     void *memory = call_mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, offset);
@@ -215,7 +215,7 @@ static inline void ffr_random_access(int fd) {
 #endif
 }
 
-/* Start reading into the page cache. The kernel caps what one call reads at the device's read-ahead, hence in slices. */
+/* Start reading into the page cache. One call reads at most the device's read-ahead, so the range is cut into slices. */
 static inline void ffr_will_need(int fd, int64_t offset, int64_t size) {
 #ifdef POSIX_FADV_WILLNEED
     for (const int64_t slice = 128 << 10; size > 0; offset += slice, size -= slice)
@@ -225,7 +225,7 @@ static inline void ffr_will_need(int fd, int64_t offset, int64_t size) {
 #endif
 }
 
-/* Type of the file system (f_type of statfs), 0 if unknown. */
+/* Return the type of the file system (f_type of statfs), 0 if unknown. */
 static inline int64_t ffr_filesystem_type(int fd) {
 #ifdef __linux__
     struct statfs status;
@@ -237,7 +237,7 @@ static inline int64_t ffr_filesystem_type(int fd) {
 }
 
 static inline int64_t ffr_open(const char *path) {
-    /* O_NONBLOCK: if the name leads to a FIFO by now, this must not wait for a writer. */
+    /* O_NONBLOCK: if the path leads to a FIFO by now, open must not wait for a writer. */
     int64_t fd = ffr_result(call_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (fd >= 0) call_fcntl((int)fd, F_SETFL, O_RDONLY);
     return fd;
@@ -257,14 +257,14 @@ static inline int64_t ffr_identify(int fd, ffr_identity *identity) {
     return 0;
 }
 
-/* Size of the file that `path` leads to, if it is that inode; `otherwise`, if it is another one or none. */
+/* Return the size of the file at `path` if it is that inode; `otherwise` if the path leads to another file or none. */
 static inline int64_t ffr_size_by_name(const char *path, int64_t device, int64_t inode, int64_t otherwise) {
     struct stat status;
     if (call_stat(path, &status) < 0 || (int64_t)status.st_dev != device || (int64_t)status.st_ino != inode) return otherwise;
     return (int64_t)status.st_size;
 }
 
-/* How often this thread slept, as it does when a read waits for the disk. */
+/* Return how often this thread has slept. It sleeps when a read waits for the disk. */
 static inline int64_t ffr_sleeps(void) {
 #ifdef RUSAGE_THREAD
     struct rusage usage;
@@ -273,7 +273,7 @@ static inline int64_t ffr_sleeps(void) {
     return 0;
 }
 
-/* CPUs that this thread may use, 1 or more. */
+/* Return the number of CPUs that this thread may use, 1 or more. */
 static inline int ffr_usable_cpus(void) {
 #ifdef __linux__
     cpu_set_t usable;
@@ -289,7 +289,7 @@ static inline int64_t ffr_now_ns(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Time that this thread has computed. */
+/* Return the CPU time of this thread. */
 static inline int64_t ffr_computed_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -305,22 +305,23 @@ static inline void ffr_sequential_access(int fd) {
 }
 
 #define ffr_prefetch(address) __builtin_prefetch(address)
-/* The first cache lines, until the CPU's own prefetching sees where it goes. */
+/* Prefetch the first cache lines; after them the CPU's own prefetcher follows the access pattern. */
 static inline void ffr_prefetch_start(const char *address) {
     for (int line = 0; line < 4; line++) ffr_prefetch(address + 64 * line);
 }
-/* What is there; what was there before. */
+/* Atomically: return the value; add to it and return the previous value. */
 #define ffr_peek(target) __atomic_load_n(target, __ATOMIC_RELAXED)
 #define ffr_fetch_add(target, value) __atomic_fetch_add(target, value, __ATOMIC_RELAXED)
 
-/* Take what nobody of this process has. By process id: a claim of a thread that a fork left behind counts for nothing. */
+/* Claim `target` unless a thread of this process has it. The claim is the process id, so after a fork the claim of a thread
+   that exists only in the parent counts for nothing. */
 static inline int ffr_claim(int *target) {
     int claimed = __atomic_load_n(target, __ATOMIC_RELAXED), own = (int)getpid();
     return claimed != own && __atomic_compare_exchange_n(target, &claimed, own, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 static inline void ffr_unclaim(int *target) { __atomic_store_n(target, 0, __ATOMIC_RELEASE); }
 
-/* What a thread may touch now, for guard.h. */
+/* The range of addresses that a thread may touch now, for guard.h. */
 typedef struct {
     const char *volatile start;
     const char *volatile end;

@@ -1,7 +1,7 @@
-"""A hidden directory in one that others may write to.
+"""Locked hidden directory inside a directory that others may write to.
 
-It is found once, locked, and from then on used by its descriptor: somebody may put another one, or a link, at its name.
-Its content is a stranger's until it was looked at (see untrusted.py): the directory itself may be from an archive.
+It is opened once, locked, and then used only by its descriptor, because somebody may put another directory or a link at
+its name. Its content is untrusted until it was checked (see untrusted.py): the directory may come from an archive.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ from ffrecord.system import untrusted
 from ffrecord.system.atomic_file import fsync_directory, write_all
 from ffrecord.system.untrusted import Refused
 
-PATIENCE = 1.0  # seconds for the processes of a writer that was killed to end, and its lock with them
+PATIENCE = 1.0  # seconds to wait for the processes of a killed writer to end, which frees its lock
 PAUSE = 0.02
-PASSING = (EWOULDBLOCK, ENOENT, ESTALE)  # while the one who had the lock tidies up
+PASSING = (EWOULDBLOCK, ENOENT, ESTALE)  # temporary errors while the previous owner of the lock cleans up
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
@@ -28,21 +28,21 @@ _log = logging.getLogger("ffrecord")
 
 
 class LockedDirectory:
-    """A hidden directory that this process has made, or taken over, and locked. Only its user may write to it.
+    """Hidden directory that this process has created or taken over, and locked. Only its user may write to it.
 
     Args:
-        path: where, under its real name. Missing parents are made, each durable in its own.
-        lock: name of the file in it that is locked, and made if it is not there; None: the directory is locked.
+        path: its path, without symbolic links. Missing parents are created; each is made durable.
+        lock: name of the file in it to lock, created if missing; None to lock the directory itself.
 
     Attributes:
-        fd: its descriptor, -1 once it is closed.
+        fd: descriptor of the directory, -1 once it is closed.
         file: the open lock file; None without one.
-        owner: the user that it and what this process makes in it belong to.
+        owner: user id that the directory and the files that this process creates in it belong to.
 
     Raises:
-        BlockingIOError: somebody else has it.
-        Refused: what is there is not ours to use. Nothing in it was touched.
-        OSError: it cannot be had. What was made is removed.
+        BlockingIOError: another process has locked it.
+        Refused: the file or directory at `path` is not ours to use. Nothing in it was touched.
+        OSError: it cannot be created or locked. Directories created on the way are removed.
     """
 
     def __init__(self, path: str, lock: str | None = None) -> None:
@@ -84,7 +84,7 @@ class LockedDirectory:
             self.owner = untrusted.owner_of(self.fd)
             self._keep_others_out()
             if self._lock is None:
-                with contextlib.suppress(_NoLocks):  # directories cannot be locked on NFS; the datasets in them are
+                with contextlib.suppress(_NoLocks):  # NFS cannot lock directories; the datasets in them are locked
                     _flock(self.fd)
             else:
                 self._lock_file(self._lock)
@@ -97,42 +97,42 @@ class LockedDirectory:
             raise
 
     def _keep_others_out(self) -> None:
-        """Let nobody else write to it: what is looked at once must stay what it is."""
+        """Remove write permission for others: after a check, the content must not change."""
         mode = stat.S_IMODE(os.fstat(self.fd).st_mode)
         if mode & OTHERS:
-            with contextlib.suppress(OSError):  # mounts without modes
+            with contextlib.suppress(OSError):  # some mounts have no modes
                 os.fchmod(self.fd, mode & ~OTHERS)
 
     def _lock_file(self, name: str) -> None:
-        self.file = io.FileIO(name, "r+", opener=self._opened)
+        self.file = io.FileIO(name, "r+", opener=self._open_lock)
         fd = self.file.fileno()
         try:
             _flock(fd)
         except _NoLocks as error:
-            # Lustre mounted without -o flock says ENOSYS, NFS without its lock service ENOLCK.
+            # Lustre mounted without -o flock fails with ENOSYS, NFS without its lock service with ENOLCK.
             path = os.path.join(self.path, name)
             _log.warning("%s: no locks here (%s): two writers of one target would not notice each other", path, error)
-        # The one who had it may have removed it, or published all.
+        # The previous owner may have removed the lock file, or published the directory, between our open and lock.
         if not os.path.samestat(os.fstat(fd), os.stat(name, dir_fd=self.fd, follow_symlinks=False)):
             raise OSError(ESTALE, os.strerror(ESTALE))
 
-    def _opened(self, name: str, flags: int) -> int:
+    def _open_lock(self, name: str, flags: int) -> int:
         try:
             return untrusted.open_file(name, os.O_RDWR | os.O_CREAT, directory=self.fd, owner=self.owner)
         except Refused as error:
             raise Refused(f"{name}: {error.strerror}") from None
 
     def remove_made(self) -> None:
-        """Remove the directories that were made for nothing, but those in which somebody has put something."""
+        """Remove the directories that were created in vain, except those in which somebody has put something."""
         while self._made:
             with contextlib.suppress(OSError):
                 os.rmdir(self._made.pop())
 
     def _is_there(self) -> bool:
-        """Tell whether it is still what is at its path.
+        """Tell whether its path still leads to this directory.
 
         Raises:
-            OSError: nobody can tell.
+            OSError: the path cannot be examined.
         """
         try:
             return os.path.samestat(os.fstat(self.fd), os.lstat(self.path))
@@ -140,55 +140,55 @@ class LockedDirectory:
             return False
 
     def check(self) -> None:
-        """Raise PermissionError if something else is at its path.
+        """Raise PermissionError if its path leads to something else by now.
 
         Raises:
-            OSError: nobody can tell.
+            OSError: the path cannot be examined.
         """
         if not self._is_there():
             raise Refused(f"{self.path} was replaced by something else meanwhile")
 
-    # What is in it
+    # Content
 
     def names(self) -> set[str]:
-        """Return the names of what is in it."""
+        """Return the names of the files and directories in it."""
         return set(os.listdir(self.fd))
 
     def holds(self, name: str) -> bool:
-        """Tell whether something of that name is in it."""
+        """Tell whether it contains that name."""
         return name in self.names()
 
     def has_directory(self, name: str) -> bool:
-        """Tell whether a directory of our own, not a link to one, has that name in it."""
+        """Tell whether it contains a directory of our own, not a link, under that name."""
         return untrusted.is_own(f"{name}/", directory=self.fd, owner=self.owner)
 
     def make_directory(self, name: str) -> None:
-        """Make a directory in it, unless one of ours is there.
+        """Create a directory in it, unless we already have one of that name.
 
         Raises:
-            Refused: something else is there, as a link.
-            OSError: refused.
+            Refused: something else has the name, for instance a link.
+            OSError: the directory cannot be created.
         """
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, dir_fd=self.fd)
         if not self.has_directory(name):
             mode = os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_mode
-            found = "another user's directory" if stat.S_ISDIR(mode) else untrusted.kind_of(mode)
+            found = "another user's directory" if stat.S_ISDIR(mode) else untrusted.describe_kind(mode)
             raise Refused(f"{os.path.join(self.path, name)}: it is {found}, expected a directory of this user")
 
     def read(self, name: str, most: int) -> bytes:
-        """Return the first bytes of a file, `most` of them.
+        """Return at most the first `most` bytes of a file in it.
 
         Raises:
-            OSError: it is not there, not ours, or cannot be read.
+            OSError: the file is missing, not ours, or cannot be read.
         """
         return untrusted.read_file(name, most, directory=self.fd, owner=self.owner)
 
     def write(self, name: str, data: bytes) -> None:
-        """Write or replace a file, durably: what was there is there, or all of this.
+        """Write or replace a file in it atomically and durably.
 
         Raises:
-            OSError: refused. Names the file.
+            OSError: the write failed. The error names the file.
         """
         beside = f".{name}"
         try:
@@ -205,31 +205,31 @@ class LockedDirectory:
             raise OSError(error.errno, error.strerror, os.path.join(self.path, name)) from None
 
     def remove(self, name: str) -> None:
-        """Remove what has that name, if it is there, with all in it; links are not followed."""
+        """Remove the file or directory of that name with all its content, if it exists, without following links."""
         remove(name, self.fd)
 
     def remove_all_but(self, names: set[str], inside: str) -> None:
-        """Remove all that is in a directory in it, but what has these names."""
-        with untrusted.opened_directory(inside, directory=self.fd) as fd:
+        """Remove everything from its subdirectory `inside`, except these names."""
+        with untrusted.enter_directory(inside, directory=self.fd) as fd:
             for name in set(os.listdir(fd)) - names:
                 remove(name, fd)
 
     def discard(self) -> None:
-        """Remove all in it, and the directory itself if nothing else is at its path."""
+        """Remove all content, and then the directory itself if its path still leads to it."""
         for name in self.names():
             self.remove(name)
         self.remove_itself()
 
     def remove_itself(self) -> None:
-        """Remove the directory, which is empty, if nothing else is at its path."""
+        """Remove the empty directory if its path still leads to it."""
         if self._is_there():
             os.rmdir(self.path)
 
     def close(self) -> None:
-        """Unlock it; may be repeated."""
+        """Unlock the directory. You may call it again."""
         file, self.file = self.file, None
         if file is not None:
-            with contextlib.suppress(OSError):  # the lock is gone even so, and what is in it was synced
+            with contextlib.suppress(OSError):  # a failed close frees the lock too, and the content was synced
                 file.close()
         fd, self.fd = self.fd, -1
         if fd >= 0:
@@ -238,13 +238,15 @@ class LockedDirectory:
 
 
 def remove(name: str, directory: int) -> None:
-    """Remove what has a name in an open directory, if it is there, with all in it; links are not followed.
+    """Remove the file or directory of a name in an open directory with all its content, without following links.
+
+    Nothing is done if the name does not exist.
 
     Raises:
         OSError: something could not be removed.
     """
     try:
-        # First: an empty directory goes without another descriptor, of which there may be none.
+        # Try this first: removing an empty directory needs no further descriptor, and none may be left.
         os.rmdir(name, dir_fd=directory)
     except FileNotFoundError:
         return
@@ -258,7 +260,7 @@ def remove(name: str, directory: int) -> None:
 
 
 def _empty(name: str, directory: int) -> None:
-    """Remove all that is below a directory.
+    """Remove everything below a directory.
 
     Raises:
         OSError: something could not be removed.
@@ -274,15 +276,15 @@ def _empty(name: str, directory: int) -> None:
 
 
 class _NoLocks(Exception):
-    """The file system has no locks; says its error."""
+    """Error of a file system without locks; its text is the error of flock(2)."""
 
 
 def _flock(fd: int) -> None:
     """Lock a file or directory.
 
     Raises:
-        BlockingIOError: another process has it locked.
-        _NoLocks: it cannot be locked.
+        BlockingIOError: another process has locked it.
+        _NoLocks: the file system cannot lock it.
     """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

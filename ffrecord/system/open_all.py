@@ -1,4 +1,4 @@
-"""Open several things; all of them or none."""
+"""Opening of several objects: either all or none."""
 
 import contextlib
 from collections.abc import Iterable
@@ -6,24 +6,24 @@ from typing import Protocol, TypeVar
 
 
 class Closable(Protocol):
-    """What has to be closed when it is not needed any more."""
+    """Object that has to be closed after use."""
 
     def close(self) -> object:
-        """Give back descriptors and mappings."""
+        """Release descriptors and mappings."""
 
 
 T = TypeVar("T", bound=Closable)
 
 
-def all_opened(things: Iterable[T]) -> list[T]:
-    """What an iterable gives that opens one after the other; if one cannot be opened, those before it are closed."""
+def open_all(things: Iterable[T]) -> list[T]:
+    """Return all objects of an iterable that opens one after the other; if one fails, close those before it."""
     opened: list[T] = []
     try:
         for each in things:
             opened.append(each)
     except BaseException:
         for each in opened:
-            with contextlib.suppress(OSError):  # the first error is the one to tell
+            with contextlib.suppress(OSError):  # only the first error is reported
                 each.close()
         raise
     return opened

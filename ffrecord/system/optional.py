@@ -1,12 +1,12 @@
-"""Third-party modules that are not required."""
+"""Optional third-party modules."""
 
 import shlex
 from functools import cache
 from importlib import import_module
 from typing import Any
 
-# The packages of each extra of pyproject.toml. They are named to users, since an extra of a package that no index has
-# cannot be installed by its name.
+# The packages of each extra of pyproject.toml. Messages name these packages: no package index has ffrecord itself, so
+# users cannot install an extra by its name.
 EXTRAS = {
     "torch": ["torch"],
     "image": ["pillow"],
@@ -23,31 +23,32 @@ EXTRAS = {
 
 
 @cache
-def optional(name: str) -> Any:
-    """The module `name`, or None where it is not installed."""
+def import_optional(name: str) -> Any:
+    """Return the module `name`; None if it is not installed."""
     try:
         return import_module(name)
     except ImportError:
         return None
 
 
-def install(extra: str) -> str:
-    """Return the command that installs what an extra stands for, as any shell takes it."""
+def install_command(extra: str) -> str:
+    """Return the shell command that installs the packages of an extra."""
     return f"pip install {shlex.join(EXTRAS[extra])}"
 
 
 def require(name: str, extra: str, purpose: str, needed: str | None = None) -> Any:
-    """The module `name`.
+    """Return the module `name`.
 
     Args:
-        extra: that brings it, or one of those that would do.
-        purpose: what for.
-        needed: what to say is needed, where it is not just this package.
+        name: full name of the module.
+        extra: extra that contains it, or one of several suitable ones.
+        purpose: subject of the message: the feature that needs the module.
+        needed: text for the message instead of the package's name.
 
     Raises:
-        ImportError: not installed; says what to install.
+        ImportError: the module is not installed. The message names the command that installs it.
     """
-    module = optional(name)
+    module = import_optional(name)
     if module is None:
-        raise ImportError(f"{purpose} needs {needed or name.partition('.')[0]}: {install(extra)}", name=name)
+        raise ImportError(f"{purpose} needs {needed or name.partition('.')[0]}: {install_command(extra)}", name=name)
     return module

@@ -1,4 +1,4 @@
-"""How much of this machine there is for us: memory that is free or holds nothing but clean pages, and descriptors."""
+"""Resources available to this process: free memory (clean cached pages included), descriptors, CPUs and mappings."""
 
 import os
 import resource
@@ -7,25 +7,28 @@ from functools import cache
 from pathlib import Path
 
 UNLIMITED = 1 << 62
-MAPPED_FEW = 1024  # files of one reader of which tables are mapped, however small they are
-MAPPINGS_SHARE = 8  # one of so many parts of the mappings that a process may have is for one reader
-# What a group uses, what of that is cached, and what of that is shared memory or tmpfs and makes no room for others.
+MAPPED_FEW = 1024  # files of one reader whose tables are always mapped, even if they are small
+MAPPINGS_SHARE = 8  # one reader may use 1/8 of the mappings of a process
+# Memory usage of a control group, the cached part of it, and the part of the cache that is shared memory or tmpfs: the
+# kernel cannot free that part.
 USED_2 = ("memory.current", "memory.stat:file", "memory.stat:shmem")
 USED_1 = ("memory.usage_in_bytes", "memory.stat:total_cache", "memory.stat:total_shmem")
 
 
 def available_memory() -> int:
-    """Bytes that could hold file pages: MemAvailable, or less where a control group of this process leaves less."""
+    """Return the bytes that could hold file pages: MemAvailable, or less if a control group of this process leaves
+    less.
+    """
     return min(_mem_available(), *_group_limits())
 
 
 def descriptors() -> int:
-    """Files that one reader may hold open though nobody reads them: a quarter of the soft limit, at most 1,024."""
+    """Return how many unused files one reader may keep open: a quarter of the soft limit, at most 1,024."""
     return max(1, min(all_descriptors() // 4, 1024))
 
 
 def all_descriptors() -> int:
-    """Descriptors that this process may have: its soft limit, or what Linux gives where a container does not say."""
+    """Return the soft limit of descriptors of this process, or Linux's default if a container hides the limit."""
     try:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     except OSError:
@@ -34,20 +37,20 @@ def all_descriptors() -> int:
 
 
 def usable_cpus() -> int:
-    """CPUs that this process may use, 1 or more; all of the machine where a container does not say."""
+    """Return the number of CPUs that this process may use, 1 or more; all CPUs if a container hides the number."""
     try:
         return len(os.sched_getaffinity(0))
-    except (OSError, OverflowError):  # the latter where EINVAL is taken for a sign of very many CPUs
+    except (OSError, OverflowError):  # OverflowError: Python takes EINVAL as a sign of very many CPUs
         return os.cpu_count() or 1
 
 
 @cache
 def mappings() -> int:
-    """Mappings that one reader may have, at least MAPPED_FEW: an eighth of those of a process (vm.max_map_count)."""
+    """Return how many mappings one reader may have: an eighth of vm.max_map_count, at least MAPPED_FEW."""
     try:
         most = int(Path("/proc/sys/vm/max_map_count").read_text())
     except (OSError, ValueError):
-        most = 65_530  # what Linux has, unless told otherwise
+        most = 65_530  # Linux's default
     return max(MAPPED_FEW, most // MAPPINGS_SHARE)
 
 
@@ -61,7 +64,7 @@ def _mem_available() -> int:
 
 
 def _group_limits() -> list[int]:
-    """Limits of the groups above this process, of both versions of cgroups; at least one entry."""
+    """Return the free bytes of the control groups above this process (cgroups v1 and v2); at least one entry."""
     limits = [UNLIMITED]
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
@@ -78,20 +81,24 @@ def _group_limits() -> list[int]:
 
 
 def _limits_above(root: Path, path: str, names: tuple[str, ...]) -> list[int]:
-    """What groups leave free, from `path` up to the root. In a container, with its own root, it may not exist."""
+    """Return the free bytes of each group from `path` up to the root. In a container with its own root, `path` may not
+    exist.
+    """
     group = root / path.lstrip("/")
     limits = []
     for each in [group, *(parent for parent in group.parents if parent.is_relative_to(root))]:
         limit, *rest = names
         most = _number(each, limit)
-        if most is not None and most < UNLIMITED:  # the rest takes the kernel some time to count
+        if most is not None and most < UNLIMITED:  # only then read the usage, which the kernel is slow to sum up
             usage, cached, shared = (_number(each, name) or 0 for name in rest)
             limits.append(max(0, most - max(0, usage - max(0, cached - shared))))
     return limits
 
 
 def _number(group: Path, name: str) -> int | None:
-    """A number in a file of a group: alone, or after a word of it, as in "memory.stat:cache"; None if there is none."""
+    """Return a number from a file of a group: the whole file, or after a word, as in "memory.stat:cache"; None if
+    missing.
+    """
     file, _, word = name.partition(":")
     try:
         text = (group / file).read_text()

@@ -1,7 +1,7 @@
-"""What samples are, for type checkers: `FileReader[Picture]` gives pictures, and a bare `FileReader` anything.
+"""Types of samples for type checkers: `FileReader[Picture]` returns pictures, and a plain `FileReader` returns Any.
 
-Nothing looks at it when a program runs. Python's own TypeVar has a default from 3.13 on only, but checkers know that of
-typing_extensions, whether it is installed or not.
+A running program does not use them. Python's own TypeVar has defaults only since 3.13. Type checkers know the TypeVar
+of typing_extensions even if that package is not installed.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,6 @@ else:
 
 __all__ = ["UNTOLD", "Sample", "Sample_co"]
 
-# As `__orig_class__` of a class: `FileReader[Picture](path)` cannot tell the reader of Picture, which would be pickled
-# with it, so that each process that is to open a file had to import it.
+# The `__orig_class__` of a class. As a property without a setter, it keeps `FileReader[Picture](path)` from storing
+# Picture in the reader: it would be pickled with the reader, and every process that unpickles would have to import it.
 UNTOLD = property()

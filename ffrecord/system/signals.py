@@ -1,11 +1,11 @@
 """Signals while worker processes run: Ctrl-C, SIGTERM and SIGHUP end a write through the same clean-up as an exception.
 
-SIGHUP comes when a terminal is closed. A program that ignores it, as nohup has it, goes on ignoring it.
+SIGHUP arrives when a terminal is closed. A program that ignores it, for instance under nohup, keeps ignoring it.
 
-A signal may come between any two steps of Python: also between an error and the first step of the clean-up that it
-leads to, which is then left out. So inside `signals_exit` the handlers of the program are called by one of ours, which
-has signals wait while something is `defer_signals`, and for a while after one has raised: who begins a clean-up anew
-after that is not kept from it again, see `run_with_cleanup`.
+A signal may arrive between any two steps of Python: also between an error and the first step of its clean-up, which is
+then skipped. So inside `signals_exit` one handler of ours calls the handlers of the program. It holds signals back
+inside `defer_signals`, and for a while after one of them has raised. A clean-up that starts again after that is not
+interrupted a second time: see `run_with_cleanup`.
 """
 
 import contextlib
@@ -19,21 +19,21 @@ from typing import Any, TypeVar
 from ffrecord.system.forks import call_in_children
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-ENDED = 128  # and the number of the signal: what a shell reports for a process that one has ended
-PATIENCE = 1.0  # seconds after a signal has raised for which the next ones wait
+ENDED = 128  # plus the number of the signal: the exit code that a shell reports for a process ended by a signal
+PATIENCE = 1.0  # seconds for which further signals wait after one has raised an exception
 
-Handler = Any  # as signal.getsignal has it
+Handler = Any  # a result of signal.getsignal
 Result = TypeVar("Result")
 
 
 class _Watch:
-    """What became of signals in the main thread, which alone runs handlers.
+    """State of signals in the main thread, the only thread that runs handlers.
 
     Attributes:
-        handlers: of the program, by signal, while ours is in their places; else none.
+        handlers: handlers of the program by signal, while ours replace them; otherwise empty.
         held: whether all signals wait.
-        noted: those that do.
-        raised: when one has raised an exception; time.monotonic().
+        noted: the waiting signals, oldest first.
+        raised: time.monotonic() of the last exception that a handler raised.
     """
 
     def __init__(self) -> None:
@@ -43,11 +43,12 @@ class _Watch:
         self.raised = -PATIENCE
 
     def waits(self) -> bool:
+        """Tell whether signals have to wait."""
         return self.held or time.monotonic() < self.raised + PATIENCE
 
     def call(self, number: int, frame: FrameType | None = None) -> None:
-        """What the program wants to be done, which is to exit where it says nothing."""
-        handler = self.handlers.get(number, signal.SIG_DFL)  # none: somebody put ours back after the end
+        """Call the program's handler; exit if the program has none."""
+        handler = self.handlers.get(number, signal.SIG_DFL)  # missing if somebody restored our handler after the end
         try:
             if handler is signal.SIG_DFL:
                 raise SystemExit(ENDED + number)
@@ -57,7 +58,7 @@ class _Watch:
             raise
 
     def deliver(self) -> None:
-        """Call what needs not wait any more."""
+        """Call the handlers of noted signals until signals have to wait."""
         while self.noted and not self.waits():
             self.call(self.noted.pop(0))
 
@@ -66,7 +67,7 @@ _watch = _Watch()
 
 
 def _note_signal(number: int, frame: FrameType | None) -> None:
-    """The handler of all."""
+    """Handle every signal: call the program's handler, or note the signal while it has to wait."""
     if _watch.noted or _watch.waits():
         _watch.noted.append(number)
         _watch.deliver()
@@ -75,17 +76,22 @@ def _note_signal(number: int, frame: FrameType | None) -> None:
 
 
 def _in_main_thread() -> bool:
-    """Only the main thread may set handlers, and only it runs them."""
+    """Tell whether this is the main thread: only it may set handlers, and only it runs them."""
     return threading.current_thread() is threading.main_thread()
 
 
 @contextlib.contextmanager
 def signals_exit() -> Iterator[None]:
-    """Inside, SIGTERM raises SystemExit(143) in the main thread, and SIGHUP SystemExit(129), unless the program has a
-    handler of its own, which is called then, or ignores it. After one that raised, others wait for a second, and then
-    for the next signal or the end of a clean-up or of this. Where a program goes on afterwards, `exit_on_signals`
-    is safer: a signal as the block ends may leave the handlers of this in place until the exception is let go of."""
-    if not _in_main_thread() or _nested():
+    """Context manager: inside, SIGTERM raises SystemExit(143) in the main thread, and SIGHUP raises SystemExit(129).
+
+    If the program has its own handler, that is called; if it ignores a signal, the signal stays ignored. After a signal
+    that
+    raised, others wait for a second, and then for the next signal, the end of a clean-up, or the end of the block.
+
+    If a program continues afterwards, `exit_on_signals` is safer. Here, a signal at the end of the block may leave our
+    handlers in place until the exception is released.
+    """
+    if not _in_main_thread() or _is_installed():
         yield
         return
     watch, failed = _watch, None
@@ -100,13 +106,16 @@ def signals_exit() -> Iterator[None]:
             _put_back(watch)
     finally:
         _put_back(watch)
-        _tell_late(watch, failed)
+        _deliver_late(watch, failed)
 
 
 def exit_on_signals(work: Callable[[], Result]) -> Result:
-    """What `work` returns, called as inside `signals_exit`. A signal which comes while it ends leaves no handler of
-    ours behind: it keeps one of the calls of `_put_back` from being made, but not both."""
-    if not _in_main_thread() or _nested():
+    """Call `work` inside `signals_exit` and return its result.
+
+    A signal at the end leaves no handler of ours behind: it can interrupt one of the two calls of `_put_back`, but not
+    both.
+    """
+    if not _in_main_thread() or _is_installed():
         return work()
     watch, failed = _watch, None
     try:
@@ -121,21 +130,22 @@ def exit_on_signals(work: Callable[[], Result]) -> Result:
     finally:
         _put_back(watch)
         try:
-            _tell_late(watch, failed)
+            _deliver_late(watch, failed)
         finally:
-            del failed  # or it and this frame would keep each other, and all that they have hold of
+            del failed  # breaks the reference cycle of exception and frame, which would keep all their objects alive
 
 
-def _nested() -> bool:
-    """Whether our handlers are in place."""
-    for number in _watch.handlers:  # noqa: SIM110  # the end of a generator would swallow what a handler raises
+def _is_installed() -> bool:
+    """Tell whether our handlers are already in place."""
+    for number in _watch.handlers:  # noqa: SIM110  # any(): closing its generator would swallow a handler's exception
         if signal.getsignal(number) is _note_signal:
             return True
     return False
 
 
 def _install() -> None:
-    # A handler that was not installed from Python cannot be put back, so it stays; what is ignored does not wait.
+    # None is a handler that was not installed from Python. It could not be restored, so it stays. Ignored signals stay
+    # ignored.
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     _watch.handlers = {n: handler for n, handler in handlers.items() if handler not in (None, signal.SIG_IGN)}
     for number in _watch.handlers:
@@ -143,14 +153,18 @@ def _install() -> None:
 
 
 def _put_back(watch: _Watch) -> None:
-    """The program's handlers, unless that was done; what came by then is noted, and what comes meanwhile is theirs."""
+    """Restore the program's handlers, once.
+
+    Signals that arrived before are noted, and `_deliver_late` delivers them. Signals from now on go to the program's
+    handlers.
+    """
     global _watch
     if watch is not _watch:
         return
     watch.held = True
     raised = None
     while _watch is watch:
-        # To block signals would not do: another thread may take one, and it is handled here nevertheless.
+        # Blocking signals in this thread would not help: another thread may receive one, and its handler runs here.
         try:
             for number, handler in watch.handlers.items():
                 if signal.getsignal(number) is _note_signal:
@@ -162,12 +176,14 @@ def _put_back(watch: _Watch) -> None:
         if raised is not None:
             raise raised
     finally:
-        del raised  # or it and this frame would keep each other, and all that they have hold of
+        del raised  # breaks the reference cycle of exception and frame, which would keep all their objects alive
 
 
-def _tell_late(watch: _Watch, failed: BaseException | None) -> None:
-    """Have signals that still wait come into force, unless the program ends, or was told of such a one, by what has
-    failed."""
+def _deliver_late(watch: _Watch, failed: BaseException | None) -> None:
+    """Call the handlers of signals that still wait.
+
+    An exception of such a handler replaces `failed`, unless `failed` already ends the program or has the same type.
+    """
     raised = failed
     for number in watch.noted:
         try:
@@ -183,7 +199,7 @@ def _tell_late(watch: _Watch, failed: BaseException | None) -> None:
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Inside, Ctrl-C, SIGTERM or SIGHUP does not interrupt a clean-up; it comes into force afterwards."""
+    """Context manager: inside, Ctrl-C, SIGTERM and SIGHUP do not interrupt a clean-up; they take effect afterwards."""
     if not _in_main_thread():
         yield
         return
@@ -197,11 +213,15 @@ def defer_signals() -> Iterator[None]:
 
 
 def run_with_cleanup(work: Callable[[], Result], clean_up: Callable[[BaseException | None], object]) -> Result:
-    """What `work` returns. Afterwards `clean_up` is called in any case, once and undisturbed; unless a signal came
-    before the first step of `work`, so what is to be cleaned up must be made by `work`.
+    """Return the result of `work`, and call `clean_up` afterwards in any case: once, and not interrupted by signals.
+
+    The exception is a signal before the first step of `work`: then `clean_up` is not called. So `work` itself must
+    create
+    the objects to clean up.
 
     Args:
-        clean_up: given what was raised, by `work` or by a signal after it; None for nothing.
+        work: the function to call.
+        clean_up: called with the exception of `work`, or of a signal after it; with None if there was none.
     """
     begun = False
 
@@ -213,7 +233,7 @@ def run_with_cleanup(work: Callable[[], Result], clean_up: Callable[[BaseExcepti
                 clean_up(error)
 
     def work_and_clean_up() -> Result:
-        # A signal may keep one of the calls of `once` from its work, but not two of them.
+        # A signal may interrupt one call of `once` before it starts its work, but not two of them.
         try:
             try:
                 result = work()
@@ -230,13 +250,13 @@ def run_with_cleanup(work: Callable[[], Result], clean_up: Callable[[BaseExcepti
 
 
 def is_signal_waiting() -> bool:
-    """Whether a signal waits for the end of what is `defer_signals`, which had better not take its time any more."""
+    """Tell whether a signal waits for the end of `defer_signals`. The code inside should then hurry."""
     return bool(_watch.noted)
 
 
 @contextlib.contextmanager
 def defer_ctrl_c() -> Iterator[None]:
-    """Inside, the first Ctrl-C waits for the end; a second one does not."""
+    """Context manager: inside, the first Ctrl-C waits for the end of the block; a second one raises at once."""
 
     def note(number: int, frame: FrameType | None) -> None:
         if arrived:
@@ -258,32 +278,36 @@ def defer_ctrl_c() -> Iterator[None]:
 
 @contextlib.contextmanager
 def block_signals() -> Iterator[set[int]]:
-    """Inside, this thread takes no Ctrl-C, SIGTERM or SIGHUP, nor does a child it forks, until `become_worker`.
+    """Context manager: inside, this thread receives no Ctrl-C, SIGTERM or SIGHUP.
+
+    A child forked inside receives none either, until it calls `become_worker`.
 
     Yields:
-        the signals that were blocked before.
+        The signals that were blocked before.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # which raises, but not at once, for what came before
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # inside the try: it may raise for a signal that came before
         yield set(before)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _forget() -> None:
-    """In a forked child: what the parent's thread was doing is not done here."""
+def _reset() -> None:
+    """Reset the state in a forked child: the parent's thread does not continue here."""
     _watch.held, _watch.noted, _watch.raised = False, [], -PATIENCE
 
 
-call_in_children(_forget)
+call_in_children(_reset)
 
 
 def become_worker(blocked: set[int] | None) -> None:
-    """In a new worker: leave what a terminal sends to all to the parent, die of SIGTERM, whatever was inherited.
+    """Set the signals of a new worker process, whatever it inherited.
+
+    It ignores signals that a terminal sends to all processes, since the parent handles them, and dies of SIGTERM.
 
     Args:
-        blocked: the signals to leave blocked; None to change nothing about that.
+        blocked: the signals to leave blocked; None to leave the mask unchanged.
     """
     global _watch
     _watch = _Watch()

@@ -1,4 +1,4 @@
-"""Sizes as people write them, for arguments and options that are numbers of bytes, and as people read them."""
+"""Sizes as text: one rule for every argument that is a number of bytes, and numbers of bytes for people."""
 
 import operator
 import re
@@ -14,25 +14,26 @@ UNITS |= {f"{letter}{end}": 1000**power for power, letter in enumerate(LETTERS, 
 UNITS |= {f"{letter}{end}": 1024**power for power, letter in enumerate(LETTERS, 1) for end in ("I", "IB")}
 SHOWN = ("kB", "MB", "GB", "TB", "PB", "EB")  # powers of 1000
 WRITTEN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
-DIGITS_MOST = 100  # of a size in text
+DIGITS_MOST = 100  # characters of a size written as text
 MOST = 2**63 - 1  # bytes
 
 
 def parse_size(name: str, value: Any, *, least: int = 1) -> int:
-    """Return the bytes that an argument says.
+    """Return the number of bytes of a size argument.
 
     Args:
-        name: of the argument, for messages.
-        value: bytes, or text such as "500M", "100GB", "1.5 TB" or "64 GiB": K, M, G, T and P are powers of 1000, with
-            an i behind them of 1024; a B may follow; letters of any case.
-        least: bytes that it may say.
+        name: name of the argument, for messages.
+        value: bytes, or text such as "500M", "100GB", "1.5 TB" or "64 GiB". K, M, G, T and P are powers of 1000; with
+            an
+            i behind them they are powers of 1024. A B may follow. Case does not matter.
+        least: smallest allowed number of bytes.
 
     Raises:
-        ArgumentTypeError: it is neither a whole number nor text.
-        ArgumentError: it is no such text, less than `least`, or more than a file may have.
+        ArgumentTypeError: `value` is neither a whole number nor text.
+        ArgumentError: the text is no size, or the size is less than `least` or more than a file may have.
     """
     if isinstance(value, str):
-        size = _written(name, value)
+        size = _parse_text(name, value)
     elif isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ArgumentTypeError(f"{name} must be an int or a str, not {type(value).__name__}")
     else:
@@ -43,7 +44,7 @@ def parse_size(name: str, value: Any, *, least: int = 1) -> int:
 
 
 def parse_limit(name: str, value: Any, *, least: int = 1) -> int | None:
-    """Return the bytes that an argument says, as `parse_size`; None for no limit."""
+    """Return the number of bytes of a limit, as `parse_size` does; None for no limit."""
     return None if value is None else parse_size(name, value, least=least)
 
 
@@ -55,7 +56,7 @@ def in_bytes(size: float) -> str:
     return f"{size / 1000**power:.3g} {SHOWN[power - 1]}"
 
 
-def _written(name: str, text: str) -> int:
+def _parse_text(name: str, text: str) -> int:
     found = WRITTEN.fullmatch(text) if len(text) <= DIGITS_MOST else None
     unit = UNITS.get(found[2].upper()) if found else None
     if found is None or unit is None:
@@ -63,6 +64,6 @@ def _written(name: str, text: str) -> int:
             f"{name} is {text[:DIGITS_MOST]!r}, expected bytes or text such as '500M', '1.5 TB' or '64 GiB'"
         )
     whole, _, fraction = found[1].partition(".")
-    # By integers: a float of many digits would be rounded.
+    # Integer arithmetic: a float with many digits would be rounded.
     part = int(fraction or 0) * unit // int("1" + "0" * len(fraction))
     return int(whole) * unit + part

@@ -1,10 +1,9 @@
-"""Files and names that somebody else may have made.
+"""Safe handling of files and names that somebody else may have created.
 
-Treat whatever a killed writer seems to have left as a stranger's until you have looked at it. An archive, or another
+Treat everything that a killed writer seems to have left as untrusted until you have checked it. An archive, or another
 user of a shared directory, can have put a link, a FIFO, a device, a hard link of another file or a file of terabytes
-there. Such a file is opened by `open_file` and nowhere else. A name that was read from a file is checked by `is_plain`,
-mostly through `check_name`, before it becomes a path. Names of several parts, as in archives, go through
-`safe_unpack.safe_parts`.
+there. Only `open_file` opens such a file. A name read from a file is checked by `is_plain`, usually through
+`check_name`, before it becomes a path. Names with several parts, as in archives, go through `safe_unpack.safe_parts`.
 """
 
 import contextlib
@@ -14,12 +13,12 @@ import stat
 from collections.abc import Iterator
 from errno import ENXIO, EPERM
 
-from ffrecord.errors import FormatError, escaped
+from ffrecord.errors import FormatError, escape_unprintable
 
 SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # opening a FIFO must not wait for a writer
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-SPARSE = 1000  # times the room that a file takes of the disk: beyond this it is no compression, but holes
-SPARSE_FROM = 64 << 20  # bytes, up to which nobody asks
+SPARSE = 1000  # ratio of size to disk usage beyond which a file has holes: no compression reaches it
+SPARSE_FROM = 64 << 20  # bytes; smaller files are not checked
 
 _KINDS = (
     (stat.S_ISLNK, "a symbolic link"),
@@ -32,20 +31,23 @@ _KINDS = (
 
 
 class Refused(PermissionError):
-    """The error of a name of ours at which something is that is not ours to use. Its `strerror` says why."""
+    """Error of a file of ours whose name is taken by something that is not ours to use. Its `strerror` names the
+    reason.
+    """
 
     def __init__(self, reason: str) -> None:
-        super().__init__(EPERM, escaped(reason))
+        super().__init__(EPERM, escape_unprintable(reason))
 
 
 # Names
 
 
 def is_plain(name: str, suffix: str = "") -> bool:
-    """Tell whether a name is one of a file in a directory, and leads nowhere else.
+    """Tell whether a name is a plain name of a file in a directory, which leads nowhere else.
 
     Args:
-        suffix: that it must end in, after something.
+        name: the name.
+        suffix: required ending; other characters must precede it.
     """
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         return False
@@ -53,14 +55,15 @@ def is_plain(name: str, suffix: str = "") -> bool:
 
 
 def check_name(name: str, suffix: str, what: str) -> None:
-    """Refuse a name, read from a file, that is not one of a file in a directory.
+    """Refuse a name, read from a file, that is not a plain file name.
 
     Args:
-        suffix: that it must end in.
-        what: the name is, for the message.
+        name: the name.
+        suffix: required ending.
+        what: description of the name, for the message.
 
     Raises:
-        FormatError: as said; without the path of the file that it was read from.
+        FormatError: the name is not plain. The message lacks the path of the file that it was read from.
     """
     if not is_plain(name, suffix):
         raise FormatError(f"{what} {name[:200]!r}, expected a plain file name that ends in {suffix}")
@@ -69,30 +72,30 @@ def check_name(name: str, suffix: str, what: str) -> None:
 # Files
 
 
-def kind_of(mode: int) -> str:
-    """Return what a `st_mode` is of, in words."""
+def describe_kind(mode: int) -> str:
+    """Return the kind of file that a `st_mode` describes, in words."""
     return next((kind for is_kind, kind in _KINDS if is_kind(mode)), "a file")
 
 
 def open_file(name: str, flags: int, *, directory: int | None = None, owner: int | None = None, links: int = 1) -> int:
-    """Open a regular file that nobody else can have put there to lead elsewhere.
+    """Open a regular file, and refuse everything that somebody else may have put there to lead elsewhere.
 
     Args:
         name: its path, or its name in `directory`.
-        flags: of open(2). Where they have O_CREAT, its mode is 0666 less the umask.
-        directory: a descriptor.
-        owner: the user that it must belong to; None for any.
-        links: how many names it may have.
+        flags: flags of open(2). With O_CREAT, the mode is 0666 less the umask.
+        directory: descriptor of its directory.
+        owner: user id that it must belong to; None for any.
+        links: maximum number of its names (hard links).
 
     Returns:
-        its descriptor.
+        Its descriptor.
 
     Raises:
         Refused: something else is there. It was not opened, or closed at once.
-        OSError: of the failed call.
+        OSError: a call failed.
     """
     if not flags & os.O_EXCL:
-        # Not only afterwards: the mere opening of some devices has effects.
+        # Check before opening too: opening some devices already has side effects.
         with contextlib.suppress(FileNotFoundError):
             _check(os.stat(name, dir_fd=directory, follow_symlinks=False), owner, links)
     fd = os.open(name, flags | SAFE, 0o666, dir_fd=directory)
@@ -106,14 +109,14 @@ def open_file(name: str, flags: int, *, directory: int | None = None, owner: int
 
 
 def _close(fd: int) -> None:
-    """Close a descriptor through which nothing was written: a close that fails has closed it, and says nothing else."""
+    """Close a descriptor that nothing was written through. Ignore the error of a failed close: it closes too."""
     with contextlib.suppress(OSError):
         os.close(fd)
 
 
 def _check(status: os.stat_result, owner: int | None, links: int) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise Refused(f"it is {kind_of(status.st_mode)}, expected a regular file")
+        raise Refused(f"it is {describe_kind(status.st_mode)}, expected a regular file")
     if owner is not None and status.st_uid != owner:
         raise Refused(f"it belongs to user {status.st_uid}, expected {owner}")
     if status.st_nlink > links:
@@ -121,7 +124,9 @@ def _check(status: os.stat_result, owner: int | None, links: int) -> None:
 
 
 def is_own(name: str, *, directory: int | None = None, owner: int | None = None) -> bool:
-    """Tell whether `open_file` would take what is there; a directory of the same owner for a name that ends in "/"."""
+    """Tell whether `open_file` would open a file. For a name that ends in "/": whether it is a directory of the same
+    owner.
+    """
     try:
         status = os.stat(name.rstrip("/"), dir_fd=directory, follow_symlinks=False)
         if name.endswith("/"):
@@ -133,25 +138,28 @@ def is_own(name: str, *, directory: int | None = None, owner: int | None = None)
 
 
 def read_file(name: str, most: int | None, *, directory: int | None = None, owner: int | None = None) -> bytes:
-    """Return the first bytes of a file, as `open_file` finds it.
+    """Return the first bytes of a file, opened by `open_file`.
 
     Args:
-        most: bytes, beyond which nothing is read; None for all.
+        name: its path, or its name in `directory`.
+        most: maximum number of bytes; None for all.
+        directory: descriptor of its directory.
+        owner: user id that it must belong to; None for any.
 
     Raises:
-        Refused: as `open_file`; or there is less to read than its size says, see `is_sparse`.
-        OSError: of opening or reading.
+        Refused: `open_file` refuses the file, or it is mostly holes (see `is_sparse`).
+        OSError: opening or reading failed.
     """
     with open(open_file(name, os.O_RDONLY, directory=directory, owner=owner), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if is_sparse(file.fileno()):
             raise Refused(f"its {size} bytes are holes")
-        # Room is made for as much as is asked for, so that is no more than there is.
+        # read() allocates as many bytes as requested, so request no more than the file has.
         return file.read(size if most is None else min(size, most))
 
 
 def is_sparse(fd: int) -> bool:
-    """Tell whether an open file takes so little room of the disk that its size, which may be terabytes, says nothing.
+    """Tell whether an open file uses so little disk space that its size, which may be terabytes, is not credible.
 
     Its offset is 0 afterwards.
     """
@@ -161,7 +169,7 @@ def is_sparse(fd: int) -> bool:
     if status.st_blocks:
         return status.st_size > SPARSE * 512 * status.st_blocks
     try:
-        os.lseek(fd, 0, os.SEEK_DATA)  # some file systems in user space say of no file how much room it takes
+        os.lseek(fd, 0, os.SEEK_DATA)  # some file systems in user space report 0 blocks for every file
     except OSError as error:
         return error.errno == ENXIO
     finally:
@@ -173,12 +181,12 @@ def is_sparse(fd: int) -> bool:
 
 
 @contextlib.contextmanager
-def opened_directory(name: str, *, directory: int | None = None) -> Iterator[int]:
-    """Open a directory that is not a link to one; give its descriptor, and close that at the end.
+def enter_directory(name: str, *, directory: int | None = None) -> Iterator[int]:
+    """Context manager that opens a directory, not a link to one, and gives its descriptor.
 
     Raises:
         Refused: something else is there.
-        OSError: of the failed call.
+        OSError: a call failed.
     """
     fd = open_directory(name, directory=directory)
     try:
@@ -188,11 +196,13 @@ def opened_directory(name: str, *, directory: int | None = None) -> Iterator[int
 
 
 @contextlib.contextmanager
-def directory_of(path: str) -> Iterator[tuple[int, str]]:
-    """Open the directory that a file is in, which the user has named and may be a link; give also the file's name.
+def enter_parent(path: str) -> Iterator[tuple[int, str]]:
+    """Context manager that opens the directory of a file, and gives its descriptor and the file's name.
+
+    The user has named the directory, so it may be a link.
 
     Raises:
-        OSError: of the failed call.
+        OSError: a call failed.
     """
     parent, name = os.path.split(path)
     fd = os.open(parent or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -203,23 +213,23 @@ def directory_of(path: str) -> Iterator[tuple[int, str]]:
 
 
 def open_directory(name: str, *, directory: int | None = None) -> int:
-    """Open a directory that is not a link to one; the caller closes it.
+    """Open a directory, not a link to one, and return its descriptor; the caller closes it.
 
     Raises:
         Refused: something else is there.
-        OSError: of the failed call.
+        OSError: a call failed.
     """
     try:
         return os.open(name, DIRECTORY, dir_fd=directory)
     except NotADirectoryError:
         mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
-        raise Refused(f"it is {kind_of(mode)}, expected a directory") from None
+        raise Refused(f"it is {describe_kind(mode)}, expected a directory") from None
 
 
 def owner_of(directory: int) -> int:
-    """Return the user that an open directory, and what this process makes in it, belong to.
+    """Return the user id of an open directory; files that this process creates in it belong to the same user.
 
-    Mostly that is the user of this process, but not where a server or a mount gives all files to another one.
+    Usually that is the user of this process, unless a server or a mount assigns all files to another user.
 
     Raises:
         Refused: the directory belongs to somebody else.
@@ -231,10 +241,10 @@ def owner_of(directory: int) -> int:
 
 
 def user_of(name: str, directory: int) -> int:
-    """Return the user that a file in an open directory must belong to if this user has made it.
+    """Return the user id that a file in an open directory has if this user has created it.
 
     Raises:
-        OSError: it is not there.
+        OSError: the file does not exist.
     """
     user = os.geteuid()
     if os.stat(name, dir_fd=directory, follow_symlinks=False).st_uid == user:
@@ -244,14 +254,14 @@ def user_of(name: str, directory: int) -> int:
 
 
 def is_ours(path: str) -> bool:
-    """Tell whether a path is of a regular file of this user, without another name."""
-    with contextlib.suppress(OSError), directory_of(path) as (directory, name):
+    """Tell whether a path leads to a regular file of this user that has no second name."""
+    with contextlib.suppress(OSError), enter_parent(path) as (directory, name):
         return is_own(name, directory=directory, owner=user_of(name, directory))
     return False
 
 
 def user_of_new(directory: int) -> int | None:
-    """Return the user that what this process makes in a directory belongs to; None if it can make nothing there."""
+    """Return the user id of files that this process creates in a directory; None if it can create nothing there."""
     name = f".{secrets.token_hex(6)}.part"
     try:
         os.mkdir(name, dir_fd=directory)

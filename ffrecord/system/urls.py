@@ -1,4 +1,4 @@
-"""Names of what lies elsewhere: told from paths, taken apart, and without what nobody else may see."""
+"""URLs of remote objects: recognition, parts, and removal of secrets."""
 
 import re
 from urllib.parse import quote, unquote
@@ -7,8 +7,8 @@ from ffrecord.errors import ArgumentError
 
 REDACTED = "…"
 WEB = ("http", "https")  # the only schemes whose URLs have a query; in all others `?` is a character of a key
-UNQUOTED = "/!$&'()*+,;=:@~"  # in the path of a web URL, beside letters, digits, `-`, `.` and `_`
-# What people append to a key to choose a version of it, or to be let in. No key looks like that by chance.
+UNQUOTED = "/!$&'()*+,;=:@~"  # allowed unquoted in the path of a web URL, beside letters, digits, `-`, `.` and `_`
+# Query parameters that choose a version of an object or grant access to it. No key contains them by chance.
 ACCESS = re.compile(
     r"[?&](versionid|generation|snapshot|x-amz-[a-z-]+|x-goog-[a-z-]+|awsaccesskeyid|sig"
     r"|[a-z_-]*(signature|token|secret|password|credential)[a-z_-]*)=",
@@ -21,45 +21,47 @@ LOST_SLASH = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/[^/]")
 
 
 def is_url(path: object) -> bool:
-    """Whether it is a string such as "s3://bucket/name": a scheme of letters, digits, `+`, `-` and `.`, then "://"."""
+    """Tell whether an object is a string such as "s3://bucket/name": a scheme of letters, digits, `+`, `-` and `.`, and
+    "://".
+    """
     scheme = scheme_of(path) if isinstance(path, str) else ""
     return bool(scheme) and scheme[0].isalpha() and all(each.isalnum() or each in "+-." for each in scheme)
 
 
 def scheme_of(url: str) -> str:
-    """What stands before "://", in small letters; "" if it is no URL."""
+    """Return the scheme before "://" in lower case; "" if the string is no URL."""
     scheme, mark, _ = url.partition("://")
     return scheme.lower() if mark and scheme.isascii() else ""
 
 
 def is_remote(path: object) -> bool:
-    """Whether it is a URL of anything but a file of this machine."""
+    """Tell whether an object is a URL, but not a `file://` URL of this machine."""
     return isinstance(path, str) and is_url(path) and scheme_of(path) != "file"
 
 
-def lost_slash(path: str) -> bool:
-    """Whether it is what `pathlib.Path` makes of a URL, such as "s3:/bucket/name"; or a path that looks like one."""
+def has_lost_slash(path: str) -> bool:
+    """Tell whether a path looks like a URL that passed through `pathlib.Path`, such as "s3:/bucket/name"."""
     return LOST_SLASH.match(path) is not None
 
 
-def without_slash(path: str) -> ArgumentError:
-    """What to raise of such a path, where there is nothing of that name on this machine."""
-    url = redacted(path.replace(":/", "://", 1))
+def lost_slash_error(path: str) -> ArgumentError:
+    """Return the error to raise for a URL that lost a slash, if no file of that name exists."""
+    url = redact(path.replace(":/", "://", 1))
     return ArgumentError(f"{url} has one slash of its two, as pathlib.Path leaves them: give the URL as str")
 
 
 def misses_quotes(url: str) -> bool:
-    """Whether its password seems to have a `/`, `?` or `#`, which end the host where they are not quoted."""
+    """Tell whether the password of a URL seems to contain an unquoted `/`, `?` or `#`, which would end the host."""
     rest = url.partition("://")[2]
     host = ENDS_HOST.split(rest, maxsplit=1)[0]
     _, colon, port = host.rpartition(":")
     return bool(colon) and not port.isdigit() and port[-1:] != "]" and "@" not in host and "@" in rest
 
 
-def redacted(url: str) -> str:
+def redact(url: str) -> str:
     """Return a URL for messages: without user and password, and without its query, which may be a signature.
 
-    In a URL that has no query, such as `s3://bucket/run?lr=1`, `?` is a character like any other, and stays.
+    In a URL without a query, such as `s3://bucket/run?lr=1`, `?` is a normal character and stays.
     """
     if not is_url(url):
         return url
@@ -69,64 +71,65 @@ def redacted(url: str) -> str:
     secret = rest.find("?") if scheme_of(url) in WEB or ACCESS.search(rest) else -1
     hidden, rest = (f"?{REDACTED}", rest[:secret]) if secret >= 0 else ("", rest)
     host, slash, path = rest.partition("/")
-    # abfss://container@account: what stands before "@" is not secret there, and tells two of them apart.
+    # abfss://container@account: the part before "@" is a container, not a secret, and messages need it.
     user, at, host = host.rpartition("@")
     if at and ":" not in user and scheme.lower().startswith("abfs"):
         host = f"{user}@{host}"
     return f"{scheme}://{host}{slash}{path}{hidden}"
 
 
-def _apart(url: str) -> tuple[str, str]:
+def _split_query(url: str) -> tuple[str, str]:
     """Return (URL up to its path, query with its `?`) of a URL; only web URLs have a query."""
     base, mark, query = url.partition("?") if scheme_of(url) in WEB else (url, "", "")
     return base, f"{mark}{query}"
 
 
-def quoted(name: str) -> str:
-    """Return the path of an object as web URLs have it: everything quoted that would mean something else there."""
+def quote_path(name: str) -> str:
+    """Return the path of an object as web URLs write it: all characters with another meaning there are quoted."""
     return quote(name, UNQUOTED, errors="surrogateescape")
 
 
-def joined(url: str, name: str) -> str:
-    """Return the URL of the object called `name` inside of `url`, with the query of `url`: it may be what gives access.
+def join_url(url: str, name: str) -> str:
+    """Return the URL of the object `name` inside `url`. It keeps the query of `url`, which may grant access.
 
     Args:
-        name: a path as the store has it; it is quoted where `url` is one of the web.
+        url: URL or path of the parent.
+        name: a path in the store's own form; it is quoted if `url` is a web URL.
     """
     if not is_url(url):
         return f"{url.rstrip('/')}/{name}"
-    base, query = _apart(url)
-    return f"{base.rstrip('/')}/{quoted(name) if scheme_of(url) in WEB else name}{query}"
+    base, query = _split_query(url)
+    return f"{base.rstrip('/')}/{quote_path(name) if scheme_of(url) in WEB else name}{query}"
 
 
 def name_of(url: str) -> str:
     """Return the last part of the path of a URL."""
-    return _apart(url)[0].partition("://")[2].rstrip("/").rpartition("/")[2]
+    return _split_query(url)[0].partition("://")[2].rstrip("/").rpartition("/")[2]
 
 
 def parent_of(url: str) -> str:
-    """Return the URL without the last part of its path, the query kept."""
-    base, query = _apart(url)
+    """Return the URL without the last part of its path; its query stays."""
+    base, query = _split_query(url)
     return f"{base.rstrip('/').rpartition('/')[0]}{query}"
 
 
-def split(url: str) -> tuple[str, str, str, str]:
+def split_url(url: str) -> tuple[str, str, str, str]:
     """Return (scheme, host with user and port, path without its first slash, query) of a URL."""
-    base, query = _apart(url)
+    base, query = _split_query(url)
     host, _, path = base.partition("://")[2].partition("/")
     return scheme_of(url), host, path, query[1:]
 
 
 def check_key(url: str) -> None:
-    """Refuse a URL that a store or a library could take for another object than the one it names.
+    """Refuse a URL that a store or a library could take for another object than the one that it names.
 
     Raises:
-        ValueError: it says which part, and what to do.
+        ValueError: the message names the part, and says how to write it.
     """
     if misses_quotes(url):
-        raise ArgumentError(f"{redacted(url)}: in a password `/`, `?` and `#` are written %2F, %3F and %23")
-    scheme, host, path, _ = split(url)
-    shown = redacted(url)
+        raise ArgumentError(f"{redact(url)}: in a password `/`, `?` and `#` are written %2F, %3F and %23")
+    scheme, host, path, _ = split_url(url)
+    shown = redact(url)
     if scheme not in WEB and ACCESS.search(url):
         raise ArgumentError(
             f"{shown}: a {scheme}:// URL has no query: neither a version nor a signature can be given in it. "
@@ -149,11 +152,11 @@ def check_key(url: str) -> None:
         raise ArgumentError(f"{shown}: {wrong[0]!r} between slashes is not taken as it is by all stores: leave it out")
 
 
-def local_of(path: str) -> str:
-    """The path that a `file://` URL of this machine names; anything else as it is.
+def local_path(path: str) -> str:
+    """Return the path of a `file://` URL of this machine; return any other string unchanged.
 
     Raises:
-        ValueError: it is of another machine.
+        ValueError: the URL names another machine.
     """
     if not is_url(path) or scheme_of(path) != "file":
         return path

@@ -1,13 +1,13 @@
 """Datasets and loaders for torch over FFRecord files; the only part of the package that imports torch."""
 
-from ffrecord.system.optional import install
+from ffrecord.system.optional import install_command
 
 try:
     import torch as _torch  # noqa: F401  (only to say what is missing before anything else does)
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
-    raise ImportError(f"ffrecord.torch needs torch: {install('torch')}", name="torch") from error
+    raise ImportError(f"ffrecord.torch needs torch: {install_command('torch')}", name="torch") from error
 
 from ffrecord.torch.collating import collate as collate
 from ffrecord.torch.dataloader import DataLoader

@@ -11,12 +11,12 @@ import numpy.typing as npt
 from torch.utils.data import Dataset as TorchDataset
 
 from ffrecord._crc import crc32
-from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError, SampleIndexError, counted
+from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError, SampleIndexError, plural
 from ffrecord.inputs.parts import ChosenSamples, Joined, Parts, WholeStore
 from ffrecord.inputs.recognised import is_untouched, parts_of
 from ffrecord.order.identity import Identity, identity_of
 from ffrecord.reader import FileReader
-from ffrecord.reading.paths import PathLike, Source, shown
+from ffrecord.reading.paths import PathLike, Source, redact_source
 from ffrecord.reading.store import OnError, Store
 from ffrecord.system.sample_types import UNTOLD
 from ffrecord.torch.fetching import FetchedSamples, decoded, fetch, merged
@@ -86,7 +86,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         cache_dir: PathLike | None = None,
         cache_limit: int | str | None = None,
     ) -> None:
-        self.fnames: Source = fnames.fnames if isinstance(fnames, Store) else shown(fnames)
+        self.fnames: Source = fnames.fnames if isinstance(fnames, Store) else redact_source(fnames)
         self.reader: Store
         if isinstance(fnames, Store):
             self.reader = fnames
@@ -221,9 +221,9 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
 
     def __repr__(self) -> str:
         names = [name for reader in self.ffreaders() for name in reader.fnames]
-        shown = names if len(names) <= FILES_SHOWN else [names[0], "...", names[-1]]
-        count = f"{counted(len(self), 'sample')} in {counted(len(names), 'file')}"
-        return f"<{type(self).__name__} of {count}: {', '.join(shown)}>"
+        redact_source = names if len(names) <= FILES_SHOWN else [names[0], "...", names[-1]]
+        count = f"{plural(len(self), 'sample')} in {plural(len(names), 'file')}"
+        return f"<{type(self).__name__} of {count}: {', '.join(redact_source)}>"
 
 
 class Subset(Dataset[T_co]):
@@ -326,7 +326,7 @@ class ConcatDataset(Dataset[T_co]):
             fetched = self.datasets[member]._get([positions[place] - start for place in own], lazily=lazily)
             if len(fetched.samples) != len(own) and fetched.kept is None:
                 raise ArgumentError(
-                    f"datasets[{member}] gave {counted(len(fetched.samples), 'sample')} for {len(own)} indices"
+                    f"datasets[{member}] gave {plural(len(fetched.samples), 'sample')} for {len(own)} indices"
                 )
             parts.append(fetched)
             places.append(own)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset as TorchDataset
 
-from ffrecord.errors import ArgumentTypeError, StateError, counted
+from ffrecord.errors import ArgumentTypeError, StateError, plural
 from ffrecord.fields import Field, schema_of
 from ffrecord.order import Course, Order, Run, identity_of
 from ffrecord.reader import FileReader
@@ -305,7 +305,7 @@ class Loader(Iterable[Any]):
     def __repr__(self) -> str:
         course = self._course
         return (
-            f"<{type(self).__name__} of {counted(self.reader.n, 'sample')}, batches of {course.batch_size}, "
+            f"<{type(self).__name__} of {plural(self.reader.n, 'sample')}, batches of {course.batch_size}, "
             f"{course.order!r}, "
             f"seed {course.seed}, epoch {course.epoch}, position {course.position} of {course.length}>"
         )

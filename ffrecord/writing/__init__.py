@@ -1,1 +1,1 @@
-"""Write one file: what appends to it, and what writes pieces of it."""
+"""Writing of single files: file writer, append buffers, write-behind, and recovery after a kill."""

@@ -1,8 +1,8 @@
-"""Pieces of a file written by a thread of the pool, which sends them on to the disk.
+"""Appending of samples through two buffers, and writing of pieces of a file by a pool thread (write-behind).
 
-The page cache does not grow with what is written: the thread waits for what is WINDOW behind, and lets the kernel
-forget that. Blocks are reserved on the disk a little ahead, as long as 4 GiB are free, which halves what the kernel
-does for each page of ext4; whoever completes the file truncates it to its size, which gives back what is too much.
+The page cache does not grow with the written bytes: the thread waits for bytes that are WINDOW behind, and lets the
+kernel drop them. Blocks are reserved on the disk a little ahead while 4 GiB are free, which halves the kernel's work
+for each page of ext4. The caller that completes the file truncates it to its size, which returns surplus blocks.
 """
 
 from collections.abc import Iterable
@@ -38,60 +38,61 @@ def count_intact(fd: int, offset: int, sizes: npt.NDArray[np.int64], checksums: 
 WINDOW_BYTES: Final[int]
 
 class WriteBehind:
-    """Writes one piece after the other, each while its caller does something else. For one thread.
+    """Writer of one piece after the other, each while its caller does something else. It is for one thread.
 
-    Errors of a piece are raised by the next call of `wait`, `begin` or `open`; those of writing to the disk are of some
-    piece before. The kernel says them once: a later fsync would not see them again.
+    Errors of a piece are raised by the next call of `wait`, `begin` or `open`. Errors of writing back to the disk
+    belong to
+    an earlier piece. The kernel reports them only once: a later fsync would not see them.
     """
 
     def __new__(cls) -> WriteBehind: ...
     def open(self, fd: int, reserves: bool) -> None:
-        """Pieces are of this file from now on.
+        """Set the file of the following pieces.
 
         Args:
-            fd: open for writing until `close`, or until another one is opened.
-            reserves: whether to reserve room ahead: not where files are memory, or a server's.
+            fd: descriptor, open for writing until `close` or the next `open`.
+            reserves: whether to reserve blocks ahead; not useful on file systems in memory or on a server.
 
         Raises:
-            OSError: the piece before was refused.
+            OSError: writing the previous piece failed.
         """
 
     def begin(self, offset: int, size: int, data: Buffer | None = None) -> None:
-        """Write the bytes of `data`, which stay as they are until `wait`.
+        """Start writing the bytes of `data`, which must not change until `wait`.
 
         Args:
-            offset: in the file, bytes.
-            size: bytes, of a piece without data: what is there already, and only sent on to the disk.
-            data: contiguous.
+            offset: offset in the file, bytes.
+            size: bytes of a piece without data: it is in the file already, and is only written back to the disk.
+            data: a contiguous buffer.
 
         Raises:
-            OSError: the piece before was refused.
+            OSError: writing the previous piece failed.
         """
 
     def write(self, offset: int, data: Buffer) -> None:
-        """Write bytes in the caller's thread, at once; `begin` without data has them sent on to the disk.
+        """Write bytes in the caller's thread at once; `begin` without data then writes them back to the disk.
 
-        A piece that was begun with data is waited for before.
+        It first waits for a piece that was begun with data.
 
         Args:
-            offset: in the file, bytes.
-            data: contiguous.
+            offset: offset in the file, bytes.
+            data: a contiguous buffer.
 
         Raises:
-            OSError: these were refused, or the piece before.
+            OSError: writing these bytes or the previous piece failed.
         """
 
     @property
     def done(self) -> bool:
-        """Whether `wait` would return at once."""
+        """True if `wait` would return at once."""
 
     def wait(self) -> None:
-        """Return when the kernel has the bytes of the piece that was begun last, if any.
+        """Wait until the kernel has the bytes of the last piece, if any. If no thread has taken it, write it here.
 
         Raises:
-            OSError: refused.
-            whatever handlers of signals do while a thread is at the piece, which goes on; if none is, it is done here.
+            OSError: writing the piece failed.
+            Any exception of a signal handler while a thread writes the piece; the writing continues.
         """
 
     def close(self) -> None:
-        """Give up the piece that was begun last, or wait if the thread is at it; errors are lost. May be repeated."""
+        """Drop the last piece, or wait if the thread is writing it. Errors are lost. You may call it again."""

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False, auto_pickle=False
-"""What writes files while its caller goes on: samples by way of two buffers, and pieces of a file; documented in _buffers.pyi."""
+"""Appending of samples through two buffers, and write-behind of pieces of a file. Documented in _buffers.pyi."""
 
 include "append.pxi"
 include "write_behind.pxi"

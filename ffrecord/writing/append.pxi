@@ -1,9 +1,9 @@
-# Appending samples to a file: two buffers, one of which a thread empties while the caller fills the other.
+# Appending samples to a file: a thread empties one of two buffers while the caller fills the other.
 #
-# Nothing but the tables grows with what is written. The page cache does not either: a buffer's bytes start their way to
-# the disk as soon as the kernel has them, the thread waits for those that are WINDOW behind, and then lets the kernel
-# forget them. So the fsync at the end has little to wait for, the same pages serve again and again, and other programs
-# keep theirs.
+# Only the tables grow with the number of samples. The page cache does not grow: the kernel starts to write a buffer's bytes
+# back to the disk as soon as it has them; the thread waits for bytes that are WINDOW behind, and then lets the kernel drop
+# them. So the fsync at the end has little to wait for, the same pages are used again and again, and other programs keep their
+# cached pages.
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -47,13 +47,13 @@ cdef extern from "ffrecord/writing/writing.h" nogil:
     void ffr_store(int* target, int value)
 
 cdef enum:
-    BUFFER = 4 << 20           # bytes of each of the two; they end at multiples of this in the file
-    WINDOW = 32 << 20          # bytes on their way to the disk before the thread waits
-    SLICE = 32 << 10           # copied, then checked while in the cache
-    RELEASE_SIZE = 16 << 10    # as in _crc.pyx: below, the GIL is cheaper to keep
+    BUFFER = 4 << 20           # bytes of each of the two buffers; they end at multiples of this in the file
+    WINDOW = 32 << 20          # bytes being written back to the disk before the thread waits
+    SLICE = 32 << 10           # bytes that are copied, and then checked while they are in the CPU's cache
+    RELEASE_SIZE = 16 << 10    # bytes; for fewer, keeping the GIL is cheaper; see _crc.pyx
     THREADS = 32
-    PATIENCE = 50              # milliseconds between looks for signals, which need the GIL
-    CHECK_EVERY = 1 << 14      # samples of write_many between them, where no buffer fills meanwhile
+    PATIENCE = 50              # milliseconds between checks for signals, which need the GIL
+    CHECK_EVERY = 1 << 14      # samples of write_many between checks for signals, if no buffer fills meanwhile
 
 cdef int _forks = 0
 
@@ -72,15 +72,15 @@ cdef struct EmptyJob:
     const char* start
     int64_t size
     int64_t offset         # in the file
-    int64_t written        # of `size`
-    int64_t safe           # all before this offset is on the disk, as far as the thread looked
-    bint behind            # whether the file system takes ranges to write back
-    int error              # errno, 0 for none; set last, and looked at by others
-    bint back              # the error is of bytes that the kernel had taken before
+    int64_t written        # bytes of `size` that are written
+    int64_t safe           # everything before this offset is on the disk, as far as the thread has checked
+    bint behind            # whether the file system supports writing back a range
+    int error              # errno, 0 for none; set last, since other threads read it
+    bint back              # the error is of writing back bytes that the kernel had accepted before
 
 
 cdef void _empty(void* argument) noexcept nogil:
-    """Write a buffer, in a thread of the pool or, where there is none, in the caller's."""
+    """Write a buffer, in a pool thread or, if there is none, in the caller's thread."""
     cdef EmptyJob* job = <EmptyJob*> argument
     cdef int64_t result
     while job.written < job.size:
@@ -94,8 +94,8 @@ cdef void _empty(void* argument) noexcept nogil:
         _write_back(job)
 
 
-# 0; 1: the file system does not do so; or -errno, which is final: a fsync would not see that error again. `wait`: until
-# it is on the disk.
+# Start to write a range back to the disk; wait: wait until it is there. Return 0; 1 if the file system does not support it; or
+# -errno, which is final: a later fsync would not report that error again.
 cdef int64_t written_back(int fd, int64_t offset, int64_t size, bint wait) noexcept nogil:
     cdef int64_t result = -EINTR
     while result == -EINTR:
@@ -120,13 +120,18 @@ cdef void _write_back(EmptyJob* job) noexcept nogil:
 
 
 def write_back(int fd, int64_t offset, int64_t size, bint wait):
-    """Start to write a range of a file back to the disk; `wait`: wait until it is there, and let the page cache forget it.
+    """Start to write a range of a file back to the disk.
+
+    Args:
+        fd: descriptor of the file.
+        offset, size: the range, bytes.
+        wait: wait until the range is on the disk, and drop it from the page cache.
 
     Returns:
-        Whether the file system does so; if not, it need not be asked again.
+        Whether the file system supports it; if not, do not call it again.
 
     Raises:
-        OSError: the disk refused. The kernel says so once: a later fsync would not see it again.
+        OSError: writing failed. The kernel reports the error only once: a later fsync would not see it.
     """
     cdef int64_t result
     with nogil:
@@ -139,36 +144,36 @@ def write_back(int fd, int64_t offset, int64_t size, bint wait):
 
 
 cdef class Appender:
-    """What FileWriter is made of: appends samples to a descriptor, through two buffers that a thread empties.
+    """Base class of FileWriter: it appends samples to a descriptor, through two buffers that a thread empties.
 
-    A subclass has `_refuse(more)`, which raises the reason why `more` samples cannot be taken, or returns if there is
-    none but an error in the thread; `_abandon(error)`, which gives everything up after an error in the middle of a
-    sample and returns what to raise; and `_unfit(error)`, which returns what to raise for a sample of a wrong type. It
-    sets `_busy` around what must not meet further samples.
+    A subclass defines three methods. `_refuse(more)` raises the reason why `more` samples cannot be taken, or returns if
+    the only reason is an error in the thread. `_abandon(error)` gives everything up after an error in the middle of a
+    sample, and returns the exception to raise. `_type_error(error)` returns the exception to raise for a sample of a wrong
+    type. The subclass sets `_busy` during steps in which no sample may be appended.
     """
 
     cdef EmptyJob _job
     cdef bint _begun           # between _begin and _end
-    cdef public bint _busy     # some thread is inside, or was when a signal's handler began
-    cdef int _process          # that began
-    cdef int _forked           # _forks as it began
-    cdef int64_t _looked       # for signals, nanoseconds
+    cdef public bint _busy     # a thread is inside, or was when a signal handler began
+    cdef int _process          # id of the process that called _begin
+    cdef int _forked           # value of _forks at _begin
+    cdef int64_t _looked       # time of the last check for signals, nanoseconds
     cdef int64_t _most         # samples to be written, -1 for any number
     cdef int64_t _count
-    cdef int64_t _slots        # of the tables
+    cdef int64_t _slots        # allocated entries of the tables
     cdef int64_t* _sizes
     cdef uint32_t* _crcs
     cdef char* _buffers        # two, back to back
-    cdef char* _buffer         # the one that is being filled
+    cdef char* _buffer         # the buffer that is being filled
     cdef int64_t _fill
-    cdef int64_t _room         # of the buffer; less than BUFFER where that ends at a multiple of it
-    cdef int64_t _offset       # of the buffer in the file
+    cdef int64_t _room         # capacity of the buffer; less than BUFFER if a multiple of it comes earlier in the file
+    cdef int64_t _offset       # offset of the buffer in the file
 
     def _begin(self, int fd, int64_t offset, int64_t most):
-        """Append to `fd` from `offset` on; at most `most` samples, -1 for any number."""
+        """Start appending to `fd` from `offset` on; at most `most` samples, -1 for any number."""
         cdef void* memory
         if self._buffers == NULL:
-            # Not of the heap: touched as far as used, and given back.
+            # A mapping, not heap memory: only used pages are touched, and all are returned to the system at the end.
             memory = call_mmap(NULL, 2 * BUFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
             if memory == MAP_FAILED:
                 raise MemoryError(f"{2 * BUFFER} bytes for two buffers")
@@ -183,11 +188,11 @@ cdef class Appender:
         self._begun = True
 
     def _stop(self):
-        """Take no more samples; somebody may be in the middle of one."""
+        """Refuse further samples; a thread may be in the middle of one."""
         self._begun = False
 
     def _end(self):
-        """Wait for the thread and give the buffers back; nothing more can be appended. May be repeated."""
+        """Wait for the thread and free the buffers; nothing more can be appended. It may be called again."""
         cdef Task* task = &self._job.task
         self._begun = False
         with nogil:
@@ -214,22 +219,22 @@ cdef class Appender:
 
     @property
     def _written(self):
-        """Where in the file the bytes end that the kernel took."""
+        """Offset in the file up to which the kernel has accepted bytes."""
         return self._job.offset + self._job.written
 
     @property
     def _failed_back(self):
-        """Where bytes lie that were not written back to the disk: [start, end); None if all were."""
+        """Range [start, end) of bytes that could not be written back to the disk; None if there is none."""
         return (self._job.safe, self._written) if self._job.back else None
 
     @property
     def _checksums(self):
-        """uint32 [count] over the table itself: not to be kept."""
+        """CRC-32 of each sample, uint32 [count]: a view of the table, valid until the next sample."""
         return np.frombuffer(PyMemoryView_FromMemory(<char*> self._crcs, self._count * 4, PyBUF_READ), np.uint32)
 
     @property
     def _sample_sizes(self):
-        """int64 [count], likewise."""
+        """Bytes of each sample, int64 [count]: a view of the table, valid until the next sample."""
         return np.frombuffer(PyMemoryView_FromMemory(<char*> self._sizes, self._count * 8, PyBUF_READ), np.int64)
 
     # One sample
@@ -241,7 +246,7 @@ cdef class Appender:
         )
 
     cdef int _admit(self, int64_t more=1) except -1:
-        """Raise unless `more` samples can be taken now."""
+        """Raise an error unless `more` samples can be appended now."""
         if not self._ready() or (self._most >= 0 and more > self._most - self._count):
             self._refuse(more)
             self._busy = True
@@ -258,25 +263,25 @@ cdef class Appender:
         """Append a sample: all bytes of a buffer in C order.
 
         Args:
-            data: anything with the buffer protocol, an array of any dtype, shape and strides.
+            data: any object with the buffer protocol, or an array of any dtype, shape and strides.
 
         Raises:
-            RuntimeError (also ValueError): more than n samples, or closed.
-            TypeError: no buffer, or an array of Python objects.
-            OSError (also RuntimeError): writing failed, here or since the last call, and the message names the sample
-                that did not get through; the writer is closed, nothing will be published. So it is after any other
-                exception in the middle of writing, KeyboardInterrupt and MemoryError among them.
+            RuntimeError (also ValueError): the file has n samples already, or the writer is closed.
+            TypeError: `data` has no buffer, or is an array of Python objects.
+            OSError (also RuntimeError): writing failed, here or since the last call. The message names the sample that
+                was not written. The writer is closed, and nothing will be published. The same happens after any other
+                exception in the middle of writing, including KeyboardInterrupt and MemoryError.
         """
         if not self._ready():
             self._admit()
         self._take(data)
 
     cdef int _take(self, data) except -1:
-        """Append one sample, whose bytes may be anything with the buffer protocol."""
+        """Append one sample: any object with the buffer protocol."""
         cdef Py_buffer view
         if type(data) is bytes:
             return self._append(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
-        # The shortcut is for what is copied before anybody else can run. Other dtypes may hold Python objects.
+        # This shortcut is for samples that are copied with the GIL held. Other dtypes may contain Python objects.
         if (
             is_array(data) and is_contiguous(data)
             and array_type(data) < NPY_OBJECT and self._is_small(size_of(data))
@@ -286,8 +291,8 @@ cdef class Appender:
             try:
                 data = as_bytes(data)
             except TypeError as error:
-                raise self._unfit(error) from None
-            # Code of Python's may have run, which may have closed the writer or filled it.
+                raise self._type_error(error) from None
+            # as_bytes may have run Python code, which may have closed or filled the writer.
             self._admit()
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         return self._append_view(&view)
@@ -299,7 +304,7 @@ cdef class Appender:
             PyBuffer_Release(view)
 
     cdef inline bint _is_small(self, int64_t size) noexcept nogil:
-        """Whether it is copied and checked at once, GIL kept."""
+        """Tell whether a sample is copied and checked at once, with the GIL held."""
         return size < RELEASE_SIZE and size <= self._room - self._fill
 
     cdef inline int _append(self, const char* start, int64_t size) except -1:
@@ -326,7 +331,7 @@ cdef class Appender:
     cdef inline int _enter(self, const char* start, int64_t size) except -1 nogil:
         """Append a sample for which the tables have room."""
         cdef int64_t at = self._count
-        # It counts before its bytes are in, so that a failure can name it.
+        # Count the sample before its bytes are copied, so that an error can name it.
         self._sizes[at], self._crcs[at] = size, 0
         self._count = at + 1
         if self._is_small(size):
@@ -335,13 +340,13 @@ cdef class Appender:
         return self._put(start, size, &self._crcs[at])
 
     cdef inline uint32_t _copy(self, const char* start, int64_t size) noexcept nogil:
-        """Into the buffer, which must have room; its CRC-32."""
+        """Copy bytes into the buffer, which must have room; return their CRC-32."""
         memcpy(self._buffer + self._fill, start, size)
         self._fill += size
         return crc32_update(0, start, size)
 
     cdef int _put(self, const char* start, int64_t size, uint32_t* crc) except -1 nogil:
-        """The same for any size, in as many buffers as it takes."""
+        """Copy any number of bytes into as many buffers as needed, and add them to `crc`."""
         cdef int64_t part
         while size > 0:
             if self._fill == self._room:
@@ -355,7 +360,7 @@ cdef class Appender:
         return 0
 
     cdef int _grow(self, int64_t more) except -1:
-        """Room for `more` samples in the tables."""
+        """Enlarge the tables for `more` samples."""
         if more <= self._slots - self._count:
             return 0
         cdef int64_t slots = max(self._count + more, self._slots + self._slots // 4 + 1024)
@@ -370,16 +375,16 @@ cdef class Appender:
         self._slots = slots
         return 0
 
-    # Many
+    # Many samples
 
     def write_many(self, samples, /):
-        """Append samples, as `write_one` does with each.
+        """Append each of several samples.
 
         Args:
-            samples: buffers. A list or tuple that is too long for n is refused before anything is written.
+            samples: buffers, as for `write_one`. A list or tuple that is too long for n is refused as a whole.
 
         Raises:
-            As `write_one`; what came before the sample that is refused, or before an exception of the iterable, is
+            The errors of `write_one`. The samples before a refused one, or before an exception of the iterable, are
             written.
         """
         cdef Py_ssize_t i = 0
@@ -388,7 +393,7 @@ cdef class Appender:
                 self.write_one(data)
             return
         self._admit(len(samples))
-        # Code of Python's that runs meanwhile may change a list.
+        # Python code that runs meanwhile may change the list, so check its length each time.
         while i < len(samples):
             if not self._ready():
                 self._admit()
@@ -398,16 +403,16 @@ cdef class Appender:
                 PyErr_CheckSignals()
 
     def write_packed(self, data, offsets, /):
-        """Append samples that lie in one buffer, as `FileReader.read_packed` gives them.
+        """Append samples from one buffer, in the form that `FileReader.read_packed` returns.
 
         Args:
-            data: anything with the buffer protocol.
+            data: any object with the buffer protocol.
             offsets: [k + 1] ascending whole numbers, 0 <= offset <= bytes of `data`; sample i is
                 data[offsets[i] : offsets[i + 1]].
 
         Raises:
-            ValueError, TypeError: `offsets`; nothing was written.
-            As `write_one`; k samples that are too many for n are refused before anything is written.
+            ValueError, TypeError: `offsets` is wrong; nothing was written.
+            The errors of `write_one`. If k samples are too many for n, nothing is written.
         """
         cdef const unsigned char[::1] view = as_bytes(data)
         cdef const int64_t[::1] ends = _offsets(offsets, len(view))
@@ -435,7 +440,7 @@ cdef class Appender:
     # Buffers
 
     cdef int _turn(self) except -1 nogil:
-        """Hand the buffer to the thread, when that has emptied the other, and go on with the other."""
+        """Wait until the thread has emptied the other buffer, give it this one, and continue with the other."""
         cdef int64_t now = ffr_now_ns()
         if now - self._looked > PATIENCE * <int64_t> 1_000_000:
             self._looked = now
@@ -452,11 +457,11 @@ cdef class Appender:
         return 0
 
     cdef int _join(self) except -1 nogil:
-        """Wait until the thread is done, and raise what failed there."""
+        """Wait until the thread is done, and raise its error."""
         cdef Task* task = &self._job.task
         cdef int error
         if self._process != getpid():
-            with gil:  # a fork past the handlers
+            with gil:  # a raw clone() ran no fork handlers, so `_forks` did not change
                 self._refuse(0)
         if is_queued(task):
             finish(task)
@@ -470,7 +475,7 @@ cdef class Appender:
         return 0
 
     def _drain(self):
-        """Everything appended so far is the kernel's when this returns; for whoever set `_busy`."""
+        """Give everything appended so far to the kernel. The caller has set `_busy`."""
         try:
             with nogil:
                 if self._fill > 0:
@@ -481,7 +486,7 @@ cdef class Appender:
 
 
 def _offsets(given, size):
-    """int64 [k + 1], a copy: whoever has the original may change it after it was checked."""
+    """Copy offsets to int64 [k + 1]: the caller may change the original after the check."""
     offsets = np.asarray(given)
     if offsets.dtype.kind not in "iu" or offsets.ndim != 1:
         raise TypeError(f"offsets are {offsets.dtype} of shape {offsets.shape}, expected whole numbers [k + 1]")
@@ -501,15 +506,15 @@ def _refuse_offset(i, offset, before, size):
 cdef struct Scan:
     int fd
     char* buffer
-    int64_t offset         # in the file, of what comes after the buffer
-    int64_t size, at       # bytes in the buffer; how many of them were looked at
+    int64_t offset         # offset in the file of the bytes after the buffer
+    int64_t size, at       # bytes in the buffer; bytes of them that were checked
 
 
 def count_intact(int fd, int64_t offset, const int64_t[::1] sizes not None, const uint32_t[::1] checksums not None):
-    """How many of the samples that lie back to back from `offset` on match their CRC-32, up to the first that does not.
+    """Count the adjacent samples from `offset` on that match their CRC-32, up to the first one that does not.
 
     Raises:
-        OSError: reading failed. The end of the file is no failure, but a sample that does not match.
+        OSError: reading failed. The end of the file is no error: a sample beyond it does not match.
     """
     cdef Scan scan
     cdef int64_t i = 0, n = min(len(sizes), len(checksums))
@@ -535,7 +540,7 @@ def count_intact(int fd, int64_t offset, const int64_t[::1] sizes not None, cons
 
 
 cdef int64_t _matches(Scan* scan, int64_t size, uint32_t checksum) noexcept nogil:
-    """0: the next sample does; 1: it does not, or the file ends; or -errno."""
+    """Check the next sample: 0 if it matches; 1 if it does not, or the file ends; or -errno."""
     cdef uint32_t crc = 0
     cdef int64_t part
     if size < 0:

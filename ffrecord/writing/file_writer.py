@@ -1,4 +1,4 @@
-"""Write one `.ffr` file: append samples, checksum them, publish the file whole or not at all."""
+"""Writer of one `.ffr` file: it appends samples with checksums, and publishes the file as a whole or not at all."""
 
 import errno
 import operator
@@ -19,31 +19,31 @@ from ffrecord.errors import (
     ClosedError,
     CountError,
     StateError,
-    counted,
-    escaped,
+    escape_unprintable,
     file_error,
+    plural,
 )
 from ffrecord.format import extension, ffr_layout
-from ffrecord.format.journal import About, Journal
+from ffrecord.format.journal import Journal, JournalHeader
 from ffrecord.system import atomic_file, urls
 from ffrecord.writing._buffers import Appender
 
-BLOCK = 4096  # data of a file of unknown n starts at a multiple of this: file systems insert space in whole blocks
+BLOCK = 4096  # if n is unknown, samples start at a multiple of this: file systems insert space in whole blocks
 
 
 def write_tables(
     fd: int, checksums: ffr_layout.Checksums, offsets: ffr_layout.Offsets, payload: bytes | None, file_size: int
 ) -> int:
-    """Write everything that precedes the samples, the header's CRC-32 included.
+    """Write everything before the samples, including the CRC-32 of the header.
 
     Args:
-        fd: of a file whose samples are in place.
+        fd: descriptor of a file whose samples are in place.
         checksums, offsets: uint32 [n] and int64 [n].
-        payload: of the extension block, which fills what is between the tables and the first sample; None for no block.
+        payload: payload of the extension block, which fills the gap between tables and first sample; None for no block.
         file_size: final size of the file, bytes.
 
     Returns:
-        The header's CRC-32.
+        The CRC-32 of the header.
     """
     n = len(checksums)
     prefix, *tables = ffr_layout.pack_tables(checksums, offsets)
@@ -62,25 +62,25 @@ def write_tables(
     return crc
 
 
-def offsets_of(sizes: ffr_layout.Offsets, start: int) -> ffr_layout.Offsets:
-    """Where samples of these sizes lie, back to back from `start` on."""
+def compute_offsets(sizes: ffr_layout.Offsets, start: int) -> ffr_layout.Offsets:
+    """Return the offsets of adjacent samples of these sizes from `start` on."""
     offsets = np.zeros(len(sizes), np.int64)
     np.cumsum(sizes[:-1], out=offsets[1:])
     offsets += start
     return offsets
 
 
-def room_missing(n: int, payload: bytes | None, start: int) -> int:
-    """By how much samples that begin at `start` must move back for tables of n and a block; in whole blocks."""
+def compute_missing_room(n: int, payload: bytes | None, start: int) -> int:
+    """Return by how many bytes samples from `start` on must move back for tables of n and a block; in whole blocks."""
     needed = ffr_layout.tables_end(n) + (0 if payload is None else extension.block_size(payload))
     return -(-max(0, needed - start) // BLOCK) * BLOCK
 
 
 def move_samples(part: atomic_file.PartFile, journal: Journal, start: int, more: int, end: int) -> atomic_file.PartFile:
-    """Move bytes [start, end) of `part` back by `more`, both in whole blocks, so that a kill loses nothing flushed.
+    """Move bytes [start, end) of `part` back by `more`, both in whole blocks, so that a kill loses no flushed sample.
 
     Returns:
-        The file that has them there: `part`, or a new one where moving in place means copying over what is flushed.
+        The file with the moved samples: `part`, or a new file if moving in place would copy over flushed samples.
     """
     if not journal.begun:
         atomic_file.insert_space(part.fd, start, more, end)
@@ -98,7 +98,11 @@ def move_samples(part: atomic_file.PartFile, journal: Journal, start: int, more:
 
 
 def whole_number(name: str, value: Any) -> int:
-    """The int that argument `name` stands for; TypeError if it stands for none."""
+    """Return the int of argument `name`.
+
+    Raises:
+        TypeError: it is no integer.
+    """
     try:
         return operator.index(value)
     except TypeError:
@@ -106,23 +110,23 @@ def whole_number(name: str, value: Any) -> int:
 
 
 class FileWriter(Appender):
-    """Writes one file; nothing is under its name until `close`, then all of it.
+    """Writer of one file. The file appears under its name only at `close`, and then as a whole.
 
     Args:
-        fname: the path, ending in `.ffr`. A file there stays as it is until it is replaced, which keeps its mode; a
+        fname: the path, ending in `.ffr`. A file there stays unchanged until it is replaced, which keeps its mode; a
             symbolic link is followed.
-        n: number of samples, >= 0. None: as many as are written; the file then has a gap before its first sample, as
-            described in docs/format.md, and is not byte-identical to one written with n.
-        extension: what the file should say about itself. None for nothing: with n, the bytes are those of ffrecord 1.x.
+        n: number of samples, >= 0. None: any number. The file then has a gap before its first sample, see
+            docs/format.md, and is not byte-identical to one written with n.
+        extension: metadata of the file. None for none: with n, the bytes are those of ffrecord 1.x.
 
     Raises:
-        TypeError, ValueError (also AssertionError): `fname` of another type, or without the suffix, or a URL.
-        TypeError, ValueError: `n`.
+        TypeError, ValueError (also AssertionError): `fname` has another type, lacks the suffix, or is a URL.
+        TypeError, ValueError: `n` is wrong.
         OSError (also RuntimeError): the file cannot be created, or the disk has no room for its tables.
 
-    As a context manager it closes at the end, and discards everything if there was an exception. One writer is for one
-    thread at a time: what another, or a signal's handler, calls meanwhile raises RuntimeError and changes nothing. It
-    has two buffers of 4 MiB, touched as far as they are used, and 12 bytes for each sample.
+    As a context manager it closes at the end, and discards everything after an exception. Only one thread at a time may
+    use a writer: a call of another thread, or of a signal handler, raises RuntimeError meanwhile and changes nothing.
+    The writer uses two buffers of 4 MiB, touched only as far as needed, and 12 bytes for each sample.
     """
 
     def __init__(
@@ -134,7 +138,7 @@ class FileWriter(Appender):
     ) -> None:
         self._open = False
         self._failure: Exception | None = None
-        self._replaced: atomic_file.PartFile | None = None  # by one that has the samples elsewhere
+        self._replaced: atomic_file.PartFile | None = None  # the part file before the samples moved to a new one
         self._path = _check_name(fname)
         self._n = None if n is None else whole_number("n", n)
         if self._n is not None and self._n < 0:
@@ -160,27 +164,27 @@ class FileWriter(Appender):
         return extension.encode(given)
 
     def _reserve(self) -> int:
-        """Offset of the first sample."""
+        """Return the offset of the first sample."""
         room = 0 if self._payload is None else extension.block_size(self._payload)
         if self._n is None:
             return -(-(ffr_layout.PREFIX.size + room) // BLOCK) * BLOCK
         return ffr_layout.tables_end(self._n) + room
 
     def _allocate_tables(self) -> None:
-        """A full disk shows now, not when the tables are written last."""
+        """Allocate the tables on the disk, so that a full disk fails now, not when they are written at the end."""
         try:
             atomic_file.reserve(self._part.fd, self._data_start)
         except (OSError, OverflowError) as error:
             code = getattr(error, "errno", None) or errno.EFBIG
-            raise file_error(code, f"{self._path}: reserving {counted(self._data_start, 'byte')}", self._path) from None
+            raise file_error(code, f"{self._path}: reserving {plural(self._data_start, 'byte')}", self._path) from None
 
     @property
     def n(self) -> int | None:
-        """Number of samples the file is for; None if that was not said."""
+        """Number of samples of the file; None if unknown."""
         return self._n
 
     def _refuse(self, more: int) -> None:
-        """Raise the reason why `more` samples cannot be taken; there is one."""
+        """Raise the reason why `more` samples cannot be appended."""
         if self._failure is not None and not self._open:
             raise self._failure
         if not self._open or (self._n is not None and self.count + more > self._n):
@@ -189,7 +193,7 @@ class FileWriter(Appender):
             rest = "" if more <= 1 else f", {self.count} written and {more} more given"
             raise CountError(f"Exceed total number of samples: {total}{rest}: {self._path}{state}")
         self._check_usable()
-        if self._failure is not None:  # left in the middle of a sample
+        if self._failure is not None:  # `_leave` was called while another thread was in the middle of a sample
             self._discard()
             raise self._failure
 
@@ -200,20 +204,20 @@ class FileWriter(Appender):
             raise StateError(f"{self._path}: another thread, or a signal's handler, is in the middle of writing to it")
 
     def _abandon(self, error: BaseException) -> BaseException:
-        """After an error in the middle of a sample, or in the thread; returns what to raise."""
+        """Give up after an error in the middle of a sample, or in the thread; return the exception to raise."""
         error = self._sample_error(error) if isinstance(error, OSError) else error
         self._give_up(error)
         return error
 
     def _give_up(self, error: BaseException) -> None:
-        """Discard all: interrupted between table and data, what followed would be damaged."""
+        """Discard everything: after an interruption between tables and data, later samples would be damaged."""
         self._discard()
-        interrupted = StateError(f"{self._path}: interrupted after {counted(self.count, 'sample')}, discarded")
+        interrupted = StateError(f"{self._path}: interrupted after {plural(self.count, 'sample')}, discarded")
         self._failure = error if isinstance(error, OSError) else interrupted
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """Let nobody else in, and give up if the block raises."""
+        """Context manager that refuses other calls, and gives up if the block raises."""
         try:
             self._busy = True
             yield
@@ -224,7 +228,7 @@ class FileWriter(Appender):
             raise
 
     def _sample_error(self, error: OSError) -> OSError:
-        """Of a failed write, saying which sample did not get through."""
+        """Return the error of a failed write, which names the sample that was not written."""
         code = error.errno or errno.EIO
         sizes = self._sample_sizes
         ends = self._data_start + np.cumsum(sizes)
@@ -246,19 +250,20 @@ class FileWriter(Appender):
 
     write_many.__doc__ = Appender.write_many.__doc__
 
-    def _unfit(self, error: TypeError) -> TypeError:
+    def _type_error(self, error: TypeError) -> TypeError:
         return TypeError(f"{self._path}: sample {self.count}: {error}")
 
     def flush(self) -> None:
-        """Make everything written so far durable, and recoverable by `ffrecord.recover` should this process be killed.
+        """Make everything written so far durable: `ffrecord.recover` can restore it if this process is killed.
 
-        Nothing is published. It costs two fsyncs and 12 bytes for each sample, in a file beside the temporary one,
-        which is removed when the writer closes or discards.
+        Nothing is published. It costs two fsyncs, and 12 bytes for each sample in a file beside the temporary one. That
+        file is
+        removed when the writer closes or discards.
 
         Raises:
-            RuntimeError (also ValueError): closed.
-            RuntimeError (also AssertionError): called in the middle of a sample; the writer goes on.
-            OSError (also RuntimeError): it failed; the writer is closed, nothing will be published.
+            RuntimeError (also ValueError): the writer is closed.
+            RuntimeError (also AssertionError): it was called in the middle of a sample; the writer continues.
+            OSError (also RuntimeError): it failed; the writer is closed, and nothing will be published.
         """
         if self._failure is not None:
             raise self._failure
@@ -270,26 +275,28 @@ class FileWriter(Appender):
             self._flush()
 
     def _flush(self) -> None:
-        """Of what the kernel has."""
+        """Make the bytes that the kernel has durable, then record their samples in the journal."""
         known = self._journal.count
         if self._journal.begun and known == self.count:
             return
-        about = About(os.path.basename(self._part.target), self._data_start, self._n, self._payload)
+        about = JournalHeader(os.path.basename(self._part.target), self._data_start, self._n, self._payload)
         try:
+            # The samples must be durable before the journal names them.
             os.fsync(self._part.fd)
             self._journal.note_samples(about, self._sample_sizes[known:], self._checksums[known:])
         except OSError as error:
-            sentence = f"{self._path}: flushing {counted(self.count, 'sample')}"
+            sentence = f"{self._path}: flushing {plural(self.count, 'sample')}"
             raise file_error(error.errno or errno.EIO, sentence, self._path) from None
 
     def close(self) -> None:
-        """Complete the file and put it under its name. May be repeated.
+        """Complete the file and publish it under its name. You may call it again.
 
         Raises:
-            RuntimeError (also ValueError): not n samples were written; the writer stays open.
-            RuntimeError (also AssertionError): called in the middle of a sample; the writer goes on.
+            RuntimeError (also ValueError): the number of samples written is not n; the writer stays open.
+            RuntimeError (also AssertionError): it was called in the middle of a sample; the writer continues.
             OSError (also RuntimeError): nothing was published, unless the message says that only its durability is
-                unknown; raised again by later calls.
+                unknown.
+                Later calls raise the same error.
         """
         if self._failure is not None:
             raise self._failure
@@ -308,7 +315,7 @@ class FileWriter(Appender):
             self._discard()
 
     def _check_size(self, end: int) -> None:
-        """Trust no bookkeeping: what is published is as long as its tables say."""
+        """Check that the size of the file is the size that its tables say, before it is published."""
         try:
             size = os.fstat(self._part.fd).st_size
         except OSError as error:
@@ -316,26 +323,26 @@ class FileWriter(Appender):
             raise file_error(error.errno or errno.EIO, sentence, self._path) from None
         if size != end:
             sentence = (
-                f"{self._path}: {counted(size, 'byte')} on the disk, its {counted(self.count, 'sample')} end at {end}"
+                f"{self._path}: {plural(size, 'byte')} on the disk, its {plural(self.count, 'sample')} end at {end}"
             )
             raise file_error(errno.EIO, sentence, self._path)
 
     def _write_tables(self, end: int) -> int:
-        """End of the file, which is now what it is to be."""
+        """Write the tables, moving the samples if there is no room; return the final size of the file."""
         try:
-            more = room_missing(self.count, self._payload, self._data_start)
+            more = compute_missing_room(self.count, self._payload, self._data_start)
             if more:
                 self._move(more, end)
                 end += more
-            offsets = offsets_of(self._sample_sizes, self._data_start)
+            offsets = compute_offsets(self._sample_sizes, self._data_start)
             write_tables(self._part.fd, self._checksums, offsets, self._payload, end)
         except OSError as error:
-            sentence = f"{self._path}: writing the tables of {counted(self.count, 'sample')}"
+            sentence = f"{self._path}: writing the tables of {plural(self.count, 'sample')}"
             raise file_error(error.errno or errno.EIO, sentence, self._path) from None
         return end
 
     def _move(self, more: int, end: int) -> None:
-        """Move the samples back until tables and block fit before them."""
+        """Move the samples back, so that tables and block fit before them."""
         if self._journal.begun:
             self._flush()
         moved = move_samples(self._part, self._journal, self._data_start, more, end)
@@ -344,7 +351,7 @@ class FileWriter(Appender):
         self._data_start += more
 
     def _discard(self) -> None:
-        """Give up everything but what is published."""
+        """Discard everything that is not published."""
         if self._open:
             self._end()
             self._part.discard()
@@ -352,7 +359,7 @@ class FileWriter(Appender):
                 self._leave_flushed()
             else:
                 self._remove_flushed()
-            self._open = False  # last: interrupted, all of it is done again
+            self._open = False  # last: if a signal interrupts the steps above, the next call repeats them
 
     def _remove_flushed(self) -> None:
         if self._replaced is not None:
@@ -361,7 +368,7 @@ class FileWriter(Appender):
             self._journal.remove()
 
     def _leave_flushed(self) -> None:
-        """For `recover`: the part file is back under its old name if a crash undoes the new one."""
+        """Keep the journal for `recover`: if a crash undoes the rename, the part file is back under its old name."""
         if self._replaced is not None:
             self._replaced.leave()
         self._journal.close()
@@ -382,18 +389,21 @@ class FileWriter(Appender):
                 self._discard()
 
     def _leave(self) -> None:
-        """Discard once the one in the middle of a sample is out, who uses the buffers and the descriptor."""
+        """Refuse further samples while another thread is in the middle of one.
+
+        That thread uses the buffers and the descriptor, so they are discarded when it is done.
+        """
         self._stop()
         self._failure = StateError(f"{self._path}: left while another thread was writing to it, discarded")
 
     def __del__(self) -> None:
         if not getattr(self, "_open", False):
             return
-        self._busy = False  # whoever is inside keeps it alive, so this is left of an interruption
+        self._busy = False  # a thread inside would keep the object alive, so the flag remains from an interruption
         if not self._part.owned:
             self._discard()
         elif self._n is not None and self.count == self._n and self._failure is None:
-            # As ffrecord 1.x did: programs that forget to close lose nothing. Publish before warning: that may raise.
+            # Programs that forget to close lose nothing, as with 1.x. Publish before the warning, which may raise.
             try:
                 self.close()
                 outcome = "closed it"
@@ -402,10 +412,10 @@ class FileWriter(Appender):
             self._warn(f"complete, but never closed; {outcome}")
         else:
             self._discard()
-            self._warn(f"dropped after {counted(self.count, 'sample')} and never closed; discarded")
+            self._warn(f"dropped after {plural(self.count, 'sample')} and never closed; discarded")
 
     def _warn(self, what: str) -> None:
-        warnings.warn(escaped(f"{self._path}: {what}"), ResourceWarning, stacklevel=3, source=self)
+        warnings.warn(escape_unprintable(f"{self._path}: {what}"), ResourceWarning, stacklevel=3, source=self)
 
     def __reduce__(self) -> Any:
         raise TypeError(f"cannot pickle {type(self).__name__!r} object")
@@ -416,11 +426,11 @@ def _check_name(fname: Any) -> str:
     if not isinstance(path, str):
         raise ArgumentTypeError(f"fname must be str or os.PathLike, not {type(fname).__name__}")
     if urls.is_remote(path):
-        raise ArgumentError(f"{urls.redacted(path)}: a FileWriter writes on this machine; DatasetWriter writes to URLs")
-    if urls.lost_slash(path) and not os.path.isdir(path.partition("/")[0]):
-        raise urls.without_slash(path)
+        raise ArgumentError(f"{urls.redact(path)}: a FileWriter writes on this machine; DatasetWriter writes to URLs")
+    if urls.has_lost_slash(path) and not os.path.isdir(path.partition("/")[0]):
+        raise urls.lost_slash_error(path)
     if "\0" in path:
         raise ArgumentError(f"{path!r} has a null character, which no path has")
     if Path(path).suffix != ffr_layout.SUFFIX:
         raise ArgumentError(f"{path} does not end with {ffr_layout.SUFFIX}")
-    return urls.local_of(path)
+    return urls.local_path(path)

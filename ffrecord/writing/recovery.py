@@ -1,4 +1,4 @@
-"""What a killed writer had flushed → a `.ffr` file under its name."""
+"""Recovery of the flushed samples of a killed writer into a `.ffr` file."""
 
 import contextlib
 import errno
@@ -11,58 +11,62 @@ import numpy as np
 
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, file_error
 from ffrecord.format import extension, ffr_layout, journal
-from ffrecord.format.journal import Journal, Noted, journal_name
+from ffrecord.format.journal import Journal, JournalContent, journal_name
 from ffrecord.reading.ffr_file import OpenedFile
-from ffrecord.reading.paths import local
+from ffrecord.reading.paths import local_path
 from ffrecord.system import atomic_file, filesystems, untrusted
 from ffrecord.writing import file_writer
 from ffrecord.writing._buffers import count_intact
 
 
 class Recovered(NamedTuple):
-    """What `recover` found and published."""
+    """Result of `recover`."""
 
-    path: str  # of the file
-    samples: int  # in it: the first ones that were written, in their order
-    bytes: int  # of these samples
-    dropped: int  # bytes written behind them: since the last flush, so nothing tells which samples they were
-    damaged: int  # samples flushed whose bytes are not there; 0 unless the disk broke what fsync promised
+    path: str  # path of the file
+    samples: int  # number of its samples: the first ones that were written, in order
+    bytes: int  # bytes of these samples
+    dropped: int  # bytes written after them since the last flush: their samples are unknown
+    damaged: int  # flushed samples whose bytes are missing; 0 unless the disk broke the promise of fsync
 
 
 def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered:
-    """Publish what a `FileWriter` that was killed had flushed.
+    """Publish the samples that a killed `FileWriter` had flushed.
 
-    The writer left `.NAME.<random>.part` and a journal beside it. Every sample that was flushed is compared with its
-    CRC-32 and kept, up to the first that does not match; the file is then published as `FileWriter.close` would, and
-    what was left is removed. Interrupted at any time, it can be run again: a file that is there with just these samples
-    is taken for its own, or for the writer's that was killed after publishing it.
+    The writer left `.NAME.<random>.part` and a journal beside it. Every flushed sample is compared with its CRC-32 and
+    kept,
+    up to the first that does not match. The file is then published in the same way as by `FileWriter.close`, and the
+    leftovers are removed. If it is interrupted at any time, you may run it again: a file with exactly these samples
+    counts
+    as published by an earlier run, or by a writer that was killed after publishing it.
 
     Args:
-        path: of the file as it was given to the writer, or of the part file if there are several.
-        replace: a file that is there under the name. Otherwise that is an error, and nothing changes.
+        path: the path that the writer was given, or the path of the part file if there are several.
+        replace: replace a file that has the name. Otherwise such a file is an error, and nothing changes.
 
     Raises:
-        TypeError (also AssertionError): `path`.
+        TypeError (also AssertionError): `path` is no path.
         FileNotFoundError: nothing that was flushed is left for this path.
-        FileExistsError: there is another file under the name.
+        FileExistsError: another file has the name.
         PermissionError: the part file is a link, no regular file, or another user's. It was not touched.
         OSError (EBUSY): the writer lives, or another process recovers; OSError (EINVAL): several writers left
-            something, the message names the part files; any other: it cannot be read or written.
-        FormatError: the journal is damaged in its first bytes, names no `.ffr` file of its directory, or is of another
+            something,
+            the message names the part files; any other: it cannot be read or written.
+        FormatError: the journal is damaged in its first bytes, names no `.ffr` file of its directory, or belongs to
+            another
             part file.
-        All of OSError but a missing directory are RuntimeErrors, too.
+        All OSErrors except that of a missing directory are RuntimeErrors, too.
     """
-    given = local("path", path)
+    given = local_path("path", path)
     is_part = given.endswith(atomic_file.PART_SUFFIX)
     part_path = given if is_part else _find(given)
-    target = _noted_target(given) if is_part else given
+    target = _read_target(given) if is_part else given
     part = atomic_file.PartFile(target, part_path, own=True)
     kept = Journal(part_path)
     try:
-        noted = _read(part_path)  # again, now that nobody else writes to it
+        noted = _read(part_path)  # read it again, now that the lock keeps others from writing
         kept = Journal(part_path, noted.size)
-        if _is(part.target, part.fd) or (not replace and _is_recovered(part, noted)):
-            recovered = _result(part, *_intact(part.fd, noted), noted)
+        if _is_same_file(part.target, part.fd) or (not replace and _is_recovered(part, noted)):
+            recovered = _describe_result(part, *_find_intact(part.fd, noted), noted)
         elif os.path.lexists(part.target) and not replace:
             raise file_error(errno.EEXIST, f"{part.target}: left as it is, and so is {part_path}", part.target)
         else:
@@ -71,7 +75,7 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
         kept.remove()
     except OSError as error:
         if isinstance(error, RuntimeError):
-            raise  # it says more
+            raise  # this error has a better message
         sentence = f"{part.target}: not recovered, {part_path} stays for another try"
         raise file_error(error.errno or errno.EIO, sentence, part.target) from None
     finally:
@@ -81,15 +85,18 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
     return recovered
 
 
-def _read(part: str) -> Noted:
+def _read(part: str) -> JournalContent:
     try:
         return journal.read(part)
     except FileNotFoundError:
         raise file_error(errno.ENOENT, f"{part}: no journal beside it, so nothing was flushed", part) from None
 
 
-def _noted_target(part: str) -> str:
-    """What a journal names, which may have come from anywhere: nothing outside its directory, nothing but a `.ffr`."""
+def _read_target(part: str) -> str:
+    """Return the target that a journal names.
+
+    A journal may come from anywhere, so only a `.ffr` file of its directory is valid.
+    """
     name = _read(part).about.name
     if not untrusted.is_plain(name, ffr_layout.SUFFIX):
         raise FormatError(
@@ -98,47 +105,47 @@ def _noted_target(part: str) -> str:
     return os.path.join(os.path.dirname(part), name)
 
 
-def _is(path: str, fd: int) -> bool:
-    """Whether `path` is that file already: a recovery was killed between its last steps."""
+def _is_same_file(path: str, fd: int) -> bool:
+    """Tell whether `path` is the part file itself: an earlier recovery was killed between its last steps."""
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.stat(path), os.fstat(fd))
     return False
 
 
-def _is_recovered(part: atomic_file.PartFile, noted: Noted) -> bool:
-    """Whether the target has all that there is to recover: somebody was killed between publishing it and tidying up."""
+def _is_recovered(part: atomic_file.PartFile, noted: JournalContent) -> bool:
+    """Tell whether the target has everything already: a process was killed after publishing, before tidying up."""
     try:
         there = OpenedFile(part.target, check=True)
     except (OSError, FormatError, ChecksumError, ArgumentError):
         return False
     try:
-        # In this order: the cheap comparison first.
-        return _matches(there, noted) and _intact(part.fd, noted)[1] == there.n
+        # The cheap comparison comes first.
+        return _matches(there, noted) and _find_intact(part.fd, noted)[1] == there.n
     finally:
         there.close()
 
 
-def _matches(there: OpenedFile, noted: Noted) -> bool:
-    """Whether a file has the first noted samples and no other."""
+def _matches(there: OpenedFile, noted: JournalContent) -> bool:
+    """Tell whether a file consists of the first noted samples."""
     sizes, checksums = noted.sizes[: there.n], noted.checksums[: there.n]
     found = np.diff(there.offsets, append=there.size)
     same = np.array_equal(there.checksums, checksums) and np.array_equal(found, sizes)
     return same and count_intact(there.fd, there.data_start, sizes, checksums) == there.n
 
 
-def _result(part: atomic_file.PartFile, start: int, n: int, noted: Noted) -> Recovered:
+def _describe_result(part: atomic_file.PartFile, start: int, n: int, noted: JournalContent) -> Recovered:
     size = int(noted.sizes[:n].sum())
     dropped = max(0, os.fstat(part.fd).st_size - start - size)
     return Recovered(part.target, n, size, dropped, len(noted.sizes) - n)
 
 
 def _find(given: str) -> str:
-    """The one part file with a journal."""
-    target = filesystems.real(given)
+    """Return the only part file with a journal."""
+    target = filesystems.real_path(given)
     parts, damaged = [], ""
     for part in part_files(target):
         try:
-            # Names are cut in those of part files, so another file's may look the same.
+            # Names of part files contain a shortened name, so the part file of another target may match.
             if journal.read(part).about.name == os.path.basename(target):
                 parts.append(part)
         except FileNotFoundError:
@@ -154,7 +161,7 @@ def _find(given: str) -> str:
 
 
 def part_files(target: str) -> list[str]:
-    """Part files of this name, or of one that begins alike where names are long."""
+    """Return the part files of this name. If names are long, they include those of names that begin alike."""
     pattern, directory = _part_pattern(target), os.path.dirname(target)
     paths = [os.path.join(directory, name) for name in os.listdir(directory)]
     return sorted(path for path in paths if pattern.fullmatch(path) and not _is_missing(path))
@@ -165,7 +172,7 @@ def _part_pattern(target: str) -> re.Pattern[str]:
 
 
 def _is_missing(path: str) -> bool:
-    """For sure: a disk that cannot say is none that has nothing."""
+    """Tell whether a path certainly does not exist; False if the disk cannot tell."""
     try:
         os.lstat(path)
     except FileNotFoundError:
@@ -175,16 +182,16 @@ def _is_missing(path: str) -> bool:
     return False
 
 
-def _publish(part: atomic_file.PartFile, kept: Journal, noted: Noted, replace: bool) -> Recovered:
-    start, n = _intact(part.fd, noted)
-    recovered = _result(part, start, n, noted)
+def _publish(part: atomic_file.PartFile, kept: Journal, noted: JournalContent, replace: bool) -> Recovered:
+    start, n = _find_intact(part.fd, noted)
+    recovered = _describe_result(part, start, n, noted)
     made, start, payload = _make_room(part, kept, noted, n, start, recovered.bytes)
     try:
         end = start + recovered.bytes
         os.ftruncate(made.fd, end)
-        # Of a writer that was killed in its last steps there are tables already, of more samples perhaps.
+        # A writer killed in its last steps may have written tables already, possibly of more samples.
         atomic_file.write_zeros(made.fd, ffr_layout.tables_end(n), start)
-        offsets = file_writer.offsets_of(noted.sizes[:n], start)
+        offsets = file_writer.compute_offsets(noted.sizes[:n], start)
         file_writer.write_tables(made.fd, noted.checksums[:n], offsets, payload, end)
         made.publish(replace=replace)
     finally:
@@ -192,10 +199,13 @@ def _publish(part: atomic_file.PartFile, kept: Journal, noted: Noted, replace: b
     return recovered
 
 
-def _intact(fd: int, noted: Noted) -> tuple[int, int]:
-    """Where the samples begin, and how many of them are whole: a writer killed while it moved them did so or not."""
+def _find_intact(fd: int, noted: JournalContent) -> tuple[int, int]:
+    """Return the offset of the samples, and the number of intact ones.
+
+    A writer that was killed while moving the samples left them at either of two offsets.
+    """
     size = os.fstat(fd).st_size
-    # A journal may come from anywhere: of one that says far behind the end, as many zeros would be written.
+    # A journal may come from anywhere. An offset far beyond the end would write as many zeros.
     most = max(size, ffr_layout.BLOCK_MAX)
     starts = [start for start in dict.fromkeys(noted.starts) if ffr_layout.PREFIX.size <= start <= most]
     if not starts:
@@ -207,9 +217,9 @@ def _intact(fd: int, noted: Noted) -> tuple[int, int]:
 
 
 def _make_room(
-    part: atomic_file.PartFile, kept: Journal, noted: Noted, n: int, start: int, size: int
+    part: atomic_file.PartFile, kept: Journal, noted: JournalContent, n: int, start: int, size: int
 ) -> tuple[atomic_file.PartFile, int, bytes | None]:
-    """See that tables of n samples and a block fill what is before them exactly.
+    """Make tables of n samples and a block fill the space before the samples exactly.
 
     Returns:
         The file, the offset of its first sample, and the payload of its block, None for no block.
@@ -223,9 +233,9 @@ def _make_room(
     if least <= gap <= ffr_layout.BLOCK_MAX:
         return part, start, payload
     if noted.about.n is None:
-        more = file_writer.room_missing(n, payload, start)
+        more = file_writer.compute_missing_room(n, payload, start)
         return file_writer.move_samples(part, kept, start, more, start + size), start + more, payload
-    # Made for more samples than there are: the gap is too small for a block, or larger than one may be.
+    # The writer was made for more samples than there are: the gap is too small for a block, or too large.
     exact = noted.about.payload
     to = ffr_layout.tables_end(n) + (0 if exact is None else least)
     moved = atomic_file.PartFile(part.target)
@@ -238,7 +248,7 @@ def _make_room(
 
 
 def _clear(target: str) -> None:
-    """Remove part files of dead writers that flushed nothing, and journals whose part file is gone."""
+    """Remove part files of dead writers that flushed nothing, and journals without a part file."""
     for part in part_files(target):
         with contextlib.suppress(OSError):
             if not has_journal(part):
@@ -246,7 +256,7 @@ def _clear(target: str) -> None:
     journals = _lone_journals(target)
     with contextlib.suppress(OSError):
         if journals:
-            # A crash that undoes the publication of such a part file must not find its journal gone.
+            # The part file of such a journal was published. Make that durable before the journal is removed.
             atomic_file.fsync_directory(os.path.dirname(target))
         for path in journals:
             if untrusted.is_ours(path):
@@ -254,7 +264,7 @@ def _clear(target: str) -> None:
 
 
 def _lone_journals(target: str) -> list[str]:
-    """Those whose part file is gone."""
+    """Return the journals whose part file is gone."""
     pattern, directory = _part_pattern(target), os.path.dirname(target)
     paths = [os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(journal.SUFFIX)]
     parts = [path.removesuffix(journal.SUFFIX) + atomic_file.PART_SUFFIX for path in paths]
@@ -262,7 +272,7 @@ def _lone_journals(target: str) -> list[str]:
 
 
 def has_journal(part: str) -> bool:
-    """Whether something was flushed, or nobody knows: one killed in the middle of its first flush has an empty file."""
+    """Tell whether something may have been flushed: a kill in the first flush leaves an empty journal."""
     with contextlib.suppress(FileNotFoundError):
         status = os.lstat(journal_name(part))
         return not stat.S_ISREG(status.st_mode) or status.st_size > 0

@@ -1,4 +1,4 @@
-# Pieces of a file written by a thread; documented in _buffers.pyi.
+# Write-behind: a thread writes pieces of a file. Documented in _buffers.pyi.
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
@@ -18,10 +18,10 @@ cdef extern from "ffrecord/writing/writing.h" nogil:
     int64_t ffr_room(int fd)
 
 cdef enum:
-    BEHIND_WINDOW = 16 << 20   # bytes on their way to the disk: the kernel has so much to do, and dirties so few pages
-    RANGES = 256               # on their way at most
-    RESERVED_MOST = 16 << 20   # bytes that get their place before they are written
-    ROOM = 4096                # MiB that are free at least where anything is reserved
+    BEHIND_WINDOW = 16 << 20   # bytes being written back: enough work for the disk, and few dirty pages
+    RANGES = 256               # maximum number of ranges being written back
+    RESERVED_MOST = 16 << 20   # bytes of blocks that are reserved ahead
+    ROOM = 4096                # MiB; nothing is reserved on a file system with less free space
 
 WINDOW_BYTES = BEHIND_WINDOW
 
@@ -32,20 +32,20 @@ cdef struct Range:
 cdef struct BehindJob:
     Task task
     int fd
-    const char* start          # NULL: the bytes are there
+    const char* start          # NULL: the bytes are in the file already
     int64_t size
     int64_t offset             # in the file
-    int64_t reserved           # where what was reserved ends; INT64_MAX: nothing is to be
-    bint behind                # whether the file system takes ranges to write back
-    Range[RANGES] ranges       # on their way, from `first` on, around
+    int64_t reserved           # end of the reserved blocks; INT64_MAX: do not reserve any
+    bint behind                # whether the file system supports writing back a range
+    Range[RANGES] ranges       # ring buffer of ranges being written back, from `first` on
     int first
     int count
-    int64_t bytes              # of all of them
+    int64_t bytes              # bytes of all these ranges
     int error                  # errno, 0 for none
 
 
 cdef void _write(void* argument) noexcept nogil:
-    """Do what there is to do with one piece, in a thread of the pool or, where there is none, in the caller's."""
+    """Write one piece and write it back, in a pool thread or, if there is none, in the caller's thread."""
     cdef BehindJob* job = <BehindJob*> argument
     cdef int64_t result = 0
     if job.start != NULL:
@@ -56,7 +56,7 @@ cdef void _write(void* argument) noexcept nogil:
 
 
 cdef int64_t _put(int fd, const char* start, int64_t size, int64_t offset, int64_t* reserved) noexcept nogil:
-    """Write bytes where there is room for them and some more: 0 or -errno."""
+    """Reserve blocks, then write bytes; return 0 or -errno."""
     cdef int64_t done = 0, result
     _reserve(fd, offset, size, reserved)
     while done < size:
@@ -69,8 +69,11 @@ cdef int64_t _put(int fd, const char* start, int64_t size, int64_t offset, int64
 
 
 cdef void _reserve(int fd, int64_t offset, int64_t size, int64_t* reserved) noexcept nogil:
-    """Blocks that are there need less of the kernel for every page written. But what is too much is given back only when
-    the file is complete, and many may be under way: not where the last of a disk may be needed before."""
+    """Reserve blocks for a piece and some more: the kernel then has less work for every page.
+
+    Surplus blocks are returned only when the file is complete, and many files may be in progress. So nothing is reserved
+    if the disk is nearly full.
+    """
     cdef int64_t end = offset + size, ahead = min(end, <int64_t> RESERVED_MOST)
     if end <= reserved[0] or not size:
         return
@@ -81,7 +84,7 @@ cdef void _reserve(int fd, int64_t offset, int64_t size, int64_t* reserved) noex
 
 
 cdef int64_t _send_back(BehindJob* job) noexcept nogil:
-    """Send the piece on its way, and wait for what is BEHIND_WINDOW behind: 0 or -errno."""
+    """Start to write the piece back, and wait for ranges that are BEHIND_WINDOW behind; return 0 or -errno."""
     cdef int64_t result = written_back(job.fd, job.offset, job.size, False)
     cdef Range* last = &job.ranges[(job.first + job.count) % RANGES]
     last.offset, last.size = job.offset, job.size
@@ -95,7 +98,7 @@ cdef int64_t _send_back(BehindJob* job) noexcept nogil:
 
 
 cdef int64_t _forget_first(BehindJob* job) noexcept nogil:
-    """Wait until the first range is on the disk, and let the page cache forget it: as `written_back`."""
+    """Wait until the first range is on the disk, and drop it from the page cache; return as `written_back`."""
     cdef Range* first = &job.ranges[job.first]
     cdef int64_t result = written_back(job.fd, first.offset, first.size, True)
     if result == 0:
@@ -106,12 +109,12 @@ cdef int64_t _forget_first(BehindJob* job) noexcept nogil:
     return result
 
 
-@no_gc_clear  # the thread reads what `_view` holds
+@no_gc_clear  # the thread reads the buffer that `_view` holds
 cdef class WriteBehind:
     cdef BehindJob _job
     cdef Py_buffer _view
     cdef bint _begun
-    cdef int _process          # that began
+    cdef int _process          # id of the process that called begin
 
     def open(self, int fd, bint reserves):
         self.wait()
@@ -133,7 +136,7 @@ cdef class WriteBehind:
     def write(self, int64_t offset, data):
         cdef Py_buffer view
         cdef int64_t result
-        # The thread may be at what was written before, and then needs no more than where that is.
+        # A piece without data may stay in progress: the thread only writes back its range.
         if self._job.start != NULL:
             self.wait()
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -157,7 +160,7 @@ cdef class WriteBehind:
             while not self._ends():
                 PyErr_CheckSignals()
         error, self._job.error = self._job.error, 0
-        self._let_go()
+        self._release()
         if error:
             raise OSError(error, os.strerror(error))
 
@@ -166,23 +169,23 @@ cdef class WriteBehind:
             with nogil:
                 withdraw(&self._job.task)
         self._job.error = 0
-        self._let_go()
+        self._release()
 
     def __dealloc__(self):
         self.close()
 
     cdef bint _is_here(self) noexcept:
-        """Whether a piece was begun, and by this process: a fork leaves it to the other one."""
+        """Tell whether this process began a piece; after a fork it is left to the parent."""
         return self._begun and self._process == getpid()
 
     cdef bint _ends(self) noexcept:
-        """Whether the thread is done within PATIENCE."""
+        """Wait for the thread, at most PATIENCE; return whether it is done."""
         cdef bint ended
         with nogil:
             ended = wait_for(&self._job.task, PATIENCE)
         return ended
 
-    cdef void _let_go(self) noexcept:
+    cdef void _release(self) noexcept:
         if self._begun and self._job.start != NULL:
             PyBuffer_Release(&self._view)
         self._begun = False

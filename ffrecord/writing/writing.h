@@ -1,4 +1,4 @@
-/* System calls of the write engine: each gives a result, or -errno. No policy here. */
+/* System calls of the write engine: each returns a result or -errno. They contain no policy. */
 #ifndef FFRECORD_WRITING_H
 #define FFRECORD_WRITING_H
 
@@ -8,7 +8,7 @@ static inline int64_t ffr_pwrite(int fd, const void *data, size_t size, int64_t 
     return ffr_result(call_pwrite(fd, data, size, offset));
 }
 
-/* Give a range its place on the disk, beyond the end of the file too, whose size stays. */
+/* Allocate blocks for a range, also beyond the end of the file; the size of the file stays. */
 static inline int64_t ffr_reserve(int fd, int64_t offset, int64_t size) {
 #ifdef FALLOC_FL_KEEP_SIZE
     return ffr_result(call_fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, size));
@@ -18,7 +18,7 @@ static inline int64_t ffr_reserve(int fd, int64_t offset, int64_t size) {
 #endif
 }
 
-/* Bytes that the file system has free for whoever has this file; 0 if it does not say. */
+/* Return the free bytes of the file system for this user; 0 if unknown. */
 static inline int64_t ffr_room(int fd) {
 #ifdef __linux__
     struct statfs status;
@@ -29,7 +29,7 @@ static inline int64_t ffr_room(int fd) {
 #endif
 }
 
-/* Start to write a range back to the disk; `wait`: and return when it is there (its data, not the metadata). */
+/* Start to write a range back to the disk; wait: return when its data, not the metadata, is there. */
 static inline int64_t ffr_write_back(int fd, int64_t offset, int64_t size, int wait) {
 #ifdef SYNC_FILE_RANGE_WRITE
     unsigned flags = SYNC_FILE_RANGE_WRITE;
@@ -41,7 +41,7 @@ static inline int64_t ffr_write_back(int fd, int64_t offset, int64_t size, int w
 #endif
 }
 
-/* Let the page cache forget the whole pages of a range. */
+/* Drop the whole pages of a range from the page cache. */
 static inline void ffr_forget(int fd, int64_t offset, int64_t size) {
 #ifdef POSIX_FADV_DONTNEED
     call_posix_fadvise(fd, offset, size, POSIX_FADV_DONTNEED);

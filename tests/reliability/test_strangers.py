@@ -725,7 +725,7 @@ def test_a_user_who_is_squashed_knows_his_own(tmp_path: Path, monkeypatch: pytes
     user = os.geteuid()
     (tmp_path / "mine").touch()
     monkeypatch.setattr(os, "geteuid", lambda: user + 1)
-    with untrusted.opened_directory(str(tmp_path)) as fd:
+    with untrusted.enter_directory(str(tmp_path)) as fd:
         assert untrusted.owner_of(fd) == untrusted.user_of("mine", fd) == user
     assert os.listdir(tmp_path) == ["mine"]
     with contextlib.closing(LockedDirectory(str(tmp_path / "own"), "lock")) as own:

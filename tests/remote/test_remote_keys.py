@@ -98,7 +98,7 @@ def test_keys_of_a_web_server(served: tuple[str, Path], backend: str, key: str) 
         assert reader.read([1])[0].tobytes() == key.encode()
         with FileReader(reader.fnames, **options) as again:
             assert again.read([1])[0].tobytes() == key.encode()
-    with FileReader(urls.joined(f"{url}/{quote(key)}", shard.name), **options) as reader:
+    with FileReader(urls.join_url(f"{url}/{quote(key)}", shard.name), **options) as reader:
         assert reader.fnames[0].endswith("/a%3Fb%2520%23c.ffr")
         assert reader.read([1])[0].tobytes() == key.encode()
 
@@ -164,8 +164,8 @@ def test_places_of_their_own(tmp_path: Path) -> None:
     places = {staging.place(f"s3://b/{key}", None, tmp_path) for key in (*KEYS, *OTHERS)}
     assert len(places) == len({*KEYS, *OTHERS})
     assert len({located(f"s3://b/{key}", "obstore") for key in (*KEYS, *OTHERS)}) == len(places)
-    assert urls.redacted("s3://b/run?lr=1/train") == "s3://b/run?lr=1/train"
-    assert urls.joined("s3://b/run?lr=1", "a b") == "s3://b/run?lr=1/a b"
+    assert urls.redact("s3://b/run?lr=1/train") == "s3://b/run?lr=1/train"
+    assert urls.join_url("s3://b/run?lr=1", "a b") == "s3://b/run?lr=1/a b"
     assert urls.parent_of("s3://b/run?lr=1/x") == "s3://b/run?lr=1"
     assert urls.name_of("s3://b/run?lr=1/x?y") == "x?y"
-    assert urls.joined("https://h/a?x=1", "b?c %") == "https://h/a/b%3Fc%20%25?x=1"
+    assert urls.join_url("https://h/a?x=1", "b?c %") == "https://h/a/b%3Fc%20%25?x=1"

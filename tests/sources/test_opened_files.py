@@ -1,6 +1,6 @@
 import pytest
 
-from ffrecord.system.open_all import all_opened
+from ffrecord.system.open_all import open_all
 
 
 class File:
@@ -12,12 +12,12 @@ class File:
 
 def test_all_or_none():
     files = [File(), File()]
-    assert all_opened(iter(files)) == files and not any(file.closed for file in files)
+    assert open_all(iter(files)) == files and not any(file.closed for file in files)
 
     def opens():
         yield from files
         raise OSError("no third one")
 
     with pytest.raises(OSError, match="no third one"):
-        all_opened(opens())
+        open_all(opens())
     assert all(file.closed for file in files)

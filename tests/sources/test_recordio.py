@@ -268,14 +268,14 @@ def test_a_share_of_one_reader_ends_with_a_chunk(several, most):
         ends, start, shares = set(reader._table.first.tolist()), 0, []
         while start < reader.n:
             wanted = np.arange(start, min(start + most, reader.n))
-            count = reader._undivided(wanted)
+            count = reader._count_undivided(wanted)
             touched = np.unique(reader._table.of_records(wanted))
             assert 0 < count <= len(wanted)
             assert start + count in ends or (len(touched) == 1 and count == len(wanted))
             shares.append(count)
             start += count
         assert sum(shares) == reader.n
-        assert 0 < reader._undivided(np.array([59, 0, 30])) <= 3
+        assert 0 < reader._count_undivided(np.array([59, 0, 30])) <= 3
 
 
 def test_of_chunks_that_can_be_read_alone_few_are_kept(tmp_path):

@@ -114,7 +114,7 @@ def test_many_small_blocks_are_copied_at_once():
 
 
 def test_without_cramjam(monkeypatch):
-    monkeypatch.setattr(optional, "optional", lambda name: None)
+    monkeypatch.setattr(optional, "import_optional", lambda name: None)
     with pytest.raises(ImportError, match="pip install cramjam"):
         expand(twin.raw(b"abc"), "raw")
 

@@ -202,7 +202,7 @@ def test_samples(tmp_path):
 
 
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(optional, "optional", lambda name: None)
+    monkeypatch.setattr(optional, "import_optional", lambda name: None)
     path = tars.write(tmp_path / "a.tar.zst", PACKERS["zstd"](b""))
     with pytest.raises(ImportError, match="pip install zstandard"):
         listed(path)

@@ -11,7 +11,7 @@ from zip_builders import METHODS, Raw, lzma_with_mark, lzma_without_mark, raw, z
 
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, TruncatedError
 from ffrecord.sources.zip.reader import ZipReader
-from ffrecord.system.optional import optional
+from ffrecord.system.optional import import_optional
 
 SMALL = [("a", b"first"), ("d/b", bytes(40)), ("c.txt", b"0123456789" * 9)]
 
@@ -37,7 +37,7 @@ def opened(tmp_path):
 def read_all(path):
     """Members that are as they were made, and those that are refused; at once and as files."""
     with ZipReader(path, max_ratio=50) as reader:
-        result = reader._load(reader._in_range(range(len(reader))))
+        result = reader._load(reader._normalize_indices(range(len(reader))))
         for i, record in enumerate(result):
             try:
                 with reader.open(i) as file:
@@ -189,7 +189,7 @@ def test_memory_is_taken_as_content_comes(opened):
 
 def test_no_zstandard(opened, monkeypatch):
     monkeypatch.setattr("ffrecord.system.optional.import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
-    optional.cache_clear()
+    import_optional.cache_clear()
     try:
         with opened(raw([Raw(b"m", b"x", 93, size=3)])) as reader:
             with pytest.raises(ImportError, match=r"member 'm': .*needs zstandard: pip install zstandard"):
@@ -197,7 +197,7 @@ def test_no_zstandard(opened, monkeypatch):
             with pytest.raises(ImportError, match="needs zstandard"):
                 reader.open("m")
     finally:
-        optional.cache_clear()
+        import_optional.cache_clear()
 
 
 def test_bombs(opened):

@@ -33,7 +33,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Hides modules from the decoders."""
 
     def hide(*names: str) -> None:
-        known = optional.optional
+        known = optional.import_optional
         for place in (module, jpeg_codec, optional):
             monkeypatch.setattr(place, "optional", lambda name: None if name in names else known(name))
 

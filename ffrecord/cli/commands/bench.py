@@ -50,7 +50,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
         check(given.plot)
     if urls.is_remote(given.source):
         what = "bench compares with the disk and the memory of this machine, where that is not"
-        raise ArgumentError(f"{urls.redacted(given.source)}: {what}")
+        raise ArgumentError(f"{urls.redact(given.source)}: {what}")
     with signals_exit(), open_source(given) as store:  # files made to be measured go with an exception
         if not store.n:
             raise ArgumentError(f"{given.source}: nothing to measure in 0 samples")

@@ -11,7 +11,7 @@ from ffrecord.cli.printing import show
 from ffrecord.cli.sources import add_source
 from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output
-from ffrecord.errors import ArgumentError, FFRecordError, MissingNamesError, of_files
+from ffrecord.errors import ArgumentError, FFRecordError, MissingNamesError, name_files
 from ffrecord.reading.store import Store
 
 EXAMPLES = """\
@@ -75,7 +75,7 @@ def indices_of(store: Store, text: str, n: int) -> Iterator[int]:
         yield _named(store, text)
         return
     if not -n <= index < n:
-        raise ArgumentError(f"index {index}, expected {-n} <= index < {n}: {of_files(store.fnames)}")
+        raise ArgumentError(f"index {index}, expected {-n} <= index < {n}: {name_files(store.fnames)}")
     yield index % n
 
 
@@ -89,7 +89,7 @@ def _named(store: Store, name: str) -> int:
     find: Callable[[str], int] | None = getattr(names, "find", None)
     found = _last(list(names), name) if find is None else find(name)
     if found < 0:
-        raise ArgumentError(f"{name!r} is neither an index nor the name of a record: {of_files(store.fnames)}")
+        raise ArgumentError(f"{name!r} is neither an index nor the name of a record: {name_files(store.fnames)}")
     return int(found)
 
 

@@ -19,7 +19,7 @@ from ffrecord.fields.spec import field_spec
 from ffrecord.format import manifest
 from ffrecord.format.extension import Extension
 from ffrecord.reading.ffr_file import OpenedFile
-from ffrecord.reading.paths import real
+from ffrecord.reading.paths import resolve_directory
 from ffrecord.reading.store import Store
 
 SIZE, PER_SAMPLE = "size", "bytes per sample"
@@ -39,7 +39,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Print the facts; BAD_NEWS if shards are missing or of another size, or a file was cut."""
-    directory = real(given.source)  # once: a link may lead to another one, with other shards, a moment later
+    # Once: a link may lead to another directory, with other shards, a moment later.
+    directory = resolve_directory(given.source)
     listed = manifest_of(given, directory)
     if listed is None:
         with open_source(given, check_data=False) as store:

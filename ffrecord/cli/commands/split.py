@@ -26,7 +26,7 @@ from ffrecord.dataset_writer import publish as publishing
 from ffrecord.dataset_writer.resume import fingerprint
 from ffrecord.dataset_writer.shards import check_whole
 from ffrecord.dataset_writer.write_log import differences
-from ffrecord.errors import ArgumentError, FFRecordError, MismatchError, add_note, counted, file_error
+from ffrecord.errors import ArgumentError, FFRecordError, MismatchError, add_note, file_error, plural
 from ffrecord.format import manifest
 from ffrecord.format.leftovers import FINISHED
 from ffrecord.order import Random
@@ -70,7 +70,7 @@ class SplitPart:
 
     def __init__(self, path: str, *, restart: bool = False) -> None:
         self.path, self._restart = path, restart
-        self.target = filesystems.real(path)
+        self.target = filesystems.real_path(path)
         parent, self._name = os.path.split(self.target)
         if os.path.ismount(self.target) or self.target == filesystems.working_directory():
             raise ArgumentError(f"{path}: nothing can take the place of this directory; name a new one in it")
@@ -141,7 +141,7 @@ class SplitPart:
         """Whether what is hidden is a directory of regular files of this user: a link is not to be published."""
         if not self._own.has_directory(self._name):
             return False
-        with untrusted.opened_directory(self._name, directory=self._own.fd) as fd:
+        with untrusted.enter_directory(self._name, directory=self._own.fd) as fd:
             return all(untrusted.is_own(name, directory=fd, owner=self._own.owner) for name in os.listdir(fd))
 
     @property
@@ -195,8 +195,8 @@ class SplitPart:
         if self._name in names:
             return True
         with contextlib.suppress(FileNotFoundError, Refused), contextlib.ExitStack() as stack:
-            part = stack.enter_context(untrusted.opened_directory(begun, directory=self._own.fd))
-            return bool(os.listdir(stack.enter_context(untrusted.opened_directory(FINISHED, directory=part))))
+            part = stack.enter_context(untrusted.enter_directory(begun, directory=self._own.fd))
+            return bool(os.listdir(stack.enter_context(untrusted.enter_directory(FINISHED, directory=part))))
         return False
 
     def __exit__(self, *_: object) -> None:
@@ -331,11 +331,11 @@ def sizes(parts: list[tuple[str, float | int | None]], n: int) -> list[int]:
     known = sum(count for count in counts if count is not None)
     if None in counts:
         if known > n:
-            raise ArgumentError(f"the parts ask for {counted(known, 'sample')}, and there are {n}")
+            raise ArgumentError(f"the parts ask for {plural(known, 'sample')}, and there are {n}")
         return [n - known if count is None else count for count in counts]
     if known != n:
         raise ArgumentError(
-            f"the parts ask for {counted(known, 'sample')}, and there are {n}: every sample goes into one part"
+            f"the parts ask for {plural(known, 'sample')}, and there are {n}: every sample goes into one part"
         )
     return counts  # type: ignore[return-value]
 
@@ -367,7 +367,7 @@ def _part(text: str) -> tuple[str, float | int | None]:
 
 def _check(parts: list[tuple[str, float | int | None]]) -> None:
     """Refuse before anything is written what would be refused at a later part."""
-    paths = [filesystems.real(path) for path, _ in parts]
+    paths = [filesystems.real_path(path) for path, _ in parts]
     twice = next((path for path in paths if paths.count(path) > 1), None)
     if twice is not None:
         raise ArgumentError(f"{twice} is given twice")

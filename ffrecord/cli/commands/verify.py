@@ -17,7 +17,7 @@ from ffrecord.format import manifest
 from ffrecord.format.ffr_layout import SUFFIX
 from ffrecord.reader import FileReader
 from ffrecord.reading import shard_list
-from ffrecord.reading.paths import real
+from ffrecord.reading.paths import resolve_directory
 from ffrecord.reading.store import Store
 
 RANGE_BYTES = 128 << 20  # about as much as one thread reads between two steps of the bar
@@ -92,7 +92,7 @@ def _found(given: argparse.Namespace) -> Iterator[VerifiedPart | Bad]:
         yield VerifiedPart(open_source(given), 0)
         return
     except (FFRecordError, OSError) as error:
-        directory = real(given.source)  # once: a link may lead to another one a moment later
+        directory = resolve_directory(given.source)  # once: a link may lead to another one a moment later
         listed, damaged = _listed(directory)
         shards = list(_shards(directory, listed))
         if not shards:

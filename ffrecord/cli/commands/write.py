@@ -15,7 +15,7 @@ from ffrecord.cli.terminal.output import Output
 from ffrecord.cli.writing_options import add_out, conclude, options_of
 from ffrecord.conversion import convert
 from ffrecord.dataset_writer import DatasetWriter
-from ffrecord.errors import ArgumentError, FormatError, of_files
+from ffrecord.errors import ArgumentError, FormatError, name_files
 from ffrecord.sources.opening import open
 
 EXAMPLES = """\
@@ -90,7 +90,7 @@ def columns_of(paths: list[str]) -> dict[str, Any]:
     lengths = {name: len(array) for name, array in found.items()}
     if len(set(lengths.values())) != 1:
         told = ", ".join(f"{name} {length}" for name, length in lengths.items()) or "no arrays"
-        raise FormatError(f"{of_files(paths)}: columns of different lengths: {told}")
+        raise FormatError(f"{name_files(paths)}: columns of different lengths: {told}")
     return found
 
 

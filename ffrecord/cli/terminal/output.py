@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 from ffrecord import errors
-from ffrecord.errors import escaped
+from ffrecord.errors import escape_unprintable
 from ffrecord.system.sizes import in_bytes as in_bytes
 
 GAP = 2  # spaces between columns
@@ -186,7 +186,7 @@ def _naming_standard_output() -> Iterator[None]:
 
 def counted(count: int, what: str) -> str:
     """How many of something, with the plural that it needs."""
-    return errors.counted(count, what, commas=True)
+    return errors.plural(count, what, commas=True)
 
 
 def json_of(value: Any, indent: int | None = None) -> str:
@@ -205,7 +205,7 @@ def _finite(value: Any) -> Any:
 
 def printable(text: str) -> str:
     """Without what would move the cursor or cannot be encoded: names of files may hold anything."""
-    clean = escaped(text).replace("\n", "\\n")
+    clean = escape_unprintable(text).replace("\n", "\\n")
     return clean.encode(sys.stdout.encoding or "utf-8", "backslashreplace").decode(sys.stdout.encoding or "utf-8")
 
 

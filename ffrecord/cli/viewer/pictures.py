@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.system.optional import optional
+from ffrecord.system.optional import import_optional
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -103,7 +103,7 @@ def pixels_of(value: Any) -> Pixels | None:
 
 
 def _is_image(value: Any) -> bool:
-    image = optional("PIL.Image") if type(value).__module__.startswith("PIL.") else None
+    image = import_optional("PIL.Image") if type(value).__module__.startswith("PIL.") else None
     return image is not None and isinstance(value, image.Image)
 
 
@@ -123,7 +123,7 @@ def _chunk(name: bytes, data: bytes) -> bytes:
 
 def _file(picture: Picture, small: bool) -> Picture:
     """The picture, or a thumbnail of a large one where Pillow is installed and reads it."""
-    image = optional("PIL.Image") if small and len(picture.data) > SMALL_BYTES else None
+    image = import_optional("PIL.Image") if small and len(picture.data) > SMALL_BYTES else None
     if image is None:
         return picture
     try:

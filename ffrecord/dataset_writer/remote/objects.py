@@ -69,7 +69,7 @@ class Objects:
     """
 
     def __init__(self, url: str, storage_options: Mapping[str, Any] | None) -> None:
-        self.label = urls.redacted(url).rstrip("/")
+        self.label = urls.redact(url).rstrip("/")
         if urls.scheme_of(url) in ("http", "https"):
             raise ArgumentError(f"{self.label}: an HTTP server takes no datasets; write to s3://, gs:// or az://")
         options = options_of(storage_options)
@@ -103,7 +103,7 @@ class Objects:
 
     def url(self, name: str) -> str:
         """What an object is called in messages."""
-        return urls.redacted(urls.joined(self._url, name))
+        return urls.redact(urls.join_url(self._url, name))
 
     def listing(self) -> dict[str, FoundObjects]:
         """All that is there, by the names below the URL.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ffrecord.errors import file_error
-from ffrecord.reading.paths import local
+from ffrecord.reading.paths import local_path
 from ffrecord.remote.connecting import telling
 from ffrecord.system import filesystems, untrusted, urls
 from ffrecord.system.atomic_file import LOCK_TRIES, lock, remove_tree
@@ -27,11 +27,12 @@ def place(url: str, storage_options: Mapping[str, Any] | None, staging: str | os
     Args:
         staging: the directory that it is in; None for one of this user below the system's temporary directory.
     """
-    root = _root("staging") if staging is None else Path(local("staging", staging))
+    root = _root("staging") if staging is None else Path(local_path("staging", staging))
     told = telling(url, storage_options)
-    name = urls.name_of(url)[-SHOWN:] or urls.split(urls.redacted(url))[1][-SHOWN:]
+    name = urls.name_of(url)[-SHOWN:] or urls.split_url(urls.redact(url))[1][-SHOWN:]
     return str(
-        Path(filesystems.absolute(os.fspath(root))) / f"{name}-{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}"
+        Path(filesystems.absolute_path(os.fspath(root)))
+        / f"{name}-{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}"
     )
 
 
@@ -117,6 +118,6 @@ def _made_and_locked(path: str) -> int:
 
 def _remove_if_left(path: str) -> None:
     """Remove the directory of a process that has ended, which takes its lock along."""
-    with contextlib.suppress(OSError), untrusted.opened_directory(path) as fd:
+    with contextlib.suppress(OSError), untrusted.enter_directory(path) as fd:
         if lock(fd, path):
             remove_tree(path)

@@ -9,7 +9,7 @@ from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array
 from ffrecord.fields.images.pixels import PIXELS_MAX, too_large
 from ffrecord.kernels import _pictures
-from ffrecord.system.optional import optional, require
+from ffrecord.system.optional import import_optional, require
 
 MAGIC = b"\xff\xd8\xff"
 SIDE_MAX = 65535
@@ -29,7 +29,7 @@ def pixels_max(size: int) -> int:
 def compress(array: Array, quality: int) -> bytes:
     """The JPEG of `array`, C-ordered uint8 [H, W, 3] (RGB) or [H, W], its chroma halved in both directions."""
     grey = array.ndim == 2
-    simplejpeg = optional("simplejpeg")
+    simplejpeg = import_optional("simplejpeg")
     if simplejpeg is not None:
         pixels, space, sampling = (array[:, :, None], "GRAY", "Gray") if grey else (array, "RGB", "420")
         return bytes(simplejpeg.encode_jpeg(pixels, quality, space, sampling))
@@ -51,7 +51,7 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
         FormatError: no JPEG that can be read whole, or of more pixels than `pixels_max`.
         ImportError: neither simplejpeg nor Pillow is installed; of CMYK, no Pillow.
     """
-    simplejpeg = optional("simplejpeg")
+    simplejpeg = import_optional("simplejpeg")
     if simplejpeg is None:
         check_begin(data)
         return _by_pillow(data, require("PIL.JpegImagePlugin", "jpeg", WITHOUT, CODECS), grey, only_grey)
@@ -63,13 +63,13 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
             flat, memory = room
             pixels: Array = simplejpeg.decode_jpeg(data, "GRAY" if flat else "RGB", buffer=memory)
             return pixels[:, :, 0] if flat else pixels
-        plugin = optional("PIL.JpegImagePlugin")
+        plugin = import_optional("PIL.JpegImagePlugin")
     except FormatError:
         raise
     except (ValueError, KeyError) as error:
         # It refuses what it could repair, such as stray bytes between segments, and in headers has no name for some
         # subsamplings (KeyError); Pillow takes both, but refuses an image that ends early.
-        plugin = optional("PIL.JpegImagePlugin")
+        plugin = import_optional("PIL.JpegImagePlugin")
         if plugin is None:
             raise FormatError(f"a JPEG of {len(data)} bytes that simplejpeg does not read: {error}") from error
     return _by_pillow(data, plugin, grey, only_grey)

@@ -1,10 +1,10 @@
-/* The kernels of aarch64. The instructions are written as assembly, since compilers differ in how their intrinsics are
-   enabled for one function only. */
+/* The kernels of aarch64. The instructions are written in assembly, because compilers differ in how they enable intrinsics
+   for a single function. */
 
 #include <arm_neon.h>
 #include <sys/auxv.h>
 
-/* The CRC instructions, of these very polynomials: optional in ARMv8.0, part of ARMv8.1. */
+/* The CRC instructions for these two polynomials: optional in ARMv8.0, part of ARMv8.1. */
 
 #define INSTRUCTION(name, mnemonic, type)                                                                    \
     static inline uint32_t name(uint32_t crc, type data) {                                                   \
@@ -51,7 +51,7 @@ static inline uint32_t remainder_of(const crc_algebra *of, uint8x16_t sum) {
     return vgetq_lane_u32(vreinterpretq_u32_u8(veorq_u8(sum, product)), 2);
 }
 
-/* 16 bytes of ones from &first_mask[16 - size], then of zeros, keep the first `size` bytes. */
+/* Masks: the 16 bytes at &first_mask[16 - size] keep the first `size` bytes of a vector. */
 static const unsigned char first_mask[32] = {
     255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
 };

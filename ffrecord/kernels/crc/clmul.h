@@ -1,11 +1,11 @@
-/* CRC-32 and CRC-32C by carry-less multiplication of vectors of WIDTH bytes. Included once per width, after defining
+/* CRC-32 and CRC-32C by carry-less multiplication of vectors of WIDTH bytes. Include it once per width, after defining
 
    NAME(x)                 x, made unique to the width
    TARGET                  attribute of the functions: the CPU features used
    WIDTH, VECTOR           bytes in a vector (16, 32 or 64) and its type
-   LOAD(p)                 a vector from any address
-   STORE(p, v)             to any address
-   STORE_AROUND(p, v)      to a multiple of WIDTH, around the CPU's caches where that can be said
+   LOAD(p)                 load a vector from any address
+   STORE(p, v)             store a vector to any address
+   STORE_AROUND(p, v)      store to a multiple of WIDTH, bypassing the CPU's caches where possible
    FIRST(p, size)          the first `size` (1..WIDTH) bytes at p, then zeros; WIDTH bytes may be read
    SHORT(of, value, p, size)   the checksum of 0..WIDTH bytes
    START(crc)              a vector of zeros but for its first four bytes
@@ -14,13 +14,13 @@
    XOR(a, b), XOR3(a, b, c)
    REMAINDER(of, v)        ~checksum of the products whose sum, over all 128-bit parts, is v
 
-   `of` is the address of one of the two crc_algebra, known to the compiler in every copy it makes of these functions.
-   What the factors are, and why this is right, is in factors.h. */
+   `of` is the address of one of the two crc_algebra; the compiler knows which, because every function here is inlined.
+   factors.h explains the factors and why the algorithm is correct. */
 
 /* Eight chains hide the latency of the multiplier. */
 enum { NAME(BLOCK) = 8 * WIDTH };
 
-/* The vector at p, which is also stored `to` bytes further if this copies. */
+/* Load the vector at p; in a copying mode, also store it `to` bytes further. */
 TARGET static ALWAYS_INLINE VECTOR NAME(take)(const unsigned char *p, uintptr_t to, copying mode) {
     VECTOR v = LOAD(p);
     if (mode == COPY || mode == COPY_AND_FETCH) {
@@ -31,8 +31,8 @@ TARGET static ALWAYS_INLINE VECTOR NAME(take)(const unsigned char *p, uintptr_t 
     return v;
 }
 
-/* Start to fetch the block that lies `next` bytes further, to be looked at once. A little at a time: the CPU can wait for
-   few lines at once, and the block at p needs some of them. */
+/* Prefetch the block that lies `next` bytes further, for one use. Prefetch little at a time: the CPU can wait for only a few
+   cache lines at once, and the block at p needs some of them. */
 TARGET static ALWAYS_INLINE void NAME(fetch)(const unsigned char *p, uintptr_t next, copying mode) {
     if (mode == COPY_AND_FETCH) {
         for (int i = 0; i < NAME(BLOCK); i += 64) {
@@ -41,18 +41,18 @@ TARGET static ALWAYS_INLINE void NAME(fetch)(const unsigned char *p, uintptr_t n
     }
 }
 
-/* v moved forward, onto `after`. */
+/* Fold: move v forward and add it to `after`. */
 TARGET static inline VECTOR NAME(fold)(VECTOR v, VECTOR factors, VECTOR after) {
     return XOR3(LOW(v, factors), HIGH(v, factors), after);
 }
 
-/* What v adds to the sum of final products. */
+/* Return the contribution of v to the sum of final products. */
 TARGET static inline VECTOR NAME(products)(VECTOR v, const uint64_t *factors) {
     VECTOR f = LOAD(factors);
     return XOR(LOW(v, f), HIGH(v, f));
 }
 
-/* sum, and the final products of the last `size` bytes, at p; a multiple of WIDTH. */
+/* Add the final products of the last `size` bytes, at p, to sum; size is a multiple of WIDTH. */
 TARGET static ALWAYS_INLINE VECTOR NAME(rest)(const crc_algebra *of, VECTOR sum, const unsigned char *p, size_t size, uintptr_t to, copying mode) {
     for (; size; size -= WIDTH, p += WIDTH) {
         sum = XOR(sum, NAME(products)(NAME(take)(p, to, mode), whole_factors(of, size)));
@@ -60,7 +60,8 @@ TARGET static ALWAYS_INLINE VECTOR NAME(rest)(const crc_algebra *of, VECTOR sum,
     return sum;
 }
 
-/* The final products of the last `size` bytes, those of a and then those at p; a multiple of WIDTH, at least BLOCK. */
+/* Return the final products of the last `size` bytes: first the vector a, then the bytes at p. size is a multiple of WIDTH, at
+   least BLOCK. */
 TARGET static ALWAYS_INLINE VECTOR NAME(blocks)(const crc_algebra *of, VECTOR a, const unsigned char *p, size_t size, uintptr_t to, uintptr_t next, copying mode) {
     VECTOR b = NAME(take)(p, to, mode);
     VECTOR c = NAME(take)(p + WIDTH, to, mode);
@@ -89,13 +90,13 @@ TARGET static ALWAYS_INLINE VECTOR NAME(blocks)(const crc_algebra *of, VECTOR a,
     return NAME(rest)(of, XOR(XOR3(a, c, e), g), p, size, to, mode);
 }
 
-/* For sizes above WIDTH. */
+/* Return the checksum of more than WIDTH bytes. */
 TARGET static ALWAYS_INLINE uint32_t NAME(checksum)(const crc_algebra *of, uint32_t value, const unsigned char *p, size_t size, uintptr_t to, uintptr_t next, copying mode) {
-    /* The ragged vector comes first: its factors make up for its length, and what follows is whole vectors. */
+    /* Process the incomplete vector first: its factors compensate its length, and only whole vectors follow. */
     size_t first = (size - 1) % WIDTH + 1;
     const unsigned char *start = p;
     if (mode != NO_COPY) {
-        /* What is delivered is what is checked, though somebody may be changing what is copied: read once. */
+        /* Read each source byte once, and check the copy: somebody may be changing the source meanwhile. */
         start = (const unsigned char *)((uintptr_t)p + to);
         STORE((uintptr_t)p + to, LOAD(p));
     }

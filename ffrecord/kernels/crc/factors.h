@@ -11,23 +11,23 @@
        x^6 + 1.
 
    Bits are reflected throughout: bit i of a 32-bit remainder is the coefficient of x^(31-i), bit i of a 64-bit word
-   that of x^(63-i). A message may be cut in words w_i anywhere: it is the sum of w_i * x^e_i, and each x^e_i may be
-   replaced by its remainder, of 32 bits. That holds for e_i < 0 too, since x has an inverse mod P; so a word padded
-   with zeros, whose bits all weigh too much, needs another factor and nothing else.
+   that of x^(63-i). A message may be cut into words w_i anywhere: it is the sum of w_i * x^e_i, and each x^e_i may be
+   replaced by its 32-bit remainder. This also holds for e_i < 0, because x has an inverse mod P. So a word padded with
+   zeros, in which all bits have too much weight, only needs another factor.
 
-   - Folding moves 128 bits forward by d bits: two products, of the first word by x^(d+64) and of the second by x^d.
+   - Folding moves 128 bits forward by d bits. It takes two products: the first word by x^(d+64), the second by x^d.
      V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009.
-   - At the end all vectors at once are multiplied, word by word, to where the message ends. The products are summed,
-     and only then their 96 bits V = A * x^32 + B are reduced (Barrett; same paper), with no shift in between:
+   - At the end, all vectors are multiplied, word by word, by the powers that move them to the end of the message. The
+     products are summed. Then the 96 bits V = A * x^32 + B of the sum are reduced (Barrett; same paper) without a shift:
      quotient = floor(A * floor(x^95 / P) / x^63), checksum = B + (quotient * P mod x^32).
 
-   clmul(a, b) of reflected 64-bit words has the coefficient of x^(126-k) at bit k. So that folded vectors line up,
-   their factors are x^(e-1) in the upper half of the word. So that A fills the lower word of a sum, and B the 32 bits
-   above, factors of the final products are one bit further down: bit i is x^(32-i). */
+   clmul(a, b) of reflected 64-bit words has the coefficient of x^(126-k) at bit k. To align folded vectors, their factors
+   are x^(e-1) in the upper half of the word. Factors of the final products are one bit lower (bit i is x^(32-i)), so that
+   A fills the lower word of a sum, and B the 32 bits above it. */
 
 enum {
     WIDEST = 64,       /* bytes in a vector, at most */
-    DIRECT_SIZE = 256, /* a message this short is multiplied straight to its end */
+    DIRECT_SIZE = 256, /* messages up to this size are multiplied by final factors at once, without folding */
     WHOLE_SIZE = 2 * 8 * WIDEST - WIDEST,
     STREAM = 1024 /* bytes in each of three streams of a CPU's CRC instruction */
 };
@@ -35,11 +35,11 @@ enum {
 /* One of the two checksums, and its tables. */
 typedef struct {
     uint32_t polynomial;  /* P without x^32, reflected */
-    uint32_t period;      /* the powers of x repeat after so many */
+    uint32_t period;      /* period of the powers of x mod P */
     uint32_t squares[64]; /* x^(8 * 2^i) mod P */
     uint32_t slices[8][256];
 #if defined(__x86_64__) || defined(__aarch64__)
-    uint32_t stream_shift[4][256]; /* the remainder with this byte of it, shifted by STREAM zero bytes */
+    uint32_t stream_shift[4][256]; /* [i][b]: remainder whose byte i is b, after STREAM more zero bytes */
     uint64_t ragged_table[8][DIRECT_SIZE / 8 + WIDEST / 8] __attribute__((aligned(64)));
     uint64_t whole_table[WHOLE_SIZE / 8] __attribute__((aligned(64)));
     uint64_t shift_factors[WIDEST + 1][2] __attribute__((aligned(16))); /* [i]: fold by i bytes */
@@ -48,11 +48,11 @@ typedef struct {
 #endif
 } crc_algebra;
 
-/* Castagnoli's P is (x + 1) times a primitive polynomial of degree 31; that of CRC-32 is primitive itself. */
+/* Periods: P of CRC-32 is primitive; Castagnoli's P is (x + 1) times a primitive polynomial of degree 31. */
 static crc_algebra crc32 = {.polynomial = 0xEDB88320u, .period = 0xFFFFFFFFu};
 static crc_algebra crc32c = {.polynomial = 0x82F63B78u, .period = 0x7FFFFFFFu};
 
-/* a * b mod P. */
+/* Return a * b mod P. */
 static uint32_t multiply(const crc_algebra *of, uint32_t a, uint32_t b) {
     uint32_t product = 0;
     for (int power = 0; power < 32; power++) {
@@ -70,7 +70,7 @@ static void init_squares(crc_algebra *of) {
     }
 }
 
-/* x^(8 * size) mod P. */
+/* Return x^(8 * size) mod P. */
 static uint32_t shift_by(const crc_algebra *of, uint64_t size) {
     uint32_t power = 1u << 31;
     for (int i = 0; size; size >>= 1, i++) {
@@ -83,23 +83,23 @@ static uint32_t shift_by(const crc_algebra *of, uint64_t size) {
 
 #if defined(__x86_64__) || defined(__aarch64__)
 
-/* Final factors of the words from `size` bytes before the end on, 1 <= size <= DIRECT_SIZE. */
+/* Return the final factors of the words from `size` bytes before the end on, 1 <= size <= DIRECT_SIZE. */
 static inline const uint64_t *ragged_factors(const crc_algebra *of, size_t size) {
     return &of->ragged_table[size % 8][(DIRECT_SIZE - size + size % 8) / 8];
 }
 
-/* The same for whole words, size <= WHOLE_SIZE: aligned as size is. */
+/* Return the final factors of whole words, size <= WHOLE_SIZE; their address has the alignment of size. */
 static inline const uint64_t *whole_factors(const crc_algebra *of, size_t size) {
     return &of->whole_table[(WHOLE_SIZE - size) / 8];
 }
 
-/* x^exponent mod P, reflected; exponent >= -period. */
+/* Return x^exponent mod P, reflected; exponent >= -period. */
 static uint32_t power_of_x(const crc_algebra *of, int64_t exponent) {
     uint64_t bits = (uint64_t)(exponent < 0 ? exponent + of->period : exponent);
     return multiply(of, shift_by(of, bits / 8), 1u << (31 - bits % 8));
 }
 
-/* Final factors of `count` words in sequence, the first of which weighs x^exponent. */
+/* Fill in the final factors of `count` consecutive words; the first has the weight x^exponent. */
 static void fill_final(const crc_algebra *of, uint64_t *factors, int count, int exponent) {
     uint32_t power = power_of_x(of, exponent), back = power_of_x(of, -64);
     for (int i = 0; i < count; i++) {
@@ -143,7 +143,7 @@ static inline uint32_t past_stream(const crc_algebra *of, uint32_t crc) {
 
 static void init_factors(crc_algebra *of) {
     for (int extra = 0; extra < 8; extra++) {
-        /* 32: the checksum is of message * x^32; 64: a word's own last bit. */
+        /* + 32: the checksum is that of message * x^32. - 64: the exponent of a word's last bit. */
         fill_final(of, of->ragged_table[extra], DIRECT_SIZE / 8 + WIDEST / 8, 8 * (DIRECT_SIZE + extra) + 32 - 64);
     }
     fill_final(of, of->whole_table, WHOLE_SIZE / 8, 8 * WHOLE_SIZE + 32 - 64);

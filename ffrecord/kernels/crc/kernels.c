@@ -1,4 +1,4 @@
-/* The choice of kernels, those for any machine, and the combination of two checksums. */
+/* Selection of kernels, the kernels for all machines, and the combination of two checksums. */
 
 #include "kernels.h"
 
@@ -9,7 +9,7 @@
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-/* What a kernel does beside computing. */
+/* The copying that a kernel does beside the checksum. */
 typedef enum { NO_COPY, COPY, COPY_AND_FETCH, COPY_AROUND } copying;
 
 #if defined(__x86_64__)
@@ -50,7 +50,7 @@ static ALWAYS_INLINE uint32_t by_slices(const crc_algebra *of, uint32_t value, c
 static uint32_t update_portable(uint32_t value, const void *data, size_t size) { return by_slices(&crc32, value, data, size); }
 static uint32_t update_c_portable(uint32_t value, const void *data, size_t size) { return by_slices(&crc32c, value, data, size); }
 
-/* zlib, where it is installed. It is looked up at run time: building needs neither its header nor its library. */
+/* zlib, where it is installed. It is loaded at run time, so that building needs neither its header nor its library. */
 static unsigned long (*zlib_crc32)(unsigned long value, const unsigned char *data, unsigned int size);
 
 static void find_zlib(void) {
@@ -71,10 +71,10 @@ static uint32_t update_zlib(uint32_t value, const void *data, size_t size) {
     return value;
 }
 
-/* Below the latter, two simple passes over what is in the first cache are quicker than one and its tail. */
+/* Below FUSED_LEAST bytes, two simple passes over the L1 cache are faster than one fused pass and its tail. */
 enum { PIECE = 8192, FUSED_LEAST = 1024 };
 
-/* Stores around the caches are not ordered with others. */
+/* Order stores that bypass the caches before all later stores. */
 static void ffr_fence(void) {
 #if defined(__x86_64__)
     _mm_sfence();
@@ -97,7 +97,7 @@ static void offer(kernel_list *list, int works, const char *name, ffr_crc_functi
 
 static void offer_of_this_cpu(void) {
 #if defined(__x86_64__)
-    /* These ask the operating system too, whether it saves the wide registers. */
+    /* __builtin_cpu_supports also checks whether the operating system saves the wide registers. */
     int narrow = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
     int wide = narrow && __builtin_cpu_supports("vpclmulqdq"), wider = wide && __builtin_cpu_supports("avx2");
     int widest = wide && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -158,7 +158,7 @@ uint32_t ffr_crc32c_update(uint32_t value, const void *data, size_t size) {
     return usable_c.kernels[0].update(value, data, size);
 }
 
-/* Of pieces that stay in the CPU's first cache between copy and check. */
+/* Copy and check in pieces that stay in the L1 cache between the two steps. */
 static uint32_t copy_by_pieces(ffr_crc_function update, uint32_t value, unsigned char *dest, const unsigned char *data, size_t size) {
     while (size) {
         size_t piece = size < PIECE ? size : PIECE;
@@ -171,7 +171,7 @@ static uint32_t copy_by_pieces(ffr_crc_function update, uint32_t value, unsigned
 
 uint32_t ffr_crc_copy_with(const ffr_crc_kernel *kernel, uint32_t value, void *dest, const void *data, size_t size, int around,
                            const void *next) {
-    /* Whole vectors are then stored to whole cache lines. */
+    /* The body ends at a cache line of dest, so that whole vectors are stored to whole cache lines. */
     size_t tail = ((size_t)dest + size) % 64, body = size - tail;
     if (kernel->copy == NULL || size < FUSED_LEAST) {
         return copy_by_pieces(kernel->update, value, dest, data, size);

@@ -1,10 +1,10 @@
-/* A checksum by the CPU's instruction for it. Included after defining
+/* A checksum by the CPU's CRC instruction. Include it after defining
 
    NAME(x)            x, made unique to the checksum
    TARGET             attribute of the function: the CPU features used
    ALGEBRA            the crc_algebra of the checksum
    BYTE(crc, byte)    the remainder `crc` with one byte after it
-   WORD(crc, word)    the same with the eight bytes of a little-endian word
+   WORD(crc, word)    the remainder `crc` with the eight bytes of a little-endian word after it
 
    Three streams hide the latency of the instruction (2 or 3 cycles, one starts per cycle): V. Gopal et al., "Fast CRC
    Computation for iSCSI Polynomial Using CRC32 Instruction", Intel, 2011. */

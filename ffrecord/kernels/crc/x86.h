@@ -1,8 +1,8 @@
-/* The kernels of x86-64: one algorithm (clmul.h), three widths; and the instruction that CRC-32C alone has. */
+/* The kernels of x86-64: one algorithm (clmul.h) in three widths, and the instruction that exists for CRC-32C only. */
 
 #include <immintrin.h>
 
-/* REMAINDER of all widths; see factors.h. */
+/* REMAINDER for all widths; see factors.h. */
 __attribute__((target("pclmul,sse4.1"))) static inline uint32_t remainder_of(const crc_algebra *of, __m128i sum) {
     const __m128i factors = _mm_load_si128((const __m128i *)of->barrett);
     __m128i quotient = _mm_clmulepi64_si128(sum, factors, 0x00);
@@ -10,13 +10,13 @@ __attribute__((target("pclmul,sse4.1"))) static inline uint32_t remainder_of(con
     return (uint32_t)_mm_extract_epi32(_mm_xor_si128(sum, product), 2);
 }
 
-/* 32 bytes of ones from &first_mask[32 - size], then of zeros, keep the first `size` bytes. */
+/* Masks: the 32 bytes at &first_mask[32 - size] keep the first `size` bytes of a vector. */
 static const unsigned char first_mask[64] __attribute__((aligned(64))) = {
     255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
     255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
 };
 
-/* 128 bits: PCLMULQDQ, Westmere (2010) and Bulldozer (2011) on. */
+/* 128 bits: PCLMULQDQ, since Westmere (2010) and Bulldozer (2011). */
 
 #define TARGET __attribute__((target("pclmul,sse4.1")))
 #define NAME(name) name##_128
@@ -35,7 +35,7 @@ static const unsigned char first_mask[64] __attribute__((aligned(64))) = {
 #define XOR3(a, b, c) XOR(XOR(a, b), c)
 #define REMAINDER(of, v) remainder_of(of, v)
 
-/* The 1..7 bytes at p as a word. Reads may overlap: the same bits then meet in an OR. */
+/* Load 1..7 bytes at p as a word. The reads may overlap, because OR keeps equal bits. */
 static inline uint64_t load_below_8(const unsigned char *p, size_t size) {
     if (size >= 4) {
         uint32_t front, back;
@@ -46,7 +46,7 @@ static inline uint64_t load_below_8(const unsigned char *p, size_t size) {
     return p[0] | (uint64_t)p[size / 2] << (8 * (size / 2)) | (uint64_t)p[size - 1] << (8 * (size - 1));
 }
 
-/* The 8..16 bytes at p, then zeros. */
+/* Load 8..16 bytes at p, then zeros. */
 TARGET static inline __m128i load_from_8(const unsigned char *p, size_t size) {
     uint64_t front, back;
     memcpy(&front, p, 8);
@@ -67,7 +67,7 @@ TARGET static ALWAYS_INLINE uint32_t short_128(const crc_algebra *of, uint32_t v
 
 #include "clmul.h"
 
-/* 256 bits: VPCLMULQDQ without AVX-512, Alder Lake (2021) and Zen 3 (2020) on. */
+/* 256 bits: VPCLMULQDQ without AVX-512, since Alder Lake (2021) and Zen 3 (2020). */
 
 #define TARGET __attribute__((target("avx2,vpclmulqdq,pclmul")))
 #define NAME(name) name##_256
@@ -88,7 +88,7 @@ TARGET static ALWAYS_INLINE uint32_t short_128(const crc_algebra *of, uint32_t v
 
 #include "clmul.h"
 
-/* 512 bits: VPCLMULQDQ and AVX-512, Ice Lake (2019) and Zen 4 (2022) on. */
+/* 512 bits: VPCLMULQDQ and AVX-512, since Ice Lake (2019) and Zen 4 (2022). */
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,vpclmulqdq,pclmul,bmi2")))
 #define NAME(name) name##_512
@@ -117,7 +117,7 @@ TARGET static ALWAYS_INLINE uint32_t masked_512(const crc_algebra *of, uint32_t 
     return ~REMAINDER(of, XOR(LOW(v, factors), HIGH(v, factors)));
 }
 
-/* Apart, so that the copy does not cost the common case a stack frame. */
+/* A function of its own, so that the common case needs no stack frame for the copy. */
 TARGET static __attribute__((noinline)) uint32_t off_page_512(const crc_algebra *of, uint32_t value, const unsigned char *p, size_t size) {
     unsigned char copy[64];
     memcpy(copy, p, size);
@@ -128,7 +128,7 @@ TARGET static ALWAYS_INLINE uint32_t short_512(const crc_algebra *of, uint32_t v
     if (size == 0) {
         return value;
     }
-    /* Masked bytes cannot fault, but to suppress the fault of an unmapped page takes 0.1 microseconds; a copy, 0.013. */
+    /* Masked bytes cannot fault, but suppressing the fault of an unmapped page takes 0.1 microseconds; a copy takes 0.013. */
     if (((uintptr_t)p & 4095) > 4096 - 64) {
         return off_page_512(of, value, p, size);
     }
@@ -137,7 +137,7 @@ TARGET static ALWAYS_INLINE uint32_t short_512(const crc_algebra *of, uint32_t v
 
 #include "clmul.h"
 
-/* The CRC32 instruction, which is of CRC-32C: Nehalem (2008) and Bulldozer (2011) on. */
+/* The CRC32 instruction, which computes CRC-32C: since Nehalem (2008) and Bulldozer (2011). */
 
 #define TARGET __attribute__((target("sse4.2")))
 #define NAME(name) name##_c_instructions

@@ -20,7 +20,7 @@ import numpy as np
 
 from ffrecord.errors import ClosedError, FFRecordError
 from ffrecord.reading.batch_forms import Array, BatchOutcome
-from ffrecord.reading.python_engine import Background
+from ffrecord.reading.python_engine import PythonEngine
 from ffrecord.reading.store import Indices
 from ffrecord.remote.cache.complete import seal
 from ffrecord.remote.cache.copy import Copy, begin, check_tables
@@ -74,7 +74,7 @@ class Cache:
         self._room = Room(self.directory, size, self._own)
         self._closed = self._stopped = self._said = False
         self._tick_at = time.monotonic() + STAMP_SECONDS
-        self._background = Background(self._released)
+        self._python_engine = PythonEngine(self._released)
 
     def file(self, name: str, facts: ShardFacts) -> "CachedFile":
         """The copy of a shard, whether or not there is one yet.
@@ -108,7 +108,7 @@ class Cache:
     def close(self) -> None:
         """Close all files. What is being made complete is left as it is, for the next reader. May be repeated."""
         self._closed = True
-        self._background.close()
+        self._python_engine.close()
         for file in self._files:
             file.close()
         self._open.clear()
@@ -157,7 +157,7 @@ class Cache:
     def ask_to_seal(self, file: "CachedFile") -> None:
         """Have a thread make a copy complete."""
         with contextlib.suppress(ClosedError):
-            self._background.begin(file.seal, 1)
+            self._python_engine.begin(file.seal, 1)
 
     @property
     def closed(self) -> bool:

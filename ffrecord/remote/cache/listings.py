@@ -62,10 +62,10 @@ class Listings:
             finally:
                 part.discard()
         except OSError as error:
-            logger.info("%s: not kept in the cache: %s", urls.redacted(url), error)
+            logger.info("%s: not kept in the cache: %s", urls.redact(url), error)
 
     def _path(self, url: str, options: Mapping[str, Any], kind: str) -> str | None:
-        if self._directory is None or urls.split(url)[3]:
+        if self._directory is None or urls.split_url(url)[3]:
             return None
-        shown = urls.redacted(url).rstrip("/")
+        shown = urls.redact(url).rstrip("/")
         return f"{self._directory}/{stem_of(shown, repr((kind, *telling(shown, options))))}{SUFFIX}"

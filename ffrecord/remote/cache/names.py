@@ -19,7 +19,7 @@ import stat
 from typing import NamedTuple
 
 from ffrecord.errors import NotAFolderError, file_error
-from ffrecord.reading.paths import local
+from ffrecord.reading.paths import local_path
 from ffrecord.remote.tables import ShardFacts
 from ffrecord.system import filesystems
 
@@ -36,7 +36,7 @@ def directory_of(given: str | os.PathLike[str]) -> str:
     Raises:
         TypeError, ValueError: it is no path, or not on this machine.
     """
-    return filesystems.absolute(local("cache_dir", given))
+    return filesystems.absolute_path(local_path("cache_dir", given))
 
 
 def usable_directory(given: str | os.PathLike[str]) -> str:

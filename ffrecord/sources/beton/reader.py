@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from ffrecord._crc import crc32
 from ffrecord.engine._engine import PACKED, Failure, filesystem_type
-from ffrecord.errors import ArgumentError, FormatError, counted, file_error
+from ffrecord.errors import ArgumentError, FormatError, file_error, plural
 from ffrecord.kernels._memory import Mapping as FileMapping
 from ffrecord.reading.batch_forms import Array
-from ffrecord.reading.ffr_file import naming
+from ffrecord.reading.ffr_file import add_path_to_errors
 from ffrecord.reading.paths import Source
 from ffrecord.reading.record_reader import RecordReader
 from ffrecord.reading.span_file import SpanFile
@@ -27,7 +27,7 @@ from ffrecord.sources.index_file import IndexCache, cached, check_columns
 from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.system import filesystems
 from ffrecord.system.atomic_file import read_all, read_up_to
-from ffrecord.system.open_all import all_opened
+from ffrecord.system.open_all import open_all
 
 
 class BetonFile(SpanFile):
@@ -49,14 +49,14 @@ class BetonFile(SpanFile):
     def __init__(
         self, path: str, custom: Mapping[str, npt.DTypeLike], check: bool, whole: bool, index_cache: IndexCache
     ) -> None:
-        with naming(path):
+        with add_path_to_errors(path):
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
                 status = os.fstat(fd)
                 head = read_up_to(fd, HEADER.size, 0)
                 described = read_all(fd, descriptors_size(head, status.st_size), HEADER.size)
                 self.layout = layout = parse(head, described, status.st_size, custom)
-                network = filesystems.of_type(filesystem_type(fd)).network
+                network = filesystems.from_type(filesystem_type(fd)).network
                 self._metadata = FileMapping(fd, layout.rows_start + layout.n * layout.row.itemsize, network)
                 self.rows = np.frombuffer(memoryview(self._metadata), layout.row, layout.n, layout.rows_start)
                 name = self._index_name(check)
@@ -76,7 +76,7 @@ class BetonFile(SpanFile):
         n = check_columns(arrays, offsets=np.int64, sizes=np.int64)
         check_columns(arrays, allocated_at=np.uint64, allocated=np.int64)
         if n != self.layout.n:
-            raise FormatError(f"{counted(n, 'sample')}, the file has {self.layout.n}")
+            raise FormatError(f"{plural(n, 'sample')}, the file has {self.layout.n}")
 
     def _find(self, fd: int, check: bool) -> dict[str, npt.NDArray[Any]]:
         """The values of all samples, by the table of allocations."""
@@ -147,7 +147,7 @@ class BetonReader(RecordReader):
         self._decodes, self._index_cache = bool(decode), index_cache
         self._custom = dict(custom or {})
         given = self._custom, bool(check_data), io == "mmap", index_cache
-        files = all_opened(BetonFile(name, *given) for name in expand(source, SUFFIXES["beton"]))
+        files = open_all(BetonFile(name, *given) for name in expand(source, SUFFIXES["beton"]))
         try:
             for file in files:
                 _check_same(files[0], file)
@@ -164,7 +164,7 @@ class BetonReader(RecordReader):
 
     def metadata(self, indices: Iterable[SupportsIndex]) -> Rows:
         """The metadata of the samples at `indices`, as the file has it: a structured array [k], a column a field."""
-        rows = self._rows(self._in_range(indices))
+        rows = self._rows(self._normalize_indices(indices))
         named = [(field.name, rows.dtype[field.column]) for field in self.fields.values()]
         return rows.view(np.dtype(named, align=True))
 
@@ -266,7 +266,7 @@ class BetonReader(RecordReader):
         if len(other):
             index = positions[other[0]]
             raise FormatError(
-                f"Sample {index}: {counted(sizes[other[0]], 'byte')}, its metadata in {self.locate(index)[0]} says "
+                f"Sample {index}: {plural(sizes[other[0]], 'byte')}, its metadata in {self.locate(index)[0]} says "
                 f"{found.totals[other[0]]}"
             )
         return rows, found

@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import FormatError, NotAFileError, TruncatedError, doing, file_error
+from ffrecord.errors import FormatError, NotAFileError, TruncatedError, add_file_to_errors, file_error
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.record_reader import check_io
 from ffrecord.reading.store import Indices, OnError, Store
@@ -59,7 +59,7 @@ class FileStore(Store):
         Raises:
             IndexError: out of range.
         """
-        return os.path.join(self.root, self._names[self._positive(index)]), 0
+        return os.path.join(self.root, self._names[self._normalize_index(index)]), 0
 
     def fingerprint(self) -> str:
         """What tells these files from others, wherever they are: 64 hexadecimal digits, SHA-256 of names and labels.
@@ -76,7 +76,7 @@ class FileStore(Store):
         return digest.hexdigest()
 
     def _load(self, positions: Indices) -> list[Array | Exception]:
-        with doing("reading files in it", self.root):
+        with add_file_to_errors("reading files in it", self.root):
             root = os.open(self.root, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
             try:
                 arrays, failures = read_files(root, self._names.blob, self._names.offsets, positions)

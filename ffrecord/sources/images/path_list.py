@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, NotAFolderError, doing
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, NotAFolderError, add_file_to_errors
 from ffrecord.reading.paths import PathLike
 from ffrecord.reading.store import OnError
 from ffrecord.sources.files import check_file
@@ -69,7 +69,7 @@ class PathListReader(FileStore):
     ) -> None:
         if not isinstance(labels, bool):
             raise ArgumentTypeError(f"labels must be True or False, not {type(labels).__name__}")
-        directory = filesystems.absolute("." if root is None else os.fspath(root))
+        directory = filesystems.absolute_path("." if root is None else os.fspath(root))
         if not os.path.isdir(directory):
             raise NotAFolderError(20, f"{directory} is not a directory", directory)
         self._labelled = labels
@@ -121,7 +121,7 @@ def _pair(given: Any) -> Pair:
 
 
 def _read(path: str, labelled: bool) -> Iterator[Pair]:
-    with doing("reading it", path), open(path, "rb") as file:
+    with add_file_to_errors("reading it", path), open(path, "rb") as file:
         data = file.read()
     try:
         text = data.decode("utf-8-sig")

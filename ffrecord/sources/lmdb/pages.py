@@ -21,7 +21,7 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import ArgumentError, FormatError, NotAFileError, TruncatedError, doing, file_error
+from ffrecord.errors import ArgumentError, FormatError, NotAFileError, TruncatedError, add_file_to_errors, file_error
 from ffrecord.reading.batch_forms import Array
 from ffrecord.system.atomic_file import read_into, read_up_to
 
@@ -115,7 +115,7 @@ class Pages:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            with doing("opening it", path):
+            with add_file_to_errors("opening it", path):
                 self.size = _size(self.fd, path)
                 self.snapshot = _settled(self.fd, path)
             self.count = min(self.size // self.snapshot.page_size, self.snapshot.last_page + 1)
@@ -180,14 +180,14 @@ class Pages:
 
     def check_unchanged(self) -> None:
         """Raise FormatError if a transaction was committed since: pages may have been used for something else."""
-        with doing("looking whether it was written to", self.path):
+        with add_file_to_errors("looking whether it was written to", self.path):
             now = snapshot(self.fd, self.path).transaction
         if now != self.snapshot.transaction:
             raise changed(self.path, self.snapshot.transaction, now)
 
     def check_same(self, device: int, inode: int) -> None:
         """Raise FormatError unless that is this file."""
-        with doing("looking at it again", self.path):
+        with add_file_to_errors("looking at it again", self.path):
             status = os.fstat(self.fd)
         if (status.st_dev, status.st_ino) != (device, inode):
             raise FormatError(f"{self.path}: replaced while its index was made")
@@ -196,7 +196,7 @@ class Pages:
         """Close the file; may be repeated."""
         fd, self.fd = self.fd, -1  # first: even a close that fails has closed it
         if fd >= 0:
-            with doing("closing it", self.path):
+            with add_file_to_errors("closing it", self.path):
                 os.close(fd)
 
     def __enter__(self) -> "Pages":

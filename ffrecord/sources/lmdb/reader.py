@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex
 
-from ffrecord.errors import ArgumentTypeError, doing
+from ffrecord.errors import ArgumentTypeError, add_file_to_errors
 from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Out
 from ffrecord.reading.paths import Source
 from ffrecord.reading.record_reader import Read, RecordReader
@@ -77,8 +77,8 @@ class EnvironmentReader(RecordReader):
     def _options(self) -> dict[str, Any]:
         return {**super()._options(), "index_cache": self._index_cache}
 
-    def _pickled_as(self) -> str:
-        return f"{super()._pickled_as()} {self.transactions}"
+    def _identity_text(self) -> str:
+        return f"{super()._identity_text()} {self.transactions}"
 
     def check_unchanged(self) -> None:
         """Raise FormatError if a transaction was committed since this reader was made."""
@@ -179,7 +179,7 @@ def _check_unchanged(file: SpanFile, transaction: int) -> None:
         fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return
-    with doing("looking whether it was written to", file.path):
+    with add_file_to_errors("looking whether it was written to", file.path):
         try:
             status = os.fstat(fd)
             if (status.st_dev, status.st_ino) == (file.device, file.inode):

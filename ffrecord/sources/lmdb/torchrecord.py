@@ -104,5 +104,7 @@ def _database(pages: Pages, name: bytes | None, index_cache: IndexCache) -> LMDB
     if len(sizes) and sizes.min() != sizes.max():
         # Of one width, they are in order already; so a longer one comes after all the shorter ones.
         found = found.reordered(np.argsort(sizes, kind="stable"))
-    prefix = name if name is not None else os.path.basename(os.path.dirname(filesystems.absolute(pages.path))).encode()
+    prefix = (
+        name if name is not None else os.path.basename(os.path.dirname(filesystems.absolute_path(pages.path))).encode()
+    )
     return found.prefixed(prefix + b"/")

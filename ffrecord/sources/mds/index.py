@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import FormatError, MissingFileError, counted
+from ffrecord.errors import FormatError, MissingFileError, plural
 from ffrecord.format import manifest
 from ffrecord.system import untrusted
 from ffrecord.system.atomic_file import read_all
@@ -109,7 +109,7 @@ def _wrong(shard: MDSShard) -> str | None:
     sizes = [*(file.bytes for file in files), *(size for size in shard.column_sizes if size is not None)]
     numbers = [shard.samples, *sizes]
     if min(numbers) < 0 or shard.samples >= 1 << 32:
-        return f"{counted(shard.samples, 'sample')}, sizes {sizes}"
+        return f"{plural(shard.samples, 'sample')}, sizes {sizes}"
     for file in files:
         if not all(map(untrusted.is_plain, file.basename.split("/"))):
             return f"{file.basename!r} is no name of a file below the directory"
@@ -129,13 +129,13 @@ def shard_offsets(fd: int, size: int, shard: MDSShard, check: bool) -> npt.NDArr
         FormatError: numbers that do not fit each other, the file, or the index.
     """
     if size != shard.raw_data.bytes:
-        raise FormatError(f"{counted(size, 'byte')}, {NAME} says {shard.raw_data.bytes}")
+        raise FormatError(f"{plural(size, 'byte')}, {NAME} says {shard.raw_data.bytes}")
     head = WORD.itemsize * (shard.samples + 2)
     if head > size:
-        raise FormatError(f"{counted(shard.samples, 'sample')}, as {NAME} says, cannot fit in {counted(size, 'byte')}")
+        raise FormatError(f"{plural(shard.samples, 'sample')}, as {NAME} says, cannot fit in {plural(size, 'byte')}")
     words = np.frombuffer(read_all(fd, head, 0), WORD)
     if words[0] != shard.samples:
-        raise FormatError(f"{counted(words[0], 'sample')}, {NAME} says {shard.samples}")
+        raise FormatError(f"{plural(words[0], 'sample')}, {NAME} says {shard.samples}")
     offsets: npt.NDArray[np.int64] = words[1:].astype(np.int64)
     if offsets[0] < head or offsets[-1] != size or (np.diff(offsets) < 0).any():
         raise FormatError(
@@ -150,7 +150,7 @@ def _check_columns(data: bytes, shard: MDSShard) -> None:
     try:
         found = msgspec.json.decode(data, type=MDSColumns)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"its {counted(len(data), 'byte')} about columns are none: {error}") from None
+        raise FormatError(f"its {plural(len(data), 'byte')} about columns are none: {error}") from None
     if found != shard.columns:
         raise FormatError(f"{found}, {NAME} says {shard.columns}")
 

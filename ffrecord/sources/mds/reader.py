@@ -8,10 +8,10 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from ffrecord.engine._engine import PACKED
-from ffrecord.errors import ArgumentError, FormatError, of_files
+from ffrecord.errors import ArgumentError, FormatError, name_files
 from ffrecord.reading.batch_forms import Array
-from ffrecord.reading.ffr_file import naming
-from ffrecord.reading.paths import check_type, local
+from ffrecord.reading.ffr_file import add_path_to_errors
+from ffrecord.reading.paths import check_type, local_path
 from ffrecord.reading.record_reader import RecordReader, check_io
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.store import Indices, OnError, Store
@@ -19,7 +19,7 @@ from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.mds.columns import MDSLayout
 from ffrecord.sources.mds.index import NAME, MDSShard, distinct, read_index, shard_offsets
 from ffrecord.sources.mds.unpacked import ShardFile, UnpackedShards, check_hash, shard_file
-from ffrecord.system.open_all import all_opened
+from ffrecord.system.open_all import open_all
 from ffrecord.system.sizes import Size, parse_size
 
 CACHE_BYTES = 8 << 30
@@ -91,7 +91,7 @@ class MDSReader(Store):
             "columns": None if columns is None else list(columns),
             "allow_pickle": bool(allow_pickle),
             "validate_hash": validate_hash,
-            "cache_dir": None if cache_dir is None else local("cache_dir", cache_dir),
+            "cache_dir": None if cache_dir is None else local_path("cache_dir", cache_dir),
             "cache_bytes": parse_size("cache_bytes", cache_bytes, least=0),
         }
         self._layouts, self._kind = _layouts(self._shards, columns, bool(decode), bool(allow_pickle))
@@ -134,7 +134,7 @@ class MDSReader(Store):
         kinds = np.unique(self._kind_of(positions)) if len(positions) else np.zeros(1, np.int64)
         if len(kinds) > 1:
             raise ArgumentError(
-                f"{of_files(self._fnames)}: samples of shards with different columns; `samples` gives them"
+                f"{name_files(self._fnames)}: samples of shards with different columns; `samples` gives them"
             )
         if not self._layouts:
             return {}
@@ -158,7 +158,7 @@ class MDSReader(Store):
         return values
 
     def locate(self, index: SupportsIndex) -> tuple[str, int]:
-        position = self._positive(index)
+        position = self._normalize_index(index)
         number = int(np.searchsorted(self._firsts, position, "right")) - 1
         return self._fnames[number], position - int(self._firsts[number])
 
@@ -210,9 +210,9 @@ class MDSReader(Store):
 
     def _named(self, error: Exception, position: int) -> Exception:
         """`error`, saying which sample it is about."""
-        path, local = self.locate(position)
+        path, local_path = self.locate(position)
         message = str(error)
-        where = f"Sample {position}: " + ("" if message.startswith(path) else f"{path}: sample {local}: ")
+        where = f"Sample {position}: " + ("" if message.startswith(path) else f"{path}: sample {local_path}: ")
         if isinstance(error, OSError) and error.errno:
             return type(error)(error.errno, where + str(error.strerror), error.filename)
         return type(error)(where + message)
@@ -228,7 +228,7 @@ class MDSInPlaceReader(MDSReader, RecordReader):
     """An `MDSReader` of shards that are not compressed, all read through the batch engine."""
 
     def _begin_reading(self, check_data: object, io: str, on_error: OnError) -> None:
-        files = all_opened(_open(each.path, each, bool(check_data), io == "mmap") for each in self._shards)
+        files = open_all(_open(each.path, each, bool(check_data), io == "mmap") for each in self._shards)
         RecordReader.__init__(self, files, check_data, io=io, on_error=on_error)
 
     locate = RecordReader.locate  # pyright: ignore[reportAssignmentType]  # it is one
@@ -238,7 +238,7 @@ class MDSInPlaceReader(MDSReader, RecordReader):
 
 def _open(path: str, found: ShardFile, check: bool, whole: bool) -> SpanFile:
     """An uncompressed shard, opened."""
-    with naming(found.path):
+    with add_path_to_errors(found.path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             status = os.fstat(fd)
@@ -271,7 +271,7 @@ def _layouts(
     kinds, which = distinct([each.shard for each in shards])
     layouts = []
     for number, kind in enumerate(kinds):
-        with naming(shards[int(np.argmax(which == number))].path):
+        with add_path_to_errors(shards[int(np.argmax(which == number))].path):
             layouts.append(MDSLayout(kind, columns, decode, allow_pickle))
     return layouts, which
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ffrecord.engine._engine import PACKED, Failure
-from ffrecord.errors import ChecksumError, FFRecordError, FormatError, counted
+from ffrecord.errors import ChecksumError, FFRecordError, FormatError, plural
 from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Out
 from ffrecord.reading.failures import failure_error
 from ffrecord.reading.record_reader import RecordReader
@@ -17,7 +17,7 @@ from ffrecord.sources.recordio import _recordio, snappy
 from ffrecord.sources.recordio.groups import Group, expand, join, locate
 from ffrecord.sources.recordio.index import Chunks
 from ffrecord.sources.recordio.layout import COMPRESSORS, EXPANSION, NONE, SNAPPY, Numbers
-from ffrecord.system.open_all import all_opened
+from ffrecord.system.open_all import open_all
 
 NOTHING = np.empty(0, np.uint8)
 GROUP = 8 << 20  # bytes of payloads that are read and expanded together
@@ -71,7 +71,7 @@ class ChunkTable:
         self.once = False
         self._number_through()
         spans = [self._payload_spans, self._record_spans] if self._first_row[-1] else [self._payload_spans]
-        readers = all_opened(_Spans(all_opened(begin(status, io == "mmap")), check, io=io) for begin in spans)
+        readers = open_all(_Spans(open_all(begin(status, io == "mmap")), check, io=io) for begin in spans)
         self.payloads, self._records = readers[0], readers[-1]  # one and the same if nothing can be read alone
 
     def _number_through(self) -> None:
@@ -246,7 +246,7 @@ class ChunkTable:
             return failure_error(reason.failure, self.payloads._files[file], index, f"chunk {local}")
         offset = self._files[file].offsets[local]
         sentence = (
-            f"Sample {index}: {path}: chunk {local}, {counted(self._sizes[chunk], 'byte')} at offset {offset}: {reason}"
+            f"Sample {index}: {path}: chunk {local}, {plural(self._sizes[chunk], 'byte')} at offset {offset}: {reason}"
         )
         if isinstance(reason, ChecksumError):
             return ChecksumError(sentence, path=path, index=index, stored=reason.stored, computed=reason.computed)

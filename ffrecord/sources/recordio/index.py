@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord._crc import crc32, crc32c
-from ffrecord.errors import FormatError, TruncatedError, doing
+from ffrecord.errors import FormatError, TruncatedError, add_file_to_errors
 from ffrecord.sources.index_file import IndexCache, cached, check_columns
 from ffrecord.sources.recordio import _recordio
 from ffrecord.sources.recordio.layout import (
@@ -97,7 +97,7 @@ def find_chunks(path: str, dialect: str | None = None) -> Chunks:
         FormatError: no file of this kind; or damaged other than by a torn end.
         ValueError: `dialect`.
     """
-    with doing("looking for chunks", path):
+    with add_file_to_errors("looking for chunks", path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             end = os.fstat(fd).st_size
@@ -122,7 +122,7 @@ def last_matches(path: str, chunks: Chunks) -> bool:
     """Whether the last chunk is what its checksum says; True if there is none."""
     if not len(chunks.offsets):
         return True
-    with doing("reading its last chunk", path):
+    with add_file_to_errors("reading its last chunk", path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             computed = checksum_at(fd, chunks.dialect, int(chunks.offsets[-1]), int(chunks.sizes[-1]))

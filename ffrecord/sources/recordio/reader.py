@@ -9,7 +9,7 @@ from typing import Any, Literal, SupportsIndex
 import numpy as np
 
 from ffrecord.engine._engine import ARRAYS, Slots
-from ffrecord.errors import ArgumentError, SampleIndexError, of_files
+from ffrecord.errors import ArgumentError, SampleIndexError, name_files
 from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Out
 from ffrecord.reading.indices import as_int64
 from ffrecord.reading.partition import Task
@@ -124,7 +124,7 @@ class RecordIOReader(Store):
         Raises:
             IndexError: out of range.
         """
-        position = self._positive(index)
+        position = self._normalize_index(index)
         file = int(np.searchsorted(self._table.bounds, position, "right")) - 1
         return self._fnames[file], position - int(self._table.bounds[file])
 
@@ -148,7 +148,7 @@ class RecordIOReader(Store):
         """
         low, high = as_int64(start), self.n if end is None else as_int64(end)
         if min(low, high) < 0:
-            raise SampleIndexError(f"range {low} .. {high}, expected numbers >= 0: {of_files(self.fnames)}")
+            raise SampleIndexError(f"range {low} .. {high}, expected numbers >= 0: {name_files(self.fnames)}")
         return (record.tobytes() for record in self[low:high])
 
     def tasks(self, samples: SupportsIndex) -> list[Task]:
@@ -198,19 +198,19 @@ class RecordIOReader(Store):
     # Reading
 
     def _load(self, positions: Indices) -> list[Array | Exception]:
-        arrays, failures = self._loaded(ARRAYS, positions, None)
+        arrays, failures = self._load_batch(ARRAYS, positions, None)
         for place, error in failures:
             arrays[place] = error
         return arrays  # type: ignore[no-any-return]
 
-    def _loaded(self, form: Form, positions: Indices, out: Out) -> BatchOutcome:
+    def _load_batch(self, form: Form, positions: Indices, out: Out) -> BatchOutcome:
         table, groups = self._table, self._groups
         chunks = table.of_records(positions)
         # Read in sequence, records of a chunk that was just read come from memory, not a second time from a disk.
         if table.known[chunks].all() and not groups.kept[chunks].all():
             return table.alone(form, positions, chunks, out)
         if isinstance(form, Slots):
-            return super()._loaded(form, positions, out)
+            return super()._load_batch(form, positions, out)
         batch = GroupBatch(form, len(positions), views=table.once)
         have, missing = groups.find(np.unique(chunks))
         known = table.known[missing]  # looked at once: other threads come to know more meanwhile
@@ -241,7 +241,7 @@ class RecordIOReader(Store):
     def _bytes_read(self, positions: Indices) -> int:
         return self._table.bytes_read(positions)
 
-    def _undivided(self, positions: Indices) -> int:
+    def _count_undivided(self, positions: Indices) -> int:
         return self._table.undivided(positions)
 
     # Life

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Literal, NoReturn
 
 from ffrecord._crc import crc32, crc32c
-from ffrecord.errors import ArgumentError, ClosedError, FormatError, StateError, counted, escaped, file_error
-from ffrecord.reading.paths import PathLike, local
+from ffrecord.errors import ArgumentError, ClosedError, FormatError, StateError, escape_unprintable, file_error, plural
+from ffrecord.reading.paths import PathLike, local_path
 from ffrecord.sources.files import check_file
 from ffrecord.sources.recordio import snappy
 from ffrecord.sources.recordio.index import find_chunks, last_matches, torn_error
@@ -68,7 +68,7 @@ class RecordIOWriter:
         torn: Literal["raise", "cut"] = "raise",
     ) -> None:
         self._open = False
-        self._path = local("path", path)
+        self._path = local_path("path", path)
         self._check_options(dialect, compressor, mode, torn)
         self._compressor = compressor
         self._chunk_size = parse_size("max_chunk_size", max_chunk_size)
@@ -102,7 +102,7 @@ class RecordIOWriter:
 
     def _begin_append(self, dialect: str | None, cut: bool) -> None:
         check_file(self._path)
-        real = filesystems.real(self._path)
+        real = filesystems.real_path(self._path)
         self._part = PartFile(real, left=real)
         try:
             self._dialect, self._end = self._look(dialect, cut)
@@ -154,7 +154,7 @@ class RecordIOWriter:
         most = (SIZE_MOST if self._compressor == NONE else COMPRESSED_MOST) - LENGTH.size
         if len(data) > most:
             raise ArgumentError(
-                f"{self._path}: record {self.count} has {counted(len(data), 'byte')}, expected at most {most}"
+                f"{self._path}: record {self.count} has {plural(len(data), 'byte')}, expected at most {most}"
             )
         if self._records and (self._pending + len(data) > self._chunk_size or len(self._records) == RECORDS_MOST):
             self._write_chunk()
@@ -218,7 +218,7 @@ class RecordIOWriter:
         payload = self._compress(b"".join(parts))
         if len(payload) > SIZE_MOST:
             raise ArgumentError(
-                f"{self._path}: a chunk has {counted(len(payload), 'byte')}, expected at most {SIZE_MOST}"
+                f"{self._path}: a chunk has {plural(len(payload), 'byte')}, expected at most {SIZE_MOST}"
             )
         checksum = (crc32c if self._dialect.checksum_kind == "crc32c" else crc32)(payload)
         return self._dialect.header(len(self._records), checksum, self._compressor, len(payload)) + payload
@@ -252,8 +252,8 @@ class RecordIOWriter:
             try:
                 os.ftruncate(self._part.fd, self._safe_end)
             except OSError as error:
-                told = f"{self._path}: not cut back to {counted(self._safe_end, 'byte')}: {error}"
-                warnings.warn(escaped(told), stacklevel=3)
+                told = f"{self._path}: not cut back to {plural(self._safe_end, 'byte')}: {error}"
+                warnings.warn(escape_unprintable(told), stacklevel=3)
         self._part.discard()
 
     def __enter__(self) -> "RecordIOWriter":
@@ -273,8 +273,8 @@ class RecordIOWriter:
             owned = self._part.owned
             self._discard()
             if owned:
-                sentence = f"{self._path}: dropped after {counted(self.count, 'record')} and never closed; discarded"
-                warnings.warn(escaped(sentence), ResourceWarning, stacklevel=2, source=self)
+                sentence = f"{self._path}: dropped after {plural(self.count, 'record')} and never closed; discarded"
+                warnings.warn(escape_unprintable(sentence), ResourceWarning, stacklevel=2, source=self)
 
     def __reduce__(self) -> Any:
         raise TypeError(f"cannot pickle {type(self).__name__!r} object")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import FormatError, TruncatedError, doing, file_error
+from ffrecord.errors import FormatError, TruncatedError, add_file_to_errors, file_error
 from ffrecord.sources.compressed import compression_of
 from ffrecord.sources.files import check_file, each_of
 from ffrecord.sources.index_file import IndexCache, cached
@@ -106,7 +106,7 @@ def _check_kept(arrays: Arrays) -> None:
 
 
 def _build(path: str, ignore_zeros: bool, cut: Callable[[str], None] | None) -> Arrays:
-    with doing("looking for members", path):
+    with add_file_to_errors("looking for members", path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             size = os.fstat(fd).st_size

@@ -24,7 +24,7 @@ from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.names import Names, joined
 from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.sources.tar.index import Members, members_of, sparse_error
-from ffrecord.system.open_all import all_opened
+from ffrecord.system.open_all import open_all
 
 logger = logging.getLogger("ffrecord")
 
@@ -128,7 +128,7 @@ def _log_cut(message: str) -> None:
 
 def open_archives(archives: Sequence[Members], io: str, spans: Sequence[tuple[Any, Any]]) -> list[SpanFile]:
     """The archives as files of records: (offsets, sizes) of each."""
-    return all_opened(
+    return open_all(
         SpanFile(archive.path, offsets, sizes, whole=io == "mmap", status=archive.status)
         for archive, (offsets, sizes) in zip(archives, spans, strict=True)
     )

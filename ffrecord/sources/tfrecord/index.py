@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord._crc import crc32c, mask
-from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, doing, file_error
+from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, add_file_to_errors, file_error
 from ffrecord.sources.files import each_of
 from ffrecord.sources.index_file import IndexCache, cached, check_columns
 from ffrecord.sources.inflated import STATE_SIZE, Inflated
@@ -136,7 +136,7 @@ def read_index(path: str, check: bool, index_cache: IndexCache, compression: str
 
 def compression_of(path: str) -> str:
     """As the first bytes say: "none" if they are a length with its checksum, whatever else they look like."""
-    with doing("reading its beginning", path), open(path, "rb") as file:
+    with add_file_to_errors("reading its beginning", path), open(path, "rb") as file:
         head = file.read(_tfrecord.HEADER)
     if len(head) == _tfrecord.HEADER and mask(crc32c(head[:8])) == int.from_bytes(head[8:], "little"):
         return "none"
@@ -160,7 +160,7 @@ def _inflates(head: bytes) -> bool:
 
 
 def _of_file(path: str, check: bool) -> dict[str, npt.NDArray[Any]]:
-    with doing("looking for records", path):
+    with add_file_to_errors("looking for records", path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             size = os.fstat(fd).st_size

@@ -20,7 +20,7 @@ from ffrecord.sources.tfrecord.examples import ExampleError, ExampleParser, deco
 from ffrecord.sources.tfrecord.examples_features import Features, FixedFeature
 from ffrecord.sources.tfrecord.index import TFRecordIndex, TornRecord, read_indexes, refused
 from ffrecord.sources.tfrecord.streams import Streams
-from ffrecord.system.open_all import all_opened
+from ffrecord.system.open_all import open_all
 
 PROBED = 32  # records that features are inferred from
 
@@ -128,7 +128,7 @@ class TFRecordReader(MixedReader):
         stats = super().stats()
         if self._streams is None:
             return stats
-        done = self._background
+        done = self._python_engine
         records, size = stats.records + done.records, stats.bytes + done.bytes
         return stats._replace(batches=stats.batches + done.batches, records=records, bytes=size)
 
@@ -156,7 +156,7 @@ def _see_torn(indexes: list[TFRecordIndex], skip: bool) -> dict[str, TornRecord]
 
 
 def _open(indexes: list[TFRecordIndex], whole: bool) -> list[SpanFile]:
-    return all_opened(
+    return open_all(
         SpanFile(each.path, each.offsets, each.sizes, each.checksums, "crc32c", whole=whole, status=each.status)
         for each in indexes
     )

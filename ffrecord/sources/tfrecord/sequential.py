@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, counted, doing
+from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, add_file_to_errors, plural
 from ffrecord.kernels._memory import Mapping, pooled
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.paths import Source
@@ -130,7 +130,7 @@ class _Plain(_File):
     def __init__(self, path: str) -> None:
         self._path = path
         self._at = 0  # not the descriptor's own place, which forked processes share
-        with doing("opening it", path):
+        with add_file_to_errors("opening it", path):
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 self.size = os.fstat(self._fd).st_size  # what is added later is not read
@@ -139,7 +139,7 @@ class _Plain(_File):
                 raise
 
     def fill(self, out: memoryview) -> int:
-        with doing("reading it", self._path):
+        with add_file_to_errors("reading it", self._path):
             got = read_into(self._fd, out[: self.size - self._at], self._at)
         self._at += got
         return got
@@ -154,7 +154,7 @@ class _MappedFile(_File):
     """The bytes of a file, in place."""
 
     def __init__(self, path: str) -> None:
-        with doing("mapping it", path), open(path, "rb") as file:
+        with add_file_to_errors("mapping it", path), open(path, "rb") as file:
             self.size = os.fstat(file.fileno()).st_size
             mapping = Mapping(file.fileno(), self.size, protected=False) if self.size else None
         self._ahead = None if mapping is None else _tfrecord.Ahead(mapping)
@@ -180,7 +180,7 @@ class _Packed(_File):
     """What a file decompresses to."""
 
     def __init__(self, path: str, compression: str) -> None:
-        with doing("opening it", path):
+        with add_file_to_errors("opening it", path):
             self._stream = Inflated(path, compression, os.stat(path), 1)
         self.compression = compression
         self._pieces, self._left = self._stream.pieces(), memoryview(b"")
@@ -281,7 +281,7 @@ class _Windows:
         of = "" if self._file.compression is None else " of what is decompressed"
         return ChecksumError(
             f"checksum mismatch: {where}: CRC-32C {computed:#010x}, stored {stored:#010x} "
-            f"({counted(size, 'byte')} at offset {self._base + start}{of})",
+            f"({plural(size, 'byte')} at offset {self._base + start}{of})",
             path=self._path,
             stored=stored,
             computed=computed,

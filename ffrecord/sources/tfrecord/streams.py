@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import ChecksumError, FFRecordError, counted
+from ffrecord.errors import ChecksumError, FFRecordError, plural
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.store import Indices
 from ffrecord.sources.inflated import Inflated, OpenStreams
@@ -99,7 +99,7 @@ class Streams:
                 where = f"{index.path}: record {local[place]}"
                 records[place] = ChecksumError(
                     f"Sample {index_of_all}: checksum mismatch: {where}: CRC-32C {crc:#010x}, stored {expected:#010x} "
-                    f"({counted(sizes[place], 'byte')} at offset {offsets[place]} of what is decompressed)",
+                    f"({plural(sizes[place], 'byte')} at offset {offsets[place]} of what is decompressed)",
                     path=index.path,
                     index=index_of_all,
                     stored=expected,

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ffrecord._crc import crc32c, mask
-from ffrecord.errors import ArgumentError, ClosedError, StateError, counted, escaped, file_error
-from ffrecord.reading.paths import local
+from ffrecord.errors import ArgumentError, ClosedError, StateError, escape_unprintable, file_error, plural
+from ffrecord.reading.paths import local_path
 from ffrecord.sources.tfrecord import _tfrecord
 from ffrecord.system.atomic_file import PartFile, write_all
 from ffrecord.system.buffers import as_bytes
@@ -53,7 +53,7 @@ class TFRecordWriter:
         level: int = LEVEL,
     ) -> None:
         self._part: PartFile | None = None
-        self.path, self.n = local("path", path), 0
+        self.path, self.n = local_path("path", path), 0
         if compression is not None and compression not in WINDOW_BITS:
             raise ArgumentError(f"compression is {compression!r}, expected None, 'gzip' or 'zlib'")
         if not 0 <= level <= 9:
@@ -124,8 +124,8 @@ class TFRecordWriter:
         try:
             write_all(part.fd, data, self._offset)
         except OSError as error:
-            before = counted(self.n, "record")
-            sentence = f"{self.path}: writing {counted(len(data), 'byte')} at offset {self._offset}, after {before}"
+            before = plural(self.n, "record")
+            sentence = f"{self.path}: writing {plural(len(data), 'byte')} at offset {self._offset}, after {before}"
             self._failure = file_error(error.errno or errno.EIO, sentence, self.path)
             self._discard()
             raise self._failure from None
@@ -185,8 +185,8 @@ class TFRecordWriter:
             return
         self._discard()
         if part.owned:
-            message = f"{self.path}: dropped after {counted(self.n, 'record')} and never closed; discarded"
-            warnings.warn(escaped(message), ResourceWarning, stacklevel=2, source=self)
+            message = f"{self.path}: dropped after {plural(self.n, 'record')} and never closed; discarded"
+            warnings.warn(escape_unprintable(message), ResourceWarning, stacklevel=2, source=self)
 
     def __reduce__(self) -> Any:
         raise TypeError(f"cannot pickle {type(self).__name__!r} object")

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import FormatError, TruncatedError
-from ffrecord.reading.ffr_file import naming
+from ffrecord.reading.ffr_file import add_path_to_errors
 from ffrecord.sources.index_file import IndexCache, cached
 from ffrecord.sources.names import Names, check_members
 from ffrecord.sources.zip import _zip
@@ -74,7 +74,7 @@ def _check_kept(arrays: Arrays) -> None:
 
 def build(path: str) -> Arrays:
     """The arrays of a `ZipIndex`, from the archive itself."""
-    with naming(path):
+    with add_path_to_errors(path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             end = read_end(fd, os.fstat(fd).st_size)

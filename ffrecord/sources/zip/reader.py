@@ -29,7 +29,7 @@ from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.sources.zip.codecs import STORED, inflating, translated
 from ffrecord.sources.zip.index import ZipIndex
 from ffrecord.sources.zip.members import ZipMembers
-from ffrecord.system.open_all import all_opened
+from ffrecord.system.open_all import open_all
 
 MAX_RATIO = 2000.0
 
@@ -187,7 +187,7 @@ class _Compressed(RecordReader):
 def _open(indexes: Sequence[ZipIndex], status: Sequence[os.stat_result], io: str | None = None) -> list[SpanFile]:
     """The archives, to be read by `io`; None: without checksums."""
     kind, whole = None if io is None else "crc32", io == "mmap"
-    return all_opened(
+    return open_all(
         SpanFile(each.path, each.data, each.compressed, each.crcs if kind else None, kind, whole=whole, status=then)
         for each, then in zip(indexes, status, strict=True)
     )

@@ -19,7 +19,7 @@ from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array
 from ffrecord.fields.images.jpeg_codec import CODECS, WITHOUT, check_size, decompress
 from ffrecord.kernels._pictures import FRAMES
-from ffrecord.system.optional import optional, require
+from ffrecord.system.optional import import_optional, require
 from ffrecord.torch.images.boxes import Box
 
 __all__ = ["JPEGPart", "decode_part"]
@@ -100,7 +100,7 @@ def decode_part(data: memoryview, choose: Choose, size: Size, channels: int) -> 
     check_size(header.width, header.height, len(data))
     box = choose(header.height, header.width)
     scale = _scale(box, size)
-    simplejpeg = optional("simplejpeg")
+    simplejpeg = import_optional("simplejpeg")
     if simplejpeg is None:
         pixels = _by_pillow(data, header, scale, channels)
     else:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ffrecord.engine._engine import Slots
-from ffrecord.errors import FormatError, UserFunctionError, counted, describe_error
+from ffrecord.errors import FormatError, UserFunctionError, describe_error, plural
 from ffrecord.order import Epoch, Step, sample_seeds
 from ffrecord.reading.store import Store
 from ffrecord.torch.loading.bad_records import BatchRows, Mender
@@ -254,4 +254,4 @@ def _named(step: Step) -> str:
 
 
 def _span(rows: BatchRows) -> str:
-    return f"{counted(len(rows.indices), 'sample')}, {int(rows.indices[0])} and on"
+    return f"{plural(len(rows.indices), 'sample')}, {int(rows.indices[0])} and on"

@@ -23,9 +23,9 @@ from ffrecord.errors import (
     BatchTimeoutError,
     UserFunctionError,
     WorkerError,
-    counted,
     describe_error,
     file_error,
+    plural,
 )
 from ffrecord.order import Run
 from ffrecord.order.keys import key_of
@@ -140,7 +140,7 @@ class Workers:
 
     def _name(self, step: int) -> str:
         indices = self._run[step].indices
-        return f"the batch of {counted(len(indices), 'sample')}, {int(indices[0])} and on"
+        return f"the batch of {plural(len(indices), 'sample')}, {int(indices[0])} and on"
 
     def _death(self, number: int, code: int) -> WorkerError:
         """Of a worker, which its heart tells where it was."""

@@ -112,7 +112,7 @@ DEFECTS = (
         "memory-handed-out-again-while-in-use",
         "G6",
         "ffrecord/kernels/_numpy.pxd",
-        "    Py_INCREF(owner)  # of which the array takes a reference\n    ffr_set_base(array, owner)\n",
+        "    Py_INCREF(owner)  # the array takes over this reference\n    ffr_set_base(array, owner)\n",
         "",
         ("test_engine.py", "test_compat.py"),
         CRASH,

@@ -15,7 +15,7 @@ DEFECTS = (
         "names-of-shards-not-quoted-behind-http",
         "G3",
         "ffrecord/system/urls.py",
-        "    return f\"{base.rstrip('/')}/{quoted(name) if scheme_of(url) in WEB else name}{query}\"\n",
+        "    return f\"{base.rstrip('/')}/{quote_path(name) if scheme_of(url) in WEB else name}{query}\"\n",
         "    return f\"{base.rstrip('/')}/{name}{query}\"\n",
         ("test_remote_keys.py::test_places_of_their_own",),
     ),

@@ -71,7 +71,7 @@ DEFECTS = (
         "link-of-info-followed-twice",
         "G1",
         "ffrecord/cli/commands/info.py",
-        "    directory = real(given.source)",
+        "    directory = resolve_directory(given.source)",
         "    directory = given.source",
         ("test_replaced_files.py::test_info_on_a_link_that_is_swapped_once_the_manifest_is_read",),
     ),
