@@ -1,4 +1,4 @@
-"""Writing only where nothing else has come to be, for stores that cannot compare and write in one step."""
+"""Conditional writes for stores that cannot compare and write in one step."""
 
 from types import EllipsisType
 
@@ -8,9 +8,10 @@ from ffrecord.remote.errors import changed
 
 
 def check_there(client: Client, path: str, replaces: str | EllipsisType | None) -> None:
-    """Raise ChangedError unless what is at a path is of this etag; None for nothing.
+    """Raise ChangedError unless the object at a path has the etag `replaces`.
 
-    Who writes between this and what follows is not noticed.
+    None means that there must be no object. A write by somebody else between this check and the write that follows is
+    not noticed.
     """
     try:
         _, etag = client.head(path)

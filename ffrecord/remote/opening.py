@@ -1,4 +1,4 @@
-"""What a reader of URLs is given → its shards, opened: by one request, where there is a dataset.json."""
+"""Opening of datasets by URL: one request for a dataset.json gives all shards."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ from ffrecord.remote.shard import RemoteShard, listed, opened
 from ffrecord.remote.storage import Storage
 from ffrecord.system import urls
 
-# What servers say of a name that others are below: that there is nothing, nothing to be had, or no bytes.
+# Errors that servers give for a name that is only a prefix of others: missing, refused, or an empty object.
 NOT_THERE = (MissingFileError, RemotePermissionError, FormatError)
 
 
@@ -33,16 +33,16 @@ logger = logging.getLogger("ffrecord")
 
 
 class Remote:
-    """What a reader of URLs was given.
+    """The arguments of a reader of URLs.
 
     Args:
-        fname: a URL, a list or tuple of such, or either with the number of files that each once was.
-        storage_options, cache_dir, cache_limit: as of `FileReader`.
+        fname: a URL, a list or tuple of URLs, or either with the number of files that each had before.
+        storage_options, cache_dir, cache_limit: see `FileReader`.
 
     Attributes:
-        source: what was given.
-        counts: of each URL, how many files it is; known once they are open.
-        firsts: numbers of the files whose schemas need not be the same: the first of each dataset.
+        source: the URL or URLs.
+        counts: number of files of each URL; empty until they are open.
+        firsts: numbers of the files whose schemas may differ: the first file of each dataset.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class Remote:
         }
 
     def open(self, *, check: bool, io: str) -> tuple[list[RemoteShard], RemoteFiles]:
-        """The shards, and what reads them.
+        """Open the shards, and return them with the engine that reads them.
 
         Raises:
-            What `FileReader` says.
+            The exceptions of `FileReader`.
         """
         if io == "mmap":
             raise ArgumentError("io is 'mmap', which is for files of this machine")
@@ -92,7 +92,7 @@ class Remote:
     ) -> tuple[list[RemoteShard], RemoteFiles]:
         opening = [_Opening(Storage(paths.check_type(each), self._storage_options), check, listings) for each in given]
         opening[0].storage.run([each.open for each in opening])
-        if self.counts:  # more may have been added since
+        if self.counts:  # a writer may have added files since the reader was first opened
             for each, count in zip(opening, self.counts, strict=True):
                 each.shards = each.shards[:count]
         self.counts = tuple(len(each.shards) for each in opening)
@@ -122,13 +122,13 @@ class Remote:
 class _Opening:
     """One URL that is being opened.
 
-    A name does not say what it is of: a dataset may be called `x.ffr` or `dataset.json`, too. What the name suggests is
-    looked for first, and a dataset of that name next.
+    The name does not tell what the URL is: a dataset may also be called `x.ffr` or `dataset.json`. The kind that the
+    name suggests is tried first, and then a dataset of that name.
 
     Attributes:
-        storage: of it, or of the dataset that it names.
-        shards: once it is open.
-        offline: whether its server did not answer, so that what the cache knew of it counts.
+        storage: storage of the URL, or of the dataset that contains it.
+        shards: the shards; empty until it is open.
+        offline: whether the server did not answer, so that the listing comes from the cache.
     """
 
     def __init__(self, storage: Storage, check: bool, listings: Listings) -> None:
@@ -146,7 +146,7 @@ class _Opening:
             self._open_dataset()
 
     def _kept(self, error: Exception, kind: str = DATASET) -> manifest.Manifest:
-        """Return what the cache knew of it last, since its server does not answer; raise `error` if that is nothing."""
+        """Return the last listing in the cache, since the server does not answer; raise `error` if there is none."""
         data = self._listings.get(self.storage.url, self.storage.options, kind)
         try:
             found = None if data is None else manifest.parse(data, self.storage.shown)
@@ -160,7 +160,7 @@ class _Opening:
         return found
 
     def _open_first(self, likely: Callable[[], None], other: Callable[[], None]) -> None:
-        """Open it in a way, or else in another one; errors are those of the first way."""
+        """Open the URL in the likely way, or else in the other. If both fail, raise the error of the likely way."""
         storage = self.storage
         try:
             likely()
@@ -190,7 +190,7 @@ class _Opening:
     def _open_dataset(self) -> None:
         try:
             found = self._parsed()
-        except FormatError:  # or it came damaged
+        except FormatError:  # it may have been damaged on the way: read it once more
             found = self._parsed()
         if found is None:
             raise FormatError(f"{self.storage.shown}: its {manifest.NAME} is another program's")

@@ -1,9 +1,9 @@
-"""What the cache knows of datasets themselves: the last `dataset.json` of each, to open them while a server is away.
+"""The last `dataset.json` of each dataset in the cache, to open the dataset while its server is away.
 
-    NAME.KEY.json   as it came, or for a file alone one that lists only that
+    NAME.KEY.json   the bytes as they came; for a single file, a listing with only that file
 
-KEY is made of the URL and of the options that say which store it is of. What a query may choose nobody knows, and a
-signature is another one each time: of URLs with a query nothing is kept.
+KEY is a hash of the URL and of the options that identify the store. URLs with a query are not kept: a query may change
+the content, and a signature is different each time.
 """
 
 import contextlib
@@ -26,21 +26,21 @@ logger = logging.getLogger("ffrecord")
 
 
 class Listings:
-    """The listings of one cache. What cannot be read or written is as if it were not there.
+    """The listings of one cache. A listing that cannot be read or written counts as missing.
 
     Args:
-        directory: of the cache; None without one, then there are no listings.
+        directory: directory of the cache; None without a cache, and then there are no listings.
     """
 
     def __init__(self, directory: str | None) -> None:
         self._directory = directory
 
     def get(self, url: str, options: Mapping[str, Any], kind: str = DATASET) -> bytes | None:
-        """Return what was kept last of a URL; None for nothing.
+        """Return the last listing of a URL, or None.
 
         Args:
-            url, options: as of a `Storage`.
-            kind: whether it is of a dataset, or of a file alone.
+            url, options: arguments of `Storage`.
+            kind: DATASET, or FILE for a single file.
         """
         path = self._path(url, options, kind)
         if path is None:
@@ -50,7 +50,7 @@ class Listings:
         return None
 
     def put(self, data: bytes, url: str, options: Mapping[str, Any], kind: str = DATASET) -> None:
-        """Keep what came; nothing is written where it is the same as before."""
+        """Keep a listing. Write nothing if it has not changed."""
         path = self._path(url, options, kind)
         if path is None or self.get(url, options, kind) == data:
             return
