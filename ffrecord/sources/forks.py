@@ -1,4 +1,4 @@
-"""What has locks, made anew in forked children: threads that these do not have would never release them."""
+"""Renewal of objects with locks in forked children, where the threads that held these locks do not exist."""
 
 import os
 import weakref
@@ -6,17 +6,17 @@ from typing import Protocol
 
 
 class Renewable(Protocol):
-    """Something that can begin anew."""
+    """An object that can be renewed after a fork."""
 
     def renew(self) -> None:
-        """Have locks that nobody holds, and nothing that a thread was about to change."""
+        """Replace the locks, and drop everything that another thread may have been changing."""
 
 
 _all: "weakref.WeakSet[Renewable]" = weakref.WeakSet()
 
 
 def renew_in_children(thing: Renewable) -> None:
-    """Have `thing.renew()` called in every child that is forked, for as long as it is there."""
+    """Call `thing.renew()` in every forked child, as long as the object exists."""
     _all.add(thing)
 
 

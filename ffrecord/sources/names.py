@@ -1,4 +1,4 @@
-"""Names of records, without a Python object for each."""
+"""Names of records in arrays, without a Python object for each."""
 
 import os
 import threading
@@ -20,18 +20,18 @@ LOOKED_AT_ONCE = 1 << 16
 
 
 class Names(Sequence[str]):
-    """Names in one array of bytes, a sequence of `str`.
+    """A sequence of `str` in one array of bytes.
 
-    They are UTF-8; bytes that are not come as lone surrogates (PEP 383), so that any name there and back is the same.
+    Names are UTF-8. Other bytes come as lone surrogates (PEP 383), so that every name survives the way there and back.
+
+    If the names are in an index file that was cut since, access to them raises OSError.
 
     Args:
         blob: uint8, the names back to back. Kept, not copied.
-        offsets: int64 [n + 1], where each begins in `blob`; ascending, from 0 to its size. Kept, not copied.
-
-    Where they are in an index file that was cut since, looking at them raises OSError.
+        offsets: int64 [n + 1], start of each name in `blob`; ascending, from 0 to its size. Kept, not copied.
 
     Raises:
-        ValueError: offsets that are none of such names.
+        ValueError: the offsets are invalid.
     """
 
     def __init__(self, blob: Blob, offsets: Table) -> None:
@@ -44,7 +44,7 @@ class Names(Sequence[str]):
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "Names":
-        """The same of strings."""
+        """Return the names of strings."""
         encoded = [name.encode(errors="surrogateescape") for name in names]
         offsets = np.zeros(len(encoded) + 1, np.int64)
         np.cumsum([len(each) for each in encoded], out=offsets[1:])
@@ -79,10 +79,10 @@ class Names(Sequence[str]):
 
     @property
     def order(self) -> Table:
-        """The indices in ascending order of the names' bytes, equal ones ascending: int64 [n]. Made once."""
+        """The indices in ascending order of the names' bytes, equal ones ascending: int64 [n]. Computed once."""
         if self._order is None:
             if self._owner != os.getpid():
-                # A thread of the parent, which this process does not have, may hold the other one.
+                # A fork copied this lock: a thread of the parent may hold it, and it does not exist here.
                 self._lock, self._owner = threading.Lock(), os.getpid()
             with self._lock:
                 if self._order is None:
@@ -97,7 +97,7 @@ class Names(Sequence[str]):
         return self._finder
 
     def find(self, name: str) -> int:
-        """The index of `name`, of the last one if several are the same; -1: there is none. Takes O(log n)."""
+        """Return the index of `name`, the last one if several are equal; -1 if there is none. Takes O(log n)."""
         encoded = _encoded(name)
         found = -1 if encoded is None else (self._finder or self._ordered()).find(encoded)
         if self._file is not None:
@@ -105,13 +105,16 @@ class Names(Sequence[str]):
         return found
 
     def find_each(self, names: Sequence[str]) -> Table:
-        """The same of k names: int64 [k]."""
+        """Return the index of each of k names, as `find` does: int64 [k]."""
         found = self._ordered().find_each([_encoded(name) for name in names])
         check_there(self._file)
         return found
 
     def place(self, name: str) -> int:
-        """How many names are below `name`, compared by bytes: where in `order` those begin that begin with it."""
+        """Return how many names are below `name`, compared by bytes.
+
+        There, in `order`, begin the names with that prefix.
+        """
         encoded = _encoded(name)
         if encoded is None:
             raise ValueError(f"{name!r} is no name that bytes can be")
@@ -120,7 +123,10 @@ class Names(Sequence[str]):
         return found
 
     def end_in(self, suffixes: Sequence[str]) -> bool:
-        """Whether every name ends in one of `suffixes`, ASCII in lower case; the names' may be in upper case."""
+        """Tell whether every name ends in one of `suffixes`, which are in lower case.
+
+        The ASCII case of the names does not matter.
+        """
         pieces = range(0, len(self), LOOKED_AT_ONCE)
         return all(self._end_in(suffixes, slice(start, start + LOOKED_AT_ONCE)) for start in pieces)
 
@@ -153,7 +159,7 @@ class Names(Sequence[str]):
         return f"<Names of {counted(len(self), 'record')}: {shown}>"
 
     def picked(self, chosen: Table, sizes: Table | None = None) -> "Names":
-        """The names at `chosen`, int64 [k], in that order; only the first `sizes` bytes of each, where given."""
+        """Return the names at `chosen`, int64 [k], in that order; with `sizes`, only so many first bytes of each."""
         sizes = np.diff(self.offsets)[chosen] if sizes is None else sizes
         offsets = np.zeros(len(chosen) + 1, np.int64)
         np.cumsum(sizes, out=offsets[1:])
@@ -163,15 +169,15 @@ class Names(Sequence[str]):
         return Names(blob, offsets)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """What `from_arrays` takes, for an index that is kept."""
+        """Return the arrays for `from_arrays`, for an index that is kept."""
         return {"names": self.blob, "name_offsets": self.offsets}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, npt.NDArray[Any]]) -> "Names":
-        """The names of arrays that `arrays` gave.
+        """Return the names of arrays from `arrays`.
 
         Raises:
-            ValueError: offsets that are none of such names.
+            ValueError: the offsets are invalid.
         """
         return cls(arrays["names"], arrays["name_offsets"])
 
@@ -180,7 +186,7 @@ class Names(Sequence[str]):
 
 
 def joined(parts: Sequence[Names]) -> Names:
-    """Names one after the other; those of one part as they are."""
+    """Concatenate names. A single part is returned as it is."""
     if len(parts) == 1:
         return parts[0]
     ends = np.cumsum([0, *(len(part.blob) for part in parts)])
@@ -193,7 +199,10 @@ def joined(parts: Sequence[Names]) -> Names:
 
 
 def check_members(arrays: dict[str, npt.NDArray[Any]], **dtypes: type[np.generic]) -> None:
-    """Raise unless these are columns of members, their names, and those of folders; for the `check` of `cached`."""
+    """Raise unless `arrays` are columns of members, their names, and those of folders.
+
+    It serves as `check` of `cached`.
+    """
     n, named = check_columns(arrays, **dtypes), len(Names.from_arrays(arrays))
     folders = Names(arrays["folders"], arrays["folder_offsets"])
     if named != n or not all(name.endswith("/") for name in folders):
@@ -201,7 +210,7 @@ def check_members(arrays: dict[str, npt.NDArray[Any]], **dtypes: type[np.generic
 
 
 def _encoded(name: str) -> bytes | None:
-    """The bytes of a name; None: a string with surrogates that stand for no byte."""
+    """Return the bytes of a name; None for a string with surrogates that stand for no byte."""
     try:
         return name.encode(errors="surrogateescape")
     except UnicodeEncodeError:

@@ -1,6 +1,6 @@
-"""A packed folder as a store of named files."""
+"""Packed folders as stores of named files."""
 
-# Records are also read by name, so parameters have other names than those of `Store`.
+# Records are also read by name, so parameters have other names than in `Store`.
 # pyright: reportIncompatibleMethodOverride=false
 
 import io
@@ -23,20 +23,20 @@ from ffrecord.system.open_all import all_opened
 
 
 class PackedFolderReader(NamedFiles, RecordReader):
-    """The files of a packed folder, in stored order, as records and as files; the index itself is none of them.
+    """The files of a packed folder in stored order, as records and as files. The index itself is not among them.
 
-    `PackedFolder` is the same with the methods of ffrecord 1.x.
+    `PackedFolder` reads the same files, with the methods of ffrecord 1.x.
 
     Args:
-        source: as for `PackedFolder`.
-        check_data, io, on_error: as for `RecordReader`.
-        index_cache: without effect: the file has its own index.
+        source: see `PackedFolder`.
+        check_data, io, on_error: see `RecordReader`.
+        index_cache: without effect: the folder has its own index.
 
     Attributes:
         sizes: int64 [n], bytes of each file.
 
     Raises:
-        As `PackedFolder`.
+        The exceptions of `PackedFolder`.
     """
 
     format = "packed folder"
@@ -62,7 +62,7 @@ class PackedFolderReader(NamedFiles, RecordReader):
         super().__init__(files, check_data, io=io, on_error=on_error)
 
     def keys(self) -> Names:
-        """The path of each file, in stored order."""
+        """Return the path of each file, in stored order."""
         return self.names
 
     def _folders(self) -> Names:
@@ -86,7 +86,10 @@ class PackedFolderReader(NamedFiles, RecordReader):
 
 
 def _opened(folder: PackedFolder, whole: bool) -> Iterator[SpanFile]:
-    """Its files, each with the table of its samples; without the last sample of all, the index."""
+    """Yield the files of the folder, each with the table of its samples.
+
+    The last sample of all, the index, is left out.
+    """
     reader, left = folder.reader, folder.num_files()
     for number, fname in enumerate(reader.fnames):
         offsets = reader.get_offsets(number)

@@ -1,4 +1,4 @@
-"""Ends of names by which the files of a format are found in a directory; what is in a file decides what it is."""
+"""Suffixes by which the files of a format are found in a directory. The content of a file decides its format."""
 
 import re
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ SUFFIXES = {
     "beton": (".beton", ".ffcv"),
     "parquet": (".parquet", ".pq"),
 }
-IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # what torchvision takes
+IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # as in torchvision
 
-SHARD = re.compile(r"-[0-9]{5,}-of-[0-9]{5,}")  # as TensorFlow calls the files of a dataset
-PARTITION = re.compile(r"([^=.][^=]*)=(.+)", re.DOTALL)  # as Hive calls the directories of one
+SHARD = re.compile(r"-[0-9]{5,}-of-[0-9]{5,}")  # in names of TensorFlow for the files of a dataset
+PARTITION = re.compile(r"([^=.][^=]*)=(.+)", re.DOTALL)  # names of Hive for the directories of a dataset
 
 
 def ends_as(name: str, suffixes: Sequence[str]) -> bool:
-    """Tell whether the name of a file ends as one of a format, in whatever case.
+    """Tell whether the name of a file has one of the suffixes of a format, in upper or lower case.
 
-    The number of a shard may follow the end: `x.tfrecord-00000-of-00003`; and files that are called by nothing else,
-    as `train-00000-of-00003`, are TFRecords.
+    The number of a shard may follow the suffix: `x.tfrecord-00000-of-00003`. A name without a suffix and with such a
+    number, as `train-00000-of-00003`, means TFRecord.
     """
     plain = SHARD.sub("", name.lower())
     bare = plain != name.lower() and "." not in plain and ".tfrecord" in suffixes
@@ -29,6 +29,6 @@ def ends_as(name: str, suffixes: Sequence[str]) -> bool:
 
 
 def partition_of(name: str) -> tuple[str, str] | None:
-    """Return column and value that the name of a directory says, as `year=2024` does; None: it says none."""
+    """Return (column, value) from the name of a directory such as `year=2024`; None for other names."""
     found = PARTITION.fullmatch(name)
     return None if found is None else (found[1], found[2])

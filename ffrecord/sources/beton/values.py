@@ -1,4 +1,4 @@
-"""Values of .beton fields: metadata and bytes of the pages → what users see."""
+"""Values of .beton fields: metadata and bytes of the pages → values for users."""
 
 import json
 from typing import Any
@@ -16,15 +16,15 @@ Rows = npt.NDArray[np.void]
 
 
 def values(field: BetonField, rows: Rows, pieces: list[Array], decode: bool) -> list[Any]:
-    """The values of a field in k samples.
+    """Return the values of a field in k samples.
 
     Args:
         rows: [k], their metadata.
-        pieces: the bytes of each in the pages; nothing for a field that has none there.
-        decode: JPEG images to arrays; otherwise they stay bytes.
+        pieces: bytes of each value in the pages; empty for a field that has none there.
+        decode: decode JPEG images to arrays; otherwise they stay bytes.
 
     Raises:
-        FormatError: bytes that are no such value; .args[0] begins with the place of the sample in the batch.
+        FormatError: a value is invalid; .args[0] begins with the place of the sample in the batch.
     """
     column = rows[field.column]
     if field.kind in ("int", "float"):
@@ -62,12 +62,12 @@ def _value(field: BetonField, said: Any, piece: Array, decode: bool) -> Any:
 
 
 def column(field: BetonField, rows: Rows, data: Array, starts: npt.NDArray[np.int64]) -> npt.NDArray[Any] | None:
-    """The values of a field in k samples as one array [k, ...], where they are of one size; None where they are not.
+    """Return the values of a field in k samples as one array [k, ...] if they have one size, else None.
 
     Args:
         rows: [k], their metadata.
         data: bytes of all samples, packed.
-        starts: int64 [k], where the values begin in it.
+        starts: int64 [k], start of each value in `data`.
     """
     said = rows[field.column]
     if not field.has_data:

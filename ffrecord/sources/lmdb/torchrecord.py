@@ -21,22 +21,22 @@ NAME = re.compile(r"db(0|[1-9][0-9]*)")
 
 
 class TorchRecordReader(EnvironmentReader):
-    """The samples of TorchRecord, in the order of the list that they were written from (unless that was shuffled).
+    """The samples of TorchRecord, in the order of the list that they were written from, unless that was shuffled.
+
+    A key is the database and the number in it, as stored: "db0/07". In each database, keys are padded to a width of its
+    own, or not at all; their order is that of the numbers.
+
+    `samples` decodes. It gives {"image": uint8 [height, width, 3], "label": int} for samples of TorchRecord's own
+    function, otherwise {"0": …, "1": …}, the tensors, see `sources.lmdb.tensor_protos.sample`.
 
     Args:
-        source: as TorchRecord 0.1 writes it: an environment with the databases db0, db1 …; or as 0.0 does: a directory
-            of such environments, without names inside. Or a list of either, one after the other.
-        check_data, io, on_error, index_cache: as for `LMDBReader`.
+        source: an environment with the databases db0, db1 …, as TorchRecord 0.1 writes it; or a directory of such
+            environments without names inside, as 0.0 does. Or a list of either, in the given order.
+        check_data, io, on_error, index_cache: see `LMDBReader`.
 
     Raises:
-        FileNotFoundError, ValueError, TypeError, FormatError: as for `LMDBReader`; databases of other names, one
-            of them missing, or keys that are not numbers.
-
-    A key is the database and the number in it, as stored: "db0/07". Keys are padded to another width in each database,
-    or not at all; their order is that of the numbers.
-
-    `samples` decodes: {"image": uint8 [height, width, 3], "label": int} of what TorchRecord's own function stores,
-    otherwise {"0": …, "1": …}, the tensors as `sources.tensor_protos.sample` gives them.
+        FileNotFoundError, ValueError, TypeError, FormatError: see `LMDBReader`; also for databases with other names, a
+            missing database, or keys that are not numbers.
     """
 
     format = "torchrecord"
@@ -65,13 +65,13 @@ class TorchRecordReader(EnvironmentReader):
 
 
 def _environments(source: Source) -> list[PathLike]:
-    """Each environment of what is given."""
+    """Return the environments of `source`."""
     given = list(source) if isinstance(source, list | tuple) else [source]
     return [environment for each in given for environment in _of_one(check_type(each))]
 
 
 def _of_one(path: str) -> list[PathLike]:
-    """The folders db0, db1 … of 0.0; otherwise what is given."""
+    """Return the directories db0, db1 … of TorchRecord 0.0; for others, the path itself."""
     if not os.path.isdir(path) or os.path.exists(os.path.join(path, DATA)):
         return [path]
     found = [name for name in os.listdir(path) if os.path.exists(os.path.join(path, name, DATA))]
@@ -79,7 +79,7 @@ def _of_one(path: str) -> list[PathLike]:
 
 
 def _in_order(path: str, names: list[str]) -> list[str]:
-    """db0, db1 … by number."""
+    """Return db0, db1 … by number."""
     expected = [f"db{i}" for i in range(len(names))]
     if sorted(names) != sorted(expected):
         strange = sorted(set(names) - set(expected))
@@ -88,7 +88,7 @@ def _in_order(path: str, names: list[str]) -> list[str]:
 
 
 def _index(pages: Pages, index_cache: IndexCache) -> LMDBIndex:
-    """The records of an environment, database by database, in the order of their numbers."""
+    """Return the records of an environment, database by database, in the order of their numbers."""
     names = [name.decode(errors="surrogateescape") for name in names_of_databases(pages)]
     if names:
         ordered = _in_order(pages.path, names)
@@ -102,7 +102,7 @@ def _database(pages: Pages, name: bytes | None, index_cache: IndexCache) -> LMDB
     if ((blob < ord("0")) | (blob > ord("9"))).any():
         raise FormatError(f"{pages.path}: {found.names!r}: keys of TorchRecord are numbers")
     if len(sizes) and sizes.min() != sizes.max():
-        # Of one width, they are in order already; so a longer one comes after all the shorter ones.
+        # LMDB keeps keys of one width in order. A longer key has a larger number than all shorter ones.
         found = found.reordered(np.argsort(sizes, kind="stable"))
     prefix = name if name is not None else os.path.basename(os.path.dirname(filesystems.absolute(pages.path))).encode()
     return found.prefixed(prefix + b"/")

@@ -1,4 +1,4 @@
-"""WebDataset archives read in place: consecutive members of one key are a sample."""
+"""WebDataset archives read in place: consecutive members with one key are a sample."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -30,12 +30,12 @@ from ffrecord.system.braces import expand_braces
 
 
 class SamplePieces(RecordReader):
-    """The pieces, as records of their own.
+    """The pieces of samples that are not in one piece, as records of their own.
 
     Args:
         files: the archives, with the pieces as their tables.
-        samples: of all of them.
-        name: what the sample of a number is called in messages.
+        samples: the samples of all archives.
+        name: returns the name of a sample for messages, by its number.
     """
 
     format = "webdataset"
@@ -45,7 +45,7 @@ class SamplePieces(RecordReader):
         super().__init__(files, False, io=io)
 
     def load(self, positions: Indices) -> list[Array | Exception]:
-        """As `Store._load`, of samples."""
+        """Load samples, with the result of `Store._load`."""
         ends = self._ends[positions]
         starts = np.where(positions > 0, self._ends[positions - 1], 0)
         found = self._load(np.concatenate([np.arange(a, b) for a, b in zip(starts, ends, strict=True)]))
@@ -60,7 +60,7 @@ class SamplePieces(RecordReader):
 
 
 def _whole(pieces: list[Array | Exception]) -> Array | Exception:
-    """One after the other, or why they cannot be had."""
+    """Concatenate the pieces of a sample; return the error if one failed."""
     arrays = []
     for piece in pieces:
         if isinstance(piece, Exception):
@@ -72,21 +72,22 @@ def _whole(pieces: list[Array | Exception]) -> Array | Exception:
 class WebDatasetReader(MixedReader):
     """Samples of WebDataset's archives: consecutive members whose names are the same up to the first dot.
 
-    Of the name `train/0001.seg.PNG`, `train/0001` is the key and `seg.png` the field. As in WebDataset, members that
-    are no regular files, names without a dot in their last part, and `__...__` at the top with all below are of no
-    sample; and a key that comes again after another is another sample. A sample's record is the piece of its archive
-    that its members are in, headers included; or the pieces, back to back, if something else is between them. With
-    zeros behind it, it is an archive of its own.
+    In the name `train/0001.seg.PNG`, `train/0001` is the key and `seg.png` the field. As in WebDataset, some members
+    belong to no sample: those that are not regular files, names without a dot in their last part, and `__...__` at the
+    top level with everything below. A key that comes again after another is another sample.
+
+    The record of a sample is the piece of its archive with its members, headers included. If something else lies
+    between them, it is the pieces, back to back. With zeros behind it, a record is an archive of its own.
 
     Args:
-        source: as for `TarReader`; and braces are expanded, as in `data-{000..009}.tar`.
-        check_data, io, on_error, index_cache, ignore_zeros: as for `TarReader`.
-        decode: have `samples` decode fields by the end of their names: txt, text and transcript to str; cls, cls2,
-            index, inx, id and count to int; json and jsn; npy; jpg, jpeg and png to uint8 [H, W, 3], RGB. Pickles are
-            never loaded: pkl, pyd, pth and all others stay bytes.
+        source: see `TarReader`; also, braces are expanded, as in `data-{000..009}.tar`.
+        check_data, io, on_error, index_cache, ignore_zeros: see `TarReader`.
+        decode: `samples` decodes fields by the end of their names: txt, text and transcript to str; cls, cls2, index,
+            inx, id and count to int; json and jsn; npy; jpg, jpeg and png to uint8 [H, W, 3], RGB. Pickles are never
+            loaded: pkl, pyd, pth and all others stay bytes.
 
     Raises:
-        As for `TarReader`.
+        The exceptions of `TarReader`.
     """
 
     __slots__ = ("_any_special", "_decodes", "_ignore_zeros", "_index_cache", "_keys", "_parted", "_samples")
@@ -131,17 +132,19 @@ class WebDatasetReader(MixedReader):
         return SamplePieces(open_archives(archives, way, spans), self._samples, self._sample_name, way)
 
     def keys(self) -> Names:
-        """The key of each sample, as stored. Keys may be repeated; `keys().find(key)` is the last one."""
+        """Return the key of each sample, as stored. Keys may repeat; `keys().find(key)` is the last one."""
         if self._keys is None:
             firsts = np.append(np.zeros(1, np.int64), self._samples.ends)[: self.n]
             self._keys = self._samples.names.picked(firsts, self._samples.dots[firsts])
         return self._keys
 
     def _decode(self, positions: Numbers, records: list[Array]) -> list[dict[str, Any]]:
-        """Dicts: "__key__", and for each field, its name in lower case, an array over the record, or its value.
+        """Return dicts of samples: "__key__", and the fields by their lower-case names.
+
+        A field is an array over the record, or its decoded value.
 
         Raises:
-            FormatError: a field that a sample has twice, or that cannot be decoded.
+            FormatError: a sample has a field twice, or a field cannot be decoded.
         """
         samples = [self._fields(each, record) for each, record in zip(positions.tolist(), records, strict=True)]
         if not self._decodes:
@@ -149,7 +152,7 @@ class WebDatasetReader(MixedReader):
         return [self._decoded(each, sample) for each, sample in zip(positions.tolist(), samples, strict=True)]
 
     def _fields(self, position: int, record: Array) -> dict[str, Any]:
-        """A sample as it is without decode=True."""
+        """Return a sample as it is without decode=True."""
         members, start, stop = self._samples, self._first(position), int(self._samples.ends[position])
         sample: dict[str, Any] = {"__key__": self.keys()[position]}
         seen: dict[str, int] = {"__key__": -1}
@@ -180,7 +183,7 @@ class WebDatasetReader(MixedReader):
         return names.blob[start : names.offsets[member + 1]].tobytes().decode(errors="surrogateescape").lower()
 
     def _first(self, position: int) -> int:
-        """The first member of a sample."""
+        """Return the first member of a sample."""
         return int(self._samples.ends[position - 1]) if position else 0
 
     def _wrong(self, position: int, what: str) -> FormatError:
@@ -196,7 +199,7 @@ class WebDatasetReader(MixedReader):
         return f"sample {self.keys()[position]!r}"
 
     def stats(self) -> ReadStats:
-        """As of any `RecordReader`; of samples in several pieces it counts the pieces."""
+        """Return the statistics, see `RecordReader.stats`. Samples in several pieces count by their pieces."""
         stats = super().stats()
         return stats if self._parted is None else summed(stats, self._parted.stats())
 
@@ -236,7 +239,7 @@ class WebDatasetReader(MixedReader):
 
 
 def _without_braces(source: Source) -> Source:
-    """`source` with braces expanded, but for names of files that are there."""
+    """Return `source` with braces expanded, except in names of existing files."""
     if isinstance(source, list | tuple):
         return [path for each in source for path in _expanded(each)]
     return _expanded(source) if isinstance(source, str | os.PathLike) else source

@@ -1,4 +1,4 @@
-"""The members of several zip archives, numbered through: what is known of each, and its content from its bytes."""
+"""The members of several zip archives in one numbering: their facts, and their content from compressed bytes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,17 +16,17 @@ from ffrecord.sources.zip.index import ZipIndex
 
 
 class ZipMembers:
-    """The tables of all archives, one after the other.
+    """The tables of all archives, one behind the other.
 
     Args:
-        indexes: of the archives, one at least.
-        max_ratio: as for `ZipReader`.
+        indexes: indexes of the archives, at least one.
+        max_ratio: see `ZipReader`.
 
     Attributes:
-        paths: of the archives.
-        starts: int64 [archives + 1], number of the first member of each; and how many there are.
-        names, folders, data, compressed, sizes, crcs, times, modes, methods, flags: as of `ZipIndex`.
-        special: bool [n], which members are not simply stored, or cannot be read; None: there are no such.
+        paths: paths of the archives.
+        starts: int64 [archives + 1], number of the first member of each archive, and the number of all members.
+        names, folders, data, compressed, sizes, crcs, times, modes, methods, flags: see `ZipIndex`.
+        special: bool [n], members that are not simply stored, or cannot be read; None if there are none.
     """
 
     def __init__(self, indexes: Sequence[ZipIndex], max_ratio: float | None) -> None:
@@ -48,15 +48,15 @@ class ZipMembers:
         self.special = special if special.any() else None
 
     def archive(self, index: int) -> int:
-        """The number of the archive that has member `index`."""
+        """Return the number of the archive with member `index`."""
         return int(np.searchsorted(self.starts, index, "right")) - 1
 
     def name(self, archive: int, local: int) -> str:
-        """What member `local` of an archive is called in messages."""
+        """Return the name of member `local` of an archive, for messages."""
         return f"member {self.names[int(self.starts[archive]) + local]!r}"
 
     def problem(self, index: int) -> Exception | None:
-        """Why member `index` cannot be read, by what the archive says of it; None: it can."""
+        """Return the error that the archive's own facts show for member `index`; None if it can be read."""
         method, size, compressed = int(self.methods[index]), int(self.sizes[index]), int(self.compressed[index])
         reason = refusal(method, int(self.flags[index]))
         if reason is None and self.data[index] < 0:
@@ -71,7 +71,7 @@ class ZipMembers:
         return None if reason is None else self.about(index, FormatError(reason))
 
     def content(self, index: int, data: Array, check_data: bool) -> Array | Exception:
-        """The content of member `index`, whose compressed bytes are `data`; or why there is none."""
+        """Decompress `data` into the content of member `index`; return the error if that fails."""
         try:
             return self._inflated(index, data, check_data)
         except (FormatError, ImportError, MemoryError) as error:
@@ -96,7 +96,7 @@ class ZipMembers:
         )
 
     def about(self, index: int, error: Exception) -> Exception:
-        """The error, with archive and member in its message."""
+        """Return the error with the archive and the member in its message."""
         made = type(error)(f"Sample {index}: {self._where(index)}: {error}")
         made.__cause__ = error.__cause__
         return made
@@ -106,5 +106,5 @@ class ZipMembers:
 
 
 def _joined(arrays: list[Any]) -> Any:
-    """One after the other; a single one as it is, which may be a mapping."""
+    """Concatenate arrays. A single array is returned as it is, since it may be a mapping."""
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
