@@ -22,8 +22,8 @@ cdef enum:
     STAR_PREFIX_FIELD = 131    # times follow it
     NAME_SIZE_MOST = 64 << 10
     EXTENSION_SIZE_MOST = 8 << 20
-    # Sizes of reads: windows in sequence, or for headers further apart one page with a header. From the distance FAR (or
-    # CACHED_FAR) on, reading the bytes between two headers takes longer than another system call.
+    # Sizes of reads: windows in sequence, or for headers further apart one page with a header. From the distance FAR
+    # (or CACHED_FAR) on, reading the bytes between two headers takes longer than another system call.
     HOP_SIZE = 4096
     CACHED_WINDOW = 256 << 10
     CACHED_FAR = 16 << 10

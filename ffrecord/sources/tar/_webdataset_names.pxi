@@ -30,9 +30,9 @@ cdef int64_t _dot(const uint8_t* name, int64_t size) noexcept nogil:
         dot += 1
     if dot == size:
         return -1
-    # WebDataset's regular expression is ^((?:.*/|)[^.]+)[.]([^/]*)$. The rest of this function treats hidden files and line
-    # ends as it does: before the dot must be text without a dot, from the start of the name, or from a slash on that has no
-    # line end before it.
+    # WebDataset's regular expression is ^((?:.*/|)[^.]+)[.]([^/]*)$. The rest of this function treats hidden files and
+    # line ends as it does: before the dot must be text without a dot, from the start of the name, or from a slash on
+    # that has no line end before it.
     start = base if base < dot else base - 1
     while start > 0 and (name[start - 1] != c"/" or memchr(name, c"\n", start) != NULL):
         start -= 1

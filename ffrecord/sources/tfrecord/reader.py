@@ -1,4 +1,7 @@
-"""TFRecord files, read in place: indexed in one pass, read through the batch engine, every CRC-32C compared."""
+"""Readers of TFRecord files, in place.
+
+A file is indexed in one pass and read through the batch engine, with every CRC-32C compared.
+"""
 
 from typing import Any, Literal
 
@@ -26,39 +29,38 @@ PROBED = 32  # records that features are inferred from
 
 
 class TFRecordReader(MixedReader):
-    """The records of TFRecord files: plain ones, and those that are compressed as a whole by gzip or zlib.
+    """The records of TFRecord files: uncompressed ones, and ones compressed as a whole by gzip or zlib.
+
+    From a compressed file, reading in sequence takes linear time. Before a record elsewhere, a few megabytes are
+    decompressed. Memory is bounded for any file: 20 bytes for each record, and 16 MB for all files.
 
     Args:
         source: a file; a directory (its files with a suffix of TFRecord, in string order); a glob pattern; or a list or
-            tuple of such, one after the other.
-        check_data: compare the CRC-32C of every length when opening, and that of every record when reading it. Without,
-            files can be read that other programs wrote without checksums; memory is safe either way.
-        io, on_error: as for `RecordReader`; a compressed file is read the same way, whatever `io` is.
-        index_cache: where the index is kept, as for `ffrecord.sources.index_file.cached`; None for nowhere. Then
-            opening goes through the file: from record to record where these are large, over all of it where they are
-            small, or compressed.
-        compression: None to see by the first bytes of each file; or "none", "gzip" or "zlib".
-        on_torn: what to do about a file whose last record is cut; or in which a length is damaged, since then nobody
-            knows where the next record is: "raise", when the file is opened; or "skip" that and all behind it, with a
-            warning.
-
-        features: how `samples` parses each record as a `tf.train.Example`: what `ExampleParser` takes, a parser, or
-            "infer" to find that out from a few records. None: it does not.
+            tuple of these, in the given order.
+        check_data: compare the CRC-32C of every length when opening, and that of every record when reading it. Use
+            False for files that other programs wrote without checksums; memory is safe either way.
+        io, on_error: see `RecordReader`; a compressed file is read in one way, whatever `io` is.
+        index_cache: place to keep the index, see `ffrecord.sources.index_file.cached`; None for nowhere. Then opening
+            scans the file: from record to record if these are large, and all of it if they are small, or compressed.
+        compression: None to find it out from the first bytes of each file; or "none", "gzip" or "zlib".
+        on_torn: what to do about a file whose last record is cut, or in which a length is damaged, since then it is
+            unknown where the next record begins: "raise" when the file is opened; or "skip" that record and everything
+            behind it, with a warning.
+        features: how `samples` parses each record as a `tf.train.Example`: the argument of `ExampleParser`, a parser,
+            or "infer" to find the features out from a few records. None: records are not parsed.
 
     Attributes:
-        torn: path → what was skipped at its end.
-        parser: the `ExampleParser` of `features`, or None; its `parse_batch` makes columns of what `read_packed` gives.
-
-    Of a compressed file, records are read in sequence in linear time; before one elsewhere, a few megabytes are
-    decompressed. Memory is bounded for any file: 20 bytes for each record, and 16 MB for all files.
+        torn: path → the torn record that was skipped at its end.
+        parser: the `ExampleParser` of `features`, or None; its `parse_batch` makes columns from the result of
+            `read_packed`.
 
     Raises:
         FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError), TypeError: `source`.
         ValueError: another argument.
         TruncatedError (a FormatError): the last record of a file is cut, or its compressed data are.
         ChecksumError: a length does not match its checksum; .path, .stored, .computed.
-        FormatError: no TFRecord; damaged compressed data; an index that there is no memory for; records that are no
-            examples, where features are to be inferred.
+        FormatError: not a TFRecord; damaged compressed data; an index that does not fit into memory; or records that
+            are not examples, if features are to be inferred.
         OSError: a file cannot be read.
     """
 
@@ -107,7 +109,7 @@ class TFRecordReader(MixedReader):
             raise self._named(error, positions) from None
 
     def _named(self, error: ExampleError, positions: Indices) -> ExampleError:
-        """The error of one of the records at `positions`, with its file and number."""
+        """Return the error for one of the records at `positions`, with its file and number in the message."""
         at = int(positions[error.index or 0])
         path, local = self.locate(at)
         return error.of_record(at, f"{path}: record {local}")
@@ -124,7 +126,10 @@ class TFRecordReader(MixedReader):
         return f"record {local}"
 
     def stats(self) -> ReadStats:
-        """As of any `RecordReader`; batches with records of compressed files count where these can be counted."""
+        """Return the statistics, see `RecordReader.stats`.
+
+        Batches with records of compressed files are counted, too.
+        """
         stats = super().stats()
         if self._streams is None:
             return stats
@@ -146,7 +151,7 @@ class TFRecordReader(MixedReader):
 
 
 def _see_torn(indexes: list[TFRecordIndex], skip: bool) -> dict[str, TornRecord]:
-    """What files hold behind their last record: raised, or told."""
+    """Return the torn records of files. Raise an error for them, or log it, as `skip` says."""
     found = {index.path: index.torn for index in indexes if index.torn is not None}
     for path, torn in found.items():
         error = refused(path, torn, skip)
