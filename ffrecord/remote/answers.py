@@ -5,7 +5,7 @@ made again: a `TransientError` is. docs/remote.md has this table for users.
 """
 
 from ffrecord.errors import ChangedError, MissingFileError, RemoteError, TransientError
-from ffrecord.remote.errors import NO_BUCKET, refused
+from ffrecord.remote.errors import NO_BUCKET, refused_error
 
 AGAIN = {408, 425, 429, 500, 502, 503, 504, 509, 520, 521, 522, 523, 524, 529, 598, 599}
 AGAIN_CODES = ("RequestTimeout", "SlowDown", "ServerBusy", "OperationTimedOut", "InternalError")  # with any status
@@ -22,7 +22,7 @@ ELSEWHERE = (
 )
 
 
-def error_of_answer(url: str, status: int, code: str = "", region: str = "", words: str = "") -> Exception:
+def answer_error(url: str, status: int, code: str = "", region: str = "", words: str = "") -> Exception:
     """Return the error that an answer stands for.
 
     Args:
@@ -36,11 +36,11 @@ def error_of_answer(url: str, status: int, code: str = "", region: str = "", wor
     if status in AGAIN or code in AGAIN_CODES or code in CONFLICT_CODES:
         return TransientError(f"{url}: {words}")
     if status in REFUSED or code in DENIED:
-        return refused(url, words)
+        return refused_error(url, words)
     if status in MISSING:
-        return missing(url, code)
+        return missing_error(url, code)
     if 300 <= status < 400 or code in ELSEWHERE:
-        return redirected(url, region, words)
+        return redirect_error(url, region, words)
     if status == 412:
         return ChangedError(f"{url}: replaced after it was opened")
     if status == 416:
@@ -48,13 +48,13 @@ def error_of_answer(url: str, status: int, code: str = "", region: str = "", wor
     return RemoteError(f"{url}: {words}")
 
 
-def missing(url: str, code: str = "") -> MissingFileError:
+def missing_error(url: str, code: str = "") -> MissingFileError:
     """Return the error for an object or a bucket that does not exist."""
     bucket = f"; {NO_BUCKET}" if code == "NoSuchBucket" else ""
     return MissingFileError(2, f"{url} does not exist{bucket}", url)
 
 
-def redirected(url: str, region: str, words: str) -> RemoteError:
+def redirect_error(url: str, region: str, words: str) -> RemoteError:
     """Return the error for an object that is at another address."""
     if url.startswith("http"):
         return RemoteError(f"{url}: redirected to where it cannot be had")

@@ -4,7 +4,7 @@ from types import EllipsisType
 
 from ffrecord.errors import ChangedError, MissingFileError
 from ffrecord.remote.client import Client
-from ffrecord.remote.errors import changed
+from ffrecord.remote.errors import changed_error
 
 
 def check_there(client: Client, path: str, replaces: str | EllipsisType | None) -> None:
@@ -22,4 +22,4 @@ def check_there(client: Client, path: str, replaces: str | EllipsisType | None) 
     if replaces is None:
         raise ChangedError(f"{client.url(path)}: exists already")
     if etag not in (None, replaces):
-        raise changed(client.url(path), replaces, etag)
+        raise changed_error(client.url(path), replaces, etag)

@@ -40,19 +40,19 @@ class ConnectionOptions(NamedTuple):
 
 
 # Options that say which store a URL belongs to. All others may change, or are secret.
-TELLING = ("endpoint", "account_name", "base_url")
+IDENTIFYING = ("endpoint", "account_name", "base_url")
 ENVIRONMENT = (
     *("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ACCOUNT_NAME"),
     *("AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL"),
 )
 
 
-def telling(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
+def identity_of(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
     """Return texts that identify a URL among all others, without secrets."""
     scheme, host, path, _ = urls.split(urls.redacted(url))  # redacted keeps the container before an "@" of Azure
     told = [scheme, host, path.strip("/")]
     for key, value in sorted(_flat(storage_options or {})):
-        if any(word in key.lower() for word in TELLING):
+        if any(word in key.lower() for word in IDENTIFYING):
             told.append(f"{key.lower()}={value}")
     return told + [os.environ.get(name, "") for name in ENVIRONMENT]
 
@@ -131,8 +131,8 @@ def connect(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple
     """
     options = options_of(storage_options)
     backend = options.backend or ("obstore" if urls.scheme_of(url) in SCHEMES else "fsspec")
-    root, path = located(url, backend)
-    key = (backend, root, _frozen(options.others))
+    root, path = locate(url, backend)
+    key = (backend, root, _freeze(options.others))
     here = _here
     with here.lock:
         if key not in here.clients:
@@ -142,7 +142,7 @@ def connect(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple
         return here.clients[key], path
 
 
-def located(url: str, backend: str) -> tuple[str, str]:
+def locate(url: str, backend: str) -> tuple[str, str]:
     """Split a URL into (URL of the bucket or host, path of the object there).
 
     The path is the key as the store has it: without the percent-encoding of a web URL.
@@ -162,19 +162,19 @@ def located(url: str, backend: str) -> tuple[str, str]:
     return f"{scheme}://{host}{tail}", path.strip("/")
 
 
-def _frozen(value: Any) -> Any:
+def _freeze(value: Any) -> Any:
     """Return a hashable key that tells options from others. A value that cannot be compared counts by its address."""
     if isinstance(value, Mapping):
-        return tuple(sorted((str(key), _frozen(each)) for key, each in value.items()))
+        return tuple(sorted((str(key), _freeze(each)) for key, each in value.items()))
     if isinstance(value, list | tuple):
-        return ("list", *map(_frozen, value))
+        return ("list", *map(_freeze, value))
     return repr(value) if isinstance(value, str | bytes | int | float | bool | None) else f"{type(value)} {id(value)}"
 
 
-def _forked() -> None:
+def _renew_after_fork() -> None:
     global _here
     _left_by_parents.append(_here)
     _here = _ProcessClients()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_renew_after_fork)

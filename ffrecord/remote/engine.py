@@ -242,7 +242,7 @@ class RemoteFiles:
         failures: Any = _failures(wanted, places, form)
         if form == CHECKED:  # it delivers no records, whose bytes would be counted elsewhere
             self._counted.add(bytes=int((wanted.stops - wanted.starts)[inverse].sum()))
-        return BatchOutcome(_delivered(wanted, places, form, out), failures)
+        return BatchOutcome(_deliver(wanted, places, form, out), failures)
 
     # Requests
 
@@ -315,7 +315,7 @@ class RemoteFiles:
             if again:
                 return self._once_more(wanted, j)
             wanted.computed[j] = computed
-        wanted.records[j] = record if record.flags.writeable or not wanted.own else _own(record)
+        wanted.records[j] = record if record.flags.writeable or not wanted.own else _copy_record(record)
         return j not in wanted.computed
 
     def _once_more(self, wanted: WantedRecords, j: int) -> bool:
@@ -346,7 +346,7 @@ class RemoteFiles:
         return type(error)(f"Sample {index}: {error}") if isinstance(error, RemoteError) else error
 
 
-def _own(record: Array) -> Array:
+def _copy_record(record: Array) -> Array:
     """Return a copy of a record.
 
     A large one goes to memory that was used before: new pages cost more time than the copy.
@@ -358,7 +358,7 @@ def _own(record: Array) -> Array:
     return copy
 
 
-def _delivered(wanted: WantedRecords, places: list[int], form: Form, out: Out) -> Any:
+def _deliver(wanted: WantedRecords, places: list[int], form: Form, out: Out) -> Any:
     """Return the records at `places`, in the form that was asked for."""
     if form == CHECKED:
         return NOTHING, np.zeros(len(places) + 1, np.int64)

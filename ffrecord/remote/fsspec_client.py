@@ -10,7 +10,7 @@ from typing import Any
 from ffrecord.errors import ArgumentError, FFRecordError, RemoteError
 from ffrecord.remote.client import FetchedObject, never
 from ffrecord.remote.comparing import check_there
-from ffrecord.remote.errors import changed, longer, no_ranges, short, too_large
+from ffrecord.remote.errors import changed_error, long_body_error, no_ranges_error, short_body_error, too_large_error
 from ffrecord.remote.fsspec_errors import error_of
 from ffrecord.remote.fsspec_web import BoundedResponse, fetch
 from ffrecord.system import urls
@@ -85,7 +85,7 @@ class FsspecClient:
         # One byte more than the limit shows that an object is too large, without another request for its size.
         data = self._asked(path, "cat_file", self._path(path), start=0, end=most + 1)
         if len(data) > most:
-            raise too_large(self.url(path), len(data), most)
+            raise too_large_error(self.url(path), len(data), most)
         return FetchedObject(data, len(data), None)
 
     def get_start(self, path: str, most: int) -> FetchedObject:
@@ -93,7 +93,7 @@ class FsspecClient:
         if self._whole:
             found = self._fetched(path, (0, most), most)
             if found.status != 206 and not 0 <= found.size <= most:
-                raise no_ranges(self.url(path))
+                raise no_ranges_error(self.url(path))
             expected = min(most, found.size) if found.size >= 0 else min(most, len(found.data))
             self._check_length(path, found, expected)
             return FetchedObject(found.data, found.size if found.size >= 0 else len(found.data), found.etag)
@@ -103,9 +103,9 @@ class FsspecClient:
             return FetchedObject(b"", 0, etag)
         data = self._asked(path, "cat_file", self._path(path), start=0, end=stop)
         if len(data) > stop:
-            raise no_ranges(self.url(path))
+            raise no_ranges_error(self.url(path))
         if size >= 0 and len(data) < stop:
-            raise short(self.url(path), len(data), stop)
+            raise short_body_error(self.url(path), len(data), stop)
         return FetchedObject(data, size if size >= 0 or len(data) == most else len(data), etag)
 
     def get_range(self, path: str, start: int, stop: int, etag: str | None = None) -> FetchedObject:
@@ -113,16 +113,16 @@ class FsspecClient:
         if self._whole:
             found = self._fetched(path, (start, stop), stop - start)
             if found.status != 206:
-                raise no_ranges(self.url(path))
+                raise no_ranges_error(self.url(path))
             if etag is not None and found.etag is not None and etag != found.etag:
-                raise changed(self.url(path), etag, found.etag)
+                raise changed_error(self.url(path), etag, found.etag)
             self._check_length(path, found, stop - start)
             return FetchedObject(found.data, found.size, found.etag)
         data = self._asked(path, "cat_file", self._path(path), start=start, end=stop)
         if len(data) > stop - start:
-            raise no_ranges(self.url(path))
+            raise no_ranges_error(self.url(path))
         if len(data) < stop - start:
-            raise short(self.url(path), len(data), stop - start)
+            raise short_body_error(self.url(path), len(data), stop - start)
         return FetchedObject(data, -1, None)
 
     def head(self, path: str) -> tuple[int, str | None]:
@@ -148,15 +148,15 @@ class FsspecClient:
     def _check_size(self, path: str, found: BoundedResponse, most: int) -> None:
         size = max(found.size, len(found.data))
         if size > most:
-            raise too_large(self.url(path), size, most)
+            raise too_large_error(self.url(path), size, most)
         if 0 <= found.size != len(found.data):
-            raise short(self.url(path), len(found.data), found.size)
+            raise short_body_error(self.url(path), len(found.data), found.size)
 
     def _check_length(self, path: str, found: BoundedResponse, expected: int) -> None:
         if len(found.data) > expected:
-            raise longer(self.url(path), expected)
+            raise long_body_error(self.url(path), expected)
         if len(found.data) < expected:
-            raise short(self.url(path), len(found.data), expected)
+            raise short_body_error(self.url(path), len(found.data), expected)
 
     def put(self, path: str, data: bytes, *, replaces: str | EllipsisType | None = ...) -> str | None:
         """Write an object. `replaces` is compared in a separate step before."""

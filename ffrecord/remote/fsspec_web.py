@@ -70,34 +70,34 @@ async def fetch(files: Any, url: str, shown: str, span: tuple[int, int] | None, 
     for _ in range(REDIRECTS):
         async with session.get(target, headers=headers, allow_redirects=False, **options) as answer:
             if answer.status not in REDIRECTED or not answer.headers.get("Location"):
-                return await _taken(answer, shown, span, most)
+                return await _read_answer(answer, shown, span, most)
             target = target.join(files.encode_url(answer.headers["Location"]))
         if target.scheme not in ("http", "https"):
             raise RemoteError(f"{shown}: redirected to where it cannot be had")
         if target.origin() != origin:
-            session, headers = await _stranger(files), ours
+            session, headers = await _anonymous_session(files), ours
             options = {name: value for name, value in options.items() if name not in PRIVATE}
     raise RemoteError(f"{shown}: redirected more than {REDIRECTS} times")
 
 
-async def _stranger(files: Any) -> Any:
+async def _anonymous_session(files: Any) -> Any:
     """Return a session that does not identify the user. It is made once for each file system."""
-    found = getattr(files, "_ffrecord_stranger", None)
+    found = getattr(files, "_ffrecord_anonymous", None)
     if found is None:
         given = {name: value for name, value in files.client_kwargs.items() if name not in PRIVATE}
-        found = files._ffrecord_stranger = await files.get_client(loop=files.loop, **given)
+        found = files._ffrecord_anonymous = await files.get_client(loop=files.loop, **given)
         weakref.finalize(files, files.close_session, files.loop, found)
     return found
 
 
-async def _taken(answer: Any, shown: str, span: tuple[int, int] | None, most: int) -> BoundedResponse:
+async def _read_answer(answer: Any, shown: str, span: tuple[int, int] | None, most: int) -> BoundedResponse:
     if answer.status == 416 and answer.headers.get("Content-Range", "").endswith("/0"):
         return BoundedResponse(206, b"", 0, 0, answer.headers.get("ETag"))
     if answer.status not in (200, 206):
         raise StatusError(answer.status)
     if answer.headers.get("Content-Encoding", "identity").lower() not in ("identity", ""):
         raise RemoteError(f"{shown}: the server sends it compressed, though it was asked not to")
-    start, size = _place(answer.headers, answer.status)
+    start, size = _parse_range(answer.headers, answer.status)
     if answer.status == 206 and (span is None or start != span[0]):
         raise RemoteError(f"{shown}: another part came than was asked for")
     wanted = answer.status == 206 or span is None or 0 <= size <= most
@@ -114,7 +114,7 @@ async def _body(answer: Any, most: int) -> bytes:
     return b"".join(pieces)
 
 
-def _place(headers: Mapping[str, str], status: int) -> tuple[int, int]:
+def _parse_range(headers: Mapping[str, str], status: int) -> tuple[int, int]:
     """Return (first byte, size of the object) from the headers."""
     if status == 206:
         span, _, size = headers.get("Content-Range", "").partition("/")

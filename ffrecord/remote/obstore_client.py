@@ -12,10 +12,10 @@ from ffrecord.errors import ChangedError, NoRangesError, NotSupportedError
 from ffrecord.remote import redirects
 from ffrecord.remote.client import FetchedObject, never
 from ffrecord.remote.comparing import check_there
-from ffrecord.remote.errors import changed, longer, short, too_large
+from ffrecord.remote.errors import changed_error, long_body_error, short_body_error, too_large_error
 from ffrecord.remote.obstore_errors import error_of
 from ffrecord.remote.obstore_library import library
-from ffrecord.remote.obstore_options import taken, wrong_option
+from ffrecord.remote.obstore_options import convert_options, option_error
 from ffrecord.system import urls
 
 T = TypeVar("T")
@@ -39,11 +39,11 @@ class ObstoreClient:
 
     def __init__(self, root: str, options: Mapping[str, Any], shown: str | None = None) -> None:
         self._root, self._options, self._shown = root, dict(options), shown
-        self._address, self._headers = _apart(root)
+        self._address, self._headers = _split_root(root)
         self._library = library()
         self._once = self._store(NEVER)
         self._uploading: Any = None
-        self._redirects = redirects.Redirects(root, options) if redirects.wanted(root, options) else None
+        self._redirects = redirects.Redirects(root, options) if redirects.needs_check(root, options) else None
 
     def __repr__(self) -> str:
         return f"<ObstoreClient of {urls.redacted(self._root)}>"
@@ -69,7 +69,7 @@ class ObstoreClient:
         found = self._asked(path, partial(self._library.get, self._once, path))
         meta = found.meta
         if meta["size"] > most:
-            raise too_large(self.url(path), meta["size"], most)
+            raise too_large_error(self.url(path), meta["size"], most)
         data = self._body(path, found, meta["size"], None)
         return FetchedObject(data, meta["size"], meta["e_tag"])
 
@@ -101,7 +101,7 @@ class ObstoreClient:
         meta = found.meta
         # Compared here, and not by If-Match: that header never matches a weak etag, and some servers give only those.
         if etag is not None and meta["e_tag"] is not None and meta["e_tag"] != etag:
-            raise changed(self.url(path), etag, meta["e_tag"])
+            raise changed_error(self.url(path), etag, meta["e_tag"])
         data = self._body(path, found, stop - start, (start, stop))
         return FetchedObject(data, meta["size"], meta["e_tag"])
 
@@ -115,9 +115,9 @@ class ObstoreClient:
             return b""
         data: bytes = self._asked(path, lambda: next(iter(found.stream(min_chunk_size=size + 1)), b""), span)
         if len(data) > size:
-            raise longer(self.url(path), size)
+            raise long_body_error(self.url(path), size)
         if len(data) < size:
-            raise short(self.url(path), len(data), size)
+            raise short_body_error(self.url(path), len(data), size)
         return data
 
     def head(self, path: str) -> tuple[int, str | None]:
@@ -149,7 +149,7 @@ class ObstoreClient:
         # Some stores compare the version, others the etag.
         meta = self._asked(path, partial(self._library.head, self._once, path))
         if meta["e_tag"] != replaces:
-            raise changed(self.url(path), replaces, meta["e_tag"])
+            raise changed_error(self.url(path), replaces, meta["e_tag"])
         return {name: meta[name] for name in ("e_tag", "version") if meta[name] is not None}
 
     def put_file(self, path: str, local: str, *, stop: Callable[[], bool] = never) -> str | None:
@@ -195,12 +195,12 @@ class ObstoreClient:
         return self._uploading
 
     def _store(self, retry: Any) -> Any:
-        options = {**taken(self._root, self._options, self._headers), "retry_config": retry}
+        options = {**convert_options(self._root, self._options, self._headers), "retry_config": retry}
         scheme = urls.scheme_of(self._root)
         try:
             return self._kind(scheme).from_url(self._address, **options)
         except Exception as error:
-            raised = wrong_option(error, self._root, self._options) or error_of(error, urls.redacted(self._root), None)
+            raised = option_error(error, self._root, self._options) or error_of(error, urls.redacted(self._root), None)
         raise raised from None
 
     def _kind(self, scheme: str) -> Any:
@@ -217,7 +217,7 @@ def _read(file: IO[bytes], size: int, stop: Callable[[], bool]) -> bytes:
     return data
 
 
-def _apart(root: str) -> tuple[str, dict[str, str]]:
+def _split_root(root: str) -> tuple[str, dict[str, str]]:
     """Split a root into the URL that obstore takes, and the headers for the credentials that it leaves out."""
     scheme, host, _, query = urls.split(root)
     user, at, plain = host.rpartition("@")

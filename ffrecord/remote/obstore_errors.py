@@ -4,8 +4,8 @@ import re
 from typing import NamedTuple
 
 from ffrecord.errors import ChangedError, NotSupportedError, RemoteError, TransientError
-from ffrecord.remote.answers import AGAIN, CONFLICT_CODES, MISSING, error_of_answer, missing, redirected
-from ffrecord.remote.errors import no_ranges, refused
+from ffrecord.remote.answers import AGAIN, CONFLICT_CODES, MISSING, answer_error, missing_error, redirect_error
+from ffrecord.remote.errors import no_ranges_error, refused_error
 
 # obstore's messages have two parts: a text for people, and the structure of the error. Only the structure is parsed.
 # The texts of servers and URLs are removed from it first.
@@ -28,7 +28,7 @@ METADATA = re.compile(r"https?://(169\.254\.|metadata\b|\[fd00:ec2)")  # of clou
 CONFLICT = 409
 
 
-class Said(NamedTuple):
+class ObstoreMessage(NamedTuple):
     """The parsed message of an obstore exception.
 
     Attributes:
@@ -47,14 +47,14 @@ class Said(NamedTuple):
     tls: bool
 
 
-def said_by(text: str) -> Said:
+def parse_message(text: str) -> ObstoreMessage:
     """Parse the text of an exception."""
     structure = text.rpartition(STRUCTURE)[2]
     body, uri = BODY.search(structure), URI.search(structure)
     bare = PATH.sub("", URI.sub("", BODY.sub("", structure)))
     status = STATUS.search(bare)
     code, region = (pattern.search(body[1] if body else "") for pattern in (CODE, REGION))
-    return Said(
+    return ObstoreMessage(
         bare,
         int(status[1]) if status else 0,
         code[1] if code else "",
@@ -73,9 +73,9 @@ def error_of(error: Exception, url: str, span: tuple[int, int] | None) -> Except
         span: bytes [start, stop) that were requested; None for all.
     """
     text, kind = str(error), type(error).__name__
-    said = said_by(text)
+    said = parse_message(text)
     if isinstance(error, FileNotFoundError) and said.status in (0, *MISSING):
-        return missing(url, said.code)
+        return missing_error(url, said.code)
     if said.code in CONFLICT_CODES or (said.status == CONFLICT and url.startswith("s3")):
         # obstore reports 409 as "the object exists". But S3 means by 409 that another write has not ended yet, and by
         # 412 that the object exists.
@@ -83,40 +83,40 @@ def error_of(error: Exception, url: str, span: tuple[int, int] | None) -> Except
     if kind == "PreconditionError":
         return ChangedError(f"{url}: replaced after it was opened")
     if kind in ("PermissionDeniedError", "UnauthenticatedError"):
-        return refused(url, _words(said) or "no permission")
+        return refused_error(url, _words(said) or "no permission")
     if span is not None and (kind == "NotSupportedError" or "NotPartial" in said.structure):
-        return no_ranges(url)
+        return no_ranges_error(url)
     if kind == "AlreadyExistsError":
         return ChangedError(f"{url}: exists already")
     if kind in ("NotSupportedError", "NotImplementedError") or "NotImplemented" in (said.code, *_sources(said)):
         return NotSupportedError(f"{url}: the store cannot do this")
     if kind == "GenericError" or said.status:
-        return _generic(url, said)
+        return _generic_error(url, said)
     if isinstance(error, TypeError | ValueError) or kind == "UnknownConfigurationKeyError":
         return RemoteError(f"{url}: {_first_line(text, kind)}")
     return RemoteError(f"{url}: {kind}")
 
 
-def _generic(url: str, said: Said) -> Exception:
+def _generic_error(url: str, said: ObstoreMessage) -> Exception:
     if said.tls:
         return RemoteError(f"{url}: {_words(said)}: the server speaks TLS on this port: write https://")
     if said.metadata:
-        return _without_credentials(url, said)
+        return _credentials_error(url, said)
     if said.status or said.code:
-        return error_of_answer(url, said.status, said.code, said.region, _words(said))
+        return answer_error(url, said.status, said.code, said.region, _words(said))
     if "Redirect" in said.structure:
-        return redirected(url, said.region, "")
-    return _of_connection(url, said)
+        return redirect_error(url, said.region, "")
+    return _connection_error(url, said)
 
 
-def _without_credentials(url: str, said: Said) -> Exception:
+def _credentials_error(url: str, said: ObstoreMessage) -> Exception:
     why = "no credentials are given, and this machine has none to give"
     if said.status and said.status not in AGAIN:
-        return refused(url, why)
+        return refused_error(url, why)
     return TransientError(f"{url}: {why}: {_words(said) or 'no answer'}")  # it may only be busy
 
 
-def _of_connection(url: str, said: Said) -> Exception:
+def _connection_error(url: str, said: ObstoreMessage) -> Exception:
     structure = said.structure
     certificate = CERTIFICATE.search(structure)
     if certificate:
@@ -138,12 +138,12 @@ def _of_connection(url: str, said: Said) -> Exception:
     return TransientError(f"{url}: {_words(said) or 'the connection failed'}")
 
 
-def _sources(said: Said) -> list[str]:
+def _sources(said: ObstoreMessage) -> list[str]:
     """Return the names of the nested errors, from the outermost to the innermost."""
     return SOURCE.findall(said.structure)
 
 
-def _words(said: Said) -> str:
+def _words(said: ObstoreMessage) -> str:
     """Return status, error code and the system's message, as far as they are known."""
     below = OS.search(said.structure)
     words = [f"HTTP status {said.status}" if said.status else "", said.code, below[2] if below else ""]

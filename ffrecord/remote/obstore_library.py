@@ -43,21 +43,21 @@ def library() -> Any:
     with here.lock:
         if here.loaded is None:
             package = require("obstore", "remote", "reading from object storage or HTTP")
-            here.loaded = _second(package._obstore.__file__) if here.forked else package._obstore
+            here.loaded = _load_copy(package._obstore.__file__) if here.forked else package._obstore
         return here.loaded
 
 
-def _second(path: str) -> Any:
+def _load_copy(path: str) -> Any:
     """Load the library again, with its own threads. The loader takes a file with another inode for another library."""
     try:
         with open(os.memfd_create("obstore"), "wb") as memory:
-            return _loaded_from(path, memory)
+            return _load_from(path, memory)
     except (OSError, ImportError):  # some systems forbid to execute a file in memory
         with tempfile.NamedTemporaryFile(prefix="obstore") as file:
-            return _loaded_from(path, file)
+            return _load_from(path, file)
 
 
-def _loaded_from(path: str, file: "IO[bytes]") -> Any:
+def _load_from(path: str, file: "IO[bytes]") -> Any:
     with open(path, "rb") as source:
         shutil.copyfileobj(source, file)
     file.flush()
@@ -73,7 +73,7 @@ def _loaded_from(path: str, file: "IO[bytes]") -> Any:
     return module
 
 
-def _forked() -> None:
+def _renew_after_fork() -> None:
     """Prepare a child for its own copy, if any parent has loaded the library."""
     global _here
     if NAME in sys.modules or _here.forked:
@@ -83,4 +83,4 @@ def _forked() -> None:
         _here = _LibraryProcess(forked=False)
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_renew_after_fork)

@@ -46,7 +46,7 @@ NO_VALUE = re.compile(r'failed to parse "(.*)" as (\w+)')
 PLAIN = (str, bytes, bool, int, float, timedelta)
 
 
-def taken(root: str, given: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, Any]:
+def convert_options(root: str, given: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, Any]:
     """Return the options as obstore takes them.
 
     Args:
@@ -126,14 +126,14 @@ def _certificates(name: str, value: Any) -> Any:
     raise ArgumentError(f"storage_options: {name} has no certificate: expected the text of a PEM file, not its path")
 
 
-def wrong_option(error: Exception, root: str, given: Mapping[str, Any]) -> Exception | None:
+def option_error(error: Exception, root: str, given: Mapping[str, Any]) -> Exception | None:
     """Return the error to raise if obstore rejected an option; None if its error means something else."""
     text, scheme, url = str(error), urls.scheme_of(root)[:2], urls.redacted(root)
     name = UNKNOWN.search(text)
     if name:
         inside = text.startswith("Invalid key")
         there = CLIENT_NAMES if inside else (*OF_ALL, *OF_STORE.get(scheme, OF_AZURE), *OURS)
-        return RemoteError(f"{url}: {_unknown(name[1] or name[2], there, inside=inside)}")
+        return RemoteError(f"{url}: {_describe_unknown(name[1] or name[2], there, inside=inside)}")
     value = NO_VALUE.search(text.partition("\n")[0])
     if value:
         values = {**given, **(given.get("client_options") or {})}
@@ -148,7 +148,7 @@ def wrong_option(error: Exception, root: str, given: Mapping[str, Any]) -> Excep
     return None
 
 
-def _unknown(name: str, there: tuple[str, ...], *, inside: bool) -> str:
+def _describe_unknown(name: str, there: tuple[str, ...], *, inside: bool) -> str:
     near = difflib.get_close_matches(name, (*there, *CLIENT_NAMES), 1)
     meant = f"; {near[0]} may be meant" if near else ""
     place = "client_options" if inside else "storage_options"

@@ -21,7 +21,7 @@ from ffrecord.remote.cache.listings import DATASET, FILE, Listings
 from ffrecord.remote.connecting import check_options
 from ffrecord.remote.engine import RemoteFiles
 from ffrecord.remote.errors import NO_BUCKET
-from ffrecord.remote.shard import RemoteShard, listed, opened
+from ffrecord.remote.shard import RemoteShard, open_shard, shard_of_listing
 from ffrecord.remote.storage import Storage
 from ffrecord.system import urls
 
@@ -174,10 +174,10 @@ class _Opening:
     def _open_file(self) -> None:
         storage = self.storage
         try:
-            shard = opened(storage, check=self._check)
+            shard = open_shard(storage, check=self._check)
         except TransientError as error:
             (found,) = self._kept(error, FILE).shards
-            shard = listed(storage, found, check=self._check, alone=True)
+            shard = shard_of_listing(storage, found, check=self._check, alone=True)
         else:
             listing = manifest.build([manifest.Shard(urls.name_of(storage.url), *shard.facts)])
             self._listings.put(msgspec.json.encode(listing), storage.url, storage.options, FILE)
@@ -194,7 +194,7 @@ class _Opening:
             found = self._parsed()
         if found is None:
             raise FormatError(f"{self.storage.shown}: its {manifest.NAME} is another program's")
-        self.shards = [listed(self.storage, shard, check=self._check) for shard in found.shards]
+        self.shards = [shard_of_listing(self.storage, shard, check=self._check) for shard in found.shards]
 
     def _parsed(self) -> manifest.Manifest | None:
         name = urls.joined(self.storage.shown, manifest.NAME)

@@ -166,15 +166,15 @@ class Pool:
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         for begun in list(self._rounds):
-            begun.give_up(_ended())
+            begun.give_up(_ending_error())
 
 
-def _ended() -> RemoteError:
+def _ending_error() -> RemoteError:
     return RemoteError("the interpreter is ending")
 
 
 def _refuse() -> None:
-    raise _ended()
+    raise _ending_error()
 
 
 def pool(most: int) -> Pool:
@@ -200,7 +200,7 @@ _lock = threading.Lock()
 _ending = threading.Event()
 
 
-def _forked() -> None:
+def _renew_after_fork() -> None:
     global _pools, _lock, _ending
     _left_by_parents.append((_pools, _lock, _ending))
     _pools, _lock, _ending = {}, threading.Lock(), threading.Event()
@@ -217,5 +217,5 @@ def _end() -> None:
         each.end(deadline)
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_renew_after_fork)
 atexit.register(_end)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from ffrecord.remote.obstore_options import taken
+from ffrecord.remote.obstore_options import convert_options
 
 MOST = 10
 REDIRECTED = (301, 302, 303, 307, 308)
@@ -23,7 +23,7 @@ SECONDS = 30.0
 HARMLESS = ("authorization", "cookie", "cookie2", "proxy-authorization", "www-authenticate", "accept", "user-agent")
 
 
-class _Stops(urllib.request.HTTPRedirectHandler):
+class _StopAtRedirect(urllib.request.HTTPRedirectHandler):
     """A redirect handler that follows none: urllib then raises an HTTPError, which has the address."""
 
     def redirect_request(self, *_: Any) -> None: ...
@@ -38,7 +38,7 @@ class Redirects:
     """
 
     def __init__(self, root: str, options: Mapping[str, Any]) -> None:
-        client = taken(root, options, {})["client_options"]
+        client = convert_options(root, options, {})["client_options"]
         self._headers: dict[str, str] = client["default_headers"]
         self._opener = _opener(client)
         self._here: set[str] = set()  # URLs of objects that are not redirected
@@ -78,11 +78,11 @@ class Redirects:
             return None
 
 
-def wanted(root: str, options: Mapping[str, Any]) -> bool:
+def needs_check(root: str, options: Mapping[str, Any]) -> bool:
     """Tell whether there are headers that another server must not see."""
     if urlsplit(root).scheme not in ("http", "https"):
         return False
-    headers = taken(root, options, {})["client_options"]["default_headers"]
+    headers = convert_options(root, options, {})["client_options"]["default_headers"]
     return any(name.lower() not in HARMLESS for name in headers)
 
 
@@ -114,4 +114,4 @@ def _opener(client: Mapping[str, Any]) -> urllib.request.OpenerDirector:
         context.verify_mode = ssl.CERT_NONE
     proxy = client.get("proxy_url")
     proxies = urllib.request.ProxyHandler({"http": str(proxy), "https": str(proxy)} if proxy else None)
-    return urllib.request.build_opener(proxies, urllib.request.HTTPSHandler(context=context), _Stops)
+    return urllib.request.build_opener(proxies, urllib.request.HTTPSHandler(context=context), _StopAtRedirect)

@@ -16,7 +16,7 @@ LONGEST_WAIT = 5.0
 logger = logging.getLogger("ffrecord")
 
 
-def retried(
+def retry(
     call: Callable[[], T],
     tries: int,
     seconds: float,

@@ -254,14 +254,14 @@ class RemoteShard:
             return decode(header, gap[ffr_layout.BLOCK.size : end], self.path)
 
 
-def listed(storage: Storage, shard: Shard, *, check: bool, alone: bool = False) -> RemoteShard:
+def shard_of_listing(storage: Storage, shard: Shard, *, check: bool, alone: bool = False) -> RemoteShard:
     """Return a shard that a dataset.json lists, or a shard that is all of `storage`. Make no request."""
     return RemoteShard(
         storage, "" if alone else shard.name, ShardFacts(shard.samples, shard.size, shard.crc), check=check
     )
 
 
-def opened(storage: Storage, *, check: bool) -> RemoteShard:
+def open_shard(storage: Storage, *, check: bool) -> RemoteShard:
     """Open an unknown shard: read its header and tables, in one or two requests.
 
     Raises:
@@ -269,12 +269,12 @@ def opened(storage: Storage, *, check: bool) -> RemoteShard:
         FormatError, ChecksumError: it is not a `.ffr` file, or unfinished, or damaged.
     """
     try:
-        return _opened(storage, check=check)
+        return _open_shard(storage, check=check)
     except (ChecksumError, FormatError):
-        return _opened(storage, check=check)
+        return _open_shard(storage, check=check)
 
 
-def _opened(storage: Storage, *, check: bool) -> RemoteShard:
+def _open_shard(storage: Storage, *, check: bool) -> RemoteShard:
     found = storage.get_start("", START)
     data = found.data
     with naming(storage.shown):

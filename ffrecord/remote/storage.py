@@ -10,7 +10,7 @@ from ffrecord.remote.client import Client, FetchedObject
 from ffrecord.remote.connecting import check_options, connect, options_of
 from ffrecord.remote.counters import Counters
 from ffrecord.remote.pool import Pool, Task, pause, pool
-from ffrecord.remote.retrying import retried
+from ffrecord.remote.retrying import retry
 from ffrecord.system import urls
 
 T = TypeVar("T")
@@ -120,7 +120,7 @@ class Storage:
         return client, (f"{path}/{name}" if path else name) if name else path
 
     def _asked(self, call: Callable[[], T]) -> T:
-        return retried(
+        return retry(
             partial(self._timed, call), self._tries, self._seconds, pause, partial(self._counted.add, retries=1)
         )
 

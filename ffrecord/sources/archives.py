@@ -22,9 +22,9 @@ from ffrecord.errors import (
 from ffrecord.fields.images.jpeg_files import jpeg_pixels, jpeg_pixels_of
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.paths import PathLike, check_several
-from ffrecord.sources.name_tree import plain, walked
+from ffrecord.sources.name_tree import plain_path, walk_tree
 from ffrecord.sources.named_files import NamedFiles, Paths
-from ffrecord.sources.opening import detected
+from ffrecord.sources.opening import detect_readable
 from ffrecord.sources.packed_folder import PackedFolderReader
 from ffrecord.sources.zip.reader import ZipReader
 
@@ -116,7 +116,7 @@ class Archives:
         return [_path(layer) for layer in self._layers]
 
     def _open(self, path: str) -> NamedFiles:
-        kind = detected([path])
+        kind = detect_readable([path])
         if kind not in MOUNTED:
             raise ArgumentError(f"{path}: {kind} cannot be mounted, only {' and '.join(MOUNTED)}")
         store = MOUNTED[kind](path, **self._options)
@@ -192,7 +192,7 @@ class Archives:
 
     def is_dir(self, path: PathLike) -> bool:
         """Tell whether there is a directory with that path in any layer. The root always exists."""
-        key = plain(os.fspath(path))
+        key = plain_path(os.fspath(path))
         return key == "" or any(_is_dir(layer, key) for layer in self._layers if key is not None)
 
     def list(
@@ -206,12 +206,12 @@ class Archives:
             FileNotFoundError, NotADirectoryError (both also AssertionErrors): `path` is not a directory.
         """
         top = "" if path is None else os.fspath(path)
-        key = plain(top)
+        key = plain_path(top)
         if key is None or not self.is_dir(key):
             if self.is_file(top):
                 raise NotAFolderError(errno.ENOTDIR, f"{top} is not a directory but a file in {self!r}", top)
             raise self._missing(top)
-        found = walked(self._children, key) if recursive else iter(self._children(key).items())
+        found = walk_tree(self._children, key) if recursive else iter(self._children(key).items())
         return [name for name, folder in found if (list_dir if folder else list_file)]
 
     def _children(self, key: str) -> dict[str, bool]:
@@ -226,7 +226,7 @@ class Archives:
         if self._closed:
             raise ClosedError(f"Archives has been closed. {self.mounted}")
         text = os.fspath(path)
-        key = plain(text)
+        key = plain_path(text)
         for layer in self._layers:
             if not isinstance(layer, str):
                 index = layer.tree.find(text)

@@ -20,7 +20,7 @@ def compression_of(head: bytes) -> str | None:
     return next((name for magic, name in MAGIC.items() if head.startswith(magic)), None)
 
 
-def inflated(head: bytes, most: int) -> bytes | None:
+def inflate_head(head: bytes, most: int) -> bytes | None:
     """Return up to `most` decompressed bytes of the head of a gzip or zlib file; None for other files.
 
     The file may have several gzip members, also empty ones.

@@ -16,7 +16,7 @@ from ffrecord.format import manifest
 from ffrecord.format.folder_index import MAGIC_BYTES
 from ffrecord.sources import hints
 from ffrecord.sources.beton import layout as beton
-from ffrecord.sources.compressed import compression_of, inflated
+from ffrecord.sources.compressed import compression_of, inflate_head
 from ffrecord.sources.hints import holds_pictures
 from ffrecord.sources.lmdb.index import data_files, names_of_databases
 from ffrecord.sources.lmdb.pages import Pages
@@ -56,10 +56,10 @@ def detect(path: str) -> str:
         OSError: it cannot be read.
     """
     if os.path.isdir(path):
-        return _of_directory(path)
+        return _detect_directory(path)
     if not os.path.exists(path):
         told = f"no file matches {path!r}" if glob.has_magic(path) else f"{path} does not exist"
-        raise MissingFileError(2, f"{told}{hints.of_missing(path)}", path)
+        raise MissingFileError(2, f"{told}{hints.missing_hint(path)}", path)
     with doing("looking what it is", path), open(path, "rb", opener=_without_waiting) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -73,13 +73,13 @@ def detect(path: str) -> str:
     for name, fits in CHECKS:
         if fits(look):
             return name
-    empty = _of_nothing(path, head, size)
+    empty = _detect_empty(path, head, size)
     if empty is not None:
         return empty
     if size == 0:
         raise FormatError(f"{path}: an empty file, of no format")
     begins = f"{size} bytes that begin with {head[:16].hex(' ')}"
-    raise FormatError(f"{path}: {begins}, in no format known here{hints.of_file(path, head)}")
+    raise FormatError(f"{path}: {begins}, in no format known here{hints.file_hint(path, head)}")
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -176,7 +176,7 @@ def _is_compressed(wanted: Callable[[Look], bool]) -> Callable[[Look], bool]:
     """Return a check that a file is of a format after decompression by gzip or zlib."""
 
     def fits(look: Look) -> bool:
-        inside = inflated(look.head, 1024)
+        inside = inflate_head(look.head, 1024)
         return inside is not None and wanted(Look(inside, look.size, b"", b""))
 
     return fits
@@ -186,9 +186,9 @@ def _is_packed_tar(look: Look) -> bool:
     return compression_of(look.head) in ("bzip2", "xz", "zstd")
 
 
-def _of_nothing(path: str, head: bytes, size: int) -> str | None:
+def _detect_empty(path: str, head: bytes, size: int) -> str | None:
     """Return the format of a file without records, which only its name tells; None if it has some, or another name."""
-    inside = inflated(head, HEAD)
+    inside = inflate_head(head, HEAD)
     size, head = (size, head) if inside is None else (len(inside), inside)
     name = os.path.basename(path)
     if ends_as(name, SUFFIXES["tar"]) and _is_end_of_tar(head, size):
@@ -256,7 +256,7 @@ def is_torchrecord(path: str) -> bool:
 # Directories
 
 
-def _of_directory(path: str) -> str:
+def _detect_directory(path: str) -> str:
     names = sorted(os.listdir(path))
     if manifest.NAME in names or any(name.endswith(ffr.SUFFIX) for name in names):
         return "ffrecord"
@@ -267,10 +267,10 @@ def _of_directory(path: str) -> str:
     if os.path.exists(os.path.join(path, "db0", "data.mdb")):
         return "torchrecord"
     # A directory has the format of most of its files.
-    return _of_most(path, names)
+    return _most_common_format(path, names)
 
 
-def _of_most(path: str, names: list[str]) -> str:
+def _most_common_format(path: str, names: list[str]) -> str:
     """Return the format of most entries of a directory; entries of no format do not count."""
     lower = [name.lower() for name in names if not name.startswith(".")]
     counts = {format: sum(ends_as(name, suffixes) for name in lower) for format, suffixes in SUFFIXES.items()}
@@ -281,16 +281,16 @@ def _of_most(path: str, names: list[str]) -> str:
     found = [format for format, count in counts.items() if count == most]
     datasets = hints.datasets_in(path, names)
     if most == 0 or len(datasets) >= most or (datasets and found == ["image folder"]):
-        raise _unknown(path, names, hints.of_directory(path, names) or unfinished.remark(path))
+        raise _unknown_error(path, names, hints.directory_hint(path, names) or unfinished.remark(path))
     if len(found) > 1:
         raise FormatError(f"{path}: as many entries of {' as of '.join(found)}; say which format it is")
     if found == ["image folder"] and not _is_of_pictures(path, names):
         said = "few of them are pictures, or directories of pictures; if it is an image folder all the same, "
-        raise _unknown(path, names, f'; {said}say format="image folder"')
+        raise _unknown_error(path, names, f'; {said}say format="image folder"')
     return found[0]
 
 
-def _unknown(path: str, names: list[str], hint: str) -> FormatError:
+def _unknown_error(path: str, names: list[str], hint: str) -> FormatError:
     """Return the error for a directory of no known format."""
     if not names:
         return FormatError(f"{path}: in no format known here; it is empty")

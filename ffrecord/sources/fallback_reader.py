@@ -96,7 +96,7 @@ class MixedReader(RecordReader):
         return result
 
 
-def summed(stats: ReadStats, more: ReadStats) -> ReadStats:
+def sum_stats(stats: ReadStats, more: ReadStats) -> ReadStats:
     """Add the statistics of two readers that are one reader for users."""
     known = [each for each in (stats, more) if each.cache_hit_share == each.cache_hit_share]
     share = sum(each.cache_hit_share * each.records for each in known) / max(1, sum(e.records for e in known))

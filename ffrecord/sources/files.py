@@ -76,7 +76,7 @@ def check_file(path: str) -> None:
     try:
         mode = os.stat(path).st_mode  # once for all checks: another process may replace the file between two calls
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        raise MissingFileError(2, f"{path} does not exist{hints.of_missing(path)}", path) from None
+        raise MissingFileError(2, f"{path} does not exist{hints.missing_hint(path)}", path) from None
     if stat.S_ISDIR(mode):
         raise NotAFileError(21, f"{path} is not a file", path)
     if not stat.S_ISREG(mode):

@@ -34,7 +34,7 @@ FILES = 100  # most entries of a subdirectory that are looked at
 LISTED = re.compile(r"[^\n]*\.[A-Za-z]{2,5}(?:[ \t]+|,)[^\n]*\S")  # a path and a label
 
 
-def of_file(path: str, head: bytes) -> str:
+def file_hint(path: str, head: bytes) -> str:
     """Return advice about a file with this name and these first bytes: "", or text that begins with "; "."""
     for begins, said in BEGINNINGS:
         if head.startswith(begins):
@@ -47,14 +47,14 @@ def of_file(path: str, head: bytes) -> str:
     return ""
 
 
-def of_directory(path: str, names: Sequence[str]) -> str:
+def directory_hint(path: str, names: Sequence[str]) -> str:
     """Return advice about a directory with these names in it: "", or text that begins with "; "."""
     if not SAVED.isdisjoint(names):
         return "; ffrecord.convert takes what datasets.load_from_disk of it gives"
-    if said := _of_mds(path, names):
+    if said := _mds_hint(path, names):
         return said
     if not datasets_in(path, names):
-        return _of_pictures([os.path.join(path, name) for name in names[:ENTRIES] if not name.startswith(".")])
+        return _pictures_hint([os.path.join(path, name) for name in names[:ENTRIES] if not name.startswith(".")])
     found = _all_in(path, names)
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return f"; it holds the dataset{'s' if len(found) > 1 else ''} {', '.join(found[:SHOWN])}{more}"
@@ -89,7 +89,7 @@ def holds_pictures(directory: str) -> bool:
     return bool(files) and 2 * sum(name.lower().endswith(IMAGES) for name in files) >= len(files)
 
 
-def _of_mds(path: str, names: Sequence[str]) -> str:
+def _mds_hint(path: str, names: Sequence[str]) -> str:
     """Return advice about a directory that looks like an MDS dataset with a missing or invalid index."""
     shards = any(name.endswith((".mds", ".mds.zstd")) for name in names[:ENTRIES])
     if "index.json" not in names:
@@ -99,7 +99,7 @@ def _of_mds(path: str, names: Sequence[str]) -> str:
     return '; an MDS dataset if index.json were one of MDS: open it with format="mds" to see what is wrong there'
 
 
-def _of_pictures(paths: Sequence[str]) -> str:
+def _pictures_hint(paths: Sequence[str]) -> str:
     """Return advice if there are pictures further down, but none directly in these directories."""
     for path in paths:
         for directory, _, names in islice(os.walk(path), DIRECTORIES):
@@ -135,7 +135,7 @@ def _is_dataset(path: str) -> bool:
     return False
 
 
-def of_missing(path: str) -> str:
+def missing_hint(path: str) -> str:
     """Return advice about a path where nothing is: "", or text that begins with "; "."""
     gone = filesystems.remark(path)
     if gone or "}" not in path.partition("{")[2]:

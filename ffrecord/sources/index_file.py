@@ -68,7 +68,7 @@ class _Description(msgspec.Struct, frozen=True):
     arrays: list[_Array]
 
 
-def cached(
+def cached_index(
     path: str,
     format: str,
     build: Callable[[], Arrays],
@@ -100,7 +100,7 @@ def cached(
         found = _load(place, format, status, check)
         if found is not None:
             return found
-        status = _settled(path, status)
+        status = _wait_until_settled(path, status)
     arrays = {name: np.ascontiguousarray(array) for name, array in build().items()}
     now = os.stat(path)
     if _identity(now)[:3] != _identity(status)[:3]:
@@ -116,7 +116,7 @@ def cached(
 def check_columns(arrays: Arrays, **dtypes: type[np.generic]) -> int:
     """Check that arrays exist and have these dtypes and one length; return the length.
 
-    It serves as `check` of `cached`.
+    It serves as `check` of `cached_index`.
 
     Raises:
         KeyError: there is no array of a name.
@@ -185,7 +185,7 @@ def _young(status: os.stat_result) -> bool:
     return time.time_ns() - status.st_ctime_ns < _tick(status)
 
 
-def _settled(path: str, status: os.stat_result) -> os.stat_result:
+def _wait_until_settled(path: str, status: os.stat_result) -> os.stat_result:
     """Wait until a file is no longer young, if that is soon, and return its status.
 
     The index of a young file is not kept.
@@ -243,7 +243,7 @@ def _load(
     """Return the arrays kept at `place`; None if there are none, or they are of another file."""
     with contextlib.suppress(FileNotFoundError):
         try:
-            arrays = _arrays(_mapped(place, status), format, status)
+            arrays = _arrays(_map_index(place, status), format, status)
             if check is not None:
                 check(arrays)
             return arrays
@@ -266,7 +266,7 @@ def check_owner(index: os.stat_result, indexed: os.stat_result) -> None:
         raise FormatError("everybody may write to it")
 
 
-def _mapped(place: str, status: os.stat_result) -> memoryview:
+def _map_index(place: str, status: os.stat_result) -> memoryview:
     # O_NONBLOCK: opening a FIFO must not wait for a writer.
     fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:

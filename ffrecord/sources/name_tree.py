@@ -37,16 +37,16 @@ class NameTree:
         if not isinstance(text, str):
             raise TypeError(f"path must be str or os.PathLike of str, not {type(path).__name__}")
         index = self.files.find(text)  # a plain name, as most are, has no other form
-        key = plain(text) if index < 0 else None
+        key = plain_path(text) if index < 0 else None
         return self.files.find(key) if key and key != text else index
 
     def find_each(self, paths: list[str]) -> npt.NDArray[np.int64]:
         """Return the index of each path. Paths that are not plain may be missed: -1."""
-        return self.files.find_each(paths if self._as_given else [plain(path) or path for path in paths])
+        return self.files.find_each(paths if self._as_given else [plain_path(path) or path for path in paths])
 
     def is_dir(self, path: PathLike) -> bool:
         """Tell whether there is a directory with that path."""
-        key = plain(os.fspath(path))
+        key = plain_path(os.fspath(path))
         return key is not None and (key == "" or any(_begins(names, f"{key}/") for names in (self.files, self.folders)))
 
     def children(self, path: PathLike) -> dict[str, bool]:
@@ -54,7 +54,7 @@ class NameTree:
 
         Empty if it does not exist.
         """
-        key = plain(os.fspath(path))
+        key = plain_path(os.fspath(path))
         if key is None:
             return {}
         prefix = f"{key}/" if key else ""
@@ -70,10 +70,10 @@ class NameTree:
         Raises:
             FormatError: directories are more than DEPTH_MAX deep below it.
         """
-        return walked(self.children, plain(os.fspath(path)) or "")
+        return walk_tree(self.children, plain_path(os.fspath(path)) or "")
 
 
-def walked(children: Callable[[str], dict[str, bool]], top: str) -> Iterator[tuple[str, bool]]:
+def walk_tree(children: Callable[[str], dict[str, bool]], top: str) -> Iterator[tuple[str, bool]]:
     """Walk any tree as `NameTree.walk` does. `children` is the counterpart of `NameTree.children`."""
     way = [("", iter(children(top).items()))]
     while way:
@@ -93,7 +93,7 @@ def walked(children: Callable[[str], dict[str, bool]], top: str) -> Iterator[tup
             way.pop()
 
 
-def plain(path: str) -> str | None:
+def plain_path(path: str) -> str | None:
     """Return a path in the form of names: without "." and needless "/". Return None if it leads nowhere."""
     if path.startswith("/"):
         return None

@@ -98,7 +98,7 @@ class Names(Sequence[str]):
 
     def find(self, name: str) -> int:
         """Return the index of `name`, the last one if several are equal; -1 if there is none. Takes O(log n)."""
-        encoded = _encoded(name)
+        encoded = _encode(name)
         found = -1 if encoded is None else (self._finder or self._ordered()).find(encoded)
         if self._file is not None:
             check_there(self._file)
@@ -106,7 +106,7 @@ class Names(Sequence[str]):
 
     def find_each(self, names: Sequence[str]) -> Table:
         """Return the index of each of k names, as `find` does: int64 [k]."""
-        found = self._ordered().find_each([_encoded(name) for name in names])
+        found = self._ordered().find_each([_encode(name) for name in names])
         check_there(self._file)
         return found
 
@@ -115,7 +115,7 @@ class Names(Sequence[str]):
 
         There, in `order`, begin the names with that prefix.
         """
-        encoded = _encoded(name)
+        encoded = _encode(name)
         if encoded is None:
             raise ValueError(f"{name!r} is no name that bytes can be")
         found = self._ordered().place(encoded)
@@ -185,7 +185,7 @@ class Names(Sequence[str]):
         return Names, (self.blob, self.offsets)
 
 
-def joined(parts: Sequence[Names]) -> Names:
+def concatenate_names(parts: Sequence[Names]) -> Names:
     """Concatenate names. A single part is returned as it is."""
     if len(parts) == 1:
         return parts[0]
@@ -201,7 +201,7 @@ def joined(parts: Sequence[Names]) -> Names:
 def check_members(arrays: dict[str, npt.NDArray[Any]], **dtypes: type[np.generic]) -> None:
     """Raise unless `arrays` are columns of members, their names, and those of folders.
 
-    It serves as `check` of `cached`.
+    It serves as `check` of `cached_index`.
     """
     n, named = check_columns(arrays, **dtypes), len(Names.from_arrays(arrays))
     folders = Names(arrays["folders"], arrays["folder_offsets"])
@@ -209,7 +209,7 @@ def check_members(arrays: dict[str, npt.NDArray[Any]], **dtypes: type[np.generic
         raise FormatError(f"{n} members with {counted(named, 'name')}, and folders {folders!r}")
 
 
-def _encoded(name: str) -> bytes | None:
+def _encode(name: str) -> bytes | None:
     """Return the bytes of a name; None for a string with surrogates that stand for no byte."""
     try:
         return name.encode(errors="surrogateescape")

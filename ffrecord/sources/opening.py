@@ -63,14 +63,14 @@ def open(source: Source, format: str | None = None, **options: Any) -> Store:
 
 def open_for(caller: str, source: Source, format: str | None, options: Mapping[str, Any]) -> Store:
     """Open `source` for a public function `caller`, which passes on the options that it does not know."""
-    paths = located(source)
+    paths = local_paths(source)
     try:
         if is_remote(paths):
             format = _remote_format(paths, format)
-        known = detected(paths) if format is None else format
+        known = detect_readable(paths) if format is None else format
         reader = _reader(known)
         check_options(options, known, [*signature(reader.__init__).parameters][2:], caller)
-        store: Store = _opened(reader, paths if isinstance(source, list | tuple) else paths[0], paths, options)
+        store: Store = _open_reader(reader, paths if isinstance(source, list | tuple) else paths[0], paths, options)
     except (FFRecordError, ArgumentError) as error:
         if format is None:
             _refuse_mixture(paths, error)
@@ -78,7 +78,7 @@ def open_for(caller: str, source: Source, format: str | None, options: Mapping[s
     return store
 
 
-def _opened(reader: Any, source: Any, paths: list[str], options: Mapping[str, Any]) -> Any:
+def _open_reader(reader: Any, source: Any, paths: list[str], options: Mapping[str, Any]) -> Any:
     """Construct the reader. If a URL is not a dataset, raise an error that names the format of its suffix."""
     try:
         return reader(source, **options)
@@ -86,10 +86,10 @@ def _opened(reader: Any, source: Any, paths: list[str], options: Mapping[str, An
         other = next((path for path in paths if is_remote(path) and urls.name_of(path).lower().endswith(OTHERS)), None)
         if other is None:
             raise
-        raise _not_from_there(other, None) from None
+        raise _remote_error(other, None) from None
 
 
-def _not_from_there(url: str, format: str | None) -> ArgumentError:
+def _remote_error(url: str, format: str | None) -> ArgumentError:
     return ArgumentError(
         f"{urls.redacted(url)}: {format or 'this'} cannot be read from where it is, as .ffr files can: copy "
         "it to this machine first; ffrecord.convert makes .ffr files of it"
@@ -130,7 +130,7 @@ def _refuse_mixture(paths: list[str], error: Exception) -> None:
         first = found
 
 
-def located(source: Source) -> list[str]:
+def local_paths(source: Source) -> list[str]:
     """Return the paths and patterns in `source`, with URIs converted to paths.
 
     Raises:
@@ -139,19 +139,19 @@ def located(source: Source) -> list[str]:
     return [_local(check_type(each)) for each in (source if isinstance(source, list | tuple) else [source])]
 
 
-def detected(paths: list[str]) -> str:
+def detect_readable(paths: list[str]) -> str:
     """Return the format of the first of `paths`, which must be readable in place.
 
     Raises:
         The exceptions of `detect`; ValueError: there are no paths; FormatError: Parquet.
     """
-    found = recognised(paths)
+    found = detect_first(paths)
     if found == "parquet":
         raise FormatError(f"{first_of(paths)}: Parquet is not read in place; ffrecord.convert makes a dataset of it")
     return found
 
 
-def recognised(paths: list[str]) -> str:
+def detect_first(paths: list[str]) -> str:
     """Return the format of the first of `paths`, or "parquet"."""
     if not paths:
         raise ArgumentError("nothing to open: the list is empty")
@@ -200,7 +200,7 @@ def _remote_format(paths: list[str], format: str | None) -> str:
         ArgumentError: another format was asked for.
     """
     if format not in (None, FORMATS[0]):
-        raise _not_from_there(paths[0], format)
+        raise _remote_error(paths[0], format)
     return FORMATS[0]
 
 

@@ -53,7 +53,7 @@ class PackedFolderReader(NamedFiles, RecordReader):
     ) -> None:
         with PackedFolder(source, check_data) as folder:
             found = dict(walk(folder.structure))
-            files = all_opened(_opened(folder, io == "mmap"))
+            files = all_opened(_open_files(folder, io == "mmap"))
         named = {index: name for name, index in found.items() if isinstance(index, int)}
         self.names = Names.of([named[index] for index in range(len(named))])
         self._folder_names = Names.of([f"{name}/" for name, child in found.items() if not isinstance(child, int)])
@@ -85,7 +85,7 @@ class PackedFolderReader(NamedFiles, RecordReader):
         return SpanRaw(reopen(file), int(file.offsets[local]), checked)
 
 
-def _opened(folder: PackedFolder, whole: bool) -> Iterator[SpanFile]:
+def _open_files(folder: PackedFolder, whole: bool) -> Iterator[SpanFile]:
     """Yield the files of the folder, each with the table of its samples.
 
     The last sample of all, the index, is left out.

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from ffrecord.reading.batch_forms import Array
 
 
-def gathered(data: Array, starts: npt.NDArray[np.int64], size: int) -> Array:
+def gather_pieces(data: Array, starts: npt.NDArray[np.int64], size: int) -> Array:
     """Return the `size` bytes of `data` at each of `starts`, [k], as a fresh C-contiguous array [k, size].
 
     Raises:

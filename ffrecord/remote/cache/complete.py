@@ -9,7 +9,7 @@ import numpy as np
 from ffrecord.errors import FFRecordError, FormatError
 from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.reading.record_reader import RecordReader
-from ffrecord.remote.cache.copy import found_in
+from ffrecord.remote.cache.copy import known_records
 from ffrecord.remote.cache.files import AWAY, mark, regular_size
 from ffrecord.remote.cache.names import HAVE, PART, WHOLE
 from ffrecord.remote.tables import ShardFacts
@@ -68,7 +68,7 @@ def _is_right(stem: str, path: str, facts: ShardFacts, stop: Callable[[], bool])
     with RecordReader([opened]) as reader:
         if (opened.n, opened.size, opened.crc) != facts:
             raise FormatError(f"{path}: not a copy of that shard")
-        if not found_in(opened, stem).all():
+        if not known_records(opened, stem).all():
             return False
         step = max(1, STEP_BYTES * opened.n // max(1, opened.size))
         bad: list[int] = []

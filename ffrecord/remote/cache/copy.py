@@ -15,7 +15,7 @@ from ffrecord.format import ffr_layout
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.reading.store import Indices
-from ffrecord.remote.cache.files import HERE, Present, mark, opened, present, regular_size, runs, write_pieces
+from ffrecord.remote.cache.files import HERE, Marks, mark, open_regular, read_marks, regular_size, runs, write_pieces
 from ffrecord.remote.cache.names import HAVE, PART, WHOLE
 from ffrecord.remote.tables import ShardFacts
 from ffrecord.system.atomic_file import read_all, write_all
@@ -57,7 +57,7 @@ class Copy:
 
     def look(self) -> None:
         """Update `known` from the disk."""
-        self.known = found_in(self._opened, self._stem)
+        self.known = known_records(self._opened, self._stem)
 
     @property
     def missing(self) -> int:
@@ -83,7 +83,7 @@ class Copy:
 
     @staticmethod
     def _bytes_at(path: str, offset: int, size: int) -> bytes:
-        with opened(path, os.O_RDONLY) as fd:
+        with open_regular(path, os.O_RDONLY) as fd:
             return read_all(fd, size, offset)
 
     def sizes(self, local: Indices) -> Indices:
@@ -129,7 +129,7 @@ class Copy:
             OSError: writing failed. Records of this call are not marked as here.
         """
         offsets = self._opened.offsets
-        with opened(self._stem + PART, os.O_RDWR) as fd:
+        with open_regular(self._stem + PART, os.O_RDWR) as fd:
             status = os.fstat(fd)
             if (status.st_dev, status.st_ino) != (self._opened.device, self._opened.inode):
                 raise FileNotFoundError(errno.ENOENT, "another file by now", self._opened.path)
@@ -142,9 +142,9 @@ class Copy:
         self.known[local] = True
 
 
-def found_in(file: OpenedFile, stem: str) -> Present:
+def known_records(file: OpenedFile, stem: str) -> Marks:
     """Return which records a copy has: those marked as here, and those without bytes, which are never read."""
-    found = present(stem + HAVE, file.n)
+    found = read_marks(stem + HAVE, file.n)
     found[np.diff(file.offsets, append=file.size) == 0] = True
     return found
 
@@ -161,12 +161,12 @@ def begin(stem: str, facts: ShardFacts, tables: bytes) -> None:
     path = stem + PART
     with contextlib.ExitStack() as stack:
         try:
-            fd = stack.enter_context(opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+            fd = stack.enter_context(open_regular(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
             if regular_size(stem + WHOLE) == facts.size:  # another process completed and renamed it just now
                 os.unlink(path)
                 return
         except FileExistsError:
-            fd = stack.enter_context(opened(path, os.O_RDWR))
+            fd = stack.enter_context(open_regular(path, os.O_RDWR))
         if os.fstat(fd).st_size != facts.size:
             os.ftruncate(fd, facts.size)
         write_all(fd, memoryview(tables), 0)

@@ -7,8 +7,8 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterator
 
-from ffrecord.remote.cache.files import opened
-from ffrecord.remote.cache.names import HAVE, LOCK, PART, WHOLE, held
+from ffrecord.remote.cache.files import open_regular
+from ffrecord.remote.cache.names import HAVE, LOCK, PART, WHOLE, list_copies
 from ffrecord.system import atomic_file
 
 SHARE = 64  # a process reserves 1/SHARE of the free bytes at once, so that 64 processes do not exceed the limit
@@ -65,7 +65,7 @@ class Room:
 
     def _found(self, limit: int, size: int) -> int:
         """Return how many bytes may be written before the next look at the directory."""
-        free = limit - sum(each.bytes for each in held(self._directory))
+        free = limit - sum(each.bytes for each in list_copies(self._directory))
         if free < size:
             with evicting(self._directory) as alone:
                 if alone:
@@ -77,7 +77,7 @@ class Room:
 
         Return the free bytes.
         """
-        copies = held(self._directory)
+        copies = list_copies(self._directory)
         free = limit - sum(each.bytes for each in copies)
         own = self._own()
         for each in sorted(copies, key=lambda copy: copy.used):
@@ -104,7 +104,7 @@ def remove(stem: str) -> None:
 def _remove_file(path: str) -> None:
     with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as stack:
         with contextlib.suppress(PermissionError):
-            fd = stack.enter_context(opened(path, os.O_RDONLY))
+            fd = stack.enter_context(open_regular(path, os.O_RDONLY))
             if not atomic_file.lock(fd, path):
                 raise BlockingIOError
         os.unlink(path)
@@ -120,7 +120,7 @@ def evicting(directory: str) -> Iterator[bool]:
         alone = False
         with contextlib.suppress(OSError):
             path = os.path.join(directory, LOCK)
-            fd = stack.enter_context(opened(path, os.O_RDONLY | os.O_CREAT))
+            fd = stack.enter_context(open_regular(path, os.O_RDONLY | os.O_CREAT))
             alone = atomic_file.lock(fd, path)
             if alone:
                 _locks.add(fd)

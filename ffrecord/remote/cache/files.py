@@ -15,14 +15,14 @@ from ffrecord.system import untrusted
 from ffrecord.system.atomic_file import REFUSED, read_up_to, write_all
 from ffrecord.system.untrusted import Refused
 
-Present = npt.NDArray[np.bool_]
+Marks = npt.NDArray[np.bool_]
 
 PIECES_MOST = 1024  # IOV_MAX of Linux
 HERE, AWAY = b"\1", b"\0"
 
 
 @contextlib.contextmanager
-def opened(path: str, flags: int) -> Iterator[int]:
+def open_regular(path: str, flags: int) -> Iterator[int]:
     """Open a regular file that has no other name; the context's value is its descriptor.
 
     Raises:
@@ -74,10 +74,10 @@ def write_pieces(fd: int, pieces: Sequence[memoryview], offset: int) -> None:
             offset += len(piece)
 
 
-def present(path: str, n: int) -> Present:
+def read_marks(path: str, n: int) -> Marks:
     """Return which of n records are marked as here in the file of marks at `path`. Beyond its end, none is."""
     found = np.zeros(n, np.bool_)
-    with contextlib.suppress(OSError), opened(path, os.O_RDONLY) as fd:
+    with contextlib.suppress(OSError), open_regular(path, os.O_RDONLY) as fd:
         data = np.frombuffer(read_up_to(fd, n, 0), np.uint8)
         found[: len(data)] = data == HERE[0]
     return found
@@ -89,6 +89,6 @@ def mark(path: str, local: Indices, value: bytes) -> None:
     Raises:
         OSError: the marks cannot be written.
     """
-    with opened(path, os.O_RDWR | os.O_CREAT) as fd:
+    with open_regular(path, os.O_RDWR | os.O_CREAT) as fd:
         for start, stop in runs(local):
             write_all(fd, memoryview(value * (stop - start)), int(local[start]))

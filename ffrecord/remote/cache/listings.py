@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ffrecord.format import manifest
-from ffrecord.remote.cache.files import opened
+from ffrecord.remote.cache.files import open_regular
 from ffrecord.remote.cache.names import stem_of
-from ffrecord.remote.connecting import telling
+from ffrecord.remote.connecting import identity_of
 from ffrecord.system import urls
 from ffrecord.system.atomic_file import PartFile, read_up_to, write_all
 
@@ -45,7 +45,7 @@ class Listings:
         path = self._path(url, options, kind)
         if path is None:
             return None
-        with contextlib.suppress(OSError), opened(path, os.O_RDONLY) as fd:
+        with contextlib.suppress(OSError), open_regular(path, os.O_RDONLY) as fd:
             return read_up_to(fd, manifest.SIZE_MAX + 1, 0)
         return None
 
@@ -68,4 +68,4 @@ class Listings:
         if self._directory is None or urls.split(url)[3]:
             return None
         shown = urls.redacted(url).rstrip("/")
-        return f"{self._directory}/{stem_of(shown, repr((kind, *telling(shown, options))))}{SUFFIX}"
+        return f"{self._directory}/{stem_of(shown, repr((kind, *identity_of(shown, options))))}{SUFFIX}"

@@ -1,4 +1,4 @@
-"""Complete copies of a reader's shards, read by the local engine like its own files."""
+"""CompleteCopies copies of a reader's shards, read by the local engine like its own files."""
 
 import time
 from collections import Counter
@@ -24,7 +24,7 @@ TIMES = ("io_ns", "crc_ns", "waits")  # counters with the same meaning for remot
 Read = tuple[Any, list[Failure]]
 
 
-class Complete:
+class CompleteCopies:
     """An engine over the complete copies of some shards.
 
     Args:
@@ -93,7 +93,7 @@ class Local:
         self._counts = np.array([file.n for file in files], np.int64)
         self._begins = np.cumsum(self._counts) - self._counts
         self._opened: dict[int, OpenedFile] = {}
-        self._complete: Complete | None = None
+        self._complete: CompleteCopies | None = None
         self._seen = -1
         self._again = 0.0
         # Counts of replaced engines, minus the reads for batches that are counted elsewhere.
@@ -104,7 +104,7 @@ class Local:
         self._again = np.inf
         complete, self._complete = self._complete, None
         if complete is not None:
-            self._before.add(**_counted(complete))
+            self._before.add(**_counters_of(complete))
             complete.engine.close()
 
     # Counts
@@ -113,7 +113,7 @@ class Local:
         """Return the batches, records and bytes of `read` and `begin`, and the times of all reads."""
         complete, total = self._complete, self._before.sums()
         if complete is not None:
-            total.update(_counted(complete))
+            total.update(_counters_of(complete))
         return total
 
     def engines(self) -> list[tuple[str, int, str, dict[str, Any]]]:
@@ -191,7 +191,7 @@ class Local:
         self._before.add(batches=-1, records=-len(good), bytes=-sum(map(len, good)))
         self._drop(complete, locals[places] + self._begins[files[places]], failures)
 
-    def _drop(self, complete: Complete, indices: Indices, failures: list[Failure]) -> bool:
+    def _drop(self, complete: CompleteCopies, indices: Indices, failures: list[Failure]) -> bool:
         """Drop the copies whose reads failed. Return whether there were any."""
         if not failures:
             return False
@@ -216,7 +216,7 @@ class Local:
 
     # What is complete
 
-    def _now(self) -> Complete | None:
+    def _now(self) -> CompleteCopies | None:
         """Return the engine over all complete copies. It is renewed when they change, but not too often."""
         seen = self._cache.changes
         if seen != self._seen and time.monotonic() >= self._again:
@@ -227,13 +227,13 @@ class Local:
             self._again = began + SHARE * (time.monotonic() - began)
         return self._complete
 
-    def _made(self, numbers: list[int]) -> Complete | None:
+    def _made(self, numbers: list[int]) -> CompleteCopies | None:
         before = self._complete
         if before is not None:
-            self._before.add(**_counted(before))
+            self._before.add(**_counters_of(before))
         found = {number: self._opened.get(number) or self._open(number) for number in numbers}
         self._opened = {number: opened for number, opened in found.items() if opened is not None}
-        return Complete(self._opened, self._begins, self._counts, self._io) if self._opened else None
+        return CompleteCopies(self._opened, self._begins, self._counts, self._io) if self._opened else None
 
     def _open(self, number: int) -> OpenedFile | None:
         shard = self._files[number]
@@ -254,7 +254,7 @@ class Local:
         return opened
 
 
-def _counted(complete: Complete) -> Counter[str]:
+def _counters_of(complete: CompleteCopies) -> Counter[str]:
     total = Counter(batches=complete.engine.batches)
     for _, _, _, counters in complete.engine.counters():
         total.update({key: counters[key] for key in ("records", "bytes", *TIMES)})

@@ -86,7 +86,7 @@ def stem_of(name: str, key: str) -> str:
     return f"{people}.{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[:32]}"
 
 
-class Held(NamedTuple):
+class CopyOnDisk(NamedTuple):
     """A copy on the disk.
 
     Attributes:
@@ -100,24 +100,24 @@ class Held(NamedTuple):
     used: int
 
 
-def held(directory: str) -> list[Held]:
+def list_copies(directory: str) -> list[CopyOnDisk]:
     """Return all copies in a directory. Other files are ignored.
 
     Raises:
         OSError: it cannot be listed.
     """
-    copies = (_held(f"{directory}/{stem}") for stem in _stems(directory))
+    copies = (_look_up_copy(f"{directory}/{stem}") for stem in _stems(directory))
     return [each for each in copies if each is not None]
 
 
-def _held(stem: str) -> Held | None:
+def _look_up_copy(stem: str) -> CopyOnDisk | None:
     """Return a copy with its size and time; None if it was removed meanwhile."""
     # PART before WHOLE: a copy that is renamed meanwhile is found by one name at least, and counted once by its inode.
     there = [status for status in map(_status, (stem + PART, stem + WHOLE, stem + HAVE)) if status is not None]
     if not there:
         return None
     size = sum({(each.st_dev, each.st_ino): each.st_blocks * 512 for each in there}.values())
-    return Held(stem, size, max(each.st_mtime_ns for each in there))
+    return CopyOnDisk(stem, size, max(each.st_mtime_ns for each in there))
 
 
 def _status(path: str) -> os.stat_result | None:

@@ -23,7 +23,7 @@ from ffrecord.sources.beton.layout import ALLOCATION, HEADER, BetonField, descri
 from ffrecord.sources.beton.spans import Allocations, Rows, ValuePieces, all_spans, pieces, why_wrong
 from ffrecord.sources.beton.values import column, values
 from ffrecord.sources.files import expand
-from ffrecord.sources.index_file import IndexCache, cached, check_columns
+from ffrecord.sources.index_file import IndexCache, cached_index, check_columns
 from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.system import filesystems
 from ffrecord.system.atomic_file import read_all, read_up_to
@@ -38,7 +38,7 @@ class BetonFile(SpanFile):
         custom: dtype of the metadata of fields with a class of the user's own, by name.
         check: compare all metadata with the table of allocations.
         whole: map the whole file.
-        index_cache: see `cached`.
+        index_cache: see `cached_index`.
 
     Attributes:
         layout: layout from the header.
@@ -60,7 +60,7 @@ class BetonFile(SpanFile):
                 self._metadata = FileMapping(fd, layout.rows_start + layout.n * layout.row.itemsize, network)
                 self.rows = np.frombuffer(memoryview(self._metadata), layout.row, layout.n, layout.rows_start)
                 name = self._index_name(check)
-                found: Any = cached(path, name, lambda: self._find(fd, check), index_cache, self._check_kept)
+                found: Any = cached_index(path, name, lambda: self._find(fd, check), index_cache, self._check_kept)
                 self.check_all_there(path)
             finally:
                 os.close(fd)
@@ -155,7 +155,7 @@ class BetonReader(RecordReader):
         try:
             for file in files:
                 _check_same(files[0], file)
-            self._wanted = _chosen(files[0].layout.fields, columns)
+            self._wanted = _choose_fields(files[0].layout.fields, columns)
         except BaseException:
             for file in files:
                 file.close()
@@ -303,7 +303,7 @@ class BetonReader(RecordReader):
             raise FormatError(f"Sample {index}: {self.locate(index)[0]}: {wrong}") from None
 
 
-def _chosen(fields: Sequence[BetonField], columns: Sequence[str] | None) -> list[BetonField]:
+def _choose_fields(fields: Sequence[BetonField], columns: Sequence[str] | None) -> list[BetonField]:
     by_name = {field.name: field for field in fields}
     wanted = list(by_name) if columns is None else list(columns)
     unknown = [name for name in wanted if name not in by_name]

@@ -100,7 +100,7 @@ def pieces(rows: Rows, layout: BetonLayout, allocations: Allocations, check: boo
     wrong = np.zeros(len(rows), np.bool_)
     start, stop = np.uint64(layout.data_start), np.uint64(layout.table_start)
     for place, field in enumerate(fields):
-        at, size = _said(rows[field.column], field)
+        at, size = _stated_spans(rows[field.column], field)
         allocated = allocations.size_of(at) if check or field.kind == "image" else None
         if field.kind == "image" and allocated is not None:
             mode = rows[field.column]["mode"]
@@ -112,7 +112,7 @@ def pieces(rows: Rows, layout: BetonLayout, allocations: Allocations, check: boo
             wrong |= some & (allocated.astype(np.uint64) != size)
         offsets[place], sizes[place] = np.where(some, at, 0).astype(np.int64), size.astype(np.int64)
     offsets[:, wrong], sizes[:, wrong] = 0, 0
-    return _bounded(offsets, sizes, wrong, layout)
+    return _bound_pieces(offsets, sizes, wrong, layout)
 
 
 def all_spans(rows: Rows, layout: BetonLayout, allocations: Allocations, check: bool) -> tuple[Table, Table]:
@@ -131,7 +131,7 @@ def why_wrong(row: Rows, layout: BetonLayout, allocations: Allocations) -> str:
     for field in layout.fields:
         if not field.has_data:
             continue
-        at, size = _said(row[field.column], field)
+        at, size = _stated_spans(row[field.column], field)
         found = int(allocations.size_of(at)[0])
         mode = f"mode {row[field.column]['mode'][0]}, " if field.kind == "image" else ""
         listed = "none" if found == ABSENT else f"{found} bytes"
@@ -142,7 +142,7 @@ def why_wrong(row: Rows, layout: BetonLayout, allocations: Allocations) -> str:
     )
 
 
-def _said(column: npt.NDArray[Any], field: BetonField) -> tuple[Words, Words]:
+def _stated_spans(column: npt.NDArray[Any], field: BetonField) -> tuple[Words, Words]:
     """Return (offsets, sizes) of a field's values from the metadata. For images, the sizes are those of raw ones."""
     if field.kind == "array":
         return column.astype(np.uint64), np.full(len(column), field.size, np.uint64)
@@ -152,7 +152,7 @@ def _said(column: npt.NDArray[Any], field: BetonField) -> tuple[Words, Words]:
     return column["offset"].astype(np.uint64), column["size"].astype(np.uint64)
 
 
-def _bounded(offsets: Table, sizes: Table, wrong: npt.NDArray[np.bool_], layout: BetonLayout) -> ValuePieces:
+def _bound_pieces(offsets: Table, sizes: Table, wrong: npt.NDArray[np.bool_], layout: BetonLayout) -> ValuePieces:
     some = sizes > 0
     starts = np.where(some, offsets, np.iinfo(np.int64).max).min(axis=0, initial=np.iinfo(np.int64).max)
     ends = np.where(some, offsets + sizes, 0).max(axis=0, initial=0)

@@ -10,7 +10,7 @@ from ffrecord.errors import FormatError
 from ffrecord.fields.images.jpeg_codec import decompress
 from ffrecord.reading.batch_forms import Array
 from ffrecord.sources.beton.layout import JPEG, BetonField
-from ffrecord.sources.pieces import as_values, gathered
+from ffrecord.sources.pieces import as_values, gather_pieces
 
 Rows = npt.NDArray[np.void]
 
@@ -73,10 +73,10 @@ def column(field: BetonField, rows: Rows, data: Array, starts: npt.NDArray[np.in
     if not field.has_data:
         return np.ascontiguousarray(said)
     if field.dtype is not None:
-        return as_values(gathered(data, starts, field.size), field.dtype, field.shape)
+        return as_values(gather_pieces(data, starts, field.size), field.dtype, field.shape)
     if field.kind == "image" and len(rows) and (said["mode"] != JPEG).all():
         width, height = said["width"][0], said["height"][0]
         if (said["width"] == width).all() and (said["height"] == height).all():
             shape = (int(height), int(width), 3)
-            return gathered(data, starts, shape[0] * shape[1] * 3).reshape(-1, *shape)
+            return gather_pieces(data, starts, shape[0] * shape[1] * 3).reshape(-1, *shape)
     return None

@@ -12,7 +12,7 @@ from ffrecord.reading.store import OnError
 from ffrecord.sources._files import list_directory
 from ffrecord.sources.images.file_store import FileStore
 from ffrecord.sources.index_file import IndexCache
-from ffrecord.sources.names import Names, joined
+from ffrecord.sources.names import Names, concatenate_names
 from ffrecord.sources.suffixes import IMAGES
 
 DEPTH_MOST = 64  # most levels of directories
@@ -75,9 +75,9 @@ class ImageFolderReader(FileStore):
             parts = [list(self._files(root, name)) for name in self.classes]
             counts = [sum(map(len, part)) for part in parts]
             numbers = np.repeat(np.arange(len(counts)), counts)
-            names = joined([name for part in parts for name in part] or [Names.of([])])
+            names = concatenate_names([name for part in parts for name in part] or [Names.of([])])
         else:
-            names = joined(list(self._files(root, "", below=labels is False)))
+            names = concatenate_names(list(self._files(root, "", below=labels is False)))
             numbers = None
         super().__init__([root], root, names, numbers, check_data, io=io, on_error=on_error)
 

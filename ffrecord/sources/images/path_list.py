@@ -75,7 +75,7 @@ class PathListReader(FileStore):
         if not os.path.isdir(directory):
             raise NotAFolderError(20, f"{directory} is not a directory", directory)
         self._labelled = labels
-        self._lists, pairs = _listed(source, self._labelled)
+        self._lists, pairs = _read_source(source, self._labelled)
         names = Names.of(path for path, _ in pairs)
         found = _labels([label for _, label in pairs])
         fnames = self._lists or [directory]
@@ -90,7 +90,7 @@ class PathListReader(FileStore):
         return {**super()._options(), "root": self.root, "labels": self._labelled}
 
 
-def _listed(source: PathLike | Iterable[Any], labelled: bool) -> tuple[list[str], list[Pair]]:
+def _read_source(source: PathLike | Iterable[Any], labelled: bool) -> tuple[list[str], list[Pair]]:
     """Return the paths of the lists, and the pairs in them; or no paths, and the pairs in `source` itself."""
     if isinstance(source, str | os.PathLike):
         source = [source]
@@ -133,9 +133,9 @@ def _read(path: str, labelled: bool) -> Iterator[Pair]:
     for number, line in lines:
         if not line or (isinstance(line, str) and not line.strip()):
             continue
-        pair = _parted(line, labelled)
+        pair = _split_line(line, labelled)
         if pair is None:
-            raise FormatError(f"{path}: line {number}: {_shown(line)}: expected a path and a label")
+            raise FormatError(f"{path}: line {number}: {_show_line(line)}: expected a path and a label")
         yield pair
 
 
@@ -154,7 +154,7 @@ def _is_title(row: Sequence[str]) -> bool:
     return bool(named) and named[0] in PATH_TITLES and (len(named) == 1 or named[-1] in LABEL_TITLES)
 
 
-def _parted(line: str | Sequence[str], labelled: bool) -> Pair | None:
+def _split_line(line: str | Sequence[str], labelled: bool) -> Pair | None:
     """Return path and label of a line, or of the cells of a row; None if there are not both."""
     if isinstance(line, str):
         line = line.strip()
@@ -168,7 +168,7 @@ def _parted(line: str | Sequence[str], labelled: bool) -> Pair | None:
     return parts[0], parts[1] if labelled else None
 
 
-def _shown(line: str | Sequence[str]) -> str:
+def _show_line(line: str | Sequence[str]) -> str:
     return repr(line if isinstance(line, str) else ",".join(line))[:200]
 
 

@@ -12,11 +12,11 @@ import numpy.typing as npt
 from ffrecord.errors import ArgumentError, FormatError, MissingFileError
 from ffrecord.reading.paths import Source, check_type
 from ffrecord.sources.files import expand
-from ffrecord.sources.index_file import IndexCache, cached, check_columns
+from ffrecord.sources.index_file import IndexCache, cached_index, check_columns
 from ffrecord.sources.lmdb.pages import Pages
 from ffrecord.sources.lmdb.tree import TreeRecords, databases, records
 from ffrecord.sources.names import Names
-from ffrecord.sources.names import joined as joined_names
+from ffrecord.sources.names import concatenate_names as joined_names
 
 DATA = "data.mdb"
 SHOWN = 8  # most names of databases in a message
@@ -53,7 +53,7 @@ class LMDBIndex:
         return LMDBIndex(self.offsets, self.sizes, Names(blob, offsets))
 
 
-def joined(indexes: Sequence[LMDBIndex]) -> LMDBIndex:
+def concatenate(indexes: Sequence[LMDBIndex]) -> LMDBIndex:
     """Concatenate the records of one or more indexes."""
     return LMDBIndex(
         np.concatenate([index.offsets for index in indexes]),
@@ -92,13 +92,13 @@ def index(pages: Pages, database: bytes | None, index_cache: IndexCache) -> LMDB
         ValueError: there is no such database, or there are only named ones.
         FormatError, OSError: see `tree.records`; or the file was written to meanwhile.
     """
-    arrays = _kept(pages, database, index_cache) if index_cache else _arrays(pages, database)
+    arrays = _load_kept(pages, database, index_cache) if index_cache else _arrays(pages, database)
     return LMDBIndex(arrays["offsets"], arrays["sizes"], Names.from_arrays(arrays))
 
 
-def _kept(pages: Pages, database: bytes | None, index_cache: IndexCache) -> dict[str, npt.NDArray[Any]]:
+def _load_kept(pages: Pages, database: bytes | None, index_cache: IndexCache) -> dict[str, npt.NDArray[Any]]:
     kind = "lmdb-1" if database is None else f"lmdb-1-{hashlib.sha256(database).hexdigest()[:16]}"
-    found = cached(pages.path, kind, lambda: _arrays(pages, database), index_cache, _check_kept)
+    found = cached_index(pages.path, kind, lambda: _arrays(pages, database), index_cache, _check_kept)
     if int(found["transaction"][0]) == pages.snapshot.transaction:
         return dict(found)
     # The transaction is compared, too: pages written through a mapping do not change a file's time at once.
@@ -110,9 +110,9 @@ def _check_kept(arrays: dict[str, npt.NDArray[Any]]) -> None:
 
     The positions of values are compared with the file when they are read.
     """
-    n, named = check_columns(arrays, offsets=np.int64, sizes=np.int64), len(Names.from_arrays(arrays))
-    if (named, check_columns(arrays, transaction=np.uint64)) != (n, 1):
-        raise FormatError(f"{n} records with {named} keys")
+    n, nested_names = check_columns(arrays, offsets=np.int64, sizes=np.int64), len(Names.from_arrays(arrays))
+    if (nested_names, check_columns(arrays, transaction=np.uint64)) != (n, 1):
+        raise FormatError(f"{n} records with {nested_names} keys")
 
 
 def _arrays(pages: Pages, database: bytes | None) -> dict[str, npt.NDArray[Any]]:
@@ -128,28 +128,32 @@ def _records(pages: Pages, database: bytes | None) -> TreeRecords:
     if database is not None:
         trees = databases(pages, main)
         if database not in trees:
-            raise ArgumentError(f"{pages.path}: no database {shown(database)!r}; it has {_listed(list(trees))}")
+            raise ArgumentError(
+                f"{pages.path}: no database {name_as_text(database)!r}; it has {_list_names(list(trees))}"
+            )
         return records(pages, trees[database])
     if main.nested.all() and len(main.nested):
-        raise ArgumentError(f"{pages.path}: only named databases: pass one as database: {_listed(named(main))}")
+        raise ArgumentError(
+            f"{pages.path}: only named databases: pass one as database: {_list_names(nested_names(main))}"
+        )
     return main.without_nested()
 
 
 def names_of_databases(pages: Pages) -> list[bytes]:
     """Return the names of the databases in the main one, in order."""
-    return named(records(pages, pages.snapshot.main))
+    return nested_names(records(pages, pages.snapshot.main))
 
 
-def named(main: TreeRecords) -> list[bytes]:
+def nested_names(main: TreeRecords) -> list[bytes]:
     """Return the names of the databases among the records of the main one."""
     return [main.key(i) for i in np.flatnonzero(main.nested).tolist()]
 
 
-def shown(name: bytes) -> str:
+def name_as_text(name: bytes) -> str:
     """Return a name as `str`, in a form that keeps any bytes."""
     return name.decode(errors="surrogateescape")
 
 
-def _listed(names: list[bytes]) -> str:
+def _list_names(names: list[bytes]) -> str:
     more = f", … ({len(names)})" if len(names) > SHOWN else ""
-    return ", ".join(repr(shown(name)) for name in names[:SHOWN]) + more if names else "none"
+    return ", ".join(repr(name_as_text(name)) for name in names[:SHOWN]) + more if names else "none"

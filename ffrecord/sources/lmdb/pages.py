@@ -117,7 +117,7 @@ class Pages:
         try:
             with doing("opening it", path):
                 self.size = _size(self.fd, path)
-                self.snapshot = _settled(self.fd, path)
+                self.snapshot = _read_snapshot(self.fd, path)
             self.count = min(self.size // self.snapshot.page_size, self.snapshot.last_page + 1)
         except BaseException:
             self.close()
@@ -183,7 +183,7 @@ class Pages:
         with doing("looking whether it was written to", self.path):
             now = snapshot(self.fd, self.path).transaction
         if now != self.snapshot.transaction:
-            raise changed(self.path, self.snapshot.transaction, now)
+            raise changed_error(self.path, self.snapshot.transaction, now)
 
     def check_same(self, device: int, inode: int) -> None:
         """Raise FormatError unless this file has that device and inode."""
@@ -208,7 +208,7 @@ class Pages:
         self.close()
 
 
-def changed(path: str, opened: int, now: int) -> FormatError:
+def changed_error(path: str, opened: int, now: int) -> FormatError:
     """Return the error for a file that was written to."""
     return FormatError(
         f"{path}: written to since it was opened: at transaction {now}, opened at {opened}; open it again"
@@ -224,7 +224,7 @@ def _size(fd: int, path: str) -> int:
     return status.st_size
 
 
-def _settled(fd: int, path: str) -> Snapshot:
+def _read_snapshot(fd: int, path: str) -> Snapshot:
     """Return a `snapshot` that stays the same in two reads: one read may see a meta page that is half written."""
     found = snapshot(fd, path)
     for _ in range(TRIES):
@@ -259,7 +259,7 @@ def _meta(fd: int, path: str, number: int, offset: int) -> np.void:
         raise FormatError(f"{path}: no LMDB environment: {len(data)} bytes of page {number} at offset {offset}")
     header, meta = np.frombuffer(data, HEADER, 1)[0], np.frombuffer(data, META, 1, HEADER.itemsize)[0]
     if int(meta["magic"]) != MAGIC:
-        raise FormatError(f"{path}: {_strange(data, number)}")
+        raise FormatError(f"{path}: {_describe_unknown(data, number)}")
     if int(meta["version"]) != VERSION:
         raise FormatError(f"{path}: LMDB data version {int(meta['version'])}, expected {VERSION}")
     if not header["flags"] & META_PAGE:
@@ -267,7 +267,7 @@ def _meta(fd: int, path: str, number: int, offset: int) -> np.void:
     return meta  # type: ignore[no-any-return]
 
 
-def _strange(data: bytes, number: int) -> str:
+def _describe_unknown(data: bytes, number: int) -> str:
     """Describe a page that does not have the magic number."""
     ours = data[HEADER.itemsize :][:4]
     if ours == MAGIC.to_bytes(4, "big"):

@@ -16,9 +16,9 @@ from ffrecord.reading.record_reader import Read, RecordReader
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.store import OnError
 from ffrecord.sources.index_file import IndexCache
-from ffrecord.sources.lmdb.index import LMDBIndex, data_files, index, names_of_databases, shown
-from ffrecord.sources.lmdb.pages import Pages, changed, snapshot
-from ffrecord.sources.names import Names, joined
+from ffrecord.sources.lmdb.index import LMDBIndex, data_files, index, name_as_text, names_of_databases
+from ffrecord.sources.lmdb.pages import Pages, changed_error, snapshot
+from ffrecord.sources.names import Names, concatenate_names
 
 Choose = Callable[[Pages, IndexCache], LMDBIndex]
 
@@ -68,7 +68,7 @@ class EnvironmentReader(RecordReader):
     def keys(self) -> Sequence[str]:
         """Return the key of each record, in order."""
         if len(self._names) > 1:
-            self._names = [joined(self._names)]
+            self._names = [concatenate_names(self._names)]
         return self._names[0]
 
     def _record_name(self, file: int, local: int) -> str:
@@ -128,7 +128,7 @@ class LMDBReader(EnvironmentReader):
         check_data: without effect: LMDB has no checksums.
         io: see `FileReader`. With "mmap", returned arrays change if somebody writes to the file later.
         on_error: what to do about a record that cannot be read, see `FileReader`.
-        index_cache: place to keep the index; see `sources.index_file.cached`.
+        index_cache: place to keep the index; see `sources.index_file.cached_index`.
         database: name of a database in the environment; None for the main one, which has no name.
 
     Raises:
@@ -160,7 +160,7 @@ class LMDBReader(EnvironmentReader):
     def databases(self) -> list[str]:
         """The names of the databases in the first environment, for `database`; read from the file."""
         with Pages(self._fnames[0]) as pages:
-            return [shown(name) for name in names_of_databases(pages)]
+            return [name_as_text(name) for name in names_of_databases(pages)]
 
     def _options(self) -> dict[str, Any]:
         return {**super()._options(), "database": self._database}
@@ -186,6 +186,6 @@ def _check_unchanged(file: SpanFile, transaction: int) -> None:
             if (status.st_dev, status.st_ino) == (file.device, file.inode):
                 now = snapshot(fd, file.path).transaction
                 if now != transaction:
-                    raise changed(file.path, transaction, now)
+                    raise changed_error(file.path, transaction, now)
         finally:
             os.close(fd)

@@ -120,7 +120,7 @@ def tensors(message: Array) -> list[Tensor]:
     protos = [
         (low, high)
         for number, wire, low, high in _fields(data, 0, len(data))
-        if number == PROTOS and _delimited(wire, number)
+        if number == PROTOS and _check_delimited(wire, number)
     ]
     return [_tensor(data, low, high) for low, high in protos]
 
@@ -143,7 +143,7 @@ def _tensor(data: memoryview, start: int, stop: int) -> Tensor:
             repeated.setdefault(number, bytearray()).extend(data[low:high])
         elif number == DATA_TYPE and wire == VARINT:
             data_type = _varint(data, low, high)[0]
-        elif number in DELIMITED_FIELDS and _delimited(wire, number):
+        elif number in DELIMITED_FIELDS and _check_delimited(wire, number):
             if number == BYTES:
                 content = data[low:high]
             elif number == STRINGS:
@@ -176,7 +176,7 @@ def _values(data_type: int, content: memoryview, repeated: dict[int, bytearray])
     return np.frombuffer(stored, dtype).copy()
 
 
-def _delimited(wire: int, number: int) -> bool:
+def _check_delimited(wire: int, number: int) -> bool:
     if wire != DELIMITED:
         raise FormatError(f"field {number} has wire type {wire}, expected {DELIMITED}")
     return True

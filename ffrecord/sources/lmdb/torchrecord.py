@@ -11,7 +11,7 @@ from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.paths import PathLike, Source, check_type
 from ffrecord.reading.store import Indices, OnError
 from ffrecord.sources.index_file import IndexCache
-from ffrecord.sources.lmdb.index import DATA, LMDBIndex, index, joined, names_of_databases
+from ffrecord.sources.lmdb.index import DATA, LMDBIndex, concatenate, index, names_of_databases
 from ffrecord.sources.lmdb.pages import Pages
 from ffrecord.sources.lmdb.reader import EnvironmentReader
 from ffrecord.sources.lmdb.tensor_protos import sample
@@ -92,7 +92,7 @@ def _index(pages: Pages, index_cache: IndexCache) -> LMDBIndex:
     names = [name.decode(errors="surrogateescape") for name in names_of_databases(pages)]
     if names:
         ordered = _in_order(pages.path, names)
-        return joined([_database(pages, name.encode(), index_cache) for name in ordered])
+        return concatenate([_database(pages, name.encode(), index_cache) for name in ordered])
     return _database(pages, None, index_cache)
 
 

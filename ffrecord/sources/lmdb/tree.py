@@ -77,12 +77,12 @@ def records(pages: Pages, database: Tree) -> TreeRecords:
     """
     _check_kind(pages, database)
     if database.root == NO_PAGE or database.depth == 0:
-        return _joined(pages, database, [])
+        return _concatenate(pages, database, [])
     level = np.array([min(database.root, 2**63 - 1)], np.int64)
     for _ in range(database.depth - 1):
         level = np.concatenate([_children(pages, part) for part in _parts(pages, level)])
         _check_tree(pages, level)
-    return _joined(pages, database, [_leaves(pages, part) for part in _parts(pages, level)])
+    return _concatenate(pages, database, [_leaves(pages, part) for part in _parts(pages, level)])
 
 
 def databases(pages: Pages, main: TreeRecords) -> dict[bytes, Tree]:
@@ -123,7 +123,7 @@ def _parts(pages: Pages, numbers: Numbers) -> list[Numbers]:
     return [numbers[start : start + count] for start in range(0, len(numbers), count)]
 
 
-def _joined(pages: Pages, database: Tree, parts: list[TreeRecords]) -> TreeRecords:
+def _concatenate(pages: Pages, database: Tree, parts: list[TreeRecords]) -> TreeRecords:
     none = np.empty(0, np.int64)
     offsets = np.concatenate([none, *(part.offsets for part in parts)])
     if len(offsets) != database.entries:

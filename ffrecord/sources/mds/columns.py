@@ -11,7 +11,7 @@ from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.reading.batch_forms import Array
 from ffrecord.sources.mds.encodings import ColumnEncoding, encoding
 from ffrecord.sources.mds.index import WORD, MDSColumns
-from ffrecord.sources.pieces import as_values, gathered
+from ffrecord.sources.pieces import as_values, gather_pieces
 
 Table = npt.NDArray[np.int64]
 
@@ -82,7 +82,7 @@ class MDSLayout:
         small = np.flatnonzero(sizes < head + self._fixed)
         if len(small):
             return np.empty((0, 0), np.int64), int(small[0])
-        words = gathered(data, offsets[:-1], head).view(WORD) if head else np.empty((len(sizes), 0), WORD)
+        words = gather_pieces(data, offsets[:-1], head).view(WORD) if head else np.empty((len(sizes), 0), WORD)
         bounds = np.empty((len(self.encodings) + 1, len(sizes)), np.int64)
         bounds[0] = offsets[:-1] + head
         for place, each in enumerate(self.encodings):
@@ -96,7 +96,7 @@ class MDSLayout:
         each: ColumnEncoding = self.encodings[place]
         if each.dtype is None or each.size is None:
             return None
-        return as_values(gathered(data, bounds[place], each.size), each.dtype, each.shape)
+        return as_values(gather_pieces(data, bounds[place], each.size), each.dtype, each.shape)
 
     def cuts(self, place: int, data: Array, bounds: Table) -> list[memoryview]:
         """Return the bytes of column `place` in k samples."""

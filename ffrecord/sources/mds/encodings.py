@@ -244,7 +244,7 @@ def _items(data: memoryview, decode: Decode) -> list[Any]:
     return [decode(data[low:high]) for low, high in zip([head, *ends.tolist()[:-1]], ends.tolist(), strict=bool(count))]
 
 
-def _of(split: Callable[[memoryview, Decode], list[Any]], decode: Decode) -> Decode:
+def _decoder_of(split: Callable[[memoryview, Decode], list[Any]], decode: Decode) -> Decode:
     return lambda data: split(data, decode)
 
 
@@ -256,7 +256,7 @@ PLAIN: dict[str, Decode] = {
     "str_float": lambda data: float(_str(data)),
     "str_decimal": _decimal,
     "pil": _pixels,
-    "list[pil]": _of(_list, _pixels),
+    "list[pil]": _decoder_of(_list, _pixels),
 }
 
 
@@ -264,10 +264,10 @@ def _images(jpeg: Decode, png: Decode) -> dict[str, Decode]:
     return {
         "jpeg": jpeg,
         "png": png,
-        "list[jpeg]": _of(_list, jpeg),
-        "list[png]": _of(_list, png),
-        "jpeg_array": _of(_items, jpeg),
-        "jpegarray": _of(_items, jpeg),
+        "list[jpeg]": _decoder_of(_list, jpeg),
+        "list[png]": _decoder_of(_list, png),
+        "jpeg_array": _decoder_of(_items, jpeg),
+        "jpegarray": _decoder_of(_items, jpeg),
     }
 
 

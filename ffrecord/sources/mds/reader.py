@@ -63,7 +63,7 @@ class MDSReader(Store):
 
     def __new__(cls, source: Directories = (), *args: Any, **options: Any) -> "MDSReader":
         """Make a reader in place if no shard is compressed."""
-        found = _found(source) if cls is MDSReader else []
+        found = _find_shards(source) if cls is MDSReader else []
         if found and not any(each.packed for each in found):
             return super().__new__(MDSInPlaceReader)  # pyright: ignore[reportArgumentType]  # it is one
         return super().__new__(cls)
@@ -85,7 +85,7 @@ class MDSReader(Store):
     ) -> None:
         check_io(io)
         self._directories = _directories(source)
-        self._shards = _found(source)
+        self._shards = _find_shards(source)
         self._given: dict[str, Any] = {
             "decode": bool(decode),
             "columns": None if columns is None else list(columns),
@@ -258,7 +258,7 @@ def _directories(source: Directories) -> list[str]:
     return [os.path.dirname(each) or "." if os.path.basename(each) == NAME else each for each in paths]
 
 
-def _found(source: Directories) -> list[ShardFile]:
+def _find_shards(source: Directories) -> list[ShardFile]:
     directories = _directories(source)
     shards: list[list[MDSShard]] = [read_index(directory) for directory in directories]
     return list(chain.from_iterable(

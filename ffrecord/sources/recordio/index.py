@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ffrecord._crc import crc32, crc32c
 from ffrecord.errors import FormatError, TruncatedError, doing
-from ffrecord.sources.index_file import IndexCache, cached, check_columns
+from ffrecord.sources.index_file import IndexCache, cached_index, check_columns
 from ffrecord.sources.recordio import _recordio
 from ffrecord.sources.recordio.layout import (
     COMPRESSORS,
@@ -101,7 +101,7 @@ def find_chunks(path: str, dialect: str | None = None) -> Chunks:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             end = os.fstat(fd).st_size
-            found = _told(fd, path, end) if dialect is None else dialect_of(dialect)
+            found = _find_dialect(fd, path, end) if dialect is None else dialect_of(dialect)
             headers, offsets, stop = _recordio.hop(fd, end, found.size)
             _check_headers(path, found, headers, offsets)
             torn = _torn(fd, path, found, len(offsets), stop, end) if stop < end else None
@@ -134,10 +134,10 @@ def last_matches(path: str, chunks: Chunks) -> bool:
 # The kept index
 
 
-def indexed(path: str, dialect: str | None = None, index_cache: IndexCache = None) -> Chunks:
+def load_chunks(path: str, dialect: str | None = None, index_cache: IndexCache = None) -> Chunks:
     """Return the chunks of a file, see `find_chunks`; the index is kept at `index_cache`."""
     size = os.stat(path).st_size
-    kept = cached(
+    kept = cached_index(
         path,
         f"recordio-{dialect or 'any'}-1",
         lambda: _arrays(find_chunks(path, dialect)),
@@ -254,7 +254,7 @@ def torn_error(path: str, torn: TornChunk, remedy: str = "on_torn='skip' reads e
 # Dialects
 
 
-def _told(fd: int, path: str, end: int) -> Dialect:
+def _find_dialect(fd: int, path: str, end: int) -> Dialect:
     """Find the dialect of a file from its first chunk; if that is damaged, from the chunks behind it."""
     head = read_up_to(fd, HEADER.size, 0)
     if len(head) < HEADER.size:
@@ -268,10 +268,10 @@ def _told(fd: int, path: str, end: int) -> Dialect:
     for dialect in likely:
         if _payload_matches(fd, dialect, first, 0, end):
             return dialect
-    return _told_by_others(fd, path, end)
+    return _dialect_of_others(fd, path, end)
 
 
-def _told_by_others(fd: int, path: str, end: int) -> Dialect:
+def _dialect_of_others(fd: int, path: str, end: int) -> Dialect:
     """Find the dialect of a file whose first chunk is damaged.
 
     A chunk that matches its checksum tells it; else the one dialect whose headers lead to the end of the file.

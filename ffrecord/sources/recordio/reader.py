@@ -22,7 +22,7 @@ from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.recordio.batch import GroupBatch
 from ffrecord.sources.recordio.chunks import ChunkTable
 from ffrecord.sources.recordio.groups import Group, Groups
-from ffrecord.sources.recordio.index import Chunks, TornChunk, indexed, last_matches, torn_error
+from ffrecord.sources.recordio.index import Chunks, TornChunk, last_matches, load_chunks, torn_error
 from ffrecord.sources.recordio.layout import Numbers, dialect_of
 from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.system.sizes import Size, parse_size
@@ -269,7 +269,7 @@ def _look(
 ) -> tuple[Chunks, os.stat_result]:
     """Return the chunks of a file to read, and the status of the file when they were found."""
     status = os.stat(path)
-    chunks = indexed(path, dialect, index_cache)
+    chunks = load_chunks(path, dialect, index_cache)
     if skip and check and chunks.torn is None and not last_matches(path, chunks):
         chunks = chunks.without_last()
     if chunks.torn is not None and not skip:

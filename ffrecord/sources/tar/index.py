@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ffrecord.errors import FormatError, TruncatedError, doing, file_error
 from ffrecord.sources.compressed import compression_of
 from ffrecord.sources.files import check_file, each_of
-from ffrecord.sources.index_file import IndexCache, cached
+from ffrecord.sources.index_file import IndexCache, cached_index
 from ffrecord.sources.names import Names, check_members
 from ffrecord.sources.tar import _tar
 from ffrecord.system.atomic_file import read_up_to
@@ -75,7 +75,7 @@ def members_of(
 
     Args:
         paths: paths of the archives.
-        index_cache: see `cached`.
+        index_cache: see `cached_index`.
         ignore_zeros: go on after blocks of zeros, which end an archive.
         cut: called with a message for an archive whose end is missing, whose last member may then reach beyond the end
             of the file. None to raise instead.
@@ -94,7 +94,7 @@ def _members(path: str, index_cache: IndexCache, ignore_zeros: bool, cut: Callab
     build = partial(_build, path, ignore_zeros, cut)
     # With `cut`, no index is kept: it might be that of an archive that was cut.
     place = index_cache if cut is None else None
-    arrays: Arrays = cached(path, f"{KIND}z" if ignore_zeros else KIND, build, place, _check_kept)
+    arrays: Arrays = cached_index(path, f"{KIND}z" if ignore_zeros else KIND, build, place, _check_kept)
     columns = {name: arrays[name] for name in COLUMNS}
     names, folders = Names.from_arrays(arrays), Names(arrays["folders"], arrays["folder_offsets"])
     return Members(path, status, names, **columns, folders=folders)
@@ -125,13 +125,13 @@ def _build(path: str, ignore_zeros: bool, cut: Callable[[str], None] | None) -> 
                         del error  # breaks the cycle of the exception and this frame, which holds the memory of `scan`
                 cut(str(error))
             elif not scan.ended:
-                tell_unended(path, size, scan.n)
+                log_unended(path, size, scan.n)
             return _regular(path, scan.arrays())
         finally:
             os.close(fd)
 
 
-def tell_unended(path: str, size: int, members: int) -> None:
+def log_unended(path: str, size: int, members: int) -> None:
     """Log that an archive lacks the zeros at its end. Nothing else shows that it was cut between two members."""
     end = "without the zeros that end an archive, so it may have been cut"
     logger.warning("%s: %d members in %d bytes, %s", path, members, size, end)
@@ -145,7 +145,7 @@ def _error(path: str, size: int, scan: _tar.Scan, begins: bytes) -> Exception:
         return TruncatedError(f"{path}: cut while it was read: nothing at offset {scan.offset}, it had {size} bytes")
     small = scan.problem == "cut header" and compression_of(begins) is not None
     if (scan.problem == "checksum" or small) and scan.n == 0 and scan.offset == 0:
-        return no_tar(path, begins)
+        return not_tar_error(path, begins)
     headers = scan.headers
     if scan.problem and scan.problem.startswith("cut"):
         return TruncatedError(f"{path}: {_cut(scan, size)}; the file ends at {size}")
@@ -161,7 +161,7 @@ def _cut(scan: _tar.Scan, size: int) -> str:
     return f"cut in member {text(headers.name)!r}: {headers.size} bytes from offset {data} on, {size - data} are there"
 
 
-def no_tar(path: str, begins: bytes) -> FormatError:
+def not_tar_error(path: str, begins: bytes) -> FormatError:
     """Return the error for a file that does not begin with a header."""
     name = compression_of(begins)
     if name is not None:

@@ -21,7 +21,7 @@ from ffrecord.sources.fallback_reader import MixedReader
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.named_files import NamedFiles
-from ffrecord.sources.names import Names, joined
+from ffrecord.sources.names import Names, concatenate_names
 from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.sources.tar.index import Members, members_of, sparse_error
 from ffrecord.system.open_all import all_opened
@@ -72,10 +72,10 @@ class TarReader(NamedFiles, MixedReader):
     ) -> None:
         self._index_cache, self._ignore_zeros = index_cache, bool(ignore_zeros)
         archives = members_of(
-            expand(source, SUFFIXES["tar"]), index_cache, ignore_zeros=self._ignore_zeros, cut=on_cut(on_error)
+            expand(source, SUFFIXES["tar"]), index_cache, ignore_zeros=self._ignore_zeros, cut=cut_handler(on_error)
         )
-        self._names = joined([archive.names for archive in archives])
-        self._folder_names = joined([archive.folders for archive in archives])
+        self._names = concatenate_names([archive.names for archive in archives])
+        self._folder_names = concatenate_names([archive.folders for archive in archives])
         sparse: npt.NDArray[np.bool_] = np.concatenate([archive.sparse for archive in archives]).astype(bool)
         self._sparse = sparse if sparse.any() else None
         self._starts = np.cumsum([0, *(len(archive.names) for archive in archives)])
@@ -117,7 +117,7 @@ class TarReader(NamedFiles, MixedReader):
         return {**super()._options(), "index_cache": self._index_cache, "ignore_zeros": self._ignore_zeros}
 
 
-def on_cut(on_error: OnError) -> Callable[[str], None] | None:
+def cut_handler(on_error: OnError) -> Callable[[str], None] | None:
     """Return the `cut` function of `members_of` for an `on_error`: one that logs, or None to raise."""
     return None if on_error == "raise" else _log_cut
 

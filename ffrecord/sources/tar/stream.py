@@ -18,7 +18,7 @@ from ffrecord.sources.files import check_file
 from ffrecord.sources.names import Names
 from ffrecord.sources.tar import _tar
 from ffrecord.sources.tar._tar import split_names
-from ffrecord.sources.tar.index import header_error, no_tar, tell_unended, text
+from ffrecord.sources.tar.index import header_error, log_unended, not_tar_error, text
 from ffrecord.system.optional import require
 from ffrecord.system.sizes import Size, parse_size
 
@@ -75,10 +75,10 @@ def iter_samples(
     name = os.fspath(path)
     check_file(name)
     most = parse_size("size_most", size_most)
-    return _grouped(name, _iterate(name, most, ignore_zeros, lambda link: _end_of_key(link) >= 0))
+    return _group(name, _iterate(name, most, ignore_zeros, lambda link: _end_of_key(link) >= 0))
 
 
-def _grouped(path: str, members: Iterator[Member]) -> Iterator[dict[str, Any]]:
+def _group(path: str, members: Iterator[Member]) -> Iterator[dict[str, Any]]:
     sample: dict[str, Any] = {}
     for member in members:
         dot, name = _end_of_key(member.name), member.name.encode(errors="surrogateescape")
@@ -110,15 +110,15 @@ def _iterate(
         begins = file.read(8)
         file.seek(0)
         kind = compression_of(begins)
-        with _named(path, kind):
+        with _translate_errors(path, kind):
             # zstandard does not report a stream that was cut. So the archive's own end must be there: programs that
             # compress an archive write it.
-            stream = _Stream(path, _decompressed(file, kind), size_most, needs_end=kind == "zstd", wanted=wanted)
+            stream = _Stream(path, _decompressor(file, kind), size_most, needs_end=kind == "zstd", wanted=wanted)
             yield from stream.members(ignore_zeros)
 
 
 @contextmanager
-def _named(path: str, kind: str | None) -> Iterator[None]:
+def _translate_errors(path: str, kind: str | None) -> Iterator[None]:
     """Convert the exceptions of decompressors to ours."""
     try:
         yield
@@ -136,7 +136,7 @@ def _named(path: str, kind: str | None) -> Iterator[None]:
         raise FormatError(f"{path}: {kind} data that are damaged: {error}") from None
 
 
-def _decompressed(file: IO[bytes], kind: str | None) -> Callable[[int], bytes]:
+def _decompressor(file: IO[bytes], kind: str | None) -> Callable[[int], bytes]:
     """Return a function that reads up to so many bytes of the archive; b"" at its end."""
     if kind is None:
         return file.read
@@ -244,7 +244,7 @@ class _Stream:
             if self._needs_end:
                 end = f"compressed data end at offset {self._offset}, before the archive does"
                 raise TruncatedError(f"{self._path}: {end}")
-            tell_unended(self._path, self._offset, count)
+            log_unended(self._path, self._offset, count)
         # Read on: behind the archive's end, decompressors compare the checksum of the compressed data.
         while self._read(PIECE):
             pass
@@ -295,7 +295,7 @@ class _Stream:
             self._skip(-size % _tar.BLOCK, None)
         if found != _tar.EXTENSION:
             if self._header == 0 and headers.problem == "checksum":
-                raise no_tar(self._path, block[:8])
+                raise not_tar_error(self._path, block[:8])
             raise self._refusal(headers.problem)
 
     def _refusal(self, problem: str | None) -> FormatError:

@@ -17,15 +17,15 @@ from ffrecord.reading.record_reader import RecordReader
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.stats import ReadStats
 from ffrecord.reading.store import Indices, OnError
-from ffrecord.sources.fallback_reader import MixedReader, summed
+from ffrecord.sources.fallback_reader import MixedReader, sum_stats
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.names import Names
 from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.sources.tar.index import Members, Numbers, members_of, sparse_error
-from ffrecord.sources.tar.reader import on_cut, open_archives
+from ffrecord.sources.tar.reader import cut_handler, open_archives
 from ffrecord.sources.tar.webdataset_fields import decode_field
-from ffrecord.sources.tar.webdataset_samples import ArchiveSamples, all_of, grouped
+from ffrecord.sources.tar.webdataset_samples import ArchiveSamples, concatenate_samples, group_members
 from ffrecord.system.braces import expand_braces
 
 
@@ -50,7 +50,7 @@ class SamplePieces(RecordReader):
         starts = np.where(positions > 0, self._ends[positions - 1], 0)
         found = self._load(np.concatenate([np.arange(a, b) for a, b in zip(starts, ends, strict=True)]))
         cuts = np.cumsum([0, *(ends - starts)]).tolist()
-        return [_whole(found[a:b]) for a, b in pairwise(cuts)]
+        return [_join_pieces(found[a:b]) for a, b in pairwise(cuts)]
 
     def _error(self, failure: Failure, positions: Indices) -> Exception:
         piece = int(positions[failure.order])
@@ -59,7 +59,7 @@ class SamplePieces(RecordReader):
         return failure_error(failure, self._files[number], sample, self._name(sample))
 
 
-def _whole(pieces: list[Array | Exception]) -> Array | Exception:
+def _join_pieces(pieces: list[Array | Exception]) -> Array | Exception:
     """Concatenate the pieces of a sample; return the error if one failed."""
     arrays = []
     for piece in pieces:
@@ -110,12 +110,12 @@ class WebDatasetReader(MixedReader):
             expand(_without_braces(source), SUFFIXES["tar"]),
             index_cache,
             ignore_zeros=self._ignore_zeros,
-            cut=on_cut(on_error),
+            cut=cut_handler(on_error),
         )
-        parts = [grouped(archive) for archive in archives]
+        parts = [group_members(archive) for archive in archives]
         files = open_archives(archives, io, [(part.offsets, part.sizes) for part in parts])
         super().__init__(files, check_data, io=io, on_error=on_error)
-        self._samples = all_of(parts)
+        self._samples = concatenate_samples(parts)
         self._keys: Names | None = None
         self._parted: SamplePieces | None = None
         self._any_special = bool(len(self._samples.piece_sizes) or self._samples.sparse.any())
@@ -201,7 +201,7 @@ class WebDatasetReader(MixedReader):
     def stats(self) -> ReadStats:
         """Return the statistics, see `RecordReader.stats`. Samples in several pieces count by their pieces."""
         stats = super().stats()
-        return stats if self._parted is None else summed(stats, self._parted.stats())
+        return stats if self._parted is None else sum_stats(stats, self._parted.stats())
 
     def _release(self) -> None:
         if self._parted is not None:
@@ -241,11 +241,11 @@ class WebDatasetReader(MixedReader):
 def _without_braces(source: Source) -> Source:
     """Return `source` with braces expanded, except in names of existing files."""
     if isinstance(source, list | tuple):
-        return [path for each in source for path in _expanded(each)]
-    return _expanded(source) if isinstance(source, str | os.PathLike) else source
+        return [path for each in source for path in _expand_path(each)]
+    return _expand_path(source) if isinstance(source, str | os.PathLike) else source
 
 
-def _expanded(path: Any) -> list[Any]:
+def _expand_path(path: Any) -> list[Any]:
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str) or "{" not in name or os.path.exists(name):
         return [path]

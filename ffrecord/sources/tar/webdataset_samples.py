@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.sources.names import Names, joined
+from ffrecord.sources.names import Names, concatenate_names
 from ffrecord.sources.tar import _tar
 from ffrecord.sources.tar._tar import split_names
 from ffrecord.sources.tar.index import Members, Numbers
@@ -41,7 +41,7 @@ class ArchiveSamples(NamedTuple):
     sparse: npt.NDArray[np.bool_]
 
 
-def grouped(archive: Members) -> ArchiveSamples:
+def group_members(archive: Members) -> ArchiveSamples:
     """Group the members of an archive into samples."""
     # WebDataset ignores hard links.
     files = np.flatnonzero(archive.linked == 0)
@@ -85,7 +85,7 @@ def _stops(data_ends: Numbers, size: int) -> Numbers:
 def _pieces(
     headers: Numbers, stops: Numbers, new: npt.NDArray[np.bool_], gaps: Numbers, ends: Numbers
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """Return the pieces of the samples that have gaps; for the arguments see `grouped`."""
+    """Return the pieces of the samples that have gaps; for the arguments see `group_members`."""
     firsts = np.append(np.zeros(1, np.int64), ends)[: len(ends)]
     parted = np.add.reduceat(gaps, firsts) > 0 if len(firsts) else np.zeros(0, bool)
     members = np.repeat(parted, ends - firsts)
@@ -95,7 +95,7 @@ def _pieces(
     return pieces, headers[begins], stops[last] - headers[begins]
 
 
-def all_of(parts: Sequence[ArchiveSamples]) -> ArchiveSamples:
+def concatenate_samples(parts: Sequence[ArchiveSamples]) -> ArchiveSamples:
     """Join the samples of all archives in one numbering. Offsets stay relative to each archive."""
     if len(parts) == 1:
         return parts[0]
@@ -105,7 +105,7 @@ def all_of(parts: Sequence[ArchiveSamples]) -> ArchiveSamples:
         np.concatenate([part.offsets for part in parts]),
         np.concatenate([part.sizes for part in parts]),
         np.concatenate([part.ends + count for part, count in zip(parts, members, strict=True)]),
-        joined([part.names for part in parts]),
+        concatenate_names([part.names for part in parts]),
         np.concatenate([part.dots for part in parts]),
         np.concatenate([part.starts for part in parts]),
         np.concatenate([part.lengths for part in parts]),

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError
 from ffrecord.sources.tfrecord import _examples
-from ffrecord.sources.tfrecord.examples_batch import Column, bytes_of, checked, column, packed, row, rows_memory
+from ffrecord.sources.tfrecord.examples_batch import Column, bytes_of, check_arguments, column, pack, row, rows_memory
 from ffrecord.sources.tfrecord.examples_encode import encode_batch, encode_example
 from ffrecord.sources.tfrecord.examples_errors import (
     ExampleError,
@@ -30,8 +30,8 @@ from ffrecord.sources.tfrecord.examples_features import (
     Ragged,
     RaggedStrings,
     VarFeature,
+    compile_features,
     counts_bytes,
-    wanted,
 )
 from ffrecord.sources.tfrecord.examples_infer import infer
 from ffrecord.writing.file_writer import whole_number
@@ -65,7 +65,7 @@ class ExampleParser:
 
     def __init__(self, features: Features) -> None:
         self.features: Features = dict(features)
-        self._wanted = wanted(self.features)
+        self._wanted = compile_features(self.features)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.features,)
@@ -103,7 +103,7 @@ class ExampleParser:
         """
         if whole_number("num_threads", num_threads) < 1:
             raise ArgumentError(f"num_threads is {num_threads}, expected > 0")
-        data, offsets = checked(data, offsets)
+        data, offsets = check_arguments(data, offsets)
         k = len(offsets) - 1
         memory = rows_memory(self.features, k, into or {})
         try:
@@ -115,7 +115,7 @@ class ExampleParser:
 
     def parse(self, record: Any, *, into: Mapping[str, npt.NDArray[Any]] | None = None) -> dict[str, Any]:
         """Parse one example from any buffer. The result is a row of `samples`; errors are those of `parse_batch`."""
-        columns = self.parse_batch(*packed([record]), into=into)
+        columns = self.parse_batch(*pack([record]), into=into)
         return {key: row(each, 0) for key, each in columns.items()}
 
     def samples(self, data: Any, offsets: Any, *, num_threads: int = 1) -> list[dict[str, Any]]:
@@ -131,7 +131,7 @@ class ExampleParser:
 
     def decode(self, records: Sequence[Any]) -> list[dict[str, Any]]:
         """Parse records from a sequence of buffers, each into a dict, as `samples` does."""
-        return self.samples(*packed(records))
+        return self.samples(*pack(records))
 
 
 def decoder(features: Features | str | ExampleParser, probe: Callable[[], Sequence[Any]]) -> ExampleParser:

@@ -16,7 +16,7 @@ from ffrecord.system.buffers import as_bytes
 Column = npt.NDArray[Any] | Ragged | RaggedStrings
 
 
-def packed(records: Sequence[Any]) -> Packed:
+def pack(records: Sequence[Any]) -> Packed:
     """Return records back to back, and their offsets [k + 1]. A single record is not copied."""
     views = [np.frombuffer(as_bytes(record), np.uint8) for record in records]
     offsets = np.zeros(len(views) + 1, np.int64)
@@ -24,7 +24,7 @@ def packed(records: Sequence[Any]) -> Packed:
     return (views[0] if len(views) == 1 else np.concatenate([np.empty(0, np.uint8), *views])), offsets
 
 
-def checked(data: Any, offsets: Any) -> Packed:
+def check_arguments(data: Any, offsets: Any) -> Packed:
     """Return the arguments of `parse_batch` as contiguous arrays of their dtypes.
 
     Raises:

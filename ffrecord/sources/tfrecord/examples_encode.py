@@ -129,12 +129,12 @@ def _of_values(key: str, kind: int, values: Any) -> Source:
     """Return a source with one row."""
     rows = np.array([0, len(values)], np.int64)
     if kind == BYTES:
-        data, starts = _joined(values)
+        data, starts = _join(values)
         return _name(key), kind, data, rows, starts
     return _name(key), kind, np.asarray(values).view(np.uint8), rows, EMPTY
 
 
-def _joined(strings: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], Table]:
+def _join(strings: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], Table]:
     starts = np.zeros(len(strings) + 1, np.int64)
     np.cumsum([len(each) for each in strings], out=starts[1:])
     return np.frombuffer(b"".join(strings), np.uint8), starts
@@ -155,7 +155,7 @@ def _of_column(key: str, column: Any, k: int) -> Source:
     count = array.size // max(k, 1)
     rows = np.arange(k + 1, dtype=np.int64) * count
     if array.dtype.kind in "OSU":
-        data, starts = _joined([_string(key, each) for each in array.ravel().tolist()])
+        data, starts = _join([_string(key, each) for each in array.ravel().tolist()])
         return _name(key), BYTES, data, rows, starts
     if array.dtype == np.uint8 and array.ndim > 1:
         return _name(key), BYTES, np.ascontiguousarray(array).ravel(), np.arange(k + 1, dtype=np.int64), rows

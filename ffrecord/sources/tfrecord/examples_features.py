@@ -155,7 +155,7 @@ def _shape(shape: Any) -> tuple[int, ...]:
         raise ArgumentError(f"shape is {shape!r}, expected a tuple of ints, such as (3,)") from None
 
 
-def wanted(features: Features) -> _examples.Wanted:
+def compile_features(features: Features) -> _examples.Wanted:
     """Return the features in the form for the compiled parser.
 
     Raises:

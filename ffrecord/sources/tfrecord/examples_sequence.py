@@ -9,9 +9,16 @@ import numpy.typing as npt
 from ffrecord.errors import ArgumentError
 from ffrecord.sources.tfrecord import _examples
 from ffrecord.sources.tfrecord.examples import ExampleParser
-from ffrecord.sources.tfrecord.examples_batch import Column, checked, column, packed, row
+from ffrecord.sources.tfrecord.examples_batch import Column, check_arguments, column, pack, row
 from ffrecord.sources.tfrecord.examples_errors import error_of
-from ffrecord.sources.tfrecord.examples_features import DTYPES, Feature, Features, FixedFeature, counts_bytes, wanted
+from ffrecord.sources.tfrecord.examples_features import (
+    DTYPES,
+    Feature,
+    Features,
+    FixedFeature,
+    compile_features,
+    counts_bytes,
+)
 
 __all__ = ["SequenceParser", "Steps"]
 
@@ -45,7 +52,7 @@ class SequenceParser:
         self.context = ExampleParser(context)
         self.lists: Features = dict(lists)
         self.optional = frozenset(optional)
-        self._wanted = wanted(self.lists)
+        self._wanted = compile_features(self.lists)
         for key, feature in self.lists.items():
             if isinstance(feature, FixedFeature) and feature.default is not None:
                 raise ArgumentError(f"lists[{key!r}] has a default, expected none: see optional=")
@@ -65,7 +72,7 @@ class SequenceParser:
 
         Arguments and errors are those of `ExampleParser.parse_batch`; errors of a list also name the step.
         """
-        data, offsets = checked(data, offsets)
+        data, offsets = check_arguments(data, offsets)
         context = self.context.parse_batch(data, offsets, num_threads=num_threads)
         try:
             found = _examples.parse_lists(
@@ -82,7 +89,7 @@ class SequenceParser:
         It returns the context as `ExampleParser.parse` does, and for each list the array [steps, *shape], or for a
         variable feature a list of 1-D arrays. Errors are those of `parse_batch`.
         """
-        context, lists = self.parse_batch(*packed([record]))
+        context, lists = self.parse_batch(*pack([record]))
         values = {key: row(each, 0) for key, each in context.items()}
         return values, {key: _all_rows(each.rows) for key, each in lists.items()}
 

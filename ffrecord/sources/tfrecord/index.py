@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ffrecord._crc import crc32c, mask
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, doing, file_error
 from ffrecord.sources.files import each_of
-from ffrecord.sources.index_file import IndexCache, cached, check_columns
+from ffrecord.sources.index_file import IndexCache, cached_index, check_columns
 from ffrecord.sources.inflated import STATE_SIZE, Inflated
 from ffrecord.sources.tfrecord import _tfrecord
 from ffrecord.system.resources import available_memory
@@ -90,7 +90,7 @@ def read_indexes(
 
     Args:
         check: compare lengths with their checksums.
-        index_cache: see `index_file.cached`.
+        index_cache: see `index_file.cached_index`.
         compression: None to find it out from the first bytes, else "none", "gzip" or "zlib".
 
     Raises:
@@ -123,7 +123,7 @@ def read_index(path: str, check: bool, index_cache: IndexCache, compression: str
     format = "-".join([VERSION, packed or "plain", *([] if check else ["unchecked"])])
     most = status.st_size * (EXPANSION if packed else 1)
     try:
-        found: dict[str, Any] = cached(path, format, build, index_cache, lambda arrays: _check_kept(arrays, most))
+        found: dict[str, Any] = cached_index(path, format, build, index_cache, lambda arrays: _check_kept(arrays, most))
     finally:
         if stream is not None:
             stream.release()
@@ -222,7 +222,7 @@ def _check_kept(arrays: dict[str, npt.NDArray[Any]], most: int) -> None:
         raise FormatError(f"records that are not within {end} bytes")
 
 
-def refused(path: str, torn: TornRecord, skip: bool) -> Exception | None:
+def refuse_or_log(path: str, torn: TornRecord, skip: bool) -> Exception | None:
     """Return the error to raise for a torn record. With `skip`, log it and return None."""
     # A file that does not even begin like a TFRecord must not pass for an empty one.
     if torn.record == 0 and torn.error is FormatError:

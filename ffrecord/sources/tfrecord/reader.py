@@ -21,7 +21,7 @@ from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.sources.tfrecord.examples import ExampleError, ExampleParser, decoder
 from ffrecord.sources.tfrecord.examples_features import Features, FixedFeature
-from ffrecord.sources.tfrecord.index import TFRecordIndex, TornRecord, read_indexes, refused
+from ffrecord.sources.tfrecord.index import TFRecordIndex, TornRecord, read_indexes, refuse_or_log
 from ffrecord.sources.tfrecord.streams import Streams
 from ffrecord.system.open_all import all_opened
 
@@ -40,8 +40,9 @@ class TFRecordReader(MixedReader):
         check_data: compare the CRC-32C of every length when opening, and that of every record when reading it. Use
             False for files that other programs wrote without checksums; memory is safe either way.
         io, on_error: see `RecordReader`; a compressed file is read in one way, whatever `io` is.
-        index_cache: place to keep the index, see `ffrecord.sources.index_file.cached`; None for nowhere. Then opening
-            scans the file: from record to record if these are large, and all of it if they are small, or compressed.
+        index_cache: place to keep the index, see `ffrecord.sources.index_file.cached_index`; None for nowhere. Then
+            opening scans the file: from record to record if these are large, and all of it if they are small, or
+            compressed.
         compression: None to find it out from the first bytes of each file; or "none", "gzip" or "zlib".
         on_torn: what to do about a file whose last record is cut, or in which a length is damaged, since then it is
             unknown where the next record begins: "raise" when the file is opened; or "skip" that record and everything
@@ -83,7 +84,7 @@ class TFRecordReader(MixedReader):
             raise ArgumentError(f"on_torn is {on_torn!r}, expected 'raise' or 'skip'")
         check_io(io)
         indexes = read_indexes(expand(source, SUFFIXES["tfrecord"]), bool(check_data), index_cache, compression)
-        self.torn = _see_torn(indexes, on_torn == "skip")
+        self.torn = _check_torn(indexes, on_torn == "skip")
         super().__init__(_open(indexes, io == "mmap"), check_data, io=io, on_error=on_error)
         self._settings = {"index_cache": index_cache, "compression": compression, "on_torn": on_torn}
         streams = Streams(indexes, bool(check_data))
@@ -150,11 +151,11 @@ class TFRecordReader(MixedReader):
         return [] if self._streams is None else self._streams.load(positions)
 
 
-def _see_torn(indexes: list[TFRecordIndex], skip: bool) -> dict[str, TornRecord]:
+def _check_torn(indexes: list[TFRecordIndex], skip: bool) -> dict[str, TornRecord]:
     """Return the torn records of files. Raise an error for them, or log it, as `skip` says."""
     found = {index.path: index.torn for index in indexes if index.torn is not None}
     for path, torn in found.items():
-        error = refused(path, torn, skip)
+        error = refuse_or_log(path, torn, skip)
         if error is not None:
             raise error
     return found

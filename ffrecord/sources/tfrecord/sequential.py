@@ -17,7 +17,14 @@ from ffrecord.sources.files import expand
 from ffrecord.sources.inflated import Inflated
 from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.sources.tfrecord import _tfrecord
-from ffrecord.sources.tfrecord.index import CUT_STREAM, DAMAGED, check_compression, compression_of, refused, torn_of
+from ffrecord.sources.tfrecord.index import (
+    CUT_STREAM,
+    DAMAGED,
+    check_compression,
+    compression_of,
+    refuse_or_log,
+    torn_of,
+)
 from ffrecord.system.atomic_file import read_into
 
 WINDOW = 1 << 20  # bytes read at once, whose records share memory; more if a record is larger
@@ -69,12 +76,12 @@ def stream_tfrecord(
         if value not in (first, second):
             raise ArgumentError(f"{name} is {value!r}, expected {first!r} or {second!r}")
     check_compression(compression)
-    how = _How(bool(check_data), on_error == "skip", on_torn == "skip", io == "mmap")
+    how = _StreamOptions(bool(check_data), on_error == "skip", on_torn == "skip", io == "mmap")
     paths = expand(source, SUFFIXES["tfrecord"])
     return chain.from_iterable(_records(path, compression, how) for path in paths)
 
 
-class _How(NamedTuple):
+class _StreamOptions(NamedTuple):
     """Options: compare checksums, leave out wrong records, leave out torn ends, map files."""
 
     check: bool
@@ -83,7 +90,7 @@ class _How(NamedTuple):
     mapped: bool
 
 
-def _records(path: str, compression: str | None, how: _How) -> Iterator[Array]:
+def _records(path: str, compression: str | None, how: _StreamOptions) -> Iterator[Array]:
     told = compression_of(path) if compression is None else compression
     plain = _MappedFile if how.mapped else _Plain
     with closing(plain(path) if told == "none" else _Packed(path, told)) as file:
@@ -213,7 +220,7 @@ class _Windows:
         how: the options.
     """
 
-    def __init__(self, path: str, file: _File, how: _How) -> None:
+    def __init__(self, path: str, file: _File, how: _StreamOptions) -> None:
         self._path, self._file, self._how = path, file, how
         self._room = file.step  # bytes of the window, unless the file ends before
         self._memory = file.window(np.empty(0, np.uint8), 0, self._room)
@@ -301,7 +308,7 @@ class _Windows:
         numbers = [kind, end, self._base + found.at, found.length, found.stored, found.computed, self._file.source]
         torn = torn_of(self._path, self._n + whole, numbers, self._file.compression)
         if torn is not None:
-            self._failure = refused(self._path, torn, self._how.skip_torn)
+            self._failure = refuse_or_log(self._path, torn, self._how.skip_torn)
 
     def _go_on(self, used: int, following: int) -> None:
         """Move the unused bytes to the start of other memory.

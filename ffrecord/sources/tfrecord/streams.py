@@ -89,7 +89,7 @@ class Streams:
             data = np.empty(int(starts[-1] + sizes[-1]), np.uint8)
             self._open.use(stream).fill(data, start)
         except (FFRecordError, OSError, MemoryError) as error:
-            return [_named(f"Sample {at}", error) for at in positions]
+            return [_name_error(f"Sample {at}", error) for at in positions]
         records: list[Array | Exception] = [data[a:b] for a, b in zip(starts, starts + sizes, strict=True)]
         if self._check:
             stored, computed = index.checksums[local], _tfrecord.checksums(data.data, starts, sizes)
@@ -119,7 +119,7 @@ def _runs(starts: Indices, ends: Indices) -> list[Indices]:
     return np.split(np.arange(len(starts)), np.flatnonzero(cut) + 1)
 
 
-def _named(name: str, error: Exception) -> Exception:
+def _name_error(name: str, error: Exception) -> Exception:
     """Return the error with its record in the message. An OSError stays as it is, so that its errno is not lost."""
     if isinstance(error, OSError) and error.errno:
         return error

@@ -41,7 +41,7 @@ def check_ratio(size: int, compressed: int, max_ratio: float | None) -> None:
         )
 
 
-def inflating(method: int, flags: int, source: Read, size: int) -> Read:
+def content_reader(method: int, flags: int, source: Read, size: int) -> Read:
     """Return a function that reads the content of a member.
 
     At the end of the data it returns b"", whether or not the content is complete. On invalid data it raises the
@@ -65,7 +65,7 @@ def inflating(method: int, flags: int, source: Read, size: int) -> Read:
     if method == BZIP2:
         return _bzip2(source)
     read = _lzma(source, size)
-    return read if flags & MARKED else _up_to(read, size)
+    return read if flags & MARKED else _bounded_reader(read, size)
 
 
 def inflate(method: int, flags: int, data: memoryview, size: int) -> bytes:
@@ -73,11 +73,11 @@ def inflate(method: int, flags: int, data: memoryview, size: int) -> bytes:
 
     Raises:
         FormatError: it is not `size` bytes, or the data are invalid.
-        ImportError: see `inflating`.
+        ImportError: see `content_reader`.
     """
-    read = inflating(method, flags, _reading(data), size)
+    read = content_reader(method, flags, _memory_reader(data), size)
     pieces, left = [], size + 1  # request one byte more, to notice content that is too long
-    with translated():
+    with translate_errors():
         while left and (piece := read(left)):
             pieces.append(piece)
             left -= len(piece)
@@ -87,7 +87,7 @@ def inflate(method: int, flags: int, data: memoryview, size: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-class translated:  # noqa: N801 - used as a function
+class translate_errors:  # noqa: N801 - used as a function
     """A context that turns exceptions of decompressors into FormatError.
 
     The libraries do not document which they raise.
@@ -116,7 +116,7 @@ def _deflate(source: Read) -> Read:
 
 
 def _bzip2(source: Read) -> Read:
-    return _keeping(bz2.BZ2Decompressor(), source)
+    return _codec_reader(bz2.BZ2Decompressor(), source)
 
 
 def _lzma(source: Read, size: int) -> Read:
@@ -137,11 +137,11 @@ def _lzma(source: Read, size: int) -> Read:
         # The content is all that the dictionary can hold; liblzma needs at least 4096.
         "dict_size": max(4096, min(dictionary, size)),
     }
-    with translated():
-        return _keeping(lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[filters]), source)
+    with translate_errors():
+        return _codec_reader(lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[filters]), source)
 
 
-def _up_to(read: Read, size: int) -> Read:
+def _bounded_reader(read: Read, size: int) -> Read:
     """Stop a reader after `size` bytes.
 
     LZMA without an end mark, as 7-Zip and WinZip write it, does not tell its end.
@@ -157,7 +157,7 @@ def _up_to(read: Read, size: int) -> Read:
     return read_up_to
 
 
-def _keeping(codec: "bz2.BZ2Decompressor | lzma.LZMADecompressor", source: Read) -> Read:
+def _codec_reader(codec: "bz2.BZ2Decompressor | lzma.LZMADecompressor", source: Read) -> Read:
     """Return a reader over a codec that keeps unused input itself."""
 
     def read(most: int) -> bytes:
@@ -171,7 +171,7 @@ def _keeping(codec: "bz2.BZ2Decompressor | lzma.LZMADecompressor", source: Read)
     return read
 
 
-def _reading(data: memoryview) -> Read:
+def _memory_reader(data: memoryview) -> Read:
     at = 0
 
     def read(most: int) -> bytes:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ffrecord.errors import FormatError, TruncatedError
 from ffrecord.reading.ffr_file import naming
-from ffrecord.sources.index_file import IndexCache, cached
+from ffrecord.sources.index_file import IndexCache, cached_index
 from ffrecord.sources.names import Names, check_members
 from ffrecord.sources.zip import _zip
 from ffrecord.sources.zip.end import EndRecord, read_end
@@ -29,7 +29,7 @@ class ZipIndex:
 
     Args:
         path: path of the archive.
-        index_cache: see `cached`.
+        index_cache: see `cached_index`.
 
     Attributes:
         path: path of the archive.
@@ -57,7 +57,7 @@ class ZipIndex:
 
     def __init__(self, path: str, index_cache: IndexCache = None) -> None:
         self.path = path
-        arrays: Arrays = cached(path, FORMAT, lambda: build(path), index_cache, _check_kept)
+        arrays: Arrays = cached_index(path, FORMAT, lambda: build(path), index_cache, _check_kept)
         self.names = Names.from_arrays(arrays)
         self.folders = Names(arrays["folders"], arrays["folder_offsets"])
         for name in COLUMNS:

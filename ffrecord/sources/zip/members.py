@@ -10,7 +10,7 @@ from ffrecord._crc import crc32
 from ffrecord.errors import ChecksumError, FormatError
 from ffrecord.kernels._memory import pooled
 from ffrecord.reading.batch_forms import Array
-from ffrecord.sources.names import joined
+from ffrecord.sources.names import concatenate_names
 from ffrecord.sources.zip.codecs import ENCRYPTED, STORED, check_ratio, inflate, refusal
 from ffrecord.sources.zip.index import ZipIndex
 
@@ -32,16 +32,16 @@ class ZipMembers:
     def __init__(self, indexes: Sequence[ZipIndex], max_ratio: float | None) -> None:
         self.paths = [each.path for each in indexes]
         self.starts = np.cumsum([0, *(len(each) for each in indexes)])
-        self.names = joined([each.names for each in indexes])
-        self.folders = joined([each.folders for each in indexes])
-        self.data: npt.NDArray[np.int64] = _joined([each.data for each in indexes])
-        self.compressed: npt.NDArray[np.int64] = _joined([each.compressed for each in indexes])
-        self.sizes: npt.NDArray[np.int64] = _joined([each.sizes for each in indexes])
-        self.crcs: npt.NDArray[np.uint32] = _joined([each.crcs for each in indexes])
-        self.times: npt.NDArray[np.uint32] = _joined([each.times for each in indexes])
-        self.modes: npt.NDArray[np.uint16] = _joined([each.modes for each in indexes])
-        self.methods: npt.NDArray[np.uint16] = _joined([each.methods for each in indexes])
-        self.flags: npt.NDArray[np.uint16] = _joined([each.flags for each in indexes])
+        self.names = concatenate_names([each.names for each in indexes])
+        self.folders = concatenate_names([each.folders for each in indexes])
+        self.data: npt.NDArray[np.int64] = _concatenate([each.data for each in indexes])
+        self.compressed: npt.NDArray[np.int64] = _concatenate([each.compressed for each in indexes])
+        self.sizes: npt.NDArray[np.int64] = _concatenate([each.sizes for each in indexes])
+        self.crcs: npt.NDArray[np.uint32] = _concatenate([each.crcs for each in indexes])
+        self.times: npt.NDArray[np.uint32] = _concatenate([each.times for each in indexes])
+        self.modes: npt.NDArray[np.uint16] = _concatenate([each.modes for each in indexes])
+        self.methods: npt.NDArray[np.uint16] = _concatenate([each.methods for each in indexes])
+        self.flags: npt.NDArray[np.uint16] = _concatenate([each.flags for each in indexes])
         self._max_ratio = max_ratio
         special = (self.methods != STORED) | (self.flags & ENCRYPTED != 0)
         special |= (self.data < 0) | (self.sizes != self.compressed)
@@ -105,6 +105,6 @@ class ZipMembers:
         return f"{self.paths[self.archive(index)]}: member {self.names[index]!r}"
 
 
-def _joined(arrays: list[Any]) -> Any:
+def _concatenate(arrays: list[Any]) -> Any:
     """Concatenate arrays. A single array is returned as it is, since it may be a mapping."""
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

@@ -20,13 +20,13 @@ from ffrecord.reading.record_reader import RecordReader
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.stats import ReadStats
 from ffrecord.reading.store import Indices, OnError
-from ffrecord.sources.fallback_reader import MixedReader, summed
+from ffrecord.sources.fallback_reader import MixedReader, sum_stats
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.names import Names
 from ffrecord.sources.suffixes import SUFFIXES
-from ffrecord.sources.zip.codecs import STORED, inflating, translated
+from ffrecord.sources.zip.codecs import STORED, content_reader, translate_errors
 from ffrecord.sources.zip.index import ZipIndex
 from ffrecord.sources.zip.members import ZipMembers
 from ffrecord.system.open_all import all_opened
@@ -46,7 +46,7 @@ class ZipReader(NamedFiles, MixedReader):
             several archives are numbered through, in the order of each directory.
         check_data: compare the CRC-32 of the directory with the content.
         io, on_error: see `RecordReader`.
-        index_cache: place to keep the index; see `ffrecord.sources.index_file.cached`.
+        index_cache: place to keep the index; see `ffrecord.sources.index_file.cached_index`.
         max_ratio: refuse to decompress a member whose content is said to be more than so many times its compressed
             size. Content of at most 16 MiB is always decompressed. Deflate cannot exceed 1032. None for no such limit.
             Never is more decompressed than the directory says.
@@ -112,7 +112,7 @@ class ZipReader(NamedFiles, MixedReader):
     def stats(self) -> ReadStats:
         """Return the statistics, see `RecordReader.stats`. For compressed members, bytes are the compressed ones."""
         stats = super().stats()
-        return stats if self._compressed is None else summed(stats, self._compressed.stats())
+        return stats if self._compressed is None else sum_stats(stats, self._compressed.stats())
 
     def _release(self) -> None:
         if self._compressed is not None:
@@ -158,14 +158,14 @@ class ZipReader(NamedFiles, MixedReader):
         raw.seek(0)
         try:
             method, flags = int(self.members.methods[index]), int(self.members.flags[index])
-            read = inflating(method, flags, raw.read, int(self.members.sizes[index]))
+            read = content_reader(method, flags, raw.read, int(self.members.sizes[index]))
         except (FormatError, ImportError) as error:
             raise self.members.about(index, error) from None
         return partial(self._translated, index, read)
 
     def _translated(self, index: int, read: Callable[[int], bytes], most: int) -> bytes:
         try:
-            with translated():
+            with translate_errors():
                 return read(most)
         except FormatError as error:
             raise self.members.about(index, error) from error.__cause__

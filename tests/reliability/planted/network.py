@@ -87,8 +87,8 @@ DEFECTS = (
         "listings-of-all-endpoints-are-one",
         "G3",
         "ffrecord/remote/connecting.py",
-        "        if any(word in key.lower() for word in TELLING):\n",
-        "        if key.lower() in TELLING[1:]:\n",
+        "        if any(word in key.lower() for word in IDENTIFYING):\n",
+        "        if key.lower() in IDENTIFYING[1:]:\n",
         ("test_cache_offline.py::test_no_other_dataset",),
     ),
     Defect(
