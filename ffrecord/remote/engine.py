@@ -174,7 +174,7 @@ class RemoteFiles:
             found = self._cached.read(indices, form, out)
             if found is not None:
                 return found
-        outcome = self._background.now(partial(self._loaded, self._in_range(indices), check, form, out))
+        outcome = self._background.now(partial(self._load, self._in_range(indices), check, form, out))
         return outcome.result, outcome.failures
 
     def read_ahead(
@@ -192,14 +192,14 @@ class RemoteFiles:
         if begun is not None:
             wait: Callable[[], Any] = begun
             return RemoteBatch(lambda: BatchOutcome(*(wait() or self.read(indices, check, go_on, form, out))))
-        load = partial(self._loaded, self._in_range(indices), check, form, out)
+        load = partial(self._load, self._in_range(indices), check, form, out)
         return RemoteBatch(self._background.begin(load, threads))
 
     def sizes(self, indices: Indices) -> Indices:
         """Return the sizes in bytes of the records at `indices`, int64 [k]."""
         if self.closed:
             raise ClosedError("closed")
-        wanted, inverse = self._wanted(self._in_range(indices))
+        wanted, inverse = self._find_wanted(self._in_range(indices))
         sizes: Indices = (wanted.stops - wanted.starts)[inverse]
         return sizes
 
@@ -209,7 +209,7 @@ class RemoteFiles:
             raise IndexError(int(bad[0]))
         return np.where(indices < 0, indices + self.n, indices)
 
-    def _wanted(self, positions: Indices, **options: bool) -> tuple[WantedRecords, Indices]:
+    def _find_wanted(self, positions: Indices, **options: bool) -> tuple[WantedRecords, Indices]:
         """Return the distinct records at `positions`, and for each position its place among them."""
         each, inverse = np.unique(positions, return_inverse=True)
         files = np.searchsorted(self._ends, each, "right")
@@ -224,7 +224,7 @@ class RemoteFiles:
             found[number] = self._tables.get(self._files[number])
 
         for number in numbers:
-            held = self._tables.held(self._files[number])
+            held = self._tables.get_held(self._files[number])
             if held is None:
                 tasks.append(partial(get, number))
             else:
@@ -232,9 +232,9 @@ class RemoteFiles:
         self._storage.run(tasks)
         return found
 
-    def _loaded(self, positions: Indices, check: bool, form: Form, out: Out) -> BatchOutcome:
+    def _load(self, positions: Indices, check: bool, form: Form, out: Out) -> BatchOutcome:
         check = check or self._cached is not None  # the cache keeps checked records only
-        wanted, inverse = self._wanted(positions, check=check, own=form == ARRAYS)
+        wanted, inverse = self._find_wanted(positions, check=check, own=form == ARRAYS)
         if self._cached is not None:
             self._cached.fill(wanted.files, wanted.locals, wanted.records)
         self._fetch(wanted)
@@ -255,7 +255,7 @@ class RemoteFiles:
             if len(cuts) == 1:
                 tasks.append(partial(self._ask, wanted, request, which))
             else:
-                tasks += self._in_pieces(wanted, request, which, cuts)
+                tasks += self._piece_tasks(wanted, request, which, cuts)
         self._storage.run(tasks)
         for j in wanted.missing().tolist():  # without bytes
             self._take(wanted, j, NOTHING, self._checksums(wanted, [NOTHING])[0], again=False)
@@ -265,10 +265,10 @@ class RemoteFiles:
         try:
             data = self._files[request.file].get_range(request.start, request.stop).data
         except OSError as error:
-            raise self._named(error, wanted, which[0]) from None
-        self._arrived(wanted, request, which, np.frombuffer(data, np.uint8))
+            raise self._name_error(error, wanted, which[0]) from None
+        self._take_answer(wanted, request, which, np.frombuffer(data, np.uint8))
 
-    def _in_pieces(
+    def _piece_tasks(
         self, wanted: WantedRecords, request: Request, which: list[int], cuts: list[tuple[int, int]]
     ) -> list[Task]:
         """Return tasks that read one large record. The task that ends last passes it on."""
@@ -279,18 +279,18 @@ class RemoteFiles:
             try:
                 found = self._files[request.file].get_range(start, stop)
             except OSError as error:
-                raise self._named(error, wanted, which[0]) from None
+                raise self._name_error(error, wanted, which[0]) from None
             data[start - request.start : stop - request.start] = np.frombuffer(found.data, np.uint8)
             with lock:
                 left.pop()
                 last = not left
             if last:
-                self._arrived(wanted, request, which, data)
+                self._take_answer(wanted, request, which, data)
 
         lock = threading.Lock()
         return [partial(ask, *cut) for cut in cuts]
 
-    def _arrived(self, wanted: WantedRecords, request: Request, which: list[int], data: Array) -> None:
+    def _take_answer(self, wanted: WantedRecords, request: Request, which: list[int], data: Array) -> None:
         spans = [wanted.span(j) for j in which]
         cut = [data[start - request.start : stop - request.start] for start, stop in spans]
         arrived = zip(which, cut, self._checksums(wanted, cut), strict=True)
@@ -313,12 +313,12 @@ class RemoteFiles:
         """Compare the CRC-32 of a record, and keep the record. If it does not match, read it once more."""
         if computed is not None and computed != wanted.stored[j]:
             if again:
-                return self._once_more(wanted, j)
+                return self._refetch(wanted, j)
             wanted.computed[j] = computed
         wanted.records[j] = record if record.flags.writeable or not wanted.own else _copy_record(record)
         return j not in wanted.computed
 
-    def _once_more(self, wanted: WantedRecords, j: int) -> bool:
+    def _refetch(self, wanted: WantedRecords, j: int) -> bool:
         shard = self._files[int(wanted.files[j])]
         self._note(shard.path, int(wanted.locals[j]))
         try:
@@ -329,7 +329,7 @@ class RemoteFiles:
             # The object may have been replaced by one of the same size and etag, or without an etag: this raises then.
             shard.check_header()
         except OSError as error:
-            raise self._named(error, wanted, j) from None
+            raise self._name_error(error, wanted, j) from None
         return False
 
     def _note(self, path: str, local: int) -> None:
@@ -338,7 +338,7 @@ class RemoteFiles:
         level = logging.INFO if self._counted["refetched"] > 1 else logging.WARNING
         logger.log(level, "%s: sample %d of it came damaged, and is fetched once more", path, local)
 
-    def _named(self, error: OSError, wanted: WantedRecords, j: int) -> Exception:
+    def _name_error(self, error: OSError, wanted: WantedRecords, j: int) -> Exception:
         """Return the error with the index of the sample in its message."""
         index = int(wanted.locals[j] + self._begins[wanted.files[j]])
         if isinstance(error, FileNotFoundError):

@@ -79,11 +79,11 @@ class FsspecClient:
     def get(self, path: str, most: int) -> FetchedObject:
         """Read a whole object of at most `most` bytes."""
         if self._whole:
-            found = self._fetched(path, None, most)
+            found = self._fetch(path, None, most)
             self._check_size(path, found, most)
             return FetchedObject(found.data, len(found.data), found.etag)
         # One byte more than the limit shows that an object is too large, without another request for its size.
-        data = self._asked(path, "cat_file", self._path(path), start=0, end=most + 1)
+        data = self._request(path, "cat_file", self._path(path), start=0, end=most + 1)
         if len(data) > most:
             raise too_large_error(self.url(path), len(data), most)
         return FetchedObject(data, len(data), None)
@@ -91,7 +91,7 @@ class FsspecClient:
     def get_start(self, path: str, most: int) -> FetchedObject:
         """Read the first `most` bytes of an object, or all of a smaller one."""
         if self._whole:
-            found = self._fetched(path, (0, most), most)
+            found = self._fetch(path, (0, most), most)
             if found.status != 206 and not 0 <= found.size <= most:
                 raise no_ranges_error(self.url(path))
             expected = min(most, found.size) if found.size >= 0 else min(most, len(found.data))
@@ -101,7 +101,7 @@ class FsspecClient:
         stop = most if size < 0 else min(most, size)
         if not stop:
             return FetchedObject(b"", 0, etag)
-        data = self._asked(path, "cat_file", self._path(path), start=0, end=stop)
+        data = self._request(path, "cat_file", self._path(path), start=0, end=stop)
         if len(data) > stop:
             raise no_ranges_error(self.url(path))
         if size >= 0 and len(data) < stop:
@@ -111,14 +111,14 @@ class FsspecClient:
     def get_range(self, path: str, start: int, stop: int, etag: str | None = None) -> FetchedObject:
         """Read bytes [start, stop) of an object."""
         if self._whole:
-            found = self._fetched(path, (start, stop), stop - start)
+            found = self._fetch(path, (start, stop), stop - start)
             if found.status != 206:
                 raise no_ranges_error(self.url(path))
             if etag is not None and found.etag is not None and etag != found.etag:
                 raise changed_error(self.url(path), etag, found.etag)
             self._check_length(path, found, stop - start)
             return FetchedObject(found.data, found.size, found.etag)
-        data = self._asked(path, "cat_file", self._path(path), start=start, end=stop)
+        data = self._request(path, "cat_file", self._path(path), start=start, end=stop)
         if len(data) > stop - start:
             raise no_ranges_error(self.url(path))
         if len(data) < stop - start:
@@ -128,13 +128,13 @@ class FsspecClient:
     def head(self, path: str) -> tuple[int, str | None]:
         """Return (size in bytes, etag) of an object."""
         if self._whole:  # by a range, since a signature may be for GET only
-            found = self._fetched(path, (0, 1), 1)
+            found = self._fetch(path, (0, 1), 1)
             return found.size, found.etag
-        info = self._asked(path, "info", self._path(path))
+        info = self._request(path, "info", self._path(path))
         size = info.get("size")
         return -1 if size is None else int(size), _etag(info)
 
-    def _fetched(self, path: str, span: tuple[int, int] | None, most: int) -> BoundedResponse:
+    def _fetch(self, path: str, span: tuple[int, int] | None, most: int) -> BoundedResponse:
         """Request bytes from a web server."""
         url, shown = self._path(path), self.url(path)
 
@@ -142,7 +142,7 @@ class FsspecClient:
             files = self._files()
             return self._fsspec.asyn.sync(files.loop, fetch, files, url, shown, span, most, timeout=CALL_SECONDS)
 
-        found: BoundedResponse = self._answer(path, ask)
+        found: BoundedResponse = self._translate_errors(path, ask)
         return found
 
     def _check_size(self, path: str, found: BoundedResponse, most: int) -> None:
@@ -162,23 +162,23 @@ class FsspecClient:
         """Write an object. `replaces` is compared in a separate step before."""
         if replaces is not ...:
             check_there(self, path, replaces)
-        self._asked(path, "pipe_file", self._path(path), bytes(data))
+        self._request(path, "pipe_file", self._path(path), bytes(data))
         return None
 
     def put_file(self, path: str, local: str, *, stop: Callable[[], bool] = never) -> str | None:
         """Write a file. Once begun, the upload does not stop."""
         if stop():
             raise RemoteError(f"{self.url(path)}: given up")
-        self._asked(path, "put_file", str(Path(local)), self._path(path))
+        self._request(path, "put_file", str(Path(local)), self._path(path))
         return None
 
     def delete(self, path: str) -> None:
         """Remove an object."""
-        self._asked(path, "rm_file", self._path(path))
+        self._request(path, "rm_file", self._path(path))
 
     def list(self, prefix: str) -> Iterator[tuple[str, int, str | None]]:
         """Yield (path, size in bytes, etag) of each object below a path."""
-        found = self._asked(prefix, "find", self._path(prefix), detail=True)
+        found = self._request(prefix, "find", self._path(prefix), detail=True)
         start = len(self._path(prefix))  # behind it, our paths and those of the file system are the same
         for path, info in sorted(found.items()):
             yield f"{prefix}{path[start:]}", int(info.get("size") or 0), _etag(info)
@@ -206,12 +206,12 @@ class FsspecClient:
         if self._kind.async_impl:
             with self._lock:
                 if self._mine.files is None:
-                    self._mine.files = self._made()
+                    self._mine.files = self._make_files()
                 return self._mine.files
-        self._mine.files = self._made()
+        self._mine.files = self._make_files()
         return self._mine.files
 
-    def _made(self) -> Any:
+    def _make_files(self) -> Any:
         # fsspec keeps its instances. Without `skip_instance_cache`, other code of this process might use the same one,
         # or a child might get that of its parent, whose event loop does not run after a fork.
         url = f"{self._scheme}://{self._host}"
@@ -235,14 +235,14 @@ class FsspecClient:
         call = getattr(files, f"_{name}")
         return self._fsspec.asyn.sync(files.loop, call, *args, timeout=CALL_SECONDS, **options)
 
-    def _asked(self, path: str, name: str, *args: Any, **options: Any) -> Any:
+    def _request(self, path: str, name: str, *args: Any, **options: Any) -> Any:
         """Call a method of the file system and return its result.
 
         The first call makes the file system, and may connect.
         """
-        return self._answer(path, lambda: self._call(name, *args, **options))
+        return self._translate_errors(path, lambda: self._call(name, *args, **options))
 
-    def _answer(self, path: str, ask: Callable[[], Any]) -> Any:
+    def _translate_errors(self, path: str, ask: Callable[[], Any]) -> Any:
         try:
             return ask()
         except (FFRecordError, ImportError):

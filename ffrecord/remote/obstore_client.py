@@ -66,7 +66,7 @@ class ObstoreClient:
         there = self._elsewhere(path)
         if there is not None:
             return there[0].get(there[1], most)
-        found = self._asked(path, partial(self._library.get, self._once, path))
+        found = self._request(path, partial(self._library.get, self._once, path))
         meta = found.meta
         if meta["size"] > most:
             raise too_large_error(self.url(path), meta["size"], most)
@@ -80,7 +80,7 @@ class ObstoreClient:
             return there[0].get_start(there[1], most)
         options = {"range": (0, most)}
         try:
-            found = self._asked(path, partial(self._library.get, self._once, path, options=options), (0, most))
+            found = self._request(path, partial(self._library.get, self._once, path, options=options), (0, most))
         except (ChangedError, NoRangesError):  # which is how servers say that there is not even a first one
             size, etag = self.head(path)
             if size:
@@ -95,7 +95,7 @@ class ObstoreClient:
         there = self._elsewhere(path)
         if there is not None:
             return there[0].get_range(there[1], start, stop, etag)
-        found = self._asked(
+        found = self._request(
             path, partial(self._library.get, self._once, path, options={"range": (start, stop)}), (start, stop)
         )
         meta = found.meta
@@ -113,7 +113,7 @@ class ObstoreClient:
         """
         if not size:
             return b""
-        data: bytes = self._asked(path, lambda: next(iter(found.stream(min_chunk_size=size + 1)), b""), span)
+        data: bytes = self._request(path, lambda: next(iter(found.stream(min_chunk_size=size + 1)), b""), span)
         if len(data) > size:
             raise long_body_error(self.url(path), size)
         if len(data) < size:
@@ -125,7 +125,7 @@ class ObstoreClient:
         there = self._elsewhere(path)
         if there is not None:
             return there[0].head(there[1])
-        meta = self._asked(path, partial(self._library.head, self._once, path))
+        meta = self._request(path, partial(self._library.head, self._once, path))
         return meta["size"], meta["e_tag"]
 
     def put(self, path: str, data: bytes, *, replaces: str | EllipsisType | None = ...) -> str | None:
@@ -133,7 +133,7 @@ class ObstoreClient:
         mode = self._mode(path, replaces)
         put = partial(self._library.put, self._once, path, data, mode=mode, use_multipart=False)
         try:
-            etag: str | None = self._asked(path, put)["e_tag"]
+            etag: str | None = self._request(path, put)["e_tag"]
         except NotSupportedError:
             if replaces is ...:
                 raise
@@ -147,7 +147,7 @@ class ObstoreClient:
         if replaces is None:
             return "create"
         # Some stores compare the version, others the etag.
-        meta = self._asked(path, partial(self._library.head, self._once, path))
+        meta = self._request(path, partial(self._library.head, self._once, path))
         if meta["e_tag"] != replaces:
             raise changed_error(self.url(path), replaces, meta["e_tag"])
         return {name: meta[name] for name in ("e_tag", "version") if meta[name] is not None}
@@ -163,21 +163,21 @@ class ObstoreClient:
             # An exception from this iterator makes obstore abort the upload and delete the parts that were sent.
             parts = iter(partial(_read, file, part, stop), b"")
             put = partial(self._library.put, self._uploader(), path, parts, **options)
-            etag: str | None = self._asked(path, put)["e_tag"]
+            etag: str | None = self._request(path, put)["e_tag"]
             return etag
 
     def delete(self, path: str) -> None:
         """Remove an object."""
-        self._asked(path, partial(self._library.delete, self._once, path))
+        self._request(path, partial(self._library.delete, self._once, path))
 
     def list(self, prefix: str) -> Iterator[tuple[str, int, str | None]]:
         """Yield (path, size in bytes, etag) of each object below a path."""
-        pieces = iter(self._asked(prefix, partial(self._library.list, self._once, prefix)))
-        while (piece := self._asked(prefix, partial(next, pieces, None))) is not None:
+        pieces = iter(self._request(prefix, partial(self._library.list, self._once, prefix)))
+        while (piece := self._request(prefix, partial(next, pieces, None))) is not None:
             for each in piece:
                 yield each["path"], each["size"], each["e_tag"]
 
-    def _asked(self, path: str, call: Callable[[], T], span: tuple[int, int] | None = None) -> T:
+    def _request(self, path: str, call: Callable[[], T], span: tuple[int, int] | None = None) -> T:
         try:
             return call()
         except Exception as error:

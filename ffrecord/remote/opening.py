@@ -81,13 +81,13 @@ class Remote:
         given: Any = self.source if isinstance(self.source, list | tuple) else [self.source]
         cache = self._cache()
         try:
-            return self._opened(given, Listings(None if cache is None else cache.directory), cache, check, io)
+            return self._open_all(given, Listings(None if cache is None else cache.directory), cache, check, io)
         except BaseException:
             if cache is not None:
                 cache.close()
             raise
 
-    def _opened(
+    def _open_all(
         self, given: Any, listings: Listings, cache: Any, check: bool, io: str
     ) -> tuple[list[RemoteShard], RemoteFiles]:
         opening = [_Opening(Storage(paths.check_type(each), self._storage_options), check, listings) for each in given]
@@ -145,7 +145,7 @@ class _Opening:
         else:
             self._open_dataset()
 
-    def _kept(self, error: Exception, kind: str = DATASET) -> manifest.Manifest:
+    def _last_listing(self, error: Exception, kind: str = DATASET) -> manifest.Manifest:
         """Return the last listing in the cache, since the server does not answer; raise `error` if there is none."""
         data = self._listings.get(self.storage.url, self.storage.options, kind)
         try:
@@ -176,7 +176,7 @@ class _Opening:
         try:
             shard = open_shard(storage, check=self._check)
         except TransientError as error:
-            (found,) = self._kept(error, FILE).shards
+            (found,) = self._last_listing(error, FILE).shards
             shard = shard_of_listing(storage, found, check=self._check, alone=True)
         else:
             listing = manifest.build([manifest.Shard(urls.name_of(storage.url), *shard.facts)])
@@ -189,19 +189,19 @@ class _Opening:
 
     def _open_dataset(self) -> None:
         try:
-            found = self._parsed()
+            found = self._parse_listing()
         except FormatError:  # it may have been damaged on the way: read it once more
-            found = self._parsed()
+            found = self._parse_listing()
         if found is None:
             raise FormatError(f"{self.storage.shown}: its {manifest.NAME} is another program's")
         self.shards = [shard_of_listing(self.storage, shard, check=self._check) for shard in found.shards]
 
-    def _parsed(self) -> manifest.Manifest | None:
+    def _parse_listing(self) -> manifest.Manifest | None:
         name = urls.joined(self.storage.shown, manifest.NAME)
         try:
             data = self.storage.get(manifest.NAME, manifest.SIZE_MAX).data
         except TransientError as error:
-            return self._kept(error)
+            return self._last_listing(error)
         except MissingFileError as error:
             why = "" if NO_BUCKET in str(error.strerror) else self._why()
             raise MissingFileError(2, f"{error.strerror}{why}", error.filename) from None

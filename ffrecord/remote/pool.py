@@ -71,7 +71,7 @@ class Pool:
         begun = Round(len(tasks), owner)
         try:
             self._rounds.add(begun)
-            for task in self._given(begun, tasks):
+            for task in self._queue_tasks(begun, tasks):
                 self._do(begun, task)
             begun.over.wait()
         except BaseException as error:
@@ -87,7 +87,7 @@ class Pool:
             finally:
                 del failed  # breaks the cycle of the exception and this frame
 
-    def _given(self, begun: Round, tasks: Sequence[Task]) -> Sequence[Task]:
+    def _queue_tasks(self, begun: Round, tasks: Sequence[Task]) -> Sequence[Task]:
         """Queue tasks for the threads. Return the tasks if no thread can be started: the caller runs them."""
         with self._lock:
             left = len(tasks)

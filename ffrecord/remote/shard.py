@@ -116,7 +116,7 @@ class RemoteShard:
         Raises:
             The exceptions of `tables`.
         """
-        self._taken(check=True)
+        self._read_tables(check=True)
 
     def load(self) -> Tables:
         """Return the tables, from the cache or from the store."""
@@ -125,8 +125,8 @@ class RemoteShard:
             return first
         kept = None if self.copy is None else self.copy.tables()
         if kept is not None:
-            return self._parsed(kept, check=self._check)
-        tables, data = self._taken(check=self._checks)
+            return self._parse(kept, check=self._check)
+        tables, data = self._read_tables(check=self._checks)
         self.keep_tables(tables, data)
         return tables
 
@@ -146,47 +146,47 @@ class RemoteShard:
         """
         if self.copy is None or not self.copy.needs_tables:
             return
-        head = bytes(memoryview(data or self._packed(tables))[: tables.data_start])
+        head = bytes(memoryview(data or self._pack_tables(tables))[: tables.data_start])
         if len(head) < tables.data_start:
             head += bytes(self._range(len(head), tables.data_start).data)
         self.copy.store_tables(head)
 
-    def _packed(self, tables: Tables) -> bytes:
+    def _pack_tables(self, tables: Tables) -> bytes:
         """Return the tables in the byte layout of the shard, with the gap behind them if it is known."""
         prefix, checksums, offsets = ffr_layout.pack_tables(tables.checksums, tables.bounds[:-1])
         ffr_layout.PREFIX.pack_into(prefix, 0, self.crc, self.n)
         return b"".join([prefix, checksums, offsets, self._gap or b""])
 
-    def _taken(self, *, check: bool) -> tuple[Tables, Any]:
+    def _read_tables(self, *, check: bool) -> tuple[Tables, Any]:
         """Return the current tables, and the bytes that came with them.
 
         If they do not match, read them a second time.
         """
         try:
-            return self._fetched(check=check)
+            return self._fetch_tables(check=check)
         except (ChangedError, ChecksumError, FormatError):
-            return self._fetched(check=check)
+            return self._fetch_tables(check=check)
 
-    def _fetched(self, *, check: bool) -> tuple[Tables, Any]:
+    def _fetch_tables(self, *, check: bool) -> tuple[Tables, Any]:
         found = self._range(0, min(self.size, ffr_layout.tables_end(self.n) + MORE))
         crc, n = ffr_layout.PREFIX.unpack_from(found.data)
         if (n, crc) != (self.n, self.crc):
-            raise self._other(ShardFacts(n, found.size if found.size >= 0 else self.size, crc))
-        tables = self._parsed(found.data, check=check)
+            raise self._replaced_error(ShardFacts(n, found.size if found.size >= 0 else self.size, crc))
+        tables = self._parse(found.data, check=check)
         self.etag = found.etag if self._versions else None
         return tables, found.data
 
     def _range(self, start: int, stop: int) -> FetchedObject:
         found = self.storage.get_range(self.name, start, stop)
         if found.size not in (-1, self.size):
-            raise self._other(ShardFacts(self.n, found.size, self.crc))
+            raise self._replaced_error(ShardFacts(self.n, found.size, self.crc))
         return found
 
-    def _parsed(self, data: Any, *, check: bool) -> Tables:
+    def _parse(self, data: Any, *, check: bool) -> Tables:
         with naming(self.path):
             return parse(data, self.n, self.size, self.path, check=check)
 
-    def _other(self, found: ShardFacts) -> ChangedError:
+    def _replaced_error(self, found: ShardFacts) -> ChangedError:
         return ChangedError(
             f"{self.path}: replaced after it was opened, or after its dataset.json was written: (samples, size, CRC-32 "
             f"of tables) {tuple(found)}, expected {tuple(self.facts)}"
@@ -210,7 +210,7 @@ class RemoteShard:
             self._versions, self.etag = False, None
             found = self.storage.get_range(self.name, start, stop)
         if found.size not in (-1, self.size):
-            raise self._other(ShardFacts(self.n, found.size, self.crc))
+            raise self._replaced_error(ShardFacts(self.n, found.size, self.crc))
         return found
 
     # What it says about itself
@@ -225,12 +225,12 @@ class RemoteShard:
         if self._gap is None:
             kept = None if self.copy is None else self.copy.tables()
             if kept is None:
-                tables, data = self._taken(check=self._checks)
+                tables, data = self._read_tables(check=self._checks)
                 self._keep_gap(tables, data)
                 self.keep_tables(tables, data)
             else:
-                self._keep_gap(self._parsed(kept, check=False), kept)
-        return self._decoded(self._gap or b"")
+                self._keep_gap(self._parse(kept, check=False), kept)
+        return self._decode_gap(self._gap or b"")
 
     def _keep_gap(self, tables: Tables, data: Any) -> None:
         start, stop = ffr_layout.tables_end(self.n), tables.data_start
@@ -243,7 +243,7 @@ class RemoteShard:
             gap += bytes(self._range(start + len(gap), stop).data)
         self._gap = gap
 
-    def _decoded(self, gap: bytes) -> Extension | None:
+    def _decode_gap(self, gap: bytes) -> Extension | None:
         if not gap:
             return None
         with naming(self.path):
@@ -288,5 +288,5 @@ def _open_shard(storage: Storage, *, check: bool) -> RemoteShard:
         tables = parse(data, n, found.size, shard.path, check=check)
     shard.etag, shard._first = found.etag, tables
     shard._keep_gap(tables, data)
-    shard._decoded(shard._gap or b"")
+    shard._decode_gap(shard._gap or b"")
     return shard

@@ -94,23 +94,23 @@ class Storage:
     def get(self, name: str, most: int) -> FetchedObject:
         """Read a whole object of at most `most` bytes."""
         client, path = self._at(name)
-        return self._asked(partial(client.get, path, most))
+        return self._request(partial(client.get, path, most))
 
     def get_start(self, name: str, most: int) -> FetchedObject:
         """Read the first `most` bytes of an object, or all of a smaller one."""
         client, path = self._at(name)
-        return self._asked(partial(client.get_start, path, most))
+        return self._request(partial(client.get_start, path, most))
 
     def get_range(self, name: str, start: int, stop: int, etag: str | None = None) -> FetchedObject:
         """Read bytes [start, stop) of an object."""
         client, path = self._at(name)
-        return self._asked(partial(client.get_range, path, start, stop, etag))
+        return self._request(partial(client.get_range, path, start, stop, etag))
 
     def exists(self, name: str) -> bool:
         """Tell whether there is an object of this name."""
         client, path = self._at(name)
         try:
-            self._asked(partial(client.head, path))
+            self._request(partial(client.head, path))
         except FileNotFoundError:
             return False
         return True
@@ -119,7 +119,7 @@ class Storage:
         client, path = self._connect()
         return client, (f"{path}/{name}" if path else name) if name else path
 
-    def _asked(self, call: Callable[[], T]) -> T:
+    def _request(self, call: Callable[[], T]) -> T:
         return retry(
             partial(self._timed, call), self._tries, self._seconds, pause, partial(self._counted.add, retries=1)
         )

@@ -98,7 +98,7 @@ class Holder(Generic[K]):
         self._lock = threading.Lock()
         self._loading: dict[K, threading.Event] = {}
 
-    def held(self, key: K) -> Tables | None:
+    def get_held(self, key: K) -> Tables | None:
         """Return the tables of a shard if they are in memory, else None."""
         with self._lock:
             tables = self._held.get(key)
@@ -112,16 +112,16 @@ class Holder(Generic[K]):
         Raises:
             The exceptions of `load`.
         """
-        while (tables := self.held(key)) is None:
+        while (tables := self.get_held(key)) is None:
             own = threading.Event()
             with self._lock:
                 loading = self._loading.setdefault(key, own)
             if loading is own:
-                return self._loaded(key, own)
+                return self._load_and_keep(key, own)
             loading.wait()  # another thread loads it; if that fails, this thread tries itself and raises its own error
         return tables
 
-    def _loaded(self, key: K, own: threading.Event) -> Tables:
+    def _load_and_keep(self, key: K, own: threading.Event) -> Tables:
         try:
             tables = self._load(key)
             self._keep(key, tables)
@@ -133,7 +133,7 @@ class Holder(Generic[K]):
 
     def _keep(self, key: K, tables: Tables) -> None:
         with self._lock:
-            # The key may be here: between `held` and `_loading`, another thread may have begun to load it, and ended.
+            # The key may be here: between `get_held` and `_loading`, another thread may have loaded it completely.
             self._bytes += _bytes(tables) - (_bytes(self._held[key]) if key in self._held else 0)
             self._held[key] = tables
             while self._bytes > self._most and len(self._held) > 1:

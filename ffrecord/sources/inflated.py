@@ -247,14 +247,14 @@ class Inflated:
 
     def _bytes(self, size: int) -> bytes:
         """Read bytes of the file at `source`."""
-        fd = self._opened()
+        fd = self._open()
         try:
             return read_up_to(fd, size, self.source)
         except OSError as error:
             sentence = f"{self.path}: reading {counted(size, 'byte')} at offset {self.source}"
             raise file_error(error.errno or EIO, sentence, self.path) from None
 
-    def _opened(self) -> int:
+    def _open(self) -> int:
         if self._fd < 0:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             try:

@@ -61,7 +61,7 @@ class Names(Sequence[str]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         i = range(len(self))[index]
-        return self._decoded(self.offsets[i], self.offsets[i + 1])
+        return self._decode(self.offsets[i], self.offsets[i + 1])
 
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), DECODED_AT_ONCE):
@@ -72,7 +72,7 @@ class Names(Sequence[str]):
                 name = piece[bounds[i] - bounds[0] : bounds[i + 1] - bounds[0]]
                 yield name.decode(errors="surrogateescape")
 
-    def _decoded(self, start: Any, stop: Any) -> str:
+    def _decode(self, start: Any, stop: Any) -> str:
         name = self.blob[start:stop].tobytes()
         check_there(self._file)
         return name.decode(errors="surrogateescape")
@@ -91,7 +91,7 @@ class Names(Sequence[str]):
                     self._order = order
         return self._order
 
-    def _ordered(self) -> _names.NameOrder:
+    def _make_finder(self) -> _names.NameOrder:
         if self._finder is None:
             self._finder = _names.NameOrder(self.blob, self.offsets, self.order)
         return self._finder
@@ -99,14 +99,14 @@ class Names(Sequence[str]):
     def find(self, name: str) -> int:
         """Return the index of `name`, the last one if several are equal; -1 if there is none. Takes O(log n)."""
         encoded = _encode(name)
-        found = -1 if encoded is None else (self._finder or self._ordered()).find(encoded)
+        found = -1 if encoded is None else (self._finder or self._make_finder()).find(encoded)
         if self._file is not None:
             check_there(self._file)
         return found
 
     def find_each(self, names: Sequence[str]) -> Table:
         """Return the index of each of k names, as `find` does: int64 [k]."""
-        found = self._ordered().find_each([_encode(name) for name in names])
+        found = self._make_finder().find_each([_encode(name) for name in names])
         check_there(self._file)
         return found
 
@@ -118,7 +118,7 @@ class Names(Sequence[str]):
         encoded = _encode(name)
         if encoded is None:
             raise ValueError(f"{name!r} is no name that bytes can be")
-        found = self._ordered().place(encoded)
+        found = self._make_finder().place(encoded)
         check_there(self._file)
         return found
 
@@ -158,7 +158,7 @@ class Names(Sequence[str]):
         shown = ", ".join(map(repr, self[:3])) + (", …" if len(self) > 3 else "")
         return f"<Names of {counted(len(self), 'record')}: {shown}>"
 
-    def picked(self, chosen: Table, sizes: Table | None = None) -> "Names":
+    def pick(self, chosen: Table, sizes: Table | None = None) -> "Names":
         """Return the names at `chosen`, int64 [k], in that order; with `sizes`, only so many first bytes of each."""
         sizes = np.diff(self.offsets)[chosen] if sizes is None else sizes
         offsets = np.zeros(len(chosen) + 1, np.int64)

@@ -298,7 +298,7 @@ def test_no_more_is_given_than_is_free(
 ) -> None:
     room = eviction.Room("/nowhere", limit, set)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(eviction, "held", lambda _: [CopyOnDisk("/nowhere/other", there, time.time_ns() + 10**12)])
+        patch.setattr(eviction, "list_copies", lambda _: [CopyOnDisk("/nowhere/other", there, time.time_ns() + 10**12)])
         given = room.take(size)
         assert 0 <= given <= min(size, max(0, limit - there))
         assert given == size or given >= max(0, limit - there)

@@ -70,10 +70,10 @@ class Cache:
         self._looked = False  # whether complete copies from before were looked for
         self._open: OrderedDict[CachedFile, None] = OrderedDict()
         self._open_most = max(16, resources.descriptors())
-        self._room = Room(self.directory, size, self._own)
+        self._room = Room(self.directory, size, self._own_stems)
         self._closed = self._stopped = self._said = False
         self._tick_at = time.monotonic() + STAMP_SECONDS
-        self._background = Background(self._released)
+        self._background = Background(self._release)
 
     def file(self, name: str, facts: ShardFacts) -> "CachedFile":
         """Return the copy of a shard, whether or not it exists on the disk.
@@ -120,12 +120,12 @@ class Cache:
 
     # Methods for CachedFile
 
-    def note(self, number: int, *, whole: bool) -> None:
+    def note_change(self, number: int, *, whole: bool) -> None:
         """Note that a copy was found to be complete, or to be gone."""
         (self._complete.add if whole else self._complete.discard)(number)
         self.changes = next(self._change)  # a new number for each change, also if two threads come at once
 
-    def opened(self, file: "CachedFile") -> None:
+    def note_open(self, file: "CachedFile") -> None:
         """Count a copy as open and just used; close others if there are too many."""
         self._open[file] = None
         with contextlib.suppress(KeyError):  # another thread closed it
@@ -143,7 +143,7 @@ class Cache:
         """Reserve up to `size` bytes, and return how many may be written."""
         return 0 if self._stopped or self._closed else self._room.take(size)
 
-    def make_again(self) -> None:
+    def make_directory(self) -> None:
         """Make the directory again, after somebody removed it to empty the cache.
 
         Raises:
@@ -152,7 +152,7 @@ class Cache:
         if usable_directory(self._given) != self.directory:
             raise FileNotFoundError(errno.ENOENT, "removed, and not made again", self.directory)
 
-    def failed(self, error: OSError) -> None:
+    def note_failure(self, error: OSError) -> None:
         """Note a failed write. The first one is logged. If the cause is the disk, nothing more is written."""
         self._stopped = self._stopped or error.errno in NO_MORE
         if not self._said:
@@ -169,10 +169,10 @@ class Cache:
         """True if `close` was called."""
         return self._closed
 
-    def _own(self) -> set[str]:
+    def _own_stems(self) -> set[str]:
         return {file.stem for file in self._files}
 
-    def _released(self) -> None:
+    def _release(self) -> None:
         """Do nothing: there is nothing to release."""
 
 
@@ -210,14 +210,14 @@ class CachedFile:
     @property
     def needs_tables(self) -> bool:
         """True if `store_tables` must come before `store` can do anything. False if the cache is full."""
-        return not self._frozen and not self._cache.full and self._opened() is None
+        return not self._frozen and not self._cache.full and self._open_copy() is None
 
     def tables(self) -> bytes | None:
         """Return header, tables, and the gap before the first sample: bytes [0, data_start), checked.
 
         Return None if they are not here.
         """
-        copy = self._opened()
+        copy = self._open_copy()
         with contextlib.suppress(OSError):
             return None if copy is None else copy.tables()
         return None
@@ -235,10 +235,10 @@ class CachedFile:
             try:
                 self._begin(bytes(data))
             except FileNotFoundError:
-                self._cache.make_again()
+                self._cache.make_directory()
                 self._begin(bytes(data))
         except OSError as error:
-            self._failed(error)
+            self._note_failure(error)
 
     def _begin(self, tables: bytes) -> None:
         if self._cache.take(len(tables)) == len(tables):
@@ -254,7 +254,7 @@ class CachedFile:
         if not self._whole and not self._off and now - self._looked >= LOOK_SECONDS:
             self._looked = now
             if regular_size(self.stem + WHOLE) == self._facts.size:
-                self._found_whole()
+                self._set_whole()
         return self.stem + WHOLE if self._whole else None
 
     def read(self, local: Indices) -> list[Array | None]:
@@ -263,13 +263,13 @@ class CachedFile:
         Args:
             local: int64 [k], indices in the shard; in any order, repeats allowed.
         """
-        copy = self._opened()
+        copy = self._open_copy()
         if copy is None:
             return [None] * len(local)
         try:
             found = copy.read(local)
         except (FFRecordError, OSError):
-            self._begin_anew()
+            self._discard_damaged()
             return [None] * len(local)
         self._cache.counted.add(read=sum(record is not None for record in found))
         self._stamp(time.monotonic())
@@ -277,9 +277,9 @@ class CachedFile:
             self._complete()
         return found
 
-    def lacking(self, local: Indices) -> Indices:
+    def missing_of(self, local: Indices) -> Indices:
         """Return the indices of `local` that the copy lacked at the last look, and that could be stored."""
-        copy = None if self._frozen or self._cache.full else self._opened()
+        copy = None if self._frozen or self._cache.full else self._open_copy()
         return local[:0] if copy is None or copy.whole else local[~copy.known[local]]
 
     def store(self, local: Indices, records: Sequence[Any]) -> None:
@@ -289,7 +289,7 @@ class CachedFile:
             local: int64 [k], indices in the shard; in any order, repeats allowed.
             records: their bytes, as buffers.
         """
-        copy = None if self._frozen or not len(local) else self._opened()
+        copy = None if self._frozen or not len(local) else self._open_copy()
         if copy is None or copy.whole:
             return
         try:
@@ -298,10 +298,10 @@ class CachedFile:
             self._copy = None  # removed by another process; the next read begins a new one
             return
         except FFRecordError:
-            self._begin_anew()
+            self._discard_damaged()
             return
         except OSError as error:
-            self._failed(error)
+            self._note_failure(error)
         if not copy.missing:
             self._complete()
 
@@ -321,10 +321,10 @@ class CachedFile:
         """Forget a complete copy that is gone or damaged, and remove the rest of it."""
         if self._whole:
             self._whole = False
-            self._cache.note(self._number, whole=False)
-            self._begin_anew()
+            self._cache.note_change(self._number, whole=False)
+            self._discard_damaged()
 
-    def _begin_anew(self) -> None:
+    def _discard_damaged(self) -> None:
         """Remove a damaged copy."""
         self._copy = None
         try:
@@ -345,15 +345,15 @@ class CachedFile:
         """Complete the copy if possible."""
         try:
             self._seal_at = time.monotonic() + SEAL_AGAIN_SECONDS
-            if seal(self.stem, self._facts, self._gives_up):
+            if seal(self.stem, self._facts, self._should_stop):
                 self._seal_at = 0.0
-                self._found_whole()
+                self._set_whole()
             elif self._copy is not None:
                 self._copy.look()
         except FileNotFoundError:
             self._copy = None  # removed by another process
         except OSError as error:
-            self._failed(error)
+            self._note_failure(error)
         finally:
             self._sealing = 0
         return BatchOutcome([], [])
@@ -365,12 +365,12 @@ class CachedFile:
         self._sealing = os.getpid()
         self._cache.ask_to_seal(self)
 
-    def _gives_up(self) -> bool:
+    def _should_stop(self) -> bool:
         return self._cache.closed
 
-    def _found_whole(self) -> None:
+    def _set_whole(self) -> None:
         self._whole, self._copy = True, None
-        self._cache.note(self._number, whole=True)
+        self._cache.note_change(self._number, whole=True)
 
     def tick(self, now: float) -> None:
         """Look for a copy that another process completed, and stamp a complete copy as in use."""
@@ -394,7 +394,7 @@ class CachedFile:
         """Begin a new copy if another process removed this one, and not only its list of records."""
         if not self._whole or regular_size(self.stem + WHOLE) != self._facts.size:
             self._whole, self._copy = False, None
-            self._cache.note(self._number, whole=False)
+            self._cache.note_change(self._number, whole=False)
 
     # Opening and closing
 
@@ -402,24 +402,24 @@ class CachedFile:
         """Release the open copy."""
         self._copy = None
 
-    def _opened(self) -> Copy | None:
+    def _open_copy(self) -> Copy | None:
         """Return the open copy; None if there is none with tables."""
         if self._off or self._cache.closed:
             return None
         copy = self._copy
         if copy is None:
             try:
-                copy = self._shared(self._open())
+                copy = self._share(self._open())
             except (FFRecordError, FileNotFoundError):
                 self.drop()
             except OSError as error:
                 # No descriptors left, or no permission: not a reason to remove it.
                 logger.debug("%s: %s", self.stem, error)
         if copy is not None:
-            self._cache.opened(self)
+            self._cache.note_open(self)
         return copy
 
-    def _shared(self, copy: Copy) -> Copy:
+    def _share(self, copy: Copy) -> Copy:
         """Return the copy that all threads use, so that each sees the records that others store."""
         with _sharing:
             if self._copy is None:
@@ -435,9 +435,9 @@ class CachedFile:
                 raise
         return Copy(self.stem, self._facts, whole=True)
 
-    def _failed(self, error: OSError) -> None:
+    def _note_failure(self, error: OSError) -> None:
         self._frozen = self._frozen or error.errno not in NO_MORE
-        self._cache.failed(error)
+        self._cache.note_failure(error)
 
 
 _sharing = threading.Lock()

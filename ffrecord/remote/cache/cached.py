@@ -39,7 +39,7 @@ class Cached:
     @property
     def batches(self) -> int:
         """Number of batches that `read` and `begin` read."""
-        return self._local.counted()["batches"]
+        return self._local.sums()["batches"]
 
     def counters(self) -> dict[str, int]:
         """Return the counters of `read` and `begin`, with "probed", "missed" and "cached_bytes".
@@ -47,7 +47,7 @@ class Cached:
         "probed" counts the records that were looked for, "missed" those that were not here, "cached_bytes" the bytes of
         the others.
         """
-        direct = dict(self._local.counted())
+        direct = dict(self._local.sums())
         direct.pop("batches", None)
         records, size = direct.get("records", 0), direct.get("bytes", 0)
         looked = {
@@ -121,7 +121,7 @@ class Cached:
         low, high = np.searchsorted(bounds, start), np.searchsorted(bounds, start + len(data), "right") - 1
         if high - low <= len(locals):
             return
-        others = shard.copy.lacking(np.setdiff1d(np.arange(low, high), locals, assume_unique=True))
+        others = shard.copy.missing_of(np.setdiff1d(np.arange(low, high), locals, assume_unique=True))
         spans = zip(
             others.tolist(), (bounds[others] - start).tolist(), (bounds[others + 1] - start).tolist(), strict=True
         )

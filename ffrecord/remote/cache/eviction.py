@@ -56,14 +56,14 @@ class Room:
             return size
         with self._lock:
             if self._granted < size and time.monotonic() >= self._again:
-                self._granted = self._found(self._limit, size)
+                self._granted = self._find_room(self._limit, size)
                 if self._granted < size:
                     self._again = time.monotonic() + AGAIN_SECONDS
             given = min(size, self._granted)
             self._granted -= given
             return given
 
-    def _found(self, limit: int, size: int) -> int:
+    def _find_room(self, limit: int, size: int) -> int:
         """Return how many bytes may be written before the next look at the directory."""
         free = limit - sum(each.bytes for each in list_copies(self._directory))
         if free < size:

@@ -48,7 +48,7 @@ class CompleteCopies:
         self._shift[numbers] = np.cumsum(counts[numbers]) - counts[numbers] - begins[numbers]
         self._all = bool(self._there.all())
 
-    def there(self, files: Indices) -> Any:
+    def are_complete(self, files: Indices) -> Any:
         """Return which records are in complete copies, by the numbers of their shards: bool [k]."""
         return self._there[files]
 
@@ -56,7 +56,7 @@ class CompleteCopies:
         """Note that the copy of a shard is gone or damaged."""
         self._there[number], self._all = False, False
 
-    def own(self, indices: Indices) -> Indices | None:
+    def own_indices(self, indices: Indices) -> Indices | None:
         """Convert indices among all records to indices among those of the copies.
 
         Return None if a record is not in a copy, or out of range.
@@ -74,7 +74,7 @@ class CompleteCopies:
         positions = np.where(indices < 0, indices + self._ends[-1], indices)
         return np.where(positions < 0, -1, np.searchsorted(self._ends, positions, "right"))
 
-    def of_files(self, files: Indices, locals: Indices) -> Indices:
+    def own_indices_of(self, files: Indices, locals: Indices) -> Indices:
         """Convert record numbers `locals` in the shards `files` to indices among the records of the copies."""
         return locals + self._begins[files] + self._shift[files]
 
@@ -109,7 +109,7 @@ class Local:
 
     # Counts
 
-    def counted(self) -> Counter[str]:
+    def sums(self) -> Counter[str]:
         """Return the batches, records and bytes of `read` and `begin`, and the times of all reads."""
         complete, total = self._complete, self._before.sums()
         if complete is not None:
@@ -130,8 +130,8 @@ class Local:
         Args:
             indices: indices among all records; negative ones count from the end.
         """
-        complete = self._now()
-        own = None if complete is None else complete.own(indices)
+        complete = self._current()
+        own = None if complete is None else complete.own_indices(indices)
         if complete is None or own is None:
             return None
         try:
@@ -149,8 +149,8 @@ class Local:
             A function that waits for the batch. It returns None if a copy is damaged. It raises ClosedError if the
                 copies were closed, or the process forked.
         """
-        complete = self._now()
-        own = None if complete is None else complete.own(indices)
+        complete = self._current()
+        own = None if complete is None else complete.own_indices(indices)
         if complete is None or own is None:
             return None
         try:
@@ -172,14 +172,14 @@ class Local:
         Args:
             files, locals: number of the shard of each record, and its number there.
         """
-        complete = self._now()
+        complete = self._current()
         if complete is None:
             return
-        places = np.flatnonzero(complete.there(files))
+        places = np.flatnonzero(complete.are_complete(files))
         if not len(places):
             return
         try:
-            own = complete.of_files(files[places], locals[places])
+            own = complete.own_indices_of(files[places], locals[places])
             arrays, failures = complete.engine.read(own, True, True, ARRAYS)
         except ClosedError:
             return
@@ -216,18 +216,18 @@ class Local:
 
     # What is complete
 
-    def _now(self) -> CompleteCopies | None:
+    def _current(self) -> CompleteCopies | None:
         """Return the engine over all complete copies. It is renewed when they change, but not too often."""
         seen = self._cache.changes
         if seen != self._seen and time.monotonic() >= self._again:
             began = time.monotonic()
             self._seen = seen
             # No lock: if two threads come at once, the engine of one of them is closed at the end of its batch.
-            self._complete = self._made(self._cache.complete()[:FILES_MOST])
+            self._complete = self._make_engine(self._cache.complete()[:FILES_MOST])
             self._again = began + SHARE * (time.monotonic() - began)
         return self._complete
 
-    def _made(self, numbers: list[int]) -> CompleteCopies | None:
+    def _make_engine(self, numbers: list[int]) -> CompleteCopies | None:
         before = self._complete
         if before is not None:
             self._before.add(**_counters_of(before))

@@ -191,9 +191,9 @@ class BetonReader(RecordReader):
             The exceptions of `samples`.
         """
         (data, offsets), positions = self._read_with_positions(PACKED, indices)
-        rows, found = self._found(positions, np.diff(offsets))
+        rows, found = self._find_values(positions, np.diff(offsets))
         columns: dict[str, Any] = {}
-        for field, starts, sizes in self._each(found):
+        for field, starts, sizes in self._wanted_pieces(found):
             starts = starts + offsets[:-1]
             whole = column(field, rows, data, starts)
             if whole is None:
@@ -217,9 +217,9 @@ class BetonReader(RecordReader):
     # Methods for RecordReader
 
     def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
-        rows, found = self._found(positions, np.array([len(record) for record in records], np.int64))
+        rows, found = self._find_values(positions, np.array([len(record) for record in records], np.int64))
         columns = []
-        for field, starts, sizes in self._each(found):
+        for field, starts, sizes in self._wanted_pieces(found):
             places = zip(records, starts.tolist(), sizes.tolist(), strict=True)
             cuts = [record[low : low + size] for record, low, size in places] if field.has_data else []
             columns.append(self._values(field, rows, cuts, positions))
@@ -261,7 +261,7 @@ class BetonReader(RecordReader):
             file.check_all_there(file.path)
         return rows
 
-    def _found(self, positions: Indices, sizes: Indices) -> tuple[Rows, ValuePieces]:
+    def _find_values(self, positions: Indices, sizes: Indices) -> tuple[Rows, ValuePieces]:
         """Return the metadata of samples, and the places of their values in their records, which have these sizes.
 
         Raises:
@@ -282,7 +282,7 @@ class BetonReader(RecordReader):
             )
         return rows, found
 
-    def _each(self, found: ValuePieces) -> Iterator[tuple[BetonField, Indices, Indices]]:
+    def _wanted_pieces(self, found: ValuePieces) -> Iterator[tuple[BetonField, Indices, Indices]]:
         """Yield the wanted fields, each with the starts and the sizes of its values in their records, int64 [k]."""
         with_data = [field.name for field in self.fields.values() if field.has_data]
         places = dict(zip(with_data, range(len(with_data)), strict=True))

@@ -101,7 +101,7 @@ class ImageFolderReader(FileStore):
             prefix = f"{name}/" if name else ""
             blob, offsets, directories = list_directory(os.fsencode(path), os.fsencode(prefix), suffixes)
             names = Names(blob, offsets)
-            found.append((name, names.picked(names.order)))  # the order of UTF-8 bytes is that of strings
+            found.append((name, names.pick(names.order)))  # the order of UTF-8 bytes is that of strings
             if below:
                 waiting += [(prefix + os.fsdecode(each), (*above, identity)) for each in directories]
         return (names for _, names in sorted(found, key=lambda pair: pair[0]))

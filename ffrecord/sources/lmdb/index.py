@@ -39,7 +39,7 @@ class LMDBIndex:
 
     def reordered(self, order: Table) -> "LMDBIndex":
         """Return the records in another order, int64 [n]."""
-        return LMDBIndex(self.offsets[order], self.sizes[order], self.names.picked(order))
+        return LMDBIndex(self.offsets[order], self.sizes[order], self.names.pick(order))
 
     def prefixed(self, prefix: bytes) -> "LMDBIndex":
         """Return the records with `prefix` before each name."""

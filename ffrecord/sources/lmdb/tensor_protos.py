@@ -63,7 +63,7 @@ class Tensor:
     values: Array | list[bytes]
     name: str
 
-    def shaped(self) -> Array | list[bytes]:
+    def in_shape(self) -> Array | list[bytes]:
         """Return the values in their shape; flat if no dims are stored.
 
         Raises:
@@ -111,7 +111,7 @@ def sample(message: Array) -> dict[str, Any]:
         label = _number(found[1])
         if label is not None:
             return {"image": found[0].picture(), "label": label}
-    return {str(i): tensor.shaped() for i, tensor in enumerate(found)}
+    return {str(i): tensor.in_shape() for i, tensor in enumerate(found)}
 
 
 def tensors(message: Array) -> list[Tensor]:

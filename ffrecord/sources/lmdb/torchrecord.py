@@ -54,9 +54,11 @@ class TorchRecordReader(EnvironmentReader):
         super().__init__(_environments(source), _index, check_data, **options)
 
     def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
-        return [self._decoded(position, record) for position, record in zip(positions.tolist(), records, strict=True)]
+        return [
+            self._decode_one(position, record) for position, record in zip(positions.tolist(), records, strict=True)
+        ]
 
-    def _decoded(self, position: int, record: Array) -> dict[str, Any]:
+    def _decode_one(self, position: int, record: Array) -> dict[str, Any]:
         try:
             return sample(record)
         except FormatError as error:

@@ -156,7 +156,7 @@ class MDSReader(Store):
             try:
                 values.append(layout.value(place, cut))
             except FormatError as error:
-                raise self._named(error, position) from None
+                raise self._name_error(error, position) from None
         return values
 
     def locate(self, index: SupportsIndex) -> tuple[str, int]:
@@ -180,7 +180,7 @@ class MDSReader(Store):
             shard = self._unpacked.get(self._shards[number])
             records: list[Array | Exception] = shard._load(positions - self._firsts[number])
         except (FormatError, OSError) as error:
-            return [self._named(error, position) for position in positions.tolist()]
+            return [self._name_error(error, position) for position in positions.tolist()]
         return records
 
     def _release(self) -> None:
@@ -192,7 +192,7 @@ class MDSReader(Store):
             try:
                 samples.append(self._layouts[kind].sample(record))
             except FormatError as error:
-                raise self._named(error, position) from None
+                raise self._name_error(error, position) from None
         return samples
 
     def _varies(self, column: str) -> bool:
@@ -210,7 +210,7 @@ class MDSReader(Store):
         kinds: Indices = self._kind[np.searchsorted(self._firsts, positions, "right") - 1]
         return kinds
 
-    def _named(self, error: Exception, position: int) -> Exception:
+    def _name_error(self, error: Exception, position: int) -> Exception:
         """Return `error` with its sample in the message."""
         path, local = self.locate(position)
         message = str(error)

@@ -238,7 +238,7 @@ class UnpackedShards:
                 if found.path in self._kept:
                     self._kept.move_to_end(found.path)
                     return self._kept[found.path][0]
-            reader, size = self._opened(found)
+            reader, size = self._open_unpacked(found)
             with self._lock:
                 self._keep(found, reader, size)
             return reader
@@ -254,18 +254,18 @@ class UnpackedShards:
                 del self._kept[path]
                 total -= size
 
-    def _opened(self, found: ShardFile) -> tuple[Any, int]:
+    def _open_unpacked(self, found: ShardFile) -> tuple[Any, int]:
         """Open a shard. Return its reader, and the bytes of its unnamed file, or 0 if the file has a name."""
         if not found.packed:
             return self._open(found.path, found), 0
-        path = None if self._directory is None else self._named(found, self._directory)
+        path = None if self._directory is None else self._unpack_named(found, self._directory)
         if path is not None:
             return self._open(path, found), 0
         with tempfile.NamedTemporaryFile(prefix="ffrecord-", suffix=".mds") as file:
             unpack(found, file.fileno(), self._algorithm)
             return self._open(file.name, found), found.shard.raw_data.bytes
 
-    def _named(self, found: ShardFile, directory: str) -> str | None:
+    def _unpack_named(self, found: ShardFile, directory: str) -> str | None:
         """Return the path of a kept decompressed shard. Return None if another user's file has its name."""
         status = os.stat(found.path)
         told = f"{os.path.realpath(found.path)}\0{status.st_size}\0{status.st_mtime_ns}"

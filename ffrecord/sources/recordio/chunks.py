@@ -53,7 +53,7 @@ class ChunkTable:
         first: int64 [count + 1], number of each chunk's first record among all.
         bounds: int64 [files + 1], number of each file's first record among all.
         payloads: reader of chunks as they are stored.
-        known: bool [count], chunks whose single records `alone` can read: only some that are not compressed.
+        known: bool [count], chunks whose single records `read_alone` can read: only some that are not compressed.
         once: whether every record is read once.
     """
 
@@ -161,7 +161,7 @@ class ChunkTable:
 
     # Reading
 
-    def alone(self, form: Form, positions: Indices, chunks: Numbers, out: Out = None) -> BatchOutcome:
+    def read_alone(self, form: Form, positions: Indices, chunks: Numbers, out: Out = None) -> BatchOutcome:
         """Read records one by one; `known` must be set for their `chunks`."""
         rows = self._first_row[chunks] + positions - self.first[chunks]
         result, failures = self._records._read_sync(form, rows, out, go_on=True)
@@ -179,13 +179,13 @@ class ChunkTable:
         starts, ends = bounds[:-1], bounds[1:]
         compressed = bool(self._compressors[chunks].any())
         if compressed:
-            data, starts, ends = self._expanded(chunks, data, starts, ends, failures)
+            data, starts, ends = self._expand_all(chunks, data, starts, ends, failures)
         group = locate(chunks, self.first[chunks + 1] - self.first[chunks], data, starts, ends, failures)
         if not (compressed or self.once):
             self._note(group, starts[np.searchsorted(chunks, group.chunks)])
         return group._replace(passing=self.once or not compressed)
 
-    def _expanded(
+    def _expand_all(
         self, chunks: Numbers, data: Array, starts: Numbers, ends: Numbers, failures: dict[int, Exception]
     ) -> tuple[Array, Numbers, Numbers]:
         """Return the decompressed payloads: (data, starts, ends).

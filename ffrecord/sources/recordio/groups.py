@@ -152,7 +152,7 @@ class Groups:
     def find(self, chunks: Numbers) -> tuple[list[Group], Numbers]:
         """Return kept groups with some of `chunks`, int64 [m] ascending, and the chunks that are in none of them."""
         with self._changed:
-            return self._found(chunks)
+            return self._find(chunks)
 
     def take(self, chunks: Numbers) -> Iterator[Group]:
         """Yield groups that contain all of `chunks`, int64 [m] ascending, between them."""
@@ -169,7 +169,7 @@ class Groups:
                 with self._changed:
                     self._changed.wait_for(partial(self._being_read.isdisjoint, others))
 
-    def _found(self, chunks: Numbers) -> tuple[list[Group], Numbers]:
+    def _find(self, chunks: Numbers) -> tuple[list[Group], Numbers]:
         have: list[Group] = []
         if self.kept[chunks].any():
             for group in self._groups:

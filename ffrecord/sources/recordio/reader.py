@@ -211,7 +211,7 @@ class RecordIOReader(Store):
         chunks = table.of_records(positions)
         # Records of a kept chunk come from memory: in sequential reading, the disk is not read a second time.
         if table.known[chunks].all() and not groups.kept[chunks].all():
-            return table.alone(form, positions, chunks, out)
+            return table.read_alone(form, positions, chunks, out)
         if isinstance(form, Slots):
             return super()._loaded(form, positions, out)
         batch = GroupBatch(form, len(positions), views=table.once)
@@ -219,7 +219,7 @@ class RecordIOReader(Store):
         known = table.known[missing]  # one snapshot for both uses below: other threads may set more meanwhile
         if known.any():
             places = np.flatnonzero(np.isin(chunks, missing[known]))
-            batch.add_read(places, table.alone(form, positions[places], chunks[places]))
+            batch.add_read(places, table.read_alone(form, positions[places], chunks[places]))
         for group in have:
             self._add(batch, group, positions, chunks)
         for group in groups.take(missing[~known]):

@@ -215,7 +215,7 @@ def _regular(path: str, found: Arrays) -> Arrays:
         **columns,
         "linked": linked[chosen],
         "sparse": sparse[chosen],
-        **(names if len(chosen) == len(names) else names.picked(chosen)).arrays(),
+        **(names if len(chosen) == len(names) else names.pick(chosen)).arrays(),
         "folders": folders.blob,
         "folder_offsets": folders.offsets,
     }
@@ -228,7 +228,7 @@ def _files(kinds: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 def _folders(found: Arrays) -> Names:
     """Return the names of the directories, each with a "/" at its end."""
-    names = Names.from_arrays(found).picked(np.flatnonzero(found["kinds"] == _tar.DIRECTORY))
+    names = Names.from_arrays(found).pick(np.flatnonzero(found["kinds"] == _tar.DIRECTORY))
     return Names.of([f"{name.rstrip('/')}/" for name in names])
 
 

@@ -135,7 +135,7 @@ class WebDatasetReader(MixedReader):
         """Return the key of each sample, as stored. Keys may repeat; `keys().find(key)` is the last one."""
         if self._keys is None:
             firsts = np.append(np.zeros(1, np.int64), self._samples.ends)[: self.n]
-            self._keys = self._samples.names.picked(firsts, self._samples.dots[firsts])
+            self._keys = self._samples.names.pick(firsts, self._samples.dots[firsts])
         return self._keys
 
     def _decode(self, positions: Numbers, records: list[Array]) -> list[dict[str, Any]]:
@@ -149,7 +149,7 @@ class WebDatasetReader(MixedReader):
         samples = [self._fields(each, record) for each, record in zip(positions.tolist(), records, strict=True)]
         if not self._decodes:
             return samples
-        return [self._decoded(each, sample) for each, sample in zip(positions.tolist(), samples, strict=True)]
+        return [self._decode_fields(each, sample) for each, sample in zip(positions.tolist(), samples, strict=True)]
 
     def _fields(self, position: int, record: Array) -> dict[str, Any]:
         """Return a sample as it is without decode=True."""
@@ -158,12 +158,12 @@ class WebDatasetReader(MixedReader):
         seen: dict[str, int] = {"__key__": -1}
         starts, lengths = members.starts[start:stop].tolist(), members.lengths[start:stop].tolist()
         if starts[-1] + lengths[-1] > len(record):
-            raise self._wrong(position, f"{len(record)} bytes, its members have {starts[-1] + lengths[-1]}")
+            raise self._sample_error(position, f"{len(record)} bytes, its members have {starts[-1] + lengths[-1]}")
         for member, offset, size in zip(range(start, stop), starts, lengths, strict=True):
             field = self._field(member)
             if field in seen:
                 first = members.names[seen[field]] if seen[field] >= 0 else "its key"
-                raise self._wrong(position, f"field {field!r} twice: {first!r} and {members.names[member]!r}")
+                raise self._sample_error(position, f"field {field!r} twice: {first!r} and {members.names[member]!r}")
             seen[field] = member
             sample[field] = record[offset : offset + size]
         return sample
@@ -171,11 +171,11 @@ class WebDatasetReader(MixedReader):
     def _varies(self, column: str) -> bool:
         return not self._decodes
 
-    def _decoded(self, position: int, sample: dict[str, Any]) -> dict[str, Any]:
+    def _decode_fields(self, position: int, sample: dict[str, Any]) -> dict[str, Any]:
         try:
             return {name: value if name == "__key__" else decode_field(name, value) for name, value in sample.items()}
         except FormatError as error:
-            raise self._wrong(position, str(error)) from None
+            raise self._sample_error(position, str(error)) from None
 
     def _field(self, member: int) -> str:
         names = self._samples.names
@@ -186,7 +186,7 @@ class WebDatasetReader(MixedReader):
         """Return the first member of a sample."""
         return int(self._samples.ends[position - 1]) if position else 0
 
-    def _wrong(self, position: int, what: str) -> FormatError:
+    def _sample_error(self, position: int, what: str) -> FormatError:
         path, _ = self.locate(position)
         return FormatError(
             f"{path}: sample {position}, {self.keys()[position]!r} at offset {self._samples.offsets[position]}: {what}"

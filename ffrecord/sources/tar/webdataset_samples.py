@@ -45,7 +45,7 @@ def group_members(archive: Members) -> ArchiveSamples:
     """Group the members of an archive into samples."""
     # WebDataset ignores hard links.
     files = np.flatnonzero(archive.linked == 0)
-    names = archive.names if len(files) == len(archive.names) else archive.names.picked(files)
+    names = archive.names if len(files) == len(archive.names) else archive.names.pick(files)
     dots, begins = split_names(names.blob, names.offsets)
     found = np.flatnonzero(dots >= 0)
     headers, offsets, sizes = (each[files[found]] for each in (archive.headers, archive.offsets, archive.sizes))
@@ -64,7 +64,7 @@ def group_members(archive: Members) -> ArchiveSamples:
         starts,
         stops[ends - 1] - starts - left_out[ends - 1],
         ends,
-        names if len(found) == len(names) else names.picked(found),
+        names if len(found) == len(names) else names.pick(found),
         dots[found],
         offsets - np.repeat(starts, counts) - left_out,
         sizes,

@@ -94,7 +94,7 @@ class TFRecordReader(MixedReader):
         try:
             self.parser = None if features is None else decoder(features, lambda: self.read(probes))
         except ExampleError as error:
-            named = self._named(error, probes)
+            named = self._name_error(error, probes)
             self.close()
             raise named from None
         except BaseException:
@@ -107,9 +107,9 @@ class TFRecordReader(MixedReader):
         try:
             return self.parser.decode(records)
         except ExampleError as error:
-            raise self._named(error, positions) from None
+            raise self._name_error(error, positions) from None
 
-    def _named(self, error: ExampleError, positions: Indices) -> ExampleError:
+    def _name_error(self, error: ExampleError, positions: Indices) -> ExampleError:
         """Return the error for one of the records at `positions`, with its file and number in the message."""
         at = int(positions[error.index or 0])
         path, local = self.locate(at)

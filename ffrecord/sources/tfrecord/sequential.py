@@ -241,7 +241,7 @@ class _Windows:
             raise self._failure
         if self._ended:
             return None
-        found = self._follow(last=not self._filled())
+        found = self._follow(last=not self._fill_window())
         records, wrong, end, following = _tfrecord.cut(self._memory, found, self._how.check)
         whole = len(records)
         if wrong:
@@ -254,7 +254,7 @@ class _Windows:
         self._n += whole
         return records
 
-    def _filled(self) -> bool:
+    def _fill_window(self) -> bool:
         """Fill the window; return False if the file ended before it was full."""
         got = -1
         while self._have < len(self._memory) and got:

@@ -68,16 +68,16 @@ class ZipMembers:
                 check_ratio(size, compressed, self._max_ratio)
             except FormatError as error:
                 reason = str(error)
-        return None if reason is None else self.about(index, FormatError(reason))
+        return None if reason is None else self.name_error(index, FormatError(reason))
 
     def content(self, index: int, data: Array, check_data: bool) -> Array | Exception:
         """Decompress `data` into the content of member `index`; return the error if that fails."""
         try:
-            return self._inflated(index, data, check_data)
+            return self._inflate(index, data, check_data)
         except (FormatError, ImportError, MemoryError) as error:
-            return self.about(index, error)
+            return self.name_error(index, error)
 
-    def _inflated(self, index: int, data: Array, check_data: bool) -> Array | Exception:
+    def _inflate(self, index: int, data: Array, check_data: bool) -> Array | Exception:
         size, stored = int(self.sizes[index]), int(self.crcs[index])
         content = inflate(int(self.methods[index]), int(self.flags[index]), data.data, size)
         out: Array = pooled(size)
@@ -95,7 +95,7 @@ class ZipMembers:
             computed=computed,
         )
 
-    def about(self, index: int, error: Exception) -> Exception:
+    def name_error(self, index: int, error: Exception) -> Exception:
         """Return the error with the archive and the member in its message."""
         made = type(error)(f"Sample {index}: {self._where(index)}: {error}")
         made.__cause__ = error.__cause__

@@ -148,27 +148,27 @@ class ZipReader(NamedFiles, MixedReader):
             return SpanRaw(reopen(self._files[number]), offset, checked)
         raw = SpanRaw(reopen(self._files[number]), offset, Checked(path, name, int(members.compressed[index]), None))
         try:
-            return PulledRaw(partial(self._pulling, index, raw), checked, raw.close)
+            return PulledRaw(partial(self._content_reader, index, raw), checked, raw.close)
         except BaseException:
             raw.close()
             raise
 
-    def _pulling(self, index: int, raw: SpanRaw) -> Callable[[int], bytes]:
+    def _content_reader(self, index: int, raw: SpanRaw) -> Callable[[int], bytes]:
         """Return a function that reads the content of a member from its start, out of its compressed bytes."""
         raw.seek(0)
         try:
             method, flags = int(self.members.methods[index]), int(self.members.flags[index])
             read = content_reader(method, flags, raw.read, int(self.members.sizes[index]))
         except (FormatError, ImportError) as error:
-            raise self.members.about(index, error) from None
-        return partial(self._translated, index, read)
+            raise self.members.name_error(index, error) from None
+        return partial(self._read_translated, index, read)
 
-    def _translated(self, index: int, read: Callable[[int], bytes], most: int) -> bytes:
+    def _read_translated(self, index: int, read: Callable[[int], bytes], most: int) -> bytes:
         try:
             with translate_errors():
                 return read(most)
         except FormatError as error:
-            raise self.members.about(index, error) from error.__cause__
+            raise self.members.name_error(index, error) from error.__cause__
 
 
 class _Compressed(RecordReader):

@@ -95,8 +95,8 @@ DEFECTS = (
         "a-dataset-that-is-gone-opened-from-the-cache",
         "G3",
         "ffrecord/remote/opening.py",
-        "        except TransientError as error:\n            return self._kept(error)\n",
-        "        except OSError as error:\n            return self._kept(error)\n",
+        "        except TransientError as error:\n            return self._last_listing(error)\n",
+        "        except OSError as error:\n            return self._last_listing(error)\n",
         ("test_cache_offline.py::test_an_answer_counts",),
     ),
     Defect(
