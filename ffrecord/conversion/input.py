@@ -31,7 +31,7 @@ from ffrecord.sources.compressed import LONGEST, compression_of
 from ffrecord.sources.detect import detect
 from ffrecord.sources.files import expand
 from ffrecord.sources.opening import check_options, detect_first, first_of, local_paths, open_for
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.tar.stream import iter_members, iter_samples
 
 CONVERT = "ffrecord.convert"

@@ -6,8 +6,8 @@ The module of a reader is imported at the first use of its name.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ffrecord.sources.opening import FORMATS
 from ffrecord.sources.opening import open as open
+from ffrecord.sources.registry import FORMATS
 
 if TYPE_CHECKING:
     from ffrecord.sources.archives import Archives

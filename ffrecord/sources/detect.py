@@ -21,7 +21,7 @@ from ffrecord.sources.hints import holds_pictures
 from ffrecord.sources.lmdb.index import data_files, names_of_databases
 from ffrecord.sources.lmdb.pages import Pages
 from ffrecord.sources.mds.index import INDEX_MOST
-from ffrecord.sources.suffixes import IMAGES, SUFFIXES, ends_as, partition_of
+from ffrecord.sources.registry import IMAGES, SUFFIXES, ends_as, partition_of
 from ffrecord.sources.tar import _tar
 
 HEAD = 1 << 16  # first bytes of a file that are looked at
@@ -48,7 +48,7 @@ class Look(NamedTuple):
 def detect(path: str) -> str:
     """Return the format of a file or directory.
 
-    It is one of `FORMATS` of `opening`, or "parquet", which can only be converted.
+    It is one of `FORMATS`, or "parquet", which can only be converted.
 
     Raises:
         FormatError: no known format.

@@ -10,7 +10,7 @@ from typing import TypeVar
 from ffrecord.errors import ArgumentError, MissingFileError, NotAFileError
 from ffrecord.reading.paths import PathLike, Source, check_type
 from ffrecord.sources import hints
-from ffrecord.sources.suffixes import ends_as
+from ffrecord.sources.registry import ends_as
 from ffrecord.system import filesystems
 
 T = TypeVar("T")

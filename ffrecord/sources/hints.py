@@ -10,7 +10,7 @@ from itertools import islice
 from ffrecord.format import ffr_layout as ffr
 from ffrecord.format import manifest
 from ffrecord.sources.mds.index import INDEX_MOST
-from ffrecord.sources.suffixes import IMAGES, SUFFIXES, ends_as
+from ffrecord.sources.registry import IMAGES, SUFFIXES, ends_as
 from ffrecord.system import filesystems
 
 CONVERTED = "ffrecord.convert takes any iterable of samples"

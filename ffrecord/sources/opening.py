@@ -13,28 +13,11 @@ from ffrecord.reading.paths import expand as expand_ffr
 from ffrecord.reading.store import Store
 from ffrecord.sources.detect import detect, is_packed_folder, is_torchrecord
 from ffrecord.sources.files import with_suffix
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.registry import FORMATS, READERS, SUFFIXES
 from ffrecord.system import urls
 
 OPEN = "ffrecord.open"
 
-# A module is imported when a file of its format is opened.
-READERS = {
-    "ffrecord": "ffrecord.reader:FileReader",
-    "packed folder": "ffrecord.sources.packed_folder:PackedFolderReader",
-    "zip": "ffrecord.sources.zip.reader:ZipReader",
-    "tar": "ffrecord.sources.tar.reader:TarReader",
-    "webdataset": "ffrecord.sources.tar.webdataset:WebDatasetReader",
-    "tfrecord": "ffrecord.sources.tfrecord.reader:TFRecordReader",
-    "recordio": "ffrecord.sources.recordio.reader:RecordIOReader",
-    "lmdb": "ffrecord.sources.lmdb.reader:LMDBReader",
-    "torchrecord": "ffrecord.sources.lmdb.torchrecord:TorchRecordReader",
-    "beton": "ffrecord.sources.beton.reader:BetonReader",
-    "mds": "ffrecord.sources.mds.reader:MDSReader",
-    "image folder": "ffrecord.sources.images.image_folder:ImageFolderReader",
-    "path list": "ffrecord.sources.images.path_list:PathListReader",
-}
-FORMATS = tuple(READERS)
 # Suffixes of formats that cannot be read by URL.
 OTHERS = tuple(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
 

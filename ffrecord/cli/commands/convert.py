@@ -10,7 +10,7 @@ from ffrecord.cli.terminal.output import Output
 from ffrecord.cli.writing_options import add_out, add_skipping, advising, conclude, options_of
 from ffrecord.conversion import convert
 from ffrecord.sources.opening import detect_first, first_of, local_paths
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.registry import SUFFIXES
 from ffrecord.system.urls import is_remote
 
 LOOKED_AT = 16  # members of a tar

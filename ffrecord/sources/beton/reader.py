@@ -24,7 +24,7 @@ from ffrecord.sources.beton.spans import Allocations, Rows, ValuePieces, all_spa
 from ffrecord.sources.beton.values import column, values
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache, cached_index, check_columns
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.registry import SUFFIXES
 from ffrecord.system import filesystems
 from ffrecord.system.atomic_file import read_all, read_up_to
 from ffrecord.system.open_all import all_opened

@@ -13,7 +13,7 @@ from ffrecord.sources._files import list_directory
 from ffrecord.sources.images.file_store import FileStore
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.names import Names, concatenate_names
-from ffrecord.sources.suffixes import IMAGES
+from ffrecord.sources.registry import IMAGES
 
 DEPTH_MOST = 64  # most levels of directories
 

@@ -24,7 +24,7 @@ from ffrecord.sources.recordio.chunks import ChunkTable
 from ffrecord.sources.recordio.groups import Group, Groups
 from ffrecord.sources.recordio.index import Chunks, TornChunk, last_matches, load_chunks, torn_error
 from ffrecord.sources.recordio.layout import Numbers, dialect_of
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.registry import SUFFIXES
 from ffrecord.system.sizes import Size, parse_size
 
 EXPANDED_MOST = 1 << 30  # most bytes that a chunk may expand to by default

@@ -22,7 +22,7 @@ from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.names import Names, concatenate_names
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.tar.index import Members, members_of, sparse_error
 from ffrecord.system.open_all import all_opened
 

@@ -21,7 +21,7 @@ from ffrecord.sources.fallback_reader import MixedReader, sum_stats
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.names import Names
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.tar.index import Members, Numbers, members_of, sparse_error
 from ffrecord.sources.tar.reader import cut_handler, open_archives
 from ffrecord.sources.tar.webdataset_fields import decode_field

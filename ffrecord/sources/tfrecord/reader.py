@@ -18,7 +18,7 @@ from ffrecord.reading.store import Indices, OnError
 from ffrecord.sources.fallback_reader import MixedReader
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.tfrecord.examples import ExampleError, ExampleParser, decoder
 from ffrecord.sources.tfrecord.examples_features import Features, FixedFeature
 from ffrecord.sources.tfrecord.index import TFRecordIndex, TornRecord, read_indexes, refuse_or_log

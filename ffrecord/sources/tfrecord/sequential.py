@@ -15,7 +15,7 @@ from ffrecord.reading.paths import Source
 from ffrecord.reading.store import tell_skipped
 from ffrecord.sources.files import expand
 from ffrecord.sources.inflated import Inflated
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.tfrecord import _tfrecord
 from ffrecord.sources.tfrecord.index import (
     CUT_STREAM,

@@ -25,7 +25,7 @@ from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.names import Names
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.zip.codecs import STORED, content_reader, translate_errors
 from ffrecord.sources.zip.index import ZipIndex
 from ffrecord.sources.zip.members import ZipMembers
