@@ -19,9 +19,9 @@ def read_files(
 
     Returns:
         k writable 1-D uint8 arrays, the files' bytes, which share no byte. Files of less than 64 KiB share blocks of
-            512 KiB. A failed file gives None in its place, and an entry (place, status, errno, size, bytes) in the
-            second list. The status is "failed" (a system call), "directory", "no file" (not a regular file), "cut"
-            (fewer bytes than when it was opened), or "grew" (another size after it was read).
+        512 KiB. A failed file gives None in its place, and an entry (place, status, errno, size, bytes) in the second
+        list. The status is "failed" (a system call), "directory", "no file" (not a regular file), "cut" (fewer bytes
+        than when it was opened), or "grew" (another size after it was read).
 
     Raises:
         MemoryError: there is no room for the files.
@@ -41,7 +41,7 @@ def list_directory(
 
     Returns:
         (blob, offsets, directories): the names of files, uint8 and int64 [n + 1]; and the names of directories,
-            including links to directories.
+        including links to directories.
 
     Raises:
         OSError: it cannot be read.

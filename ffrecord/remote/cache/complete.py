@@ -28,7 +28,7 @@ def seal(stem: str, facts: ShardFacts, stop: Callable[[], bool]) -> bool:
 
     Returns:
         True if there is a complete copy now. If not, records are missing or damaged, and marked as missing, or another
-            process is completing it.
+        process is completing it.
 
     Raises:
         OSError: the disk is full or broken, or the directory may not be written to.
@@ -43,7 +43,7 @@ def seal(stem: str, facts: ShardFacts, stop: Callable[[], bool]) -> bool:
             return regular_size(stem + WHOLE) == facts.size
         raise
     try:
-        os.ftruncate(part.fd, facts.size)
+        os.ftruncate(part.fd, facts.size)  # in case it was cut: the records that are lost then fail their check
         try:
             if not _is_right(stem, path, facts, stop) or stop():
                 return False

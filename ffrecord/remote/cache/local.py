@@ -147,7 +147,7 @@ class Local:
 
         Returns:
             A function that waits for the batch. It returns None if a copy is damaged. It raises ClosedError if the
-                copies were closed, or the process forked.
+            copies were closed, or the process forked.
         """
         complete = self._current()
         own = None if complete is None else complete.own_indices(indices)

@@ -185,7 +185,7 @@ class BetonReader(RecordReader):
 
         Returns:
             Name → array [k, ...] for ints, floats and arrays, and uint8 [k, height, width, 3] if all images are raw and
-                of one size; a list of k values, as in `samples`, for others.
+            of one size; a list of k values, as in `samples`, for others.
 
         Raises:
             The exceptions of `samples`.

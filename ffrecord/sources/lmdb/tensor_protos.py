@@ -100,8 +100,8 @@ def sample(message: Array) -> dict[str, Any]:
 
     Returns:
         {"image": uint8 [height, width, 3], "label": int} if the message has RGB pixels and a number in ASCII, as the
-            default function of TorchRecord stores them. Otherwise {"0": the first tensor, "1": the second, …}, each an
-            array in its shape or a list of bytes.
+        default function of TorchRecord stores them. Otherwise {"0": the first tensor, "1": the second, …}, each an
+        array in its shape or a list of bytes.
 
     Raises:
         FormatError: it is not such a message; with the byte.

@@ -127,7 +127,7 @@ class MDSReader(Store):
 
         Returns:
             Name → array [k, ...] for numbers, and for arrays whose dtype and shape the encoding says; a list of k
-                values, as in `samples`, for others.
+            values, as in `samples`, for others.
 
         Raises:
             The exceptions of `samples`; ValueError: the samples are from shards with different columns.

@@ -27,8 +27,8 @@ def hop(fd: int, end: int, size_word: int) -> tuple[npt.NDArray[np.uint32], _Num
 
     Returns:
         (headers, offsets, stop): uint32 [k, 5], the words of each header; int64 [k], offset of each; and the offset of
-            the first thing that has no magic number, is cut short, or would end beyond `end`. If all is well, `stop` is
-            `end`.
+        the first thing that has no magic number, is cut short, or would end beyond `end`. If all is well, `stop` is
+        `end`.
 
     Raises:
         OSError: reading failed.
@@ -44,8 +44,8 @@ def walk(data: _Array, starts: _Numbers, ends: _Numbers, counts: _Numbers) -> tu
 
     Returns:
         (offsets, sizes, wrong): int64 [sum of counts], offset of each record in `data`, and its bytes, payload by
-            payload; int64 [k], -1 if a payload has exactly so many records, else the offset in `data` of the first
-            record that is not complete, or of the rest behind the last.
+        payload; int64 [k], -1 if a payload has exactly so many records, else the offset in `data` of the first record
+        that is not complete, or of the rest behind the last.
 
     Raises:
         ValueError: a payload is not within `data`, or cannot have so many records.

@@ -160,7 +160,7 @@ class RecordIOReader(Store):
 
         Returns:
             (path, start, stop) for each task. `RecordIOReader(path).read_range(start, stop)` reads only the chunks of
-                its records.
+            its records.
 
         Raises:
             ValueError: `samples` is not positive.

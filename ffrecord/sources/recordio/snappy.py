@@ -76,7 +76,7 @@ def expand_pieces(
 
     Returns:
         (expanded, bounds, failures): uint8; int64 [k + 1], start of each result; piece → its error. The result of a
-            failed piece is garbage, or empty.
+        failed piece is garbage, or empty.
     """
     sizes = _recordio.expanded_sizes(data, starts, ends)
     failures: dict[int, Exception] = {}

@@ -130,6 +130,6 @@ def split_names(
 
     Returns:
         (dots, begins). dots: int64 [n], bytes of each name's key, before a dot and the field; -1 for members of no
-            sample: names without a dot in their last part, and `__...__` with everything below. begins: uint8 [n], 1 if
-            a sample begins: a member whose key differs from the one before, members of no sample not counted.
+        sample: names without a dot in their last part, and `__...__` with everything below. begins: uint8 [n], 1 if a
+        sample begins: a member whose key differs from the one before, members of no sample not counted.
     """

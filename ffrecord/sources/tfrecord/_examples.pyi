@@ -39,8 +39,7 @@ def parse(
 
     Returns:
         For each feature: None (rows of fixed size are in `out`); (values as uint8, offsets [k + 1]); for strings in any
-            number (bytes, offsets of values, offsets of rows); for strings in a fixed number a list of `bytes`, row by
-            row.
+        number (bytes, offsets of values, offsets of rows); for strings in a fixed number a list of `bytes`, row by row.
 
     Raises:
         ArgumentError: offsets descend or leave `data`, or `out` has too little memory.

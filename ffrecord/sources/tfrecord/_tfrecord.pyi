@@ -87,8 +87,8 @@ def cut(
 
     Returns:
         (records, wrong, end, following): arrays over `memory`, for the complete records; (place, CRC-32C) of each of
-            them that does not match, none unless `check`; the end of the last of them; and the size of a record that is
-            not complete, or -1.
+        them that does not match, none unless `check`; the end of the last of them; and the size of a record that is not
+        complete, or -1.
 
     Raises:
         ValueError: the chain has seen more, or its tables were changed.

@@ -92,7 +92,7 @@ class ExampleParser:
 
         Returns:
             Columns by name, in the order of `features`: fixed int64, float32 or uint8 [k, *shape]; fixed strings as an
-                object array [k, *shape] of `bytes`; `Ragged` or `RaggedStrings` for variable features.
+            object array [k, *shape] of `bytes`; `Ragged` or `RaggedStrings` for variable features.
 
         Raises:
             MissingFeatureError, FeatureKindError, FeatureCountError: an example does not fit its feature; names the
@@ -123,7 +123,7 @@ class ExampleParser:
 
         Returns:
             Rows of the columns: arrays of the feature's shape (views of the batch), numpy numbers or `bytes` if the
-                shape is (); 1-D arrays for variable features, for strings an object array of `bytes`.
+            shape is (); 1-D arrays for variable features, for strings an object array of `bytes`.
         """
         columns = self.parse_batch(data, offsets, num_threads=num_threads)
         count = len(np.asarray(offsets)) - 1

@@ -58,9 +58,9 @@ def stream_tfrecord(
 
     Returns:
         An iterator over uint8 arrays [size]. They are writable, and each keeps up to 1 MiB of its neighbours alive;
-            with io="mmap" they are read-only views, and keep the mapping of the file alive. The iterator holds one open
-            file, which closes with it. The largest record bounds memory, as far as the file reaches, except for mapped
-            pages of the page cache.
+        with io="mmap" they are read-only views, and keep the mapping of the file alive. The iterator holds one open
+        file, which closes with it. The largest record bounds memory, as far as the file reaches, except for mapped
+        pages of the page cache.
 
     Raises:
         FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError), TypeError: `source`.
