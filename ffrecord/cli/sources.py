@@ -10,7 +10,8 @@ from ffrecord.errors import ArgumentError, FormatError, add_note
 from ffrecord.format import manifest
 from ffrecord.reading.paths import local_path
 from ffrecord.reading.store import Store
-from ffrecord.sources.opening import FORMATS, open
+from ffrecord.sources.opening import open
+from ffrecord.sources.registry import FORMATS
 from ffrecord.system import filesystems, resources
 
 FILE_EACH = ("image folder", "path list")  # formats that have a file for each sample

@@ -11,7 +11,7 @@ import numpy as np
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields.describe import describe, is_image, is_tensor
 from ffrecord.fields.images.image import PNG_MAGIC, PNG_MODES
-from ffrecord.sources.suffixes import IMAGES
+from ffrecord.sources.registry import IMAGES
 from ffrecord.system.buffers import as_bytes
 
 # What bytes begin with → the end of a file's name; of others it is BYTES.

@@ -30,8 +30,8 @@ from ffrecord.reading.store import Store
 from ffrecord.sources.compressed import LONGEST, compression_of
 from ffrecord.sources.detect import detect
 from ffrecord.sources.files import expand
-from ffrecord.sources.opening import check_options, first_of, located, open_for, recognised
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.opening import check_options, detect_first, first_of, local_paths, open_for
+from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.tar.stream import iter_members, iter_samples
 
 CONVERT = "ffrecord.convert"
@@ -82,7 +82,7 @@ def given(
         _refuse({**options, **_if_given(format)}, "a store that is open")
         yield _of_store(source, fields, skips)
     elif _is_path(source):
-        of_url = {"storage_options": storage_options} if is_remote(located(source)) else {}
+        of_url = {"storage_options": storage_options} if is_remote(local_paths(source)) else {}
         with _of_path(source, format, fields, {**of_url, **options}, skips) as found:
             yield found
     else:
@@ -106,8 +106,8 @@ def _refuse(options: Mapping[str, Any], what: str) -> None:
 
 @contextmanager
 def _of_path(source: Any, format: str | None, fields: Any, options: dict[str, Any], skips: bool) -> Iterator[Given]:
-    paths = located(source)
-    kind = recognised(paths) if format is None else format
+    paths = local_paths(source)
+    kind = detect_first(paths) if format is None else format
     if kind == "parquet":
         _refuse(options, "Parquet files")
         yield _indexed(parquet.ParquetDataset(paths, fields, skips=skips))

@@ -23,7 +23,7 @@ from ffrecord.inputs.stores import readable, spread
 from ffrecord.kernels._memory import Mapping
 from ffrecord.reading.paths import check_type
 from ffrecord.sources import files
-from ffrecord.sources.suffixes import SUFFIXES, ends_as, partition_of
+from ffrecord.sources.registry import SUFFIXES, ends_as, partition_of
 from ffrecord.system import filesystems
 from ffrecord.system.optional import require
 

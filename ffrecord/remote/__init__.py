@@ -1,1 +1,1 @@
-"""Datasets that lie in object storage or behind HTTP. Imported only where a URL is given."""
+"""Datasets in object storage or behind HTTP. Imported only when a URL is given."""

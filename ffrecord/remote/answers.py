@@ -1,15 +1,15 @@
-"""What answers of stores and servers mean: one table for all packages that talk to them.
+"""The error for each answer of a store or server: one table for all client packages.
 
-A status of HTTP, and where the store speaks the language of S3 its code, say which error it is, and with that if the
-request is made again (`TransientError`) or not. docs/remote.md has the table for people.
+The HTTP status and the error code of S3, where there is one, decide the error. The error decides whether the request is
+made again: a `TransientError` is. docs/remote.md has this table for users.
 """
 
 from ffrecord.errors import ChangedError, MissingFileError, RemoteError, TransientError
-from ffrecord.remote.errors import NO_BUCKET, refused
+from ffrecord.remote.errors import NO_BUCKET, refused_error
 
 AGAIN = {408, 425, 429, 500, 502, 503, 504, 509, 520, 521, 522, 523, 524, 529, 598, 599}
-AGAIN_CODES = ("RequestTimeout", "SlowDown", "ServerBusy", "OperationTimedOut", "InternalError")  # whatever the status
-# Of a conditional write that met another one: nobody knows yet which of them counts, and S3 asks for another try.
+AGAIN_CODES = ("RequestTimeout", "SlowDown", "ServerBusy", "OperationTimedOut", "InternalError")  # with any status
+# A conditional write met another one. It is not known yet which of them wins, and S3 asks for another try.
 CONFLICT_CODES = ("ConditionalRequestConflict", "OperationAborted")
 MISSING, REFUSED = (404, 410), (401, 403, 407)
 EXPIRED = ("ExpiredToken", "TokenRefreshRequired", "RequestExpired", "RequestTimeTooSkewed")
@@ -22,25 +22,25 @@ ELSEWHERE = (
 )
 
 
-def error_of_answer(url: str, status: int, code: str = "", region: str = "", words: str = "") -> Exception:
+def answer_error(url: str, status: int, code: str = "", region: str = "", words: str = "") -> Exception:
     """Return the error that an answer stands for.
 
     Args:
-        url: of the object, without what is secret.
-        status: of HTTP, 300 or more; 0 where only a code is known.
-        code: that the answer names, in the language of S3; "" if it does not.
-        region: that it names.
-        words: what to say of it; status and code unless given.
+        url: URL of the object, without secrets.
+        status: HTTP status, 300 or more; 0 if only a code is known.
+        code: error code in the answer, as S3 names it; "" if there is none.
+        region: region named in the answer; "" if there is none.
+        words: text for the message; status and code by default.
     """
     words = words or ", ".join(filter(None, (f"HTTP status {status}" if status else "", code)))
     if status in AGAIN or code in AGAIN_CODES or code in CONFLICT_CODES:
         return TransientError(f"{url}: {words}")
     if status in REFUSED or code in DENIED:
-        return refused(url, words)
+        return refused_error(url, words)
     if status in MISSING:
-        return missing(url, code)
+        return missing_error(url, code)
     if 300 <= status < 400 or code in ELSEWHERE:
-        return redirected(url, region, words)
+        return redirect_error(url, region, words)
     if status == 412:
         return ChangedError(f"{url}: replaced after it was opened")
     if status == 416:
@@ -48,14 +48,14 @@ def error_of_answer(url: str, status: int, code: str = "", region: str = "", wor
     return RemoteError(f"{url}: {words}")
 
 
-def missing(url: str, code: str = "") -> MissingFileError:
-    """Return the error of an object that is not there, or of a bucket."""
+def missing_error(url: str, code: str = "") -> MissingFileError:
+    """Return the error for an object or a bucket that does not exist."""
     bucket = f"; {NO_BUCKET}" if code == "NoSuchBucket" else ""
     return MissingFileError(2, f"{url} does not exist{bucket}", url)
 
 
-def redirected(url: str, region: str, words: str) -> RemoteError:
-    """Return the error of an object that is somewhere else."""
+def redirect_error(url: str, region: str, words: str) -> RemoteError:
+    """Return the error for an object that is at another address."""
     if url.startswith("http"):
         return RemoteError(f"{url}: redirected to where it cannot be had")
     there = f": it is in {region}" if region else ""

@@ -1,4 +1,4 @@
-"""What is asked of a store of objects, whichever package talks to it."""
+"""The interface of a client of an object store. Each package that makes connections has one implementation."""
 
 from collections.abc import Callable, Iterator
 from types import EllipsisType
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 
 def never() -> bool:
-    """Nothing is given up."""
+    """Return False: do not stop."""
     return False
 
 
@@ -14,9 +14,9 @@ class FetchedObject(NamedTuple):
     """Bytes of an object.
 
     Attributes:
-        data: a buffer, read-only.
-        size: of the whole object, bytes; -1 where the store does not say.
-        etag: what tells this version of the object from others; None where the store does not say.
+        data: read-only buffer.
+        size: size of the whole object, bytes; -1 if the store does not say.
+        etag: identifier of this version of the object; None if the store does not say.
     """
 
     data: Any
@@ -27,26 +27,26 @@ class FetchedObject(NamedTuple):
 class Client(Protocol):
     """Objects by their paths, in one bucket or on one host.
 
-    Safe to be used by many threads at once; each call waits, without the GIL. Nothing is tried twice here, but for
-    what writes: see `retrying`. Messages say URLs without what is secret.
+    Many threads can use one client at once. Each call waits for its answer without the GIL. Reads are tried once:
+    `retrying` repeats them. Messages contain URLs without secrets.
 
-    Raises, each of them:
+    All methods raise:
         MissingFileError: there is no such object.
-        RemotePermissionError: it may not be had with these credentials, or with none.
-        TransientError: what may go well when it is tried again.
+        RemotePermissionError: the credentials, or a request without any, are refused.
+        TransientError: another try may succeed.
         RemoteError: anything else.
     """
 
     def get(self, path: str, most: int) -> FetchedObject:
-        """All of an object.
+        """Read a whole object.
 
         Raises:
-            RemoteError: it has more than `most` bytes; none was taken in.
+            RemoteError: it has more than `most` bytes; none of them is kept.
         """
         ...
 
     def get_start(self, path: str, most: int) -> FetchedObject:
-        """The first `most` bytes of an object, or all of a smaller one.
+        """Read the first `most` bytes of an object, or all of a smaller one.
 
         Raises:
             NoRangesError: the server gives whole objects only.
@@ -54,47 +54,47 @@ class Client(Protocol):
         ...
 
     def get_range(self, path: str, start: int, stop: int, etag: str | None = None) -> FetchedObject:
-        """Bytes [start, stop) of an object, 0 <= start < stop: all of them, or an error.
+        """Read bytes [start, stop) of an object, 0 <= start < stop.
 
         Raises:
-            ChangedError: it is not the version of `etag` any more.
+            ChangedError: the object is no longer the version of `etag`.
             NoRangesError: the server gives whole objects only.
             TransientError: fewer bytes came.
         """
         ...
 
     def head(self, path: str) -> tuple[int, str | None]:
-        """(size in bytes, etag) of an object."""
+        """Return (size in bytes, etag) of an object."""
         ...
 
     def put(self, path: str, data: bytes, *, replaces: str | EllipsisType | None = ...) -> str | None:
-        """Write an object, which appears whole; its etag.
+        """Write an object and return its etag. Readers see all of it or none.
 
         Args:
-            replaces: the etag of what it is to replace; None for nothing; without it, whatever is there. Where a store
-                cannot compare and write in one step, it is compared first.
+            replaces: etag of the object to replace; None if there must be none; by default, any object is replaced. If
+                a store cannot compare and write in one step, the client compares first.
 
         Raises:
-            ChangedError: something else is there; nothing was written.
+            ChangedError: another object is there; nothing was written.
         """
         ...
 
     def put_file(self, path: str, local: str, *, stop: Callable[[], bool] = never) -> str | None:
-        """The same of a file, in parts if it is large.
+        """Write a file as an object, in parts if it is large, and return its etag.
 
         Args:
-            stop: asked now and then, whether to give it up: then nothing is written, and an error raised.
+            stop: called now and then; if it returns True, nothing is written and an error is raised.
         """
         ...
 
     def delete(self, path: str) -> None:
-        """Remove an object. One that is not there is no error on most stores."""
+        """Remove an object. On most stores, a missing object is no error."""
         ...
 
     def list(self, prefix: str) -> Iterator[tuple[str, int, str | None]]:
-        """(path, size in bytes, etag) of the objects below a path."""
+        """Yield (path, size in bytes, etag) of each object below a path."""
         ...
 
     def url(self, path: str) -> str:
-        """What an object is called in messages."""
+        """Return the name of an object for messages."""
         ...

@@ -1,16 +1,17 @@
-"""Writing only where nothing else has come to be, for stores that cannot compare and write in one step."""
+"""Conditional writes for stores that cannot compare and write in one step."""
 
 from types import EllipsisType
 
 from ffrecord.errors import ChangedError, MissingFileError
 from ffrecord.remote.client import Client
-from ffrecord.remote.errors import changed
+from ffrecord.remote.errors import changed_error
 
 
 def check_there(client: Client, path: str, replaces: str | EllipsisType | None) -> None:
-    """Raise ChangedError unless what is at a path is of this etag; None for nothing.
+    """Raise ChangedError unless the object at a path has the etag `replaces`.
 
-    Who writes between this and what follows is not noticed.
+    None means that there must be no object. A write by somebody else between this check and the write that follows is
+    not noticed.
     """
     try:
         _, etag = client.head(path)
@@ -21,4 +22,4 @@ def check_there(client: Client, path: str, replaces: str | EllipsisType | None) 
     if replaces is None:
         raise ChangedError(f"{client.url(path)}: exists already")
     if etag not in (None, replaces):
-        raise changed(client.url(path), replaces, etag)
+        raise changed_error(client.url(path), replaces, etag)

@@ -1,4 +1,4 @@
-"""A URL and what is given with it → who gets its objects, and where they are."""
+"""Clients for URLs: check the options, find the package, and keep one client for each bucket or host."""
 
 import os
 import threading
@@ -17,19 +17,19 @@ BACKENDS = ("obstore", "fsspec")
 REQUESTS = 64  # in flight in one process
 TRIES = 8
 SECONDS = 120.0  # for all tries together
-TABLES_MEMORY = 512 << 20  # bytes of tables that one reader holds at most
+TABLES_MEMORY = 512 << 20  # most bytes of tables that one reader holds
 
 
 class ConnectionOptions(NamedTuple):
-    """What `storage_options` says to us, not to the package that makes the connections.
+    """The parts of `storage_options` that are for us, apart from those for the package that makes the connections.
 
     Attributes:
-        backend: "obstore" or "fsspec"; None for obstore, where it has the scheme.
-        requests: in flight in one process at most.
-        tries: of each request, the first one included.
-        seconds: after which it is not tried again.
+        backend: "obstore" or "fsspec"; None for obstore if it has the scheme.
+        requests: most requests in flight in one process.
+        tries: most tries of each request, the first one included.
+        seconds: time after which a request is not tried again.
         tables_memory: bytes that a reader may use for the tables of shards.
-        others: for the package.
+        others: options for the package.
     """
 
     backend: str | None
@@ -40,26 +40,26 @@ class ConnectionOptions(NamedTuple):
     others: dict[str, Any]
 
 
-# What of the options says which store a URL is of; all else may change, or is secret.
-TELLING = ("endpoint", "account_name", "base_url")
+# Options that say which store a URL belongs to. All others may change, or are secret.
+IDENTIFYING = ("endpoint", "account_name", "base_url")
 ENVIRONMENT = (
     *("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ACCOUNT_NAME"),
     *("AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL"),
 )
 
 
-def telling(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
-    """Return what tells the place of a URL from all others, with nothing in it that is secret."""
-    scheme, host, path, _ = urls.split_url(urls.redact(url))  # which keeps the container before an "@" of Azure
+def identity_of(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
+    """Return texts that identify a URL among all others, without secrets."""
+    scheme, host, path, _ = urls.split_url(urls.redact(url))  # redact keeps the container before an "@" of Azure
     told = [scheme, host, path.strip("/")]
     for key, value in sorted(_flat(storage_options or {})):
-        if any(word in key.lower() for word in TELLING):
+        if any(word in key.lower() for word in IDENTIFYING):
             told.append(f"{key.lower()}={value}")
     return told + [os.environ.get(name, "") for name in ENVIRONMENT]
 
 
 def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield (name, value) of options, also of those that are in dicts, as fsspec's `client_kwargs` are."""
+    """Yield (name, value) of each option, also of those in nested dicts such as fsspec's `client_kwargs`."""
     for key, value in options.items():
         if isinstance(value, Mapping):
             yield from ((str(name), each) for name, each in _flat(value))
@@ -68,11 +68,11 @@ def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def options_of(storage_options: Mapping[str, Any] | None) -> ConnectionOptions:
-    """Ours, checked, apart from those of the package.
+    """Check `storage_options`, and separate our options from those of the package.
 
     Raises:
-        TypeError: they are no dict, or have a name that is no text.
-        ValueError: one of ours is out of range.
+        TypeError: not a dict, or a name is not a str.
+        ValueError: one of our options is out of range.
     """
     check_options(storage_options)
     others = dict(storage_options or {})
@@ -89,7 +89,7 @@ def options_of(storage_options: Mapping[str, Any] | None) -> ConnectionOptions:
 
 
 def check_options(storage_options: object) -> None:
-    """Raise TypeError unless they are a dict whose keys are text, or None."""
+    """Raise TypeError unless the options are None or a dict whose keys are str."""
     if not isinstance(storage_options, Mapping | None):
         raise TypeError(f"storage_options must be a dict, not {type(storage_options).__name__}")
     wrong = [type(name).__name__ for name in storage_options or {} if not isinstance(name, str)]
@@ -105,33 +105,35 @@ def _number(options: dict[str, Any], name: str, usual: float, low: int, high: in
 
 
 class _ProcessClients:
-    """The clients of one process. Those of the process that it was forked from are of no use to it."""
+    """The clients of one process. A forked child cannot use those of its parent."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.clients: dict[Any, Client] = {}
-        self.kept: list[Any] = []  # what the keys of `clients` name by address
+        self.kept: list[Any] = []  # objects whose address is in a key of `clients`, so that no other gets that address
 
 
 _here = _ProcessClients()
-_left_by_parents: list[_ProcessClients] = []  # never freed: their ends would be waited for
+_left_by_parents: list[_ProcessClients] = []  # never freed: their destructors would wait for threads that are gone
 
 
 def connect(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple[Client, str]:
-    """The client for `url`, one for each process, bucket or host, and options; and the path of `url` with that client.
+    """Return the client for `url`, and the path of `url` with that client.
+
+    There is one client for each process, bucket or host, and set of options.
 
     Args:
-        url: of an object, or of what objects are below.
-        storage_options: what `ConnectionOptions` names, and what the package takes that makes the connections.
+        url: URL of an object, or of a prefix of objects.
+        storage_options: the options of `ConnectionOptions`, and those of the package that makes the connections.
 
     Raises:
-        ImportError: that is not installed; says what to install.
-        ValueError, RemoteError: no such options, or no such URL.
+        ImportError: that package is not installed; the message says what to install.
+        ValueError, RemoteError: an option or the URL is invalid.
     """
     options = options_of(storage_options)
     backend = options.backend or ("obstore" if urls.scheme_of(url) in SCHEMES else "fsspec")
-    root, path = located(url, backend)
-    key = (backend, root, _frozen(options.others))
+    root, path = locate(url, backend)
+    key = (backend, root, _freeze(options.others))
     here = _here
     with here.lock:
         if key not in here.clients:
@@ -141,10 +143,10 @@ def connect(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple
         return here.clients[key], path
 
 
-def located(url: str, backend: str) -> tuple[str, str]:
-    """Return (URL of the bucket or host, path of the object there) of a URL.
+def locate(url: str, backend: str) -> tuple[str, str]:
+    """Split a URL into (URL of the bucket or host, path of the object there).
 
-    The path is the key as the store has it: what a web URL quotes is not quoted in it.
+    The path is the key as the store has it: without the percent-encoding of a web URL.
 
     Raises:
         ValueError: the URL could be taken for that of another object.
@@ -153,7 +155,7 @@ def located(url: str, backend: str) -> tuple[str, str]:
     scheme, host, path, query = urls.split_url(url)
     tail = f"?{query}" if query else ""
     if scheme in urls.WEB:
-        path = unquote(path, errors="surrogateescape")  # it is quoted again when it is asked for
+        path = unquote(path, errors="surrogateescape")  # the client quotes it again for its request
     if backend == "fsspec":
         return f"{scheme}://{host}{tail}", f"{host}/{path}".rstrip("/")
     if not host:
@@ -161,19 +163,19 @@ def located(url: str, backend: str) -> tuple[str, str]:
     return f"{scheme}://{host}{tail}", path.strip("/")
 
 
-def _frozen(value: Any) -> Any:
-    """What tells options from others, as a key; what has no value of its own by its address."""
+def _freeze(value: Any) -> Any:
+    """Return a hashable key that tells options from others. A value that cannot be compared counts by its address."""
     if isinstance(value, Mapping):
-        return tuple(sorted((str(key), _frozen(each)) for key, each in value.items()))
+        return tuple(sorted((str(key), _freeze(each)) for key, each in value.items()))
     if isinstance(value, list | tuple):
-        return ("list", *map(_frozen, value))
+        return ("list", *map(_freeze, value))
     return repr(value) if isinstance(value, str | bytes | int | float | bool | None) else f"{type(value)} {id(value)}"
 
 
-def _forked() -> None:
+def _renew_after_fork() -> None:
     global _here
     _left_by_parents.append(_here)
     _here = _ProcessClients()
 
 
-call_in_children(_forked)
+call_in_children(_renew_after_fork)

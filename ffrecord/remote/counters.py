@@ -1,4 +1,4 @@
-"""Sums that many threads add to."""
+"""Counters that many threads add to."""
 
 import threading
 from collections import Counter
@@ -7,7 +7,7 @@ from ffrecord.system.forks import renew_in_children
 
 
 class Counters:
-    """Sums by name, 0 at first. What one thread adds no other undoes."""
+    """Sums by name, 0 at first. No addition of any thread is lost."""
 
     def __init__(self) -> None:
         self._sums: Counter[str] = Counter()
@@ -15,22 +15,22 @@ class Counters:
         renew_in_children(self)
 
     def renew(self) -> None:
-        """Have a lock that nobody holds: in a forked child."""
+        """Replace the lock: in a forked child, nobody would release the old one."""
         self._lock = threading.Lock()
 
     def add(self, **amounts: int) -> None:
-        """Add to some."""
+        """Add an amount to each sum that is named."""
         with self._lock:
             for name, amount in amounts.items():
                 self._sums[name] += amount
 
     def clear(self) -> None:
-        """Let all be 0 again."""
+        """Set all sums to 0."""
         with self._lock:
             self._sums.clear()
 
     def sums(self) -> Counter[str]:
-        """All of them, as they are now."""
+        """Return a copy of all sums."""
         with self._lock:
             return self._sums.copy()
 

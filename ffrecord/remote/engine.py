@@ -1,4 +1,4 @@
-"""Batches of records of remote shards: what `_engine.Files` is for files of this machine."""
+"""Batches of records of remote shards: the counterpart of `_engine.Files` for local files."""
 
 import logging
 import threading
@@ -24,21 +24,21 @@ from ffrecord.remote.ranges import Request, parts, pieces, requests
 from ffrecord.remote.shard import RemoteShard
 from ffrecord.remote.tables import Holder, Tables
 
-Read = tuple[Any, Any]  # as `BatchOutcome`, but for failures, which are a list of `Failure`
-POOLED_LEAST = 16 << 10  # bytes
+Read = tuple[Any, Any]  # (result, list of `Failure`) of a batch
+POOLED_LEAST = 16 << 10  # bytes; smaller records are copied into memory of their own
 NOTHING = np.empty(0, np.uint8)
 
 logger = logging.getLogger("ffrecord")
 
 
 class RemoteBatch:
-    """A batch being read, or read."""
+    """A batch that is being read, or was read."""
 
     def __init__(self, wait: Callable[[], BatchOutcome]) -> None:
         self._wait = wait
 
     def result(self) -> Read | None:
-        """What `RemoteFiles.read` gives; None if the files were closed."""
+        """Wait, and return what `RemoteFiles.read` returns; None if the files were closed."""
         try:
             outcome = self._wait()
         except ClosedError:
@@ -47,20 +47,20 @@ class RemoteBatch:
 
 
 class WantedRecords:
-    """The records of a batch, each once, as they lie: what is to be fetched, and what has come.
+    """The distinct records of a batch in the order of their shards: their spans, and the records that have arrived.
 
     Args:
-        files, locals: int64 [k], number of the shard that each is in, and its number in that; in ascending order.
-        tables: of each of these shards.
+        files, locals: int64 [k], number of the shard of each record, and its number there; in ascending order.
+        tables: tables of each of these shards.
         check: compare CRC-32.
-        own: each record is to have memory of its own, that can be written to.
+        own: each record needs writable memory of its own.
 
     Attributes:
-        check, own, files, locals: as given.
-        starts, stops: where they lie in their shards, bytes.
-        stored: CRC-32 that they must have.
-        records: those that came; None for others.
-        computed: of those that came damaged, the CRC-32 that they have.
+        check, own, files, locals: the arguments.
+        starts, stops: bounds of each record in its shard, bytes.
+        stored: CRC-32 that each record must have.
+        records: the records; None for those that have not arrived.
+        computed: actual CRC-32 of each damaged record.
     """
 
     def __init__(
@@ -78,21 +78,21 @@ class WantedRecords:
         self.computed: dict[int, int] = {}
 
     def missing(self) -> Indices:
-        """Which have not come yet."""
+        """Return the places of the records that have not arrived."""
         return np.flatnonzero([record is None for record in self.records])
 
     def span(self, j: int) -> tuple[int, int]:
-        """Where one of them lies."""
+        """Return the bounds of a record in its shard."""
         return int(self.starts[j]), int(self.stops[j])
 
 
 class RemoteFiles:
-    """Many remote shards, numbered through, behind the methods of `_engine.Files`.
+    """Many remote shards in one numbering, with the methods of `_engine.Files`.
 
     Args:
-        files: the shards, one at least.
-        cached: what there is of them on this machine; None without a cache.
-        offline: how many datasets were opened without their server.
+        files: the shards, at least one.
+        cached: their cache on this machine; None without one.
+        offline: number of datasets that were opened without their server.
     """
 
     aio_error = 0
@@ -113,16 +113,16 @@ class RemoteFiles:
 
     @property
     def batches(self) -> int:
-        """Read so far."""
+        """Number of batches read."""
         return self._python_engine.batches + (0 if self._cached is None else self._cached.batches)
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """True if `close` was called."""
         return self._python_engine.closed
 
     def close(self) -> None:
-        """Let nothing begin any more, and wait for what runs; but not for a server that is silent."""
+        """Refuse new batches, and wait for running ones, but not for a silent server."""
         while not self._python_engine.close(END_SECONDS):
             self._storage.give_up()
 
@@ -131,16 +131,16 @@ class RemoteFiles:
             self._cached.close()
 
     def size_now(self, f: int) -> int | None:
-        """Not asked for."""
+        """Return None: the size of a remote shard is not requested again."""
         return None
 
     def locate(self, index: int) -> tuple[int, int]:
-        """(number of its shard, number in that) of a record, 0 <= index < n."""
+        """Return (number of the shard, number there) of a record, 0 <= index < n."""
         number = int(np.searchsorted(self._ends, index, "right"))
         return number, index - int(self._begins[number])
 
     def counters(self) -> list[tuple[str, int, str, dict[str, Any]]]:
-        """(name, 0, how it is read, counters) of where the shards are."""
+        """Return (name, 0, way of reading, counters) of the storage, and of the engine for complete copies."""
         done = self._python_engine
         storages = {id(file.storage): file.storage for file in self._files}
         counters = Counter(
@@ -163,18 +163,18 @@ class RemoteFiles:
     # Batches
 
     def read(self, indices: Indices, check: bool, go_on: bool, form: Form = ARRAYS, out: Out = None) -> Read:
-        """The records at `indices`, as `_engine.Files.read` gives them.
+        """Read the records at `indices`, with the result of `_engine.Files.read`.
 
         Raises:
-            IndexError, ClosedError, ValueError: as that.
-            RemoteError, MissingFileError: a shard cannot be had, or is another one by now; whatever `go_on` says.
+            IndexError, ClosedError, ValueError: see `_engine.Files.read`.
+            RemoteError, MissingFileError: a shard cannot be read, or was replaced; also with `go_on`.
             ChecksumError, FormatError: the tables of a shard are damaged.
         """
         if self._cached is not None:
             found = self._cached.read(indices, form, out)
             if found is not None:
                 return found
-        outcome = self._python_engine.run(partial(self._load_batch, self._normalize_indices(indices), check, form, out))
+        outcome = self._python_engine.run(partial(self._load, self._normalize_indices(indices), check, form, out))
         return outcome.result, outcome.failures
 
     def read_ahead(
@@ -187,19 +187,19 @@ class RemoteFiles:
         threads: int = THREADS,
         sequential: bool = False,
     ) -> RemoteBatch:
-        """The same, while the caller goes on."""
+        """Begin to read the records at `indices`, and return at once."""
         begun = None if self._cached is None else self._cached.begin(indices, form, out, threads, sequential)
         if begun is not None:
             wait: Callable[[], Any] = begun
             return RemoteBatch(lambda: BatchOutcome(*(wait() or self.read(indices, check, go_on, form, out))))
-        load = partial(self._load_batch, self._normalize_indices(indices), check, form, out)
+        load = partial(self._load, self._normalize_indices(indices), check, form, out)
         return RemoteBatch(self._python_engine.begin(load, threads))
 
     def sizes(self, indices: Indices) -> Indices:
-        """Sizes in bytes of the records at `indices`, int64 [k]."""
+        """Return the sizes in bytes of the records at `indices`, int64 [k]."""
         if self.closed:
             raise ClosedError("closed")
-        wanted, inverse = self._wanted(self._normalize_indices(indices))
+        wanted, inverse = self._find_wanted(self._normalize_indices(indices))
         sizes: Indices = (wanted.stops - wanted.starts)[inverse]
         return sizes
 
@@ -209,8 +209,8 @@ class RemoteFiles:
             raise IndexError(int(bad[0]))
         return np.where(indices < 0, indices + self.n, indices)
 
-    def _wanted(self, positions: Indices, **options: bool) -> tuple[WantedRecords, Indices]:
-        """The records at `positions`, each once, and for each position which of them it is."""
+    def _find_wanted(self, positions: Indices, **options: bool) -> tuple[WantedRecords, Indices]:
+        """Return the distinct records at `positions`, and for each position its place among them."""
         each, inverse = np.unique(positions, return_inverse=True)
         files = np.searchsorted(self._ends, each, "right")
         tables = self._tables_of([number for number, _ in parts(files)])
@@ -224,7 +224,7 @@ class RemoteFiles:
             found[number] = self._tables.get(self._files[number])
 
         for number in numbers:
-            held = self._tables.held(self._files[number])
+            held = self._tables.get_held(self._files[number])
             if held is None:
                 tasks.append(partial(get, number))
             else:
@@ -232,17 +232,17 @@ class RemoteFiles:
         self._storage.run(tasks)
         return found
 
-    def _load_batch(self, positions: Indices, check: bool, form: Form, out: Out) -> BatchOutcome:
-        check = check or self._cached is not None  # what is kept is right, or nobody would know later
-        wanted, inverse = self._wanted(positions, check=check, own=form == ARRAYS)
+    def _load(self, positions: Indices, check: bool, form: Form, out: Out) -> BatchOutcome:
+        check = check or self._cached is not None  # the cache keeps checked records only
+        wanted, inverse = self._find_wanted(positions, check=check, own=form == ARRAYS)
         if self._cached is not None:
             self._cached.fill(wanted.files, wanted.locals, wanted.records)
         self._fetch(wanted)
         places: list[int] = inverse.tolist()
         failures: Any = _failures(wanted, places, form)
-        if form == CHECKED:  # of which nothing is delivered that could be counted
+        if form == CHECKED:  # it delivers no records, whose bytes would be counted elsewhere
             self._counted.add(bytes=int((wanted.stops - wanted.starts)[inverse].sum()))
-        return BatchOutcome(_delivered(wanted, places, form, out), failures)
+        return BatchOutcome(_deliver(wanted, places, form, out), failures)
 
     # Requests
 
@@ -255,23 +255,23 @@ class RemoteFiles:
             if len(cuts) == 1:
                 tasks.append(partial(self._ask, wanted, request, which))
             else:
-                tasks += self._in_pieces(wanted, request, which, cuts)
+                tasks += self._piece_tasks(wanted, request, which, cuts)
         self._storage.run(tasks)
         for j in wanted.missing().tolist():  # without bytes
             self._take(wanted, j, NOTHING, self._checksums(wanted, [NOTHING])[0], again=False)
 
     def _ask(self, wanted: WantedRecords, request: Request, which: list[int]) -> None:
-        """Have the records `which` by a request."""
+        """Read the records `which` by one request."""
         try:
             data = self._files[request.file].get_range(request.start, request.stop).data
         except OSError as error:
-            raise self._named(error, wanted, which[0]) from None
-        self._arrived(wanted, request, which, np.frombuffer(data, np.uint8))
+            raise self._name_error(error, wanted, which[0]) from None
+        self._take_answer(wanted, request, which, np.frombuffer(data, np.uint8))
 
-    def _in_pieces(
+    def _piece_tasks(
         self, wanted: WantedRecords, request: Request, which: list[int], cuts: list[tuple[int, int]]
     ) -> list[Task]:
-        """What fetches one large record; whichever ends last does the rest."""
+        """Return tasks that read one large record. The task that ends last passes it on."""
         data = np.empty(request.stop - request.start, np.uint8)
         left = list(cuts)
 
@@ -279,18 +279,18 @@ class RemoteFiles:
             try:
                 found = self._files[request.file].get_range(start, stop)
             except OSError as error:
-                raise self._named(error, wanted, which[0]) from None
+                raise self._name_error(error, wanted, which[0]) from None
             data[start - request.start : stop - request.start] = np.frombuffer(found.data, np.uint8)
             with lock:
                 left.pop()
                 last = not left
             if last:
-                self._arrived(wanted, request, which, data)
+                self._take_answer(wanted, request, which, data)
 
         lock = threading.Lock()
         return [partial(ask, *cut) for cut in cuts]
 
-    def _arrived(self, wanted: WantedRecords, request: Request, which: list[int], data: Array) -> None:
+    def _take_answer(self, wanted: WantedRecords, request: Request, which: list[int], data: Array) -> None:
         spans = [wanted.span(j) for j in which]
         cut = [data[start - request.start : stop - request.start] for start, stop in spans]
         arrived = zip(which, cut, self._checksums(wanted, cut), strict=True)
@@ -301,7 +301,7 @@ class RemoteFiles:
             self._cached.store_others(request.file, wanted.locals[which], request.start, data)
 
     def _checksums(self, wanted: WantedRecords, records: Sequence[Array]) -> Sequence[int | None]:
-        """CRC-32 of each, None if they are not to be compared; their time is counted once for all."""
+        """Return the CRC-32 of each record; None for each if they are not compared."""
         if not wanted.check:
             return [None] * len(records)
         begun = time.perf_counter_ns()
@@ -310,15 +310,15 @@ class RemoteFiles:
         return found
 
     def _take(self, wanted: WantedRecords, j: int, record: Array, computed: int | None, *, again: bool) -> bool:
-        """Compare the CRC-32 of a record, and keep it; one that does not match is fetched once more."""
+        """Compare the CRC-32 of a record, and keep the record. If it does not match, read it once more."""
         if computed is not None and computed != wanted.stored[j]:
             if again:
-                return self._once_more(wanted, j)
+                return self._refetch(wanted, j)
             wanted.computed[j] = computed
-        wanted.records[j] = record if record.flags.writeable or not wanted.own else _own(record)
+        wanted.records[j] = record if record.flags.writeable or not wanted.own else _copy_record(record)
         return j not in wanted.computed
 
-    def _once_more(self, wanted: WantedRecords, j: int) -> bool:
+    def _refetch(self, wanted: WantedRecords, j: int) -> bool:
         shard = self._files[int(wanted.files[j])]
         self._note(shard.path, int(wanted.locals[j]))
         try:
@@ -326,27 +326,31 @@ class RemoteFiles:
             record = np.frombuffer(found.data, np.uint8)
             if self._take(wanted, j, record, self._checksums(wanted, [record])[0], again=False):
                 return True
-            shard.check_header()  # or it is another object by now, of the same size and etag, or of none
+            # The object may have been replaced by one of the same size and etag, or without an etag: this raises then.
+            shard.check_header()
         except OSError as error:
-            raise self._named(error, wanted, j) from None
+            raise self._name_error(error, wanted, j) from None
         return False
 
     def _note(self, path: str, local: int) -> None:
-        """Say that a record came damaged: a network that damages what it carries would go unnoticed."""
+        """Log that a record came damaged. Otherwise nobody would notice a network that damages data."""
         self._counted.add(refetched=1)
         level = logging.INFO if self._counted["refetched"] > 1 else logging.WARNING
         logger.log(level, "%s: sample %d of it came damaged, and is fetched once more", path, local)
 
-    def _named(self, error: OSError, wanted: WantedRecords, j: int) -> Exception:
-        """The error with the index of a sample that it concerns."""
+    def _name_error(self, error: OSError, wanted: WantedRecords, j: int) -> Exception:
+        """Return the error with the index of the sample in its message."""
         index = int(wanted.locals[j] + self._begins[wanted.files[j]])
         if isinstance(error, FileNotFoundError):
             return MissingFileError(2, f"Sample {index}: {error.strerror}", error.filename)
         return type(error)(f"Sample {index}: {error}") if isinstance(error, RemoteError) else error
 
 
-def _own(record: Array) -> Array:
-    """The same in memory of its own; a large one in such as was used before: to have pages made takes longer."""
+def _copy_record(record: Array) -> Array:
+    """Return a copy of a record.
+
+    A large one goes to memory that was used before: new pages cost more time than the copy.
+    """
     if len(record) < POOLED_LEAST:
         return record.copy()
     copy = pooled(len(record))
@@ -354,8 +358,8 @@ def _own(record: Array) -> Array:
     return copy
 
 
-def _delivered(wanted: WantedRecords, places: list[int], form: Form, out: Out) -> Any:
-    """The records at `places`, in the form asked for."""
+def _deliver(wanted: WantedRecords, places: list[int], form: Form, out: Out) -> Any:
+    """Return the records at `places`, in the form that was asked for."""
     if form == CHECKED:
         return NOTHING, np.zeros(len(places) + 1, np.int64)
     arrays = [NOTHING if record is None else record for record in (wanted.records[j] for j in places)]
@@ -371,7 +375,7 @@ def _delivered(wanted: WantedRecords, places: list[int], form: Form, out: Out) -
 
 
 def _failures(wanted: WantedRecords, places: list[int], form: Form) -> list[Failure]:
-    """What is wrong with the records at `places`, in that order."""
+    """Return the failures of the records at `places`, in that order."""
     wrong = {j: ("mismatch", computed, wanted.stored[j]) for j, computed in wanted.computed.items()}
     if isinstance(form, Slots):
         for j in np.flatnonzero(wanted.stops - wanted.starts != form.record_size).tolist():

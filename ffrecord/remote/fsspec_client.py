@@ -1,4 +1,4 @@
-"""Any file system of fsspec, for what obstore does not have."""
+"""A client over any file system of fsspec, for schemes that obstore does not have."""
 
 import inspect
 import threading
@@ -10,38 +10,38 @@ from typing import Any
 from ffrecord.errors import ArgumentError, FFRecordError, RemoteError
 from ffrecord.remote.client import FetchedObject, never
 from ffrecord.remote.comparing import check_there
-from ffrecord.remote.errors import changed, longer, no_ranges, short, too_large
+from ffrecord.remote.errors import changed_error, long_body_error, no_ranges_error, short_body_error, too_large_error
 from ffrecord.remote.fsspec_errors import error_of
 from ffrecord.remote.fsspec_web import BoundedResponse, fetch
 from ffrecord.system import urls
 from ffrecord.system.optional import import_optional, require
 
-CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0  # over HTTP, for a connection and for the next bytes: as by obstore
-CALL_SECONDS = 120.0  # for a call of a file system of asyncio; others cannot be ended from outside
+CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0  # over HTTP, for a connection and for the next bytes: as in obstore
+CALL_SECONDS = 120.0  # for a call of an asyncio file system; calls of others cannot be ended from outside
 LONG = ("find", "put_file")  # calls that may take any time
 ETAGS = ("ETag", "etag", "e_tag", "md5", "checksum", "generation")
 
 
 class Shared:
-    """What all threads have.
+    """State that all threads share.
 
     Attributes:
-        files: the file system, once it was needed.
+        files: the file system; None until the first use.
     """
 
     files: Any = None
 
 
 class FsspecClient:
-    """A `Client` of one file system of fsspec. It does not say of what version of an object a range is.
+    """A `Client` over one file system of fsspec. Ranges do not carry a version, except over HTTP.
 
     Args:
-        root: "scheme://host", of which the file system is made, and a query to be had at the end of every URL.
+        root: "scheme://host" of the file system, with a query that is appended to every URL.
         options: keyword arguments of the file system.
 
     Raises:
-        ImportError: fsspec, or what its file system needs, is not installed.
-        ArgumentError: it has none for this scheme.
+        ImportError: fsspec, or a package that its file system needs, is not installed.
+        ArgumentError: fsspec has no file system for this scheme.
     """
 
     def __init__(self, root: str, options: Mapping[str, Any]) -> None:
@@ -56,8 +56,9 @@ class FsspecClient:
             name = getattr(error.__cause__, "name", None) or error.name
             how = f"needs {name}: pip install {name}" if name else f"cannot be imported: {error}"
             raise ImportError(f"{urls.redact(root)}: fsspec's file system for it {how}", name=name) from None
-        self._whole = self._scheme in ("http", "https")  # whose file systems take URLs for paths
-        # Those of asyncio are for all threads. Of others fsspec, too, has one for each: think of one FTP connection.
+        self._whole = self._scheme in ("http", "https")  # these file systems take URLs as paths
+        # All threads share an asyncio file system. Of others, each thread has its own, as fsspec itself does: two
+        # threads cannot use one FTP connection.
         self._mine: Any = Shared() if self._kind.async_impl else threading.local()
         self._lock = threading.Lock()
 
@@ -65,7 +66,7 @@ class FsspecClient:
         return f"<FsspecClient of {self._scheme}>"
 
     def url(self, path: str) -> str:
-        """What an object is called in messages."""
+        """Return the name of an object for messages."""
         if not self._whole:
             return urls.redact(f"{self._scheme}://{path}")
         return urls.redact(self._web_url(path))
@@ -76,23 +77,23 @@ class FsspecClient:
         return f"{self._scheme}://{host}/{urls.quote_path(key)}{query}"
 
     def get(self, path: str, most: int) -> FetchedObject:
-        """All of an object, of at most `most` bytes."""
+        """Read a whole object of at most `most` bytes."""
         if self._whole:
-            found = self._fetched(path, None, most)
+            found = self._fetch(path, None, most)
             self._check_size(path, found, most)
             return FetchedObject(found.data, len(found.data), found.etag)
-        # One byte more than that tells what is too large; without a request for its size.
-        data = self._asked(path, "cat_file", self._path(path), start=0, end=most + 1)
+        # One byte more than the limit shows that an object is too large, without another request for its size.
+        data = self._request(path, "cat_file", self._path(path), start=0, end=most + 1)
         if len(data) > most:
-            raise too_large(self.url(path), len(data), most)
+            raise too_large_error(self.url(path), len(data), most)
         return FetchedObject(data, len(data), None)
 
     def get_start(self, path: str, most: int) -> FetchedObject:
-        """The first `most` bytes of an object, or all of a smaller one."""
+        """Read the first `most` bytes of an object, or all of a smaller one."""
         if self._whole:
-            found = self._fetched(path, (0, most), most)
+            found = self._fetch(path, (0, most), most)
             if found.status != 206 and not 0 <= found.size <= most:
-                raise no_ranges(self.url(path))
+                raise no_ranges_error(self.url(path))
             expected = min(most, found.size) if found.size >= 0 else min(most, len(found.data))
             self._check_length(path, found, expected)
             return FetchedObject(found.data, found.size if found.size >= 0 else len(found.data), found.etag)
@@ -100,93 +101,93 @@ class FsspecClient:
         stop = most if size < 0 else min(most, size)
         if not stop:
             return FetchedObject(b"", 0, etag)
-        data = self._asked(path, "cat_file", self._path(path), start=0, end=stop)
+        data = self._request(path, "cat_file", self._path(path), start=0, end=stop)
         if len(data) > stop:
-            raise no_ranges(self.url(path))
+            raise no_ranges_error(self.url(path))
         if size >= 0 and len(data) < stop:
-            raise short(self.url(path), len(data), stop)
+            raise short_body_error(self.url(path), len(data), stop)
         return FetchedObject(data, size if size >= 0 or len(data) == most else len(data), etag)
 
     def get_range(self, path: str, start: int, stop: int, etag: str | None = None) -> FetchedObject:
-        """Bytes [start, stop) of an object."""
+        """Read bytes [start, stop) of an object."""
         if self._whole:
-            found = self._fetched(path, (start, stop), stop - start)
+            found = self._fetch(path, (start, stop), stop - start)
             if found.status != 206:
-                raise no_ranges(self.url(path))
+                raise no_ranges_error(self.url(path))
             if etag is not None and found.etag is not None and etag != found.etag:
-                raise changed(self.url(path), etag, found.etag)
+                raise changed_error(self.url(path), etag, found.etag)
             self._check_length(path, found, stop - start)
             return FetchedObject(found.data, found.size, found.etag)
-        data = self._asked(path, "cat_file", self._path(path), start=start, end=stop)
+        data = self._request(path, "cat_file", self._path(path), start=start, end=stop)
         if len(data) > stop - start:
-            raise no_ranges(self.url(path))
+            raise no_ranges_error(self.url(path))
         if len(data) < stop - start:
-            raise short(self.url(path), len(data), stop - start)
+            raise short_body_error(self.url(path), len(data), stop - start)
         return FetchedObject(data, -1, None)
 
     def head(self, path: str) -> tuple[int, str | None]:
-        """(size in bytes, etag) of an object."""
+        """Return (size in bytes, etag) of an object."""
         if self._whole:  # by a range, since a signature may be for GET only
-            found = self._fetched(path, (0, 1), 1)
+            found = self._fetch(path, (0, 1), 1)
             return found.size, found.etag
-        info = self._asked(path, "info", self._path(path))
+        info = self._request(path, "info", self._path(path))
         size = info.get("size")
         return -1 if size is None else int(size), _etag(info)
 
-    def _fetched(self, path: str, span: tuple[int, int] | None, most: int) -> BoundedResponse:
-        """Ask a web server."""
+    def _fetch(self, path: str, span: tuple[int, int] | None, most: int) -> BoundedResponse:
+        """Request bytes from a web server."""
         url, shown = self._path(path), self.url(path)
 
         def ask() -> Any:
             files = self._files()
             return self._fsspec.asyn.sync(files.loop, fetch, files, url, shown, span, most, timeout=CALL_SECONDS)
 
-        found: BoundedResponse = self._answer(path, ask)
+        found: BoundedResponse = self._translate_errors(path, ask)
         return found
 
     def _check_size(self, path: str, found: BoundedResponse, most: int) -> None:
         size = max(found.size, len(found.data))
         if size > most:
-            raise too_large(self.url(path), size, most)
+            raise too_large_error(self.url(path), size, most)
         if 0 <= found.size != len(found.data):
-            raise short(self.url(path), len(found.data), found.size)
+            raise short_body_error(self.url(path), len(found.data), found.size)
 
     def _check_length(self, path: str, found: BoundedResponse, expected: int) -> None:
         if len(found.data) > expected:
-            raise longer(self.url(path), expected)
+            raise long_body_error(self.url(path), expected)
         if len(found.data) < expected:
-            raise short(self.url(path), len(found.data), expected)
+            raise short_body_error(self.url(path), len(found.data), expected)
 
     def put(self, path: str, data: bytes, *, replaces: str | EllipsisType | None = ...) -> str | None:
-        """Write an object; what it is to replace is looked at first."""
+        """Write an object. `replaces` is compared in a separate step before."""
         if replaces is not ...:
             check_there(self, path, replaces)
-        self._asked(path, "pipe_file", self._path(path), bytes(data))
+        self._request(path, "pipe_file", self._path(path), bytes(data))
         return None
 
     def put_file(self, path: str, local: str, *, stop: Callable[[], bool] = never) -> str | None:
-        """Write a file; once begun it is not given up."""
+        """Write a file. Once begun, the upload does not stop."""
         if stop():
             raise RemoteError(f"{self.url(path)}: given up")
-        self._asked(path, "put_file", str(Path(local)), self._path(path))
+        self._request(path, "put_file", str(Path(local)), self._path(path))
         return None
 
     def delete(self, path: str) -> None:
         """Remove an object."""
-        self._asked(path, "rm_file", self._path(path))
+        self._request(path, "rm_file", self._path(path))
 
     def list(self, prefix: str) -> Iterator[tuple[str, int, str | None]]:
-        """(path, size in bytes, etag) of the objects below a path."""
-        found = self._asked(prefix, "find", self._path(prefix), detail=True)
-        start = len(self._path(prefix))  # from which on it is called the same here and there
+        """Yield (path, size in bytes, etag) of each object below a path."""
+        found = self._request(prefix, "find", self._path(prefix), detail=True)
+        start = len(self._path(prefix))  # behind it, our paths and those of the file system are the same
         for path, info in sorted(found.items()):
             yield f"{prefix}{path[start:]}", int(info.get("size") or 0), _etag(info)
 
     def _path(self, path: str) -> str:
-        """Return the name of an object in the file system: by most without the host, of which it is made.
+        """Return the name of an object in the file system. Most of them expect it without the host.
 
         Raises:
-            ArgumentError: the file system would take another object. Some leave out what follows a `?`.
+            ArgumentError: the file system would take another object. Some drop all that follows a `?`.
         """
         if self._whole:
             return str(self._kind._strip_protocol(self._web_url(path)))
@@ -198,25 +199,29 @@ class FsspecClient:
         return found
 
     def _files(self) -> Any:
-        """The file system, for this thread."""
+        """Return the file system for this thread."""
         found = getattr(self._mine, "files", None)
         if found is not None:
             return found
         if self._kind.async_impl:
             with self._lock:
                 if self._mine.files is None:
-                    self._mine.files = self._made()
+                    self._mine.files = self._make_files()
                 return self._mine.files
-        self._mine.files = self._made()
+        self._mine.files = self._make_files()
         return self._mine.files
 
-    def _made(self) -> Any:
-        # Not one that others use, or that a parent process had before it forked.
+    def _make_files(self) -> Any:
+        # fsspec keeps its instances. Without `skip_instance_cache`, other code of this process might use the same one,
+        # or a child might get that of its parent, whose event loop does not run after a fork.
         url = f"{self._scheme}://{self._host}"
         return self._fsspec.core.url_to_fs(url, skip_instance_cache=True, **self._limits(), **self._options)[0]
 
     def _limits(self) -> dict[str, Any]:
-        """Options that end waiting for a silent server, where there are such and none are given."""
+        """Return options that bound the wait for a silent server.
+
+        The dict is empty if the file system has no such options, or the user gave some.
+        """
         aiohttp = import_optional("aiohttp") if self._whole else None
         if aiohttp is None or "client_kwargs" in self._options:
             return {}
@@ -230,17 +235,20 @@ class FsspecClient:
         call = getattr(files, f"_{name}")
         return self._fsspec.asyn.sync(files.loop, call, *args, timeout=CALL_SECONDS, **options)
 
-    def _asked(self, path: str, name: str, *args: Any, **options: Any) -> Any:
-        """What the method of the file system gives; the first that is asked for makes it, and may connect."""
-        return self._answer(path, lambda: self._call(name, *args, **options))
+    def _request(self, path: str, name: str, *args: Any, **options: Any) -> Any:
+        """Call a method of the file system and return its result.
 
-    def _answer(self, path: str, ask: Callable[[], Any]) -> Any:
+        The first call makes the file system, and may connect.
+        """
+        return self._translate_errors(path, lambda: self._call(name, *args, **options))
+
+    def _translate_errors(self, path: str, ask: Callable[[], Any]) -> Any:
         try:
             return ask()
         except (FFRecordError, ImportError):
             raise
         except Exception as error:
-            # Its message may have the whole URL.
+            # Its message may contain the whole URL, with secrets: hence a new error, "from None" and out of `except`.
             raised = error_of(error, self.url(path))
         raise raised from None
 

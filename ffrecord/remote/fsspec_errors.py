@@ -1,4 +1,4 @@
-"""What file systems of fsspec raise means: one of ours for each, with nothing in its message that may be secret."""
+"""Our error for each exception of an fsspec file system. No message contains a secret."""
 
 import asyncio
 import errno
@@ -8,57 +8,58 @@ import ssl
 from collections.abc import Mapping
 
 from ffrecord.errors import MissingFileError, NotSupportedError, RemoteError, TransientError
-from ffrecord.remote.answers import error_of_answer, missing
-from ffrecord.remote.errors import refused
+from ffrecord.remote.answers import answer_error, missing_error
+from ffrecord.remote.errors import refused_error
 
-# Of an OSError; any other, such as EISDIR, stays as it is. EIO and EBUSY are what s3fs makes of answers.
+# `errno` of an OSError that is worth another try. Others, such as EISDIR, are not. s3fs turns some answers into EIO or
+# EBUSY.
 AGAIN_ERRNO = {
     None, 0, errno.EAGAIN, errno.EINTR, errno.EIO, errno.EBUSY, errno.EPIPE, errno.ECONNABORTED, errno.ECONNREFUSED,
     errno.ECONNRESET, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETRESET, errno.ENETUNREACH,
     errno.ENOTCONN, errno.ETIMEDOUT,
 }  # fmt: skip
-FTP = re.compile(r"\s*([1-5]\d\d)\b")  # how an answer begins
-# What Python says of arguments: names, but no values.
+FTP = re.compile(r"\s*([1-5]\d\d)\b")  # the start of an answer
+# Python's messages about arguments: they contain names, but no values.
 ARGUMENTS = re.compile(r"(got an unexpected keyword|missing \d+ required|got multiple values for)[\w\s:,']*$")
 
 
-# Of packages whose errors are no OSError, such as httpx of hf://: a connection that failed.
+# Classes that mean a failed connection, in packages whose errors are no OSError, such as httpx (used by hf://).
 CONNECTION = (
     "ConnectError", "ReadError", "WriteError", "CloseError", "NetworkError", "RemoteProtocolError", "ProxyError",
     "ConnectionError", "ClientConnectionError", "EndpointConnectionError", "IncompleteRead", "ProtocolError",
 )  # fmt: skip
-CAUSES = 8  # that are looked at, one behind the other
+CAUSES = 8  # most exceptions of a chain of causes that are looked at
 
 
 def error_of(error: Exception, url: str) -> Exception:
-    """Return what to raise in place of what a file system of fsspec, or what it is made of, raised.
+    """Return the error to raise in place of an exception from an fsspec file system, or from a package below it.
 
-    Some say of every failure that the file is not there, with what they met as its cause: the cause counts.
+    Some file systems report every failure as a missing file, with the real error as its cause. Then the cause counts.
     """
-    for each in _with_causes(error):
-        found = _of_answer(each, url)
+    for each in _cause_chain(error):
+        found = _answer_error(each, url)
         if found is not None:
             return found
     if isinstance(error, FileNotFoundError) and error.__cause__ is not None:
         cause = error.__cause__
-        found = _of_connection(cause, url) if isinstance(cause, Exception) else None
+        found = _connection_error(cause, url) if isinstance(cause, Exception) else None
         if found is not None:
             return found
     if isinstance(error, FileNotFoundError):
-        return missing(url)
+        return missing_error(url)
     if isinstance(error, PermissionError):
-        return refused(url, type(error).__name__)
-    found = _of_connection(error, url)
+        return refused_error(url, type(error).__name__)
+    found = _connection_error(error, url)
     if found is not None:
         return found
     if type(error).__module__ == "ftplib":
-        return _of_ftp(error, url)
+        return _ftp_error(error, url)
     if isinstance(error, NotImplementedError):
         return NotSupportedError(f"{url}: its file system cannot do this")
-    return RemoteError(f"{url}: {_said(error)}")
+    return RemoteError(f"{url}: {_safe_text(error)}")
 
 
-def _with_causes(error: BaseException) -> list[BaseException]:
+def _cause_chain(error: BaseException) -> list[BaseException]:
     found: list[BaseException] = []
     at: BaseException | None = error
     while at is not None and len(found) < CAUSES:
@@ -67,17 +68,17 @@ def _with_causes(error: BaseException) -> list[BaseException]:
     return found
 
 
-def _of_answer(error: BaseException, url: str) -> Exception | None:
-    """Return the error that the answer of a server stands for; None if none came, or it is not known."""
+def _answer_error(error: BaseException, url: str) -> Exception | None:
+    """Return the error that a server's answer stands for; None if no answer came, or it is not known."""
     status, code = _status(error), ""
     response = getattr(error, "response", None)
-    if isinstance(response, Mapping):  # of botocore
+    if isinstance(response, Mapping):  # botocore
         code = str(response.get("Error", {}).get("Code", ""))
         status = status or _number(response.get("ResponseMetadata", {}).get("HTTPStatusCode"))
-    elif not status:  # of requests, httpx and what is made of them
+    elif not status:  # requests, httpx, and packages made from them
         status = _number(getattr(response, "status_code", None))
     known = code if re.fullmatch(r"[A-Z][A-Za-z]{1,79}", code) else ""
-    return error_of_answer(url, status, known) if status >= 300 or known else None
+    return answer_error(url, status, known) if status >= 300 or known else None
 
 
 def _status(error: BaseException) -> int:
@@ -88,14 +89,14 @@ def _number(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 100 <= value < 600 else 0
 
 
-def _of_connection(error: Exception, url: str) -> Exception | None:
-    """Return the error of a connection that failed; None if that is not what happened."""
-    if any(isinstance(each, ssl.SSLError) or _names_tls(each) for each in _with_causes(error)):
+def _connection_error(error: Exception, url: str) -> Exception | None:
+    """Return the error for a failed connection; None if the exception means something else."""
+    if any(isinstance(each, ssl.SSLError) or _names_tls(each) for each in _cause_chain(error)):
         return RemoteError(f"{url}: TLS failed ({type(error).__name__})")
     kind = type(error).__name__
     if isinstance(error, asyncio.TimeoutError | TimeoutError) or "Timeout" in kind:
         return TransientError(f"{url}: no answer in time")
-    # Less than 0: what a name server said.
+    # `errno` is negative if the name could not be resolved (socket.gaierror).
     again = isinstance(error, OSError) and (error.errno in AGAIN_ERRNO or (error.errno or 0) < 0)
     missing_or_refused = isinstance(error, FileNotFoundError | PermissionError)
     if (again and not missing_or_refused) or isinstance(error, EOFError):
@@ -109,17 +110,17 @@ def _names_tls(error: BaseException) -> bool:
     return "Certificate" in type(error).__name__ or "SSL" in type(error).__name__
 
 
-def _of_ftp(error: Exception, url: str) -> Exception:
+def _ftp_error(error: Exception, url: str) -> Exception:
     answer = FTP.match(str(error))
     code = int(answer[1]) if answer else 0
     if code == 550:
         return MissingFileError(2, f"{url} does not exist, or may not be had", url)
     if code in (530, 532):
-        return refused(url, f"FTP status {code}")
+        return refused_error(url, f"FTP status {code}")
     return (TransientError if 400 <= code < 500 else RemoteError)(f"{url}: FTP status {code}")
 
 
-def _said(error: Exception) -> str:
+def _safe_text(error: Exception) -> str:
     kind, arguments = type(error).__name__, ARGUMENTS.search(str(error))
     if isinstance(error, TypeError) and arguments:
         return f"storage_options: {arguments[0]}"

@@ -1,4 +1,4 @@
-"""Object storage and HTTP by way of obstore."""
+"""A client over obstore, for object storage and HTTP."""
 
 import base64
 import os
@@ -12,48 +12,48 @@ from ffrecord.errors import ChangedError, NoRangesError, NotSupportedError
 from ffrecord.remote import redirects
 from ffrecord.remote.client import FetchedObject, never
 from ffrecord.remote.comparing import check_there
-from ffrecord.remote.errors import changed, longer, short, too_large
+from ffrecord.remote.errors import changed_error, long_body_error, short_body_error, too_large_error
 from ffrecord.remote.obstore_errors import error_of
 from ffrecord.remote.obstore_library import library
-from ffrecord.remote.obstore_options import taken, wrong_option
+from ffrecord.remote.obstore_options import convert_options, option_error
 from ffrecord.system import urls
 
 T = TypeVar("T")
 
 SCHEMES = {"s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "http", "https"}
-NEVER = {"max_retries": 0}  # by obstore: `retrying` does, which bounds the time of all tries together
-PART = 8 << 20  # bytes of each part of a large upload, or more where it would be of more than
-PARTS_MAX = 9_000  # of the 10,000 that S3 allows
-PARTS_AT_ONCE = 4  # in memory, of each upload
+NEVER = {"max_retries": 0}  # obstore does not retry: `retrying` does, and bounds the time of all tries together
+PART = 8 << 20  # bytes of each part of a large upload; more if there would be more parts than PARTS_MAX
+PARTS_MAX = 9_000  # S3 allows 10,000
+PARTS_AT_ONCE = 4  # parts of one upload that are in memory at once
 
 
 class ObstoreClient:
-    """A `Client` of one bucket or host.
+    """A `Client` over one bucket or host.
 
     Args:
         root: URL of the bucket or host, with no path.
-        options: keyword arguments of obstore's store: those of its configuration, `client_options`, `retry_config`
-            (of large uploads), `credential_provider`.
-        shown: what the one object is called in messages that is asked for; None for its URL.
+        options: keyword arguments of obstore's store: its configuration, `client_options`, `retry_config` (for large
+            uploads), `credential_provider`.
+        shown: name in messages of the one object that is requested; None for its URL.
     """
 
     def __init__(self, root: str, options: Mapping[str, Any], shown: str | None = None) -> None:
         self._root, self._options, self._shown = root, dict(options), shown
-        self._address, self._headers = _apart(root)
+        self._address, self._headers = _split_root(root)
         self._library = library()
         self._once = self._store(NEVER)
         self._uploading: Any = None
-        self._redirects = redirects.Redirects(root, options) if redirects.wanted(root, options) else None
+        self._redirects = redirects.Redirects(root, options) if redirects.needs_check(root, options) else None
 
     def __repr__(self) -> str:
         return f"<ObstoreClient of {urls.redact(self._root)}>"
 
     def url(self, path: str) -> str:
-        """What an object is called in messages."""
+        """Return the name of an object for messages."""
         return self._shown or urls.redact(urls.join_url(self._root, path))
 
     def _elsewhere(self, path: str) -> "tuple[ObstoreClient, str] | None":
-        """Return who gets an object from the other server that has it, and its path there; None where it is here."""
+        """Return (client, path) for an object that is redirected to another server; None if it is on its own."""
         target = None if self._redirects is None else self._redirects.target(urls.join_url(self._root, path))
         if target is None:
             return None
@@ -62,25 +62,25 @@ class ObstoreClient:
         return ObstoreClient(root, redirects.without_headers(self._options), self.url(path)), unquote(name)
 
     def get(self, path: str, most: int) -> FetchedObject:
-        """All of an object, of at most `most` bytes."""
+        """Read a whole object of at most `most` bytes."""
         there = self._elsewhere(path)
         if there is not None:
             return there[0].get(there[1], most)
-        found = self._asked(path, partial(self._library.get, self._once, path))
+        found = self._request(path, partial(self._library.get, self._once, path))
         meta = found.meta
         if meta["size"] > most:
-            raise too_large(self.url(path), meta["size"], most)
+            raise too_large_error(self.url(path), meta["size"], most)
         data = self._body(path, found, meta["size"], None)
         return FetchedObject(data, meta["size"], meta["e_tag"])
 
     def get_start(self, path: str, most: int) -> FetchedObject:
-        """The first `most` bytes of an object, or all of a smaller one."""
+        """Read the first `most` bytes of an object, or all of a smaller one."""
         there = self._elsewhere(path)
         if there is not None:
             return there[0].get_start(there[1], most)
         options = {"range": (0, most)}
         try:
-            found = self._asked(path, partial(self._library.get, self._once, path, options=options), (0, most))
+            found = self._request(path, partial(self._library.get, self._once, path, options=options), (0, most))
         except (ChangedError, NoRangesError):  # which is how servers say that there is not even a first one
             size, etag = self.head(path)
             if size:
@@ -91,49 +91,49 @@ class ObstoreClient:
         return FetchedObject(data, meta["size"], meta["e_tag"])
 
     def get_range(self, path: str, start: int, stop: int, etag: str | None = None) -> FetchedObject:
-        """Bytes [start, stop) of an object, of the version of `etag` if that is given."""
+        """Read bytes [start, stop) of an object, of the version `etag` if that is given."""
         there = self._elsewhere(path)
         if there is not None:
             return there[0].get_range(there[1], start, stop, etag)
-        found = self._asked(
+        found = self._request(
             path, partial(self._library.get, self._once, path, options={"range": (start, stop)}), (start, stop)
         )
         meta = found.meta
-        # Compared here, not by If-Match: that never matches the weak ones that some servers give.
+        # Compared here, and not by If-Match: that header never matches a weak etag, and some servers give only those.
         if etag is not None and meta["e_tag"] is not None and meta["e_tag"] != etag:
-            raise changed(self.url(path), etag, meta["e_tag"])
+            raise changed_error(self.url(path), etag, meta["e_tag"])
         data = self._body(path, found, stop - start, (start, stop))
         return FetchedObject(data, meta["size"], meta["e_tag"])
 
     def _body(self, path: str, found: Any, size: int, span: tuple[int, int] | None) -> bytes:
         """Read a body, which must have `size` bytes.
 
-        `bytes()` of what obstore gives takes in all that comes, whatever was asked for; a stream is left when there is
-        more, and has read some 10 kB too much by then.
+        `bytes()` of obstore's result would read the whole body, even if it is longer than requested. A stream is closed
+        when more follows; some 10 kB too much have been read by then.
         """
         if not size:
             return b""
-        data: bytes = self._asked(path, lambda: next(iter(found.stream(min_chunk_size=size + 1)), b""), span)
+        data: bytes = self._request(path, lambda: next(iter(found.stream(min_chunk_size=size + 1)), b""), span)
         if len(data) > size:
-            raise longer(self.url(path), size)
+            raise long_body_error(self.url(path), size)
         if len(data) < size:
-            raise short(self.url(path), len(data), size)
+            raise short_body_error(self.url(path), len(data), size)
         return data
 
     def head(self, path: str) -> tuple[int, str | None]:
-        """(size in bytes, etag) of an object."""
+        """Return (size in bytes, etag) of an object."""
         there = self._elsewhere(path)
         if there is not None:
             return there[0].head(there[1])
-        meta = self._asked(path, partial(self._library.head, self._once, path))
+        meta = self._request(path, partial(self._library.head, self._once, path))
         return meta["size"], meta["e_tag"]
 
     def put(self, path: str, data: bytes, *, replaces: str | EllipsisType | None = ...) -> str | None:
-        """Write an object, in one step with the comparison if there is one and the store can."""
+        """Write an object. If the store can, it compares `replaces` and writes in one step."""
         mode = self._mode(path, replaces)
         put = partial(self._library.put, self._once, path, data, mode=mode, use_multipart=False)
         try:
-            etag: str | None = self._asked(path, put)["e_tag"]
+            etag: str | None = self._request(path, put)["e_tag"]
         except NotSupportedError:
             if replaces is ...:
                 raise
@@ -147,9 +147,9 @@ class ObstoreClient:
         if replaces is None:
             return "create"
         # Some stores compare the version, others the etag.
-        meta = self._asked(path, partial(self._library.head, self._once, path))
+        meta = self._request(path, partial(self._library.head, self._once, path))
         if meta["e_tag"] != replaces:
-            raise changed(self.url(path), replaces, meta["e_tag"])
+            raise changed_error(self.url(path), replaces, meta["e_tag"])
         return {name: meta[name] for name in ("e_tag", "version") if meta[name] is not None}
 
     def put_file(self, path: str, local: str, *, stop: Callable[[], bool] = never) -> str | None:
@@ -160,44 +160,47 @@ class ObstoreClient:
             if size <= part:
                 return self.put(path, file.read())
             options = {"use_multipart": True, "chunk_size": part, "max_concurrency": PARTS_AT_ONCE}
-            # What ends the parts early has obstore take back those that are there.
+            # An exception from this iterator makes obstore abort the upload and delete the parts that were sent.
             parts = iter(partial(_read, file, part, stop), b"")
             put = partial(self._library.put, self._uploader(), path, parts, **options)
-            etag: str | None = self._asked(path, put)["e_tag"]
+            etag: str | None = self._request(path, put)["e_tag"]
             return etag
 
     def delete(self, path: str) -> None:
         """Remove an object."""
-        self._asked(path, partial(self._library.delete, self._once, path))
+        self._request(path, partial(self._library.delete, self._once, path))
 
     def list(self, prefix: str) -> Iterator[tuple[str, int, str | None]]:
-        """(path, size in bytes, etag) of the objects below a path."""
-        pieces = iter(self._asked(prefix, partial(self._library.list, self._once, prefix)))
-        while (piece := self._asked(prefix, partial(next, pieces, None))) is not None:
+        """Yield (path, size in bytes, etag) of each object below a path."""
+        pieces = iter(self._request(prefix, partial(self._library.list, self._once, prefix)))
+        while (piece := self._request(prefix, partial(next, pieces, None))) is not None:
             for each in piece:
                 yield each["path"], each["size"], each["e_tag"]
 
-    def _asked(self, path: str, call: Callable[[], T], span: tuple[int, int] | None = None) -> T:
+    def _request(self, path: str, call: Callable[[], T], span: tuple[int, int] | None = None) -> T:
         try:
             return call()
         except Exception as error:
-            # What obstore says has the whole URL, and all options that it was given.
+            # Its message contains the whole URL and all options, with secrets: so a new error, raised out of `except`.
             raised = error_of(error, self.url(path), span)
         raise raised from None
 
     def _uploader(self) -> Any:
-        """The store for large uploads: a part that fails is sent again by itself, not all parts before it, too."""
+        """Return the store for large uploads.
+
+        It sends a failed part again by itself, instead of all parts before it.
+        """
         if self._uploading is None:
             self._uploading = self._store(self._options.get("retry_config"))
         return self._uploading
 
     def _store(self, retry: Any) -> Any:
-        options = {**taken(self._root, self._options, self._headers), "retry_config": retry}
+        options = {**convert_options(self._root, self._options, self._headers), "retry_config": retry}
         scheme = urls.scheme_of(self._root)
         try:
             return self._kind(scheme).from_url(self._address, **options)
         except Exception as error:
-            raised = wrong_option(error, self._root, self._options) or error_of(error, urls.redact(self._root), None)
+            raised = option_error(error, self._root, self._options) or error_of(error, urls.redact(self._root), None)
         raise raised from None
 
     def _kind(self, scheme: str) -> Any:
@@ -214,8 +217,8 @@ def _read(file: IO[bytes], size: int, stop: Callable[[], bool]) -> bytes:
     return data
 
 
-def _apart(root: str) -> tuple[str, dict[str, str]]:
-    """A URL as obstore takes it, and headers that say what it leaves out of it."""
+def _split_root(root: str) -> tuple[str, dict[str, str]]:
+    """Split a root into the URL that obstore takes, and the headers for the credentials that it leaves out."""
     scheme, host, _, query = urls.split_url(root)
     user, at, plain = host.rpartition("@")
     if scheme not in ("http", "https") or not at:

@@ -1,42 +1,42 @@
-"""What obstore's exceptions mean: one of ours for each, with nothing in its message that may be secret."""
+"""Our error for each exception of obstore. No message contains a secret."""
 
 import re
 from typing import NamedTuple
 
 from ffrecord.errors import ChangedError, NotSupportedError, RemoteError, TransientError
-from ffrecord.remote.answers import AGAIN, CONFLICT_CODES, MISSING, error_of_answer, missing, redirected
-from ffrecord.remote.errors import no_ranges, refused
+from ffrecord.remote.answers import AGAIN, CONFLICT_CODES, MISSING, answer_error, missing_error, redirect_error
+from ffrecord.remote.errors import no_ranges_error, refused_error
 
-# What obstore raises says all of it twice: for people, and as the structure of its error. Only that is looked at.
-# Whatever servers and URLs say in there is taken out of it first.
-STRUCTURE = "\nDebug source:\n"  # the last one: in what follows, line ends within texts are escaped
+# obstore's messages have two parts: a text for people, and the structure of the error. Only the structure is parsed.
+# The texts of servers and URLs are removed from it first.
+STRUCTURE = "\nDebug source:\n"  # search the last one: behind it, line ends within texts are escaped
 BODY = re.compile(r'body: Some\(\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
 URI = re.compile(r"uri: Some\(\s*(\S*)")
 PATH = re.compile(r'(path|href): "(?:[^"\\]|\\.)*"')
 STATUS = re.compile(r"\bstatus: (\d{3})\b")
-CODE = re.compile(r"<Code>(\w{1,80})</Code>")  # as S3 and those that speak its language say what is wrong
+CODE = re.compile(r"<Code>(\w{1,80})</Code>")  # in answers of S3 and compatible stores
 REGION = re.compile(r"<Region>([\w-]{1,40})</Region>")
-# What lies below, in its own words: none of them has a URL or an option in it.
+# The message of the layer below: it never contains a URL or an option.
 OS = re.compile(r'kind: (\w+),\s+message: "([^"]{1,200})"')
 SOURCE = re.compile(r"source: ([A-Z]\w+)")
 CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)|(certificate verify failed)")
-OF_AUTHORITY = "CaUsedAsEndEntity"  # what `openssl req -x509` makes unless told otherwise
-# As nginx, Apache and servers in Go say it.
+OF_AUTHORITY = "CaUsedAsEndEntity"  # the certificates that `openssl req -x509` makes by default
+# The texts of nginx, Apache and servers in Go.
 WANTS_TLS = re.compile("plain HTTP request was sent to HTTPS|speaking plain HTTP to an SSL|request to an HTTPS server")
 DNS = "failed to lookup address"
-METADATA = re.compile(r"https?://(169\.254\.|metadata\b|\[fd00:ec2)")  # of cloud machines, asked for credentials
+METADATA = re.compile(r"https?://(169\.254\.|metadata\b|\[fd00:ec2)")  # of cloud machines; it gives credentials
 CONFLICT = 409
 
 
-class Said(NamedTuple):
-    """What an exception of obstore says.
+class ObstoreMessage(NamedTuple):
+    """The parsed message of an obstore exception.
 
     Attributes:
-        structure: of it, without what servers, URLs and paths say.
-        status: of HTTP; 0 if no answer came.
-        code, region: what the answer names, in the language of S3; "" if it does not.
-        metadata: it was not the storage that was asked, but who gives credentials to the machine.
-        tls: it speaks TLS, and was asked without.
+        structure: structure of the error, without texts of servers, URLs and paths.
+        status: HTTP status; 0 if no answer came.
+        code, region: error code and region in the answer, as S3 names them; "" if there are none.
+        metadata: the request went to the machine's metadata service for credentials, and not to the storage.
+        tls: the server expects TLS, and the request was made without.
     """
 
     structure: str
@@ -47,14 +47,14 @@ class Said(NamedTuple):
     tls: bool
 
 
-def said_by(text: str) -> Said:
-    """Taken from the text of an exception."""
+def parse_message(text: str) -> ObstoreMessage:
+    """Parse the text of an exception."""
     structure = text.rpartition(STRUCTURE)[2]
     body, uri = BODY.search(structure), URI.search(structure)
     bare = PATH.sub("", URI.sub("", BODY.sub("", structure)))
     status = STATUS.search(bare)
     code, region = (pattern.search(body[1] if body else "") for pattern in (CODE, REGION))
-    return Said(
+    return ObstoreMessage(
         bare,
         int(status[1]) if status else 0,
         code[1] if code else "",
@@ -65,57 +65,58 @@ def said_by(text: str) -> Said:
 
 
 def error_of(error: Exception, url: str, span: tuple[int, int] | None) -> Exception:
-    """What to raise in place of what obstore raised.
+    """Return the error to raise in place of an exception of obstore.
 
     Args:
-        error: by the name of its class: after a fork there is one of each name in every copy of the library.
-        url: of the object, without what is secret.
-        span: what was asked for of it, bytes; None for all.
+        error: the exception. Its class counts by name: after a fork, each copy of the library has its own classes.
+        url: URL of the object, without secrets.
+        span: bytes [start, stop) that were requested; None for all.
     """
     text, kind = str(error), type(error).__name__
-    said = said_by(text)
+    said = parse_message(text)
     if isinstance(error, FileNotFoundError) and said.status in (0, *MISSING):
-        return missing(url, said.code)
+        return missing_error(url, said.code)
     if said.code in CONFLICT_CODES or (said.status == CONFLICT and url.startswith("s3")):
-        # obstore takes it for an object that is there. S3 says that by 412, and by 409 that nobody knows yet.
+        # obstore reports 409 as "the object exists". But S3 means by 409 that another write has not ended yet, and by
+        # 412 that the object exists.
         return TransientError(f"{url}: another write of it is going on ({_words(said)})")
     if kind == "PreconditionError":
         return ChangedError(f"{url}: replaced after it was opened")
     if kind in ("PermissionDeniedError", "UnauthenticatedError"):
-        return refused(url, _words(said) or "no permission")
+        return refused_error(url, _words(said) or "no permission")
     if span is not None and (kind == "NotSupportedError" or "NotPartial" in said.structure):
-        return no_ranges(url)
+        return no_ranges_error(url)
     if kind == "AlreadyExistsError":
         return ChangedError(f"{url}: exists already")
     if kind in ("NotSupportedError", "NotImplementedError") or "NotImplemented" in (said.code, *_sources(said)):
         return NotSupportedError(f"{url}: the store cannot do this")
     if kind == "GenericError" or said.status:
-        return _generic(url, said)
+        return _generic_error(url, said)
     if isinstance(error, TypeError | ValueError) or kind == "UnknownConfigurationKeyError":
         return RemoteError(f"{url}: {_first_line(text, kind)}")
     return RemoteError(f"{url}: {kind}")
 
 
-def _generic(url: str, said: Said) -> Exception:
+def _generic_error(url: str, said: ObstoreMessage) -> Exception:
     if said.tls:
         return RemoteError(f"{url}: {_words(said)}: the server speaks TLS on this port: write https://")
     if said.metadata:
-        return _without_credentials(url, said)
+        return _credentials_error(url, said)
     if said.status or said.code:
-        return error_of_answer(url, said.status, said.code, said.region, _words(said))
+        return answer_error(url, said.status, said.code, said.region, _words(said))
     if "Redirect" in said.structure:
-        return redirected(url, said.region, "")
-    return _of_connection(url, said)
+        return redirect_error(url, said.region, "")
+    return _connection_error(url, said)
 
 
-def _without_credentials(url: str, said: Said) -> Exception:
+def _credentials_error(url: str, said: ObstoreMessage) -> Exception:
     why = "no credentials are given, and this machine has none to give"
     if said.status and said.status not in AGAIN:
-        return refused(url, why)
+        return refused_error(url, why)
     return TransientError(f"{url}: {why}: {_words(said) or 'no answer'}")  # it may only be busy
 
 
-def _of_connection(url: str, said: Said) -> Exception:
+def _connection_error(url: str, said: ObstoreMessage) -> Exception:
     structure = said.structure
     certificate = CERTIFICATE.search(structure)
     if certificate:
@@ -130,20 +131,20 @@ def _of_connection(url: str, said: Said) -> Exception:
         return RemoteError(f"{url}: TLS failed: the server speaks something else on this port")
     if "MissingContentLength" in structure:
         return RemoteError(f"{url}: the server does not say how long its answer is (Content-Length)")
-    if "HttpError" not in structure:  # an answer came, in whose headers something is wrong: it will be so again
+    if "HttpError" not in structure:  # an answer came with invalid headers: another try would give the same
         return RemoteError(f"{url}: {_words(said) or 'an answer of no use: ' + ', '.join(_sources(said))}")
     if "TimedOut" in structure or "kind: Timeout" in structure:
         return TransientError(f"{url}: no answer in time")
     return TransientError(f"{url}: {_words(said) or 'the connection failed'}")
 
 
-def _sources(said: Said) -> list[str]:
-    """Names of what is wrong, from the outside to the inside."""
+def _sources(said: ObstoreMessage) -> list[str]:
+    """Return the names of the nested errors, from the outermost to the innermost."""
     return SOURCE.findall(said.structure)
 
 
-def _words(said: Said) -> str:
-    """Status, code of the error, and what the system said, as far as there are such."""
+def _words(said: ObstoreMessage) -> str:
+    """Return status, error code and the system's message, as far as they are known."""
     below = OS.search(said.structure)
     words = [f"HTTP status {said.status}" if said.status else "", said.code, below[2] if below else ""]
     if DNS in said.structure:
@@ -154,6 +155,6 @@ def _words(said: Said) -> str:
 
 
 def _first_line(text: str, kind: str) -> str:
-    """What is said of an option or a path; but never of a value that might be secret."""
+    """Return the part of a message that names an option or a path, but never a value, which might be secret."""
     name = re.match(r"(Configuration key: '[\w.]{1,60}' is not valid[\w ]*|Could not parse path|[\w ]{1,80})", text)
     return name[0].strip() if name else kind

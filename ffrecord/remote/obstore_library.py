@@ -1,4 +1,4 @@
-"""obstore's compiled library, in a process that may have been forked from one that used it."""
+"""obstore's compiled library, usable also in a process that was forked from one that used it."""
 
 import importlib.machinery
 import importlib.util
@@ -16,12 +16,12 @@ NAME = "obstore._obstore"
 
 
 class _LibraryProcess:
-    """What one process has of it; its threads do not survive a fork, and calls would wait for them for ever.
+    """The library of one process. Its threads do not survive a fork: calls in the child would wait for them forever.
 
     Attributes:
-        lock: of loading.
-        loaded: the library, once it was asked for.
-        forked: whether the one that may be here already is that of a parent.
+        lock: held while the library is loaded.
+        loaded: the library; None until the first use.
+        forked: whether the library that Python has imported belongs to a parent process.
     """
 
     def __init__(self, forked: bool) -> None:
@@ -31,38 +31,39 @@ class _LibraryProcess:
 
 
 _here = _LibraryProcess(forked=False)
-_left_by_parents: list[_LibraryProcess] = []  # never freed: whatever ends them would wait, too
+_left_by_parents: list[_LibraryProcess] = []  # never freed: their destructors would wait for threads that are gone
 
 
 def library() -> Any:
-    """obstore's functions, with `_store`: such that work in this process.
+    """Return obstore's functions, with `_store`, in a copy that works in this process.
 
     Raises:
-        ImportError: it is not installed; says what to install.
+        ImportError: obstore is not installed; the message says what to install.
     """
     here = _here
     with here.lock:
         if here.loaded is None:
             package = require("obstore", "remote", "reading from object storage or HTTP")
-            here.loaded = _second(package._obstore.__file__) if here.forked else package._obstore
+            here.loaded = _load_copy(package._obstore.__file__) if here.forked else package._obstore
         return here.loaded
 
 
-def _second(path: str) -> Any:
-    """The library once more, with threads of its own: for the loader, a file of another inode is another library."""
+def _load_copy(path: str) -> Any:
+    """Load the library again, with its own threads. The loader takes a file with another inode for another library."""
     try:
         with open(os.memfd_create("obstore"), "wb") as memory:
-            return _loaded_from(path, memory)
-    except (OSError, ImportError):  # some systems let nothing in memory be executed
+            return _load_from(path, memory)
+    except (OSError, ImportError):  # some systems forbid to execute a file in memory
         with tempfile.NamedTemporaryFile(prefix="obstore") as file:
-            return _loaded_from(path, file)
+            return _load_from(path, file)
 
 
-def _loaded_from(path: str, file: "IO[bytes]") -> Any:
+def _load_from(path: str, file: "IO[bytes]") -> Any:
     with open(path, "rb") as source:
         shutil.copyfileobj(source, file)
     file.flush()
-    # With the number of the process: the loader takes one name for one library, and those of parents are still here.
+    # The path contains the process number: the loader takes equal paths for one library, and the copies of parent
+    # processes are still loaded.
     copy = f"/proc/{os.getpid()}/fd/{file.fileno()}"
     loader = importlib.machinery.ExtensionFileLoader(NAME, copy)
     spec = importlib.util.spec_from_file_location(NAME, copy, loader=loader)
@@ -73,8 +74,8 @@ def _loaded_from(path: str, file: "IO[bytes]") -> Any:
     return module
 
 
-def _forked() -> None:
-    """In a child: whoever used the library in the parent, and whatever for."""
+def _renew_after_fork() -> None:
+    """Prepare a child for its own copy, if any parent has loaded the library."""
     global _here
     if NAME in sys.modules or _here.forked:
         _left_by_parents.append(_here)
@@ -83,4 +84,4 @@ def _forked() -> None:
         _here = _LibraryProcess(forked=False)
 
 
-call_in_children(_forked)
+call_in_children(_renew_after_fork)

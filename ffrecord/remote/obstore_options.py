@@ -1,4 +1,4 @@
-"""What `storage_options` say to obstore: as it takes them, and which of them is wrong."""
+"""`storage_options` for obstore: conversion to its types, and messages about invalid options."""
 
 import difflib
 import os
@@ -10,8 +10,9 @@ from typing import Any
 from ffrecord.errors import ArgumentError, RemoteError
 from ffrecord.system import urls
 
-ADDRESS = re.compile("endpoint|base_url")  # options that are such: of S3 and Azure, and of Google
-# The same in the environment, of each store, by how its scheme begins; other endpoints are of who gives credentials.
+ADDRESS = re.compile("endpoint|base_url")  # options with an address: of S3 and Azure, and of Google
+# Environment variables with an address, by the start of the scheme. Other endpoint variables are those of services
+# that give credentials.
 OF_GOOGLE = ("GOOGLE_BASE_URL",)
 VARIABLES = {
     "s3": ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"),
@@ -20,7 +21,7 @@ VARIABLES = {
     "ht": (),
 }
 AZURE_VARIABLES = ("AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
-# A request that is not answered in that time is given up: nobody else would.
+# A request without an answer in this time fails. Without these limits it would wait forever.
 CLIENT = {"connect_timeout": "10s", "read_timeout": "30s", "timeout": "300s"}
 CLIENT_NAMES = (
     "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "default_headers",
@@ -32,7 +33,7 @@ OURS = ("backend", "max_requests", "max_tries", "retry_seconds", "tables_memory"
 OF_ALL = ("client_options", "retry_config")
 AS_GIVEN = ("config", "credential_provider", "retry_config")
 OF_STORES = ("credential_provider", "endpoint", "skip_signature")
-# Those that are given most; each store has more names for them, and more of them.
+# The most used options of each store. Each store has more, and more names for them.
 OF_STORE = {
     "s3": (*OF_STORES, "access_key_id", "region", "secret_access_key", "session_token", "virtual_hosted_style_request"),
     "gs": ("base_url", "credential_provider", "service_account", "service_account_key", "skip_signature"),
@@ -45,16 +46,16 @@ NO_VALUE = re.compile(r'failed to parse "(.*)" as (\w+)')
 PLAIN = (str, bytes, bool, int, float, timedelta)
 
 
-def taken(root: str, given: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, Any]:
-    """Options as obstore takes them.
+def convert_options(root: str, given: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options as obstore takes them.
 
     Args:
         root: URL of the bucket or host.
-        given: `storage_options` without ours. What is of `client_options` may stand beside them.
-        headers: to be sent with each request, but for those of the same names that are given.
+        given: `storage_options` without ours. Names of `client_options` may also stand at the top level.
+        headers: headers to send with each request; a header in `given` replaces one of the same name.
 
     Raises:
-        TypeError, ArgumentError: the value of one is of a wrong type, or out of range.
+        TypeError, ArgumentError: a value has a wrong type, or is out of range.
     """
     inside = _dict("client_options", given.get("client_options"))
     beside = {name: value for name, value in given.items() if name in CLIENT_NAMES}
@@ -65,10 +66,10 @@ def taken(root: str, given: Mapping[str, Any], headers: Mapping[str, str]) -> di
 
 
 def _dict(name: str, value: Any) -> Mapping[str, Any]:
-    """The value of an option that is a dict, or is not given.
+    """Return the value of an option that must be a dict; {} if it is not given.
 
     Raises:
-        TypeError: it is none, or has a name that is no text.
+        TypeError: it is not a dict, or a name is not a str.
     """
     if not isinstance(value, Mapping | None):
         raise TypeError(f"storage_options: {name} must be a dict, not {type(value).__name__}")
@@ -79,7 +80,10 @@ def _dict(name: str, value: Any) -> Mapping[str, Any]:
 
 
 def plain_http(root: str, given: Mapping[str, Any]) -> dict[str, bool]:
-    """That HTTP without TLS will do, where an address says so itself: the URL, an option, or else the environment."""
+    """Return the option that allows HTTP without TLS, if an address begins with http://.
+
+    The address is the URL or an option; without such an option, an environment variable.
+    """
     addresses = [str(value) for key, value in given.items() if ADDRESS.search(key.lower())]
     if not addresses:
         names = VARIABLES.get(urls.scheme_of(root)[:2], AZURE_VARIABLES)
@@ -88,7 +92,7 @@ def plain_http(root: str, given: Mapping[str, Any]) -> dict[str, bool]:
 
 
 def _values(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as obstore takes them; None is none."""
+    """Return the options as obstore takes them, without those that are None."""
     values = {name: value for name, value in given.items() if value is not None}
     return {name: value if name in AS_GIVEN else _value(name, value) for name, value in values.items()}
 
@@ -106,7 +110,7 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _duration(name: str, value: Any) -> str:
-    """Seconds, as a number or as text, or text with a unit."""
+    """Return a duration as text with a unit. A number, also as text, means seconds."""
     try:
         milliseconds = round(float(value) * 1000)
     except (ValueError, OverflowError):
@@ -122,14 +126,14 @@ def _certificates(name: str, value: Any) -> Any:
     raise ArgumentError(f"storage_options: {name} has no certificate: expected the text of a PEM file, not its path")
 
 
-def wrong_option(error: Exception, root: str, given: Mapping[str, Any]) -> Exception | None:
-    """What to raise where obstore took no such options; None if that is not what it says."""
+def option_error(error: Exception, root: str, given: Mapping[str, Any]) -> Exception | None:
+    """Return the error to raise if obstore rejected an option; None if its error means something else."""
     text, scheme, url = str(error), urls.scheme_of(root)[:2], urls.redact(root)
     name = UNKNOWN.search(text)
     if name:
         inside = text.startswith("Invalid key")
         there = CLIENT_NAMES if inside else (*OF_ALL, *OF_STORE.get(scheme, OF_AZURE), *OURS)
-        return RemoteError(f"{url}: {_unknown(name[1] or name[2], there, inside=inside)}")
+        return RemoteError(f"{url}: {_describe_unknown(name[1] or name[2], there, inside=inside)}")
     value = NO_VALUE.search(text.partition("\n")[0])
     if value:
         values = {**given, **(given.get("client_options") or {})}
@@ -144,7 +148,7 @@ def wrong_option(error: Exception, root: str, given: Mapping[str, Any]) -> Excep
     return None
 
 
-def _unknown(name: str, there: tuple[str, ...], *, inside: bool) -> str:
+def _describe_unknown(name: str, there: tuple[str, ...], *, inside: bool) -> str:
     near = difflib.get_close_matches(name, (*there, *CLIENT_NAMES), 1)
     meant = f"; {near[0]} may be meant" if near else ""
     place = "client_options" if inside else "storage_options"

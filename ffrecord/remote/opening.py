@@ -1,4 +1,4 @@
-"""What a reader of URLs is given → its shards, opened: by one request, where there is a dataset.json."""
+"""Opening of datasets by URL: one request for a dataset.json gives all shards."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -21,11 +21,11 @@ from ffrecord.remote.cache.listings import DATASET, FILE, Listings
 from ffrecord.remote.connecting import check_options
 from ffrecord.remote.engine import RemoteFiles
 from ffrecord.remote.errors import NO_BUCKET
-from ffrecord.remote.shard import RemoteShard, listed, opened
+from ffrecord.remote.shard import RemoteShard, open_shard, shard_of_listing
 from ffrecord.remote.storage import Storage
 from ffrecord.system import urls
 
-# What servers say of a name that others are below: that there is nothing, nothing to be had, or no bytes.
+# Errors that servers give for a name that is only a prefix of others: missing, refused, or an empty object.
 NOT_THERE = (MissingFileError, RemotePermissionError, FormatError)
 
 
@@ -33,16 +33,16 @@ logger = logging.getLogger("ffrecord")
 
 
 class Remote:
-    """What a reader of URLs was given.
+    """The arguments of a reader of URLs.
 
     Args:
-        fname: a URL, a list or tuple of such, or either with the number of files that each once was.
-        storage_options, cache_dir, cache_limit: as of `FileReader`.
+        fname: a URL, a list or tuple of URLs, or either with the number of files that each had before.
+        storage_options, cache_dir, cache_limit: see `FileReader`.
 
     Attributes:
-        source: what was given.
-        counts: of each URL, how many files it is; known once they are open.
-        firsts: numbers of the files whose schemas need not be the same: the first of each dataset.
+        source: the URL or URLs.
+        counts: number of files of each URL; empty until they are open.
+        firsts: numbers of the files whose schemas may differ: the first file of each dataset.
     """
 
     def __init__(
@@ -71,28 +71,28 @@ class Remote:
         }
 
     def open(self, *, check: bool, io: str) -> tuple[list[RemoteShard], RemoteFiles]:
-        """The shards, and what reads them.
+        """Open the shards, and return them with the engine that reads them.
 
         Raises:
-            What `FileReader` says.
+            The exceptions of `FileReader`.
         """
         if io == "mmap":
             raise ArgumentError("io is 'mmap', which is for files of this machine")
         given: Any = self.source if isinstance(self.source, list | tuple) else [self.source]
         cache = self._cache()
         try:
-            return self._opened(given, Listings(None if cache is None else cache.directory), cache, check, io)
+            return self._open_all(given, Listings(None if cache is None else cache.directory), cache, check, io)
         except BaseException:
             if cache is not None:
                 cache.close()
             raise
 
-    def _opened(
+    def _open_all(
         self, given: Any, listings: Listings, cache: Any, check: bool, io: str
     ) -> tuple[list[RemoteShard], RemoteFiles]:
         opening = [_Opening(Storage(paths.check_type(each), self._storage_options), check, listings) for each in given]
         opening[0].storage.run([each.open for each in opening])
-        if self.counts:  # more may have been added since
+        if self.counts:  # a writer may have added files since the reader was first opened
             for each, count in zip(opening, self.counts, strict=True):
                 each.shards = each.shards[:count]
         self.counts = tuple(len(each.shards) for each in opening)
@@ -122,13 +122,13 @@ class Remote:
 class _Opening:
     """One URL that is being opened.
 
-    A name does not say what it is of: a dataset may be called `x.ffr` or `dataset.json`, too. What the name suggests is
-    looked for first, and a dataset of that name next.
+    The name does not tell what the URL is: a dataset may also be called `x.ffr` or `dataset.json`. The kind that the
+    name suggests is tried first, and then a dataset of that name.
 
     Attributes:
-        storage: of it, or of the dataset that it names.
-        shards: once it is open.
-        offline: whether its server did not answer, so that what the cache knew of it counts.
+        storage: storage of the URL, or of the dataset that contains it.
+        shards: the shards; empty until it is open.
+        offline: whether the server did not answer, so that the listing comes from the cache.
     """
 
     def __init__(self, storage: Storage, check: bool, listings: Listings) -> None:
@@ -145,8 +145,8 @@ class _Opening:
         else:
             self._open_dataset()
 
-    def _kept(self, error: Exception, kind: str = DATASET) -> manifest.Manifest:
-        """Return what the cache knew of it last, since its server does not answer; raise `error` if that is nothing."""
+    def _last_listing(self, error: Exception, kind: str = DATASET) -> manifest.Manifest:
+        """Return the last listing in the cache, since the server does not answer; raise `error` if there is none."""
         data = self._listings.get(self.storage.url, self.storage.options, kind)
         try:
             found = None if data is None else manifest.parse(data, self.storage.shown)
@@ -160,7 +160,7 @@ class _Opening:
         return found
 
     def _open_first(self, likely: Callable[[], None], other: Callable[[], None]) -> None:
-        """Open it in a way, or else in another one; errors are those of the first way."""
+        """Open the URL in the likely way, or else in the other. If both fail, raise the error of the likely way."""
         storage = self.storage
         try:
             likely()
@@ -174,10 +174,10 @@ class _Opening:
     def _open_file(self) -> None:
         storage = self.storage
         try:
-            shard = opened(storage, check=self._check)
+            shard = open_shard(storage, check=self._check)
         except TransientError as error:
-            (found,) = self._kept(error, FILE).shards
-            shard = listed(storage, found, check=self._check, alone=True)
+            (found,) = self._last_listing(error, FILE).shards
+            shard = shard_of_listing(storage, found, check=self._check, alone=True)
         else:
             listing = manifest.build([manifest.Shard(urls.name_of(storage.url), *shard.facts)])
             self._listings.put(msgspec.json.encode(listing), storage.url, storage.options, FILE)
@@ -189,19 +189,19 @@ class _Opening:
 
     def _open_dataset(self) -> None:
         try:
-            found = self._parsed()
-        except FormatError:  # or it came damaged
-            found = self._parsed()
+            found = self._parse_listing()
+        except FormatError:  # it may have been damaged on the way: read it once more
+            found = self._parse_listing()
         if found is None:
             raise FormatError(f"{self.storage.shown}: its {manifest.NAME} is another program's")
-        self.shards = [listed(self.storage, shard, check=self._check) for shard in found.shards]
+        self.shards = [shard_of_listing(self.storage, shard, check=self._check) for shard in found.shards]
 
-    def _parsed(self) -> manifest.Manifest | None:
+    def _parse_listing(self) -> manifest.Manifest | None:
         name = urls.join_url(self.storage.shown, manifest.NAME)
         try:
             data = self.storage.get(manifest.NAME, manifest.SIZE_MAX).data
         except TransientError as error:
-            return self._kept(error)
+            return self._last_listing(error)
         except MissingFileError as error:
             why = "" if NO_BUCKET in str(error.strerror) else self._why()
             raise MissingFileError(2, f"{error.strerror}{why}", error.filename) from None

@@ -1,4 +1,4 @@
-"""Threads that wait for answers: the requests of all batches of a process, so many at once."""
+"""Threads that wait for answers: all batches of a process share a bounded number of requests."""
 
 import atexit
 import threading
@@ -11,22 +11,22 @@ from ffrecord.errors import ClosedError, RemoteError
 from ffrecord.system.forks import call_in_children
 
 Task = Callable[[], object]
-IDLE_SECONDS = 5.0  # that a thread waits for something to do before it ends
-END_SECONDS = 2.0  # that answers are waited for at the end of a reader, or of the interpreter
+IDLE_SECONDS = 5.0  # a thread without a task ends after this time
+END_SECONDS = 2.0  # longest wait for answers when a reader or the interpreter ends
 
 
 class Round:
-    """Tasks that somebody waits for.
+    """Tasks that one caller waits for.
 
     Args:
-        count: of them.
-        owner: who may give them up; None for nobody.
+        count: number of tasks.
+        owner: object that may abandon them; None for nobody.
 
     Attributes:
-        owner: as given.
-        left: how many have not ended.
-        error: what the first of them raised that did; those that have not begun are left out then.
-        over: set when none is left.
+        owner: the argument.
+        left: number of tasks that have not ended.
+        error: the first exception of any task. From then on, tasks that have not begun are skipped.
+        over: event that is set when no task is left.
     """
 
     def __init__(self, count: int, owner: object) -> None:
@@ -35,31 +35,31 @@ class Round:
         self.over = threading.Event()
 
     def give_up(self, error: Exception) -> None:
-        """Let nobody wait for them any more."""
+        """End the wait for these tasks with an error."""
         self.error = self.error or error
         self.over.set()
 
 
 class Pool:
-    """At most `most` threads. They are as many as have something to do, and end when there is nothing for a while."""
+    """At most `most` threads. They start as tasks come, and end when they are idle for a while."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
         self._queue: SimpleQueue[tuple[Round, Task] | None] = SimpleQueue()
         self._threads: set[threading.Thread] = set()
-        self._rounds: set[Round] = set()  # that somebody waits for
+        self._rounds: set[Round] = set()  # rounds that a caller waits for
         self._unfinished = 0
 
     def run(self, tasks: Sequence[Task], owner: object = None) -> None:
-        """Run all of them, in any order; returns when none runs any more.
+        """Run all tasks, in any order, and return when none runs any more.
 
         Args:
-            owner: with which `give_up` finds them.
+            owner: object by which `give_up` finds them.
 
         Raises:
-            What the first that failed raised; or what came in between, such as KeyboardInterrupt: what runs then is not
-            waited for.
+            The exception of the task that failed first. After an exception of the wait itself, such as
+                KeyboardInterrupt, running tasks are not waited for.
         """
         if _ending.is_set():
             for task in tasks:
@@ -67,10 +67,11 @@ class Pool:
             return
         if not tasks:
             return
-        begun = Round(len(tasks), owner)  # also for one: this thread would not hear of signals while it asks itself
+        # Also a single task goes to a thread: in a blocking call, this thread could not handle signals.
+        begun = Round(len(tasks), owner)
         try:
             self._rounds.add(begun)
-            for task in self._given(begun, tasks):
+            for task in self._queue_tasks(begun, tasks):
                 self._do(begun, task)
             begun.over.wait()
         except BaseException as error:
@@ -84,10 +85,10 @@ class Pool:
             try:
                 raise failed
             finally:
-                del failed  # or it and the frames that it passes would keep each other
+                del failed  # breaks the cycle of the exception and this frame
 
-    def _given(self, begun: Round, tasks: Sequence[Task]) -> Sequence[Task]:
-        """Give tasks to the threads; those that are left where there can be none."""
+    def _queue_tasks(self, begun: Round, tasks: Sequence[Task]) -> Sequence[Task]:
+        """Queue tasks for the threads. Return the tasks if no thread can be started: the caller runs them."""
         with self._lock:
             left = len(tasks)
             self._unfinished += left
@@ -103,13 +104,13 @@ class Pool:
         return ()
 
     def _start(self) -> bool:
-        """Have as many threads as are needed, or as there can be; whether there are any."""
+        """Start as many threads as the tasks need, or as the system allows. Return whether there are any."""
         for _ in range(min(self._most, self._unfinished) - len(self._threads)):
-            # A daemon, or the interpreter would wait for it before `_end` can tell it to.
+            # A daemon: the interpreter waits for other threads before it calls `_end`, which tells them to end.
             thread = threading.Thread(target=self._work, name="ffrecord remote", daemon=True)
             try:
                 thread.start()
-            except (RuntimeError, MemoryError):  # the system lets this process have no more
+            except (RuntimeError, MemoryError):  # the limit of the system or of this process
                 break
             self._threads.add(thread)
         return bool(self._threads)
@@ -146,13 +147,13 @@ class Pool:
                 begun.over.set()
 
     def give_up(self, owner: object) -> None:
-        """Let nobody wait any more for what was run for `owner`: a ClosedError is raised instead."""
+        """End the waits for tasks of `owner`: `run` raises ClosedError."""
         for begun in list(self._rounds):
             if begun.owner is owner:
                 begun.give_up(ClosedError("closed"))
 
     def end(self, deadline: float) -> None:
-        """Let the threads end as soon as they can, and nobody wait for those that have not by `deadline`."""
+        """End the threads, and all waits for those that have not ended by `deadline`."""
         with self._lock:
             threads = list(self._threads)
         try:
@@ -165,19 +166,19 @@ class Pool:
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         for begun in list(self._rounds):
-            begun.give_up(_ended())
+            begun.give_up(_ending_error())
 
 
-def _ended() -> RemoteError:
+def _ending_error() -> RemoteError:
     return RemoteError("the interpreter is ending")
 
 
 def _refuse() -> None:
-    raise _ended()
+    raise _ending_error()
 
 
 def pool(most: int) -> Pool:
-    """The one of this process with so many threads."""
+    """Return this process's pool of so many threads."""
     with _lock:
         if most not in _pools:
             _pools[most] = Pool(most)
@@ -185,30 +186,30 @@ def pool(most: int) -> Pool:
 
 
 def pause(seconds: float) -> bool:
-    """Wait; whether the interpreter began to end, or nobody waits any more for what this thread does."""
+    """Wait. Return true if the interpreter is ending, or nobody waits for this thread's task any more."""
     ending = _ending.wait(seconds)
     begun: Round | None = getattr(_doing, "round", None)
     return ending or (begun is not None and begun.error is not None)
 
 
-GONE = ClosedError("nobody waits any more")  # what an error becomes that was raised, or it would keep its frames
-_doing = threading.local()  # its `round` is what the thread is at, or was
+GONE = ClosedError("nobody waits any more")  # replaces an error that was raised, which would keep its frames alive
+_doing = threading.local()  # `round`: the round of the thread's current or last task
 _pools: dict[int, Pool] = {}
-_left_by_parents: list[Any] = []  # their queues have locks that nobody gives back
+_left_by_parents: list[Any] = []  # never freed: the locks of their queues may be held by threads that are gone
 _lock = threading.Lock()
 _ending = threading.Event()
 
 
-def _forked() -> None:
+def _renew_after_fork() -> None:
     global _pools, _lock, _ending
     _left_by_parents.append((_pools, _lock, _ending))
     _pools, _lock, _ending = {}, threading.Lock(), threading.Event()
 
 
 def _end() -> None:
-    """Let threads end before the interpreter does, which would stop them wherever they are.
+    """End the threads before the interpreter does, which would stop them at any point.
 
-    A server that is silent is not waited for: its threads are stopped while they wait for it, which harms nothing.
+    Threads that wait for a silent server are left: stopping them during that wait does no harm.
     """
     _ending.set()
     deadline = time.monotonic() + END_SECONDS
@@ -216,5 +217,5 @@ def _end() -> None:
         each.end(deadline)
 
 
-call_in_children(_forked)
+call_in_children(_renew_after_fork)
 atexit.register(_end)

@@ -1,4 +1,4 @@
-"""Spans of one or many objects → few requests: none twice, neighbours together."""
+"""Few requests for many spans: neighbours are read together, and no byte twice."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -7,17 +7,17 @@ import numpy as np
 
 from ffrecord.reading.store import Indices
 
-# What a request costs here, in CPU time, and at the other end, in money and in its limits, is worth that many bytes
-# which nobody asked for: see docs/design.md.
+# Spans with a gap of at most this many bytes are read by one request. A request costs CPU time here, and money and rate
+# limits at the store: more than the unneeded bytes cost.
 GAP = 64 << 10
-# What is together: longer, and one connection would deliver what several could.
+# Bytes of a request for several records. Larger ones would keep one connection busy while others are idle.
 MOST = 1 << 20
-# A record larger than that is fetched in pieces at once.
+# A larger record is read in pieces, by several connections at once.
 PIECE = 8 << 20
 
 
 class Request(NamedTuple):
-    """Bytes [start, stop) of an object, and the records in them: numbers `first` to `last`, not including it."""
+    """Bytes [start, stop) of an object, which contain the records [first, last) of a batch."""
 
     file: int
     start: int
@@ -27,7 +27,7 @@ class Request(NamedTuple):
 
 
 def parts(files: Indices) -> list[tuple[int, slice]]:
-    """Of numbers in ascending order, those that are the same: (number, where)."""
+    """Return (number, slice) for each run of equal numbers. The numbers must be in ascending order."""
     if not len(files):
         return []
     bounds = [0, *(np.flatnonzero(np.diff(files)) + 1).tolist(), len(files)]
@@ -35,14 +35,14 @@ def parts(files: Indices) -> list[tuple[int, slice]]:
 
 
 def requests(files: Indices, starts: Indices, stops: Indices) -> list[Request]:
-    """What to ask for to have these records.
+    """Return the requests that read these records.
 
     Args:
-        files: int64 [k], number of the object that each is in; those of an object together.
-        starts, stops: int64 [k], where each begins and ends, bytes; in ascending order in each object, none twice.
+        files: int64 [k], number of the object of each record; records of one object stand together.
+        starts, stops: int64 [k], first byte and end of each record; ascending in each object, none twice.
 
     Returns:
-        In the same order; of records without bytes, none for them alone.
+        Requests in the same order. There is no request for records without bytes alone.
     """
     if not len(files):
         return []
@@ -56,7 +56,7 @@ def requests(files: Indices, starts: Indices, stops: Indices) -> list[Request]:
 
 
 def _cut(file: int, lows: list[int], highs: list[int], first: int, last: int) -> list[Request]:
-    """Records that may be together, in requests of MOST bytes, if several are in one."""
+    """Split records that lie close together into requests of at most MOST bytes, but at least one record each."""
     found = []
     while first < last:
         end = first + 1
@@ -69,7 +69,7 @@ def _cut(file: int, lows: list[int], highs: list[int], first: int, last: int) ->
 
 
 def pieces(start: int, stop: int) -> list[tuple[int, int]]:
-    """A request cut into such as one connection may deliver: (start, stop) of each."""
+    """Split the span of a large record into parts that different connections can read: (start, stop) of each."""
     count = max(1, -(-(stop - start) // PIECE))
     cuts = [start + (stop - start) * i // count for i in range(count + 1)]
     return list(pairwise(cuts))

@@ -1,8 +1,8 @@
-"""Redirects of web servers, looked at before obstore follows them: it would send headers of users along to any host.
+"""Redirects of web servers, found before obstore follows them: it would send the user's headers to any host.
 
-A server that is asked with a header such as `x-api-key` may answer with the address of another one, which has no
-business with that header. obstore follows by itself, and lets go of `Authorization` and cookies only. So where other
-headers are given, each object is asked for once by the library of Python, which stops there.
+A server that receives a header such as `x-api-key` may redirect to another server, which must not see that header.
+obstore follows redirects itself, and drops only `Authorization` and cookies. So if there are other headers, Python's
+own HTTP library requests each object once, and stops at a redirect.
 """
 
 import contextlib
@@ -14,41 +14,41 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from ffrecord.remote.obstore_options import taken
+from ffrecord.remote.obstore_options import convert_options
 
 MOST = 10
 REDIRECTED = (301, 302, 303, 307, 308)
 SECONDS = 30.0
-# Those that obstore sends to no other host, and those that tell nothing.
+# Headers that obstore sends to no other host, and headers without secrets.
 HARMLESS = ("authorization", "cookie", "cookie2", "proxy-authorization", "www-authenticate", "accept", "user-agent")
 
 
-class _Stops(urllib.request.HTTPRedirectHandler):
-    """What makes an error of a redirect, which has the address."""
+class _StopAtRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect handler that follows none: urllib then raises an HTTPError, which has the address."""
 
     def redirect_request(self, *_: Any) -> None: ...
 
 
 class Redirects:
-    """Where the objects of a web server are.
+    """The redirects of the objects of a web server.
 
     Args:
         root: URL of the server, with its query.
-        options: as of `ObstoreClient`.
+        options: options of `ObstoreClient`.
     """
 
     def __init__(self, root: str, options: Mapping[str, Any]) -> None:
-        client = taken(root, options, {})["client_options"]
+        client = convert_options(root, options, {})["client_options"]
         self._headers: dict[str, str] = client["default_headers"]
         self._opener = _opener(client)
-        self._here: set[str] = set()  # objects of which it is known that no other server has them
+        self._here: set[str] = set()  # URLs of objects that are not redirected
         self._lock = threading.Lock()
 
     def target(self, url: str) -> str | None:
-        """Return the URL of another server to which an object is redirected; None where it is had from its own.
+        """Return the URL on another server to which an object is redirected; None if there is none.
 
         Args:
-            url: of the object, quoted.
+            url: URL of the object, quoted.
         """
         at = url
         for _ in range(MOST):
@@ -61,7 +61,7 @@ class Redirects:
         return None
 
     def _next(self, url: str) -> str | None:
-        """Return where a URL leads; None where it leads nowhere, or nobody knows."""
+        """Return the target of a redirect; None if there is no redirect, or the request failed."""
         if url in self._here:
             return None
         request = urllib.request.Request(url, headers={**self._headers, "Range": "bytes=0-0"})
@@ -74,15 +74,15 @@ class Redirects:
             with error:
                 to = error.headers.get("Location") if error.code in REDIRECTED else None
             return urljoin(url, to) if to else None
-        except (OSError, ValueError):  # which obstore meets as well, and tells of
+        except (OSError, ValueError):  # obstore will meet the same error, and report it
             return None
 
 
-def wanted(root: str, options: Mapping[str, Any]) -> bool:
-    """Whether there are headers that another server is not to see."""
+def needs_check(root: str, options: Mapping[str, Any]) -> bool:
+    """Tell whether there are headers that another server must not see."""
     if urlsplit(root).scheme not in ("http", "https"):
         return False
-    headers = taken(root, options, {})["client_options"]["default_headers"]
+    headers = convert_options(root, options, {})["client_options"]["default_headers"]
     return any(name.lower() not in HARMLESS for name in headers)
 
 
@@ -103,7 +103,7 @@ def origin_of(url: str) -> tuple[str, str, int | None]:
 
 
 def _opener(client: Mapping[str, Any]) -> urllib.request.OpenerDirector:
-    """Return what opens URLs with the certificates and the proxy of the options."""
+    """Return an opener of URLs with the certificates and the proxy of the options."""
     context = ssl.create_default_context()
     certificates = client.get("root_certificate")
     if certificates is not None:
@@ -114,4 +114,4 @@ def _opener(client: Mapping[str, Any]) -> urllib.request.OpenerDirector:
         context.verify_mode = ssl.CERT_NONE
     proxy = client.get("proxy_url")
     proxies = urllib.request.ProxyHandler({"http": str(proxy), "https": str(proxy)} if proxy else None)
-    return urllib.request.build_opener(proxies, urllib.request.HTTPSHandler(context=context), _Stops)
+    return urllib.request.build_opener(proxies, urllib.request.HTTPSHandler(context=context), _StopAtRedirect)

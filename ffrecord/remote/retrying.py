@@ -1,4 +1,4 @@
-"""Requests that failed for a while: made again, not for ever."""
+"""Repetition of requests after temporary errors, within bounds."""
 
 import logging
 import random
@@ -16,30 +16,30 @@ LONGEST_WAIT = 5.0
 logger = logging.getLogger("ffrecord")
 
 
-def retried(
+def retry(
     call: Callable[[], T],
     tries: int,
     seconds: float,
     pause: Callable[[float], object] = time.sleep,
     again: Callable[[], object] = time.monotonic,
 ) -> T:
-    """Return what `call` gives; call it again after a `TransientError`, and say so in the log.
+    """Return the result of `call`. After a `TransientError`, log it and call again.
 
     Args:
-        tries: calls at most, the first one included, >= 1.
-        seconds: from the first call, after which there is no other.
-        pause: waits so many seconds; true if it is better to give up.
-        again: called before each call that is not the first.
+        tries: most calls, the first one included, >= 1.
+        seconds: time from the first call, after which there is no further call.
+        pause: waits for the given seconds; returns true to stop trying.
+        again: called before each call but the first.
 
     Raises:
-        Whatever it raised last; a TransientError says how often and how long it was tried.
+        The last exception of `call`. A TransientError says how many tries it took, and how long.
     """
     begun = time.monotonic()
     for tried in range(1, tries + 1):
         try:
             return call()
         except TransientError as error:
-            # Not all at once, as they failed: by chance, at most twice as long as the last time.
+            # A random wait: requests that failed together must not come back together. Its bound doubles each time.
             wait = min(FIRST_WAIT * 2 ** (tried - 1), LONGEST_WAIT) * random.uniform(0.5, 1)
             spent = time.monotonic() - begun
             more = tried < tries and spent + wait <= seconds

@@ -1,4 +1,4 @@
-"""One `.ffr` file that lies elsewhere: what is known of it, and its tables, once they are needed."""
+"""One remote `.ffr` file: its facts, and its tables, which are read at the first use."""
 
 from typing import Any
 
@@ -14,25 +14,25 @@ from ffrecord.remote.client import FetchedObject
 from ffrecord.remote.storage import Storage
 from ffrecord.remote.tables import Holder, ShardFacts, Tables, parse
 
-MORE = 4 << 10  # bytes behind the tables that come with them: mostly all that lies before the first sample
-START = 64 << 10  # bytes of a file of which nothing is known
+MORE = 4 << 10  # bytes behind the tables that are read with them: mostly the whole gap before the first sample
+START = 64 << 10  # bytes of the first read of an unknown file
 
 
 class RemoteShard:
-    """A `.ffr` file in a `Storage`, as `OpenedFile` is one of this machine.
+    """A `.ffr` file in a `Storage`: the counterpart of `OpenedFile` for local files.
 
     Args:
-        storage: where it is.
-        name: of the object in it; "" if it is all of it.
-        facts: as its dataset.json has them, or its own header.
+        storage: its storage.
+        name: name of the object in the storage; "" if the file is the whole storage.
+        facts: facts from dataset.json, or from its own header.
         check: compare the CRC-32 of the tables.
 
     Attributes:
-        path: its URL, without what is secret.
-        n, size, crc: samples, bytes, CRC-32 of its tables; 0 in old files that have none.
-        etag: of the object of which tables were taken; None if they were not yet.
-        copy: of the cache; None without one.
-        holder: of the tables of all shards of a reader; None as long as it belongs to none.
+        path: its URL, without secrets.
+        n, size, crc: samples, bytes, CRC-32 of its tables; `crc` is 0 in old files that have none.
+        etag: etag of the object that the tables came from; None before that.
+        copy: its copy in the cache; None without a cache.
+        holder: holder of the tables of all shards of a reader; None if no reader has this shard.
     """
 
     __slots__ = (
@@ -65,33 +65,33 @@ class RemoteShard:
         self.holder: Holder[RemoteShard] | None = None
         self._check = check
         self._gap: bytes | None = None
-        self._versions = True  # its etags tell them
-        self._first: Tables | None = None  # that came when it was opened
+        self._versions = True  # whether etags tell versions of the object apart
+        self._first: Tables | None = None  # tables that came when it was opened, until their first use
 
     def __repr__(self) -> str:
         return f"<RemoteShard {self.path}>"
 
     @property
     def facts(self) -> ShardFacts:
-        """What tells it from others."""
+        """The numbers that identify the shard."""
         return ShardFacts(self.n, self.size, self.crc)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
     def check_all_there(self) -> None:
-        """Tables are in memory."""
+        """Do nothing: the tables are in memory."""
 
     # Tables
 
     @property
     def tables(self) -> Tables:
-        """Fetched, if they are not here.
+        """The tables; they are read at the first use.
 
         Raises:
-            ChangedError: it is not the shard of which the facts are.
-            ChecksumError, FormatError: they are damaged.
-            RemoteError: they cannot be had.
+            ChangedError: the object is not the shard with these facts.
+            ChecksumError, FormatError: the tables are damaged.
+            RemoteError: they cannot be read.
         """
         return self.load() if self.holder is None else self.holder.get(self)
 
@@ -111,76 +111,82 @@ class RemoteShard:
         return self.tables.data_start
 
     def check_header(self) -> None:
-        """Fetch the tables once more, and compare them.
+        """Read the tables again, and check them.
 
         Raises:
-            As `tables`.
+            The exceptions of `tables`.
         """
-        self._taken(check=True)
+        self._read_tables(check=True)
 
     def load(self) -> Tables:
-        """The tables, from the cache or from where the shard is."""
+        """Return the tables, from the cache or from the store."""
         first, self._first = self._first, None
         if first is not None and (self._check or not self._checks):
             return first
         kept = None if self.copy is None else self.copy.tables()
         if kept is not None:
-            return self._parsed(kept, check=self._check)
-        tables, data = self._taken(check=self._checks)
+            return self._parse(kept, check=self._check)
+        tables, data = self._read_tables(check=self._checks)
         self.keep_tables(tables, data)
         return tables
 
     @property
     def _checks(self) -> bool:
-        """Whether tables are compared: also those that the cache gets, or nobody would know later."""
+        """True if tables are compared with their CRC-32.
+
+        The cache gets only compared ones: later, nobody could notice damage.
+        """
         return self._check or self.copy is not None
 
     def keep_tables(self, tables: Tables, data: Any = b"") -> None:
-        """Give them to the cache, if that has not got them.
+        """Give the tables to the cache if it does not have them.
 
         Args:
-            data: bytes of the shard from its start, as many as came with the tables.
+            data: first bytes of the shard, as many as came with the tables.
         """
         if self.copy is None or not self.copy.needs_tables:
             return
-        head = bytes(memoryview(data or self._packed(tables))[: tables.data_start])
+        head = bytes(memoryview(data or self._pack_tables(tables))[: tables.data_start])
         if len(head) < tables.data_start:
             head += bytes(self._range(len(head), tables.data_start).data)
         self.copy.store_tables(head)
 
-    def _packed(self, tables: Tables) -> bytes:
-        """The tables as they are in the shard, and what follows them, if that is known."""
+    def _pack_tables(self, tables: Tables) -> bytes:
+        """Return the tables in the byte layout of the shard, with the gap behind them if it is known."""
         prefix, checksums, offsets = ffr_layout.pack_tables(tables.checksums, tables.bounds[:-1])
         ffr_layout.PREFIX.pack_into(prefix, 0, self.crc, self.n)
         return b"".join([prefix, checksums, offsets, self._gap or b""])
 
-    def _taken(self, *, check: bool) -> tuple[Tables, Any]:
-        """Tables as they are now, and what came with them; what does not match is fetched a second time."""
-        try:
-            return self._fetched(check=check)
-        except (ChangedError, ChecksumError, FormatError):
-            return self._fetched(check=check)
+    def _read_tables(self, *, check: bool) -> tuple[Tables, Any]:
+        """Return the current tables, and the bytes that came with them.
 
-    def _fetched(self, *, check: bool) -> tuple[Tables, Any]:
+        If they do not match, read them a second time.
+        """
+        try:
+            return self._fetch_tables(check=check)
+        except (ChangedError, ChecksumError, FormatError):
+            return self._fetch_tables(check=check)
+
+    def _fetch_tables(self, *, check: bool) -> tuple[Tables, Any]:
         found = self._range(0, min(self.size, ffr_layout.tables_end(self.n) + MORE))
         crc, n = ffr_layout.PREFIX.unpack_from(found.data)
         if (n, crc) != (self.n, self.crc):
-            raise self._other(ShardFacts(n, found.size if found.size >= 0 else self.size, crc))
-        tables = self._parsed(found.data, check=check)
+            raise self._replaced_error(ShardFacts(n, found.size if found.size >= 0 else self.size, crc))
+        tables = self._parse(found.data, check=check)
         self.etag = found.etag if self._versions else None
         return tables, found.data
 
     def _range(self, start: int, stop: int) -> FetchedObject:
         found = self.storage.get_range(self.name, start, stop)
         if found.size not in (-1, self.size):
-            raise self._other(ShardFacts(self.n, found.size, self.crc))
+            raise self._replaced_error(ShardFacts(self.n, found.size, self.crc))
         return found
 
-    def _parsed(self, data: Any, *, check: bool) -> Tables:
+    def _parse(self, data: Any, *, check: bool) -> Tables:
         with add_path_to_errors(self.path):
             return parse(data, self.n, self.size, self.path, check=check)
 
-    def _other(self, found: ShardFacts) -> ChangedError:
+    def _replaced_error(self, found: ShardFacts) -> ChangedError:
         return ChangedError(
             f"{self.path}: replaced after it was opened, or after its dataset.json was written: (samples, size, CRC-32 "
             f"of tables) {tuple(found)}, expected {tuple(self.facts)}"
@@ -189,41 +195,42 @@ class RemoteShard:
     # Records
 
     def get_range(self, start: int, stop: int) -> FetchedObject:
-        """Bytes [start, stop) of it.
+        """Read bytes [start, stop) of the shard.
 
         Raises:
-            ChangedError: it is another object by now.
+            ChangedError: it was replaced by another object.
         """
         try:
             found = self.storage.get_range(self.name, start, stop, self.etag)
         except ChangedError:
-            # Copies of an object, behind one address, may have different etags, and so may one written once more. They
-            # are no longer looked at then: whatever is read has its checksum.
+            # The servers behind one address may give different etags for one object. An object that was written again
+            # with the same bytes has another etag, too. If the tables are the same, ignore etags from here on: each
+            # record has its checksum.
             self.check_header()
             self._versions, self.etag = False, None
             found = self.storage.get_range(self.name, start, stop)
         if found.size not in (-1, self.size):
-            raise self._other(ShardFacts(self.n, found.size, self.crc))
+            raise self._replaced_error(ShardFacts(self.n, found.size, self.crc))
         return found
 
     # What it says about itself
 
     @property
     def extension(self) -> Extension | None:
-        """What the file says about itself, or None.
+        """The extension block of the file, or None.
 
         Raises:
-            As `tables`; ChecksumError, FormatError: it is damaged.
+            The exceptions of `tables`; ChecksumError, FormatError: the block is damaged.
         """
         if self._gap is None:
             kept = None if self.copy is None else self.copy.tables()
             if kept is None:
-                tables, data = self._taken(check=self._checks)
+                tables, data = self._read_tables(check=self._checks)
                 self._keep_gap(tables, data)
                 self.keep_tables(tables, data)
             else:
-                self._keep_gap(self._parsed(kept, check=False), kept)
-        return self._decoded(self._gap or b"")
+                self._keep_gap(self._parse(kept, check=False), kept)
+        return self._decode_gap(self._gap or b"")
 
     def _keep_gap(self, tables: Tables, data: Any) -> None:
         start, stop = ffr_layout.tables_end(self.n), tables.data_start
@@ -236,7 +243,7 @@ class RemoteShard:
             gap += bytes(self._range(start + len(gap), stop).data)
         self._gap = gap
 
-    def _decoded(self, gap: bytes) -> Extension | None:
+    def _decode_gap(self, gap: bytes) -> Extension | None:
         if not gap:
             return None
         with add_path_to_errors(self.path):
@@ -247,27 +254,27 @@ class RemoteShard:
             return decode(header, gap[ffr_layout.BLOCK.size : end], self.path)
 
 
-def listed(storage: Storage, shard: Shard, *, check: bool, alone: bool = False) -> RemoteShard:
-    """Return a shard that a dataset.json lists, or that is all of `storage`; nothing is asked for."""
+def shard_of_listing(storage: Storage, shard: Shard, *, check: bool, alone: bool = False) -> RemoteShard:
+    """Return a shard that a dataset.json lists, or a shard that is all of `storage`. Make no request."""
     return RemoteShard(
         storage, "" if alone else shard.name, ShardFacts(shard.samples, shard.size, shard.crc), check=check
     )
 
 
-def opened(storage: Storage, *, check: bool) -> RemoteShard:
-    """A shard of which nothing is known, its header and tables fetched, in one request or two.
+def open_shard(storage: Storage, *, check: bool) -> RemoteShard:
+    """Open an unknown shard: read its header and tables, in one or two requests.
 
     Raises:
-        MissingFileError, RemoteError: it cannot be had.
-        FormatError, ChecksumError: it is no such file, unfinished or damaged.
+        MissingFileError, RemoteError: it cannot be read.
+        FormatError, ChecksumError: it is not a `.ffr` file, or unfinished, or damaged.
     """
     try:
-        return _opened(storage, check=check)
+        return _open_shard(storage, check=check)
     except (ChecksumError, FormatError):
-        return _opened(storage, check=check)
+        return _open_shard(storage, check=check)
 
 
-def _opened(storage: Storage, *, check: bool) -> RemoteShard:
+def _open_shard(storage: Storage, *, check: bool) -> RemoteShard:
     found = storage.get_start("", START)
     data = found.data
     with add_path_to_errors(storage.shown):
@@ -281,5 +288,5 @@ def _opened(storage: Storage, *, check: bool) -> RemoteShard:
         tables = parse(data, n, found.size, shard.path, check=check)
     shard.etag, shard._first = found.etag, tables
     shard._keep_gap(tables, data)
-    shard._decoded(shard._gap or b"")
+    shard._decode_gap(shard._gap or b"")
     return shard

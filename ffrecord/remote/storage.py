@@ -1,4 +1,4 @@
-"""Where objects are, and how they are had: by a client of this very process, tried again where that may help."""
+"""Objects by URL: each request goes to a client of the current process, and is repeated after temporary errors."""
 
 import os
 import time
@@ -10,7 +10,7 @@ from ffrecord.remote.client import Client, FetchedObject
 from ffrecord.remote.connecting import check_options, connect, options_of
 from ffrecord.remote.counters import Counters
 from ffrecord.remote.pool import Pool, Task, pause, pool
-from ffrecord.remote.retrying import retried
+from ffrecord.remote.retrying import retry
 from ffrecord.system import urls
 
 T = TypeVar("T")
@@ -20,12 +20,12 @@ class Storage:
     """The objects below a URL, or one object.
 
     Args:
-        url: of it.
-        options: what `connect` takes.
+        url: the URL.
+        options: options of `connect`.
 
     Attributes:
-        url, options: as given; they may have secrets in them.
-        shown: the URL without them.
+        url, options: the arguments; they may contain secrets.
+        shown: the URL without secrets.
         tables_memory: bytes that a reader may use for the tables of shards.
     """
 
@@ -36,7 +36,7 @@ class Storage:
         self._tries, self._seconds, self._requests = ours.tries, ours.seconds, ours.requests
         self.tables_memory = ours.tables_memory
         self.shown = urls.redact(url)
-        # Taken apart once, not for each of many shards.
+        # Split the URL once, instead of for each of many shards.
         self._before, _, self._after = urls.join_url(self.shown, "~").rpartition("~")
         self._quotes = urls.scheme_of(url) in urls.WEB
         self._counted = Counters()
@@ -47,13 +47,16 @@ class Storage:
         return f"<Storage of {self.shown}>"
 
     def show(self, name: str) -> str:
-        """Return the URL of an object without what is secret, for messages."""
+        """Return the URL of an object without secrets, for messages."""
         if not name:
             return self.shown
         return f"{self._before}{urls.quote_path(name) if self._quotes else name}{self._after}"
 
     def _connect(self) -> tuple[Client, str]:
-        """The client and the path of the URL with it: of this process, not of one that it was forked from."""
+        """Return the client and the path of the URL there.
+
+        After a fork, connect again: a parent's client cannot be used.
+        """
         if self._owner != os.getpid():
             self._connected = connect(self.url, self.options)
             self._counted.clear()
@@ -62,17 +65,17 @@ class Storage:
 
     @property
     def asked(self) -> int:
-        """Requests made in this process, those that failed included."""
+        """Number of requests of this process, failed ones included."""
         return self._counted["asked"]
 
     @property
     def retries(self) -> int:
-        """Requests made again in this process, since the one before had failed."""
+        """Number of requests of this process that repeated a failed one."""
         return self._counted["retries"]
 
     @property
     def nanoseconds(self) -> int:
-        """That their answers took, summed over all."""
+        """Time from request to answer, summed over all requests."""
         return self._counted["nanoseconds"]
 
     @property
@@ -81,33 +84,33 @@ class Storage:
         return pool(self._requests)
 
     def run(self, tasks: Sequence[Task]) -> None:
-        """Run what asks it, so many at once as it may be asked."""
+        """Run tasks that make requests, within the limit of requests at once."""
         self.pool.run(tasks, self)
 
     def give_up(self) -> None:
-        """Let nobody wait any more for what `run` runs: it raises ClosedError. What is asked ends by itself."""
+        """End all waits in `run`, which raise ClosedError. Running requests end by themselves."""
         self.pool.give_up(self)
 
     def get(self, name: str, most: int) -> FetchedObject:
-        """All of an object, of at most `most` bytes."""
+        """Read a whole object of at most `most` bytes."""
         client, path = self._at(name)
-        return self._asked(partial(client.get, path, most))
+        return self._request(partial(client.get, path, most))
 
     def get_start(self, name: str, most: int) -> FetchedObject:
-        """The first `most` bytes of an object, or all of a smaller one."""
+        """Read the first `most` bytes of an object, or all of a smaller one."""
         client, path = self._at(name)
-        return self._asked(partial(client.get_start, path, most))
+        return self._request(partial(client.get_start, path, most))
 
     def get_range(self, name: str, start: int, stop: int, etag: str | None = None) -> FetchedObject:
-        """Bytes [start, stop) of an object."""
+        """Read bytes [start, stop) of an object."""
         client, path = self._at(name)
-        return self._asked(partial(client.get_range, path, start, stop, etag))
+        return self._request(partial(client.get_range, path, start, stop, etag))
 
     def exists(self, name: str) -> bool:
-        """Whether there is an object."""
+        """Tell whether there is an object of this name."""
         client, path = self._at(name)
         try:
-            self._asked(partial(client.head, path))
+            self._request(partial(client.head, path))
         except FileNotFoundError:
             return False
         return True
@@ -116,8 +119,8 @@ class Storage:
         client, path = self._connect()
         return client, (f"{path}/{name}" if path else name) if name else path
 
-    def _asked(self, call: Callable[[], T]) -> T:
-        return retried(
+    def _request(self, call: Callable[[], T]) -> T:
+        return retry(
             partial(self._timed, call), self._tries, self._seconds, pause, partial(self._counted.add, retries=1)
         )
 

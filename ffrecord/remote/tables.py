@@ -1,4 +1,4 @@
-"""Tables of shards: taken from their bytes, and held in memory, but not more than there is room for."""
+"""Tables of shards: parsing, and a bounded memory of the last used ones."""
 
 import threading
 from collections import OrderedDict
@@ -17,7 +17,7 @@ K = TypeVar("K")
 
 
 class ShardFacts(NamedTuple):
-    """What tells a shard from others.
+    """The numbers that identify a shard.
 
     Attributes:
         n: samples.
@@ -31,11 +31,11 @@ class ShardFacts(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """Where the records of a shard lie.
+    """Positions and checksums of the records of a shard.
 
     Attributes:
-        bounds: int64 [n + 1], offset of each, bytes; the last entry is the size of the shard.
-        checksums: uint32 [n], CRC-32 of each.
+        bounds: int64 [n + 1], offset of each record, bytes; the last entry is the size of the shard.
+        checksums: uint32 [n], CRC-32 of each record.
     """
 
     bounds: npt.NDArray[np.int64]
@@ -48,16 +48,16 @@ class Tables(NamedTuple):
 
 
 def parse(data: Any, n: int, size: int, path: str, *, check: bool) -> Tables:
-    """The tables at the start of a shard.
+    """Parse the tables at the start of a shard.
 
     Args:
-        data: bytes of it from its start, up to `ffr_layout.tables_end(n)` at least.
+        data: first bytes of the shard, at least up to `ffr_layout.tables_end(n)`.
         n, size: samples and bytes of the shard.
         check: compare their CRC-32, if there is one.
 
     Raises:
-        ChecksumError: they do not match it.
-        FormatError: without the path: their numbers contradict each other.
+        ChecksumError: they do not match their CRC-32.
+        FormatError: their numbers contradict each other; the message is without the path.
     """
     crc = int.from_bytes(memoryview(data)[: ffr_layout.CHECKED_FROM], "little")
     computed = crc32(memoryview(data)[ffr_layout.CHECKED_FROM : ffr_layout.tables_end(n)]) if check else crc
@@ -72,17 +72,17 @@ def parse(data: Any, n: int, size: int, path: str, *, check: bool) -> Tables:
     bounds = np.empty(n + 1, np.int64)
     bounds[:n] = np.frombuffer(data, ffr_layout.OFFSET, n, ffr_layout.offsets_start(n))
     bounds[n] = size
-    # Whatever their checksum is: what is asked for lies in the shard.
+    # Always checked: also with a valid or missing checksum, no read may go outside the shard.
     ffr_layout.check_offsets(bounds[:n], size)
     return Tables(bounds, np.frombuffer(data, ffr_layout.CRC, n, ffr_layout.PREFIX.size).copy())
 
 
 class Holder(Generic[K]):
-    """The tables that were used last, of `most` bytes together, or those of one shard.
+    """The last used tables, with `most` bytes together, but at least those of one shard.
 
     Args:
-        most: bytes.
-        load: fetches those of a shard; called by one thread at a time for each.
+        most: limit in bytes.
+        load: reads the tables of a shard; for each shard, one thread at a time calls it.
     """
 
     def __init__(self, most: int, load: Callable[[K], Tables]) -> None:
@@ -93,12 +93,12 @@ class Holder(Generic[K]):
         renew_in_children(self)
 
     def renew(self) -> None:
-        """Forget what others load: in a forked child, where they are not."""
+        """Replace the lock and forget running loads: in a forked child, their threads do not exist."""
         self._lock = threading.Lock()
         self._loading: dict[K, threading.Event] = {}
 
-    def held(self, key: K) -> Tables | None:
-        """Those of a shard, if they are here."""
+    def get_held(self, key: K) -> Tables | None:
+        """Return the tables of a shard if they are in memory, else None."""
         with self._lock:
             tables = self._held.get(key)
             if tables is not None:
@@ -106,21 +106,21 @@ class Holder(Generic[K]):
             return tables
 
     def get(self, key: K) -> Tables:
-        """Those of a shard, fetched if need be.
+        """Return the tables of a shard; load them if needed.
 
         Raises:
-            What `load` raises.
+            The exceptions of `load`.
         """
-        while (tables := self.held(key)) is None:
+        while (tables := self.get_held(key)) is None:
             own = threading.Event()
             with self._lock:
                 loading = self._loading.setdefault(key, own)
             if loading is own:
-                return self._loaded(key, own)
-            loading.wait()  # for another thread; if that failed, this one will say why
+                return self._load_and_keep(key, own)
+            loading.wait()  # another thread loads it; if that fails, this thread tries itself and raises its own error
         return tables
 
-    def _loaded(self, key: K, own: threading.Event) -> Tables:
+    def _load_and_keep(self, key: K, own: threading.Event) -> Tables:
         try:
             tables = self._load(key)
             self._keep(key, tables)
@@ -132,7 +132,7 @@ class Holder(Generic[K]):
 
     def _keep(self, key: K, tables: Tables) -> None:
         with self._lock:
-            # It may be here by now: between a look and `_loading` another thread may have begun, and ended.
+            # The key may be here: between `get_held` and `_loading`, another thread may have loaded it completely.
             self._bytes += _bytes(tables) - (_bytes(self._held[key]) if key in self._held else 0)
             self._held[key] = tables
             while self._bytes > self._most and len(self._held) > 1:

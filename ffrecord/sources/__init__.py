@@ -1,13 +1,13 @@
 """Files of other formats, read in place as record stores; `ffrecord.open` chooses the reader.
 
-A reader's module is imported when the reader is first asked for.
+The module of a reader is imported at the first use of its name.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ffrecord.sources.opening import FORMATS
 from ffrecord.sources.opening import open as open
+from ffrecord.sources.registry import FORMATS
 
 if TYPE_CHECKING:
     from ffrecord.sources.archives import Archives
@@ -72,7 +72,7 @@ _MODULES = {
     "unpack": "unpacking",
 }
 
-# `open` is public, but `from ffrecord.sources import *` leaves Python's own in its place.
+# `open` is public, but not in `__all__`: `from ffrecord.sources import *` must not hide Python's own `open`.
 __all__ = [
     "FORMATS",
     "Archives",

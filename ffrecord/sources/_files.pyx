@@ -1,10 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False, auto_pickle=False
-"""Many small files, listed and read without the GIL; documented in _files.pyi.
+"""Listing and reading of many small files without the GIL; documented in _files.pyi.
 
-A batch is read a few files at a time: several threads open them and ask for their sizes, memory is made, and the same
-threads read them into it and close them. So no more descriptors are open at once than there are files in such a part.
-Where a file of the part before took long, because it was waited for or is large, the kernel is told of each file when
-it is opened, so that the disk has all of a part to do at once, and not one for each thread.
+A batch is read in parts of a few files. Several threads open the files of a part and get their sizes. Then memory is
+allocated, and the same threads read the files into it and close them. So the files of one part bound the number of open
+descriptors.
+
+If a file of the part before took long, because it was waited for or is large, each file is announced to the kernel when
+it is opened. Then the disk has all files of a part to do at once, instead of one for each thread.
 """
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -35,7 +37,7 @@ import numpy as np
 cdef extern from *:
     """
     #include <errno.h>
-    /* readdir(3) tells its end from an error by this alone. */
+    /* Only errno tells the end of a directory from an error in readdir(3). */
     static int *ffr_errno_place(void) { return &errno; }
     """
     int* errno_now "ffr_errno_place"() nogil
@@ -58,13 +60,13 @@ cdef extern from "dirent.h" nogil:
     int dirfd(DIR*)
 
 cdef enum:
-    THREADS = 8                # for a disk
-    THREADS_CACHED = 2         # more only take CPUs from each other
-    SLOW_NS = 50_000           # of a file: it waits for something, or is large
-    AT_ONCE = 80               # files open at once, at most
-    AHEAD_BYTES = 1 << 20      # of a file, read ahead at most: the kernel does that by itself once it is read
+    THREADS = 8                # for files on a disk
+    THREADS_CACHED = 2         # for cached files: more threads only take CPUs from each other
+    SLOW_NS = 50_000           # a step that takes longer waits for something, or its file is large
+    AT_ONCE = 80               # most files open at once
+    AHEAD_BYTES = 1 << 20      # most bytes of a file to read ahead; the kernel reads the rest ahead by itself
 
-# What became of a file.
+# The status of a file.
 cdef enum:
     FINE = 0
     FAILED = 1
@@ -80,13 +82,13 @@ cdef struct File:
     const char* path
     char* start
     int64_t size
-    int64_t got                # bytes, or size found after reading
+    int64_t got                # bytes read, or the size after reading
     int fd
     int status
     int error
 
 
-cdef struct Part:              # of a batch; each of the threads takes one file after the other
+cdef struct Part:              # a part of a batch; each thread takes one file after the other
     File* files
     int64_t count
     int64_t following
@@ -99,7 +101,7 @@ cdef struct Job:
     Part* part
 
 
-cdef bint _slow = False        # whether a file of the last part that was read, by any thread, took long
+cdef bint _slow = False        # whether a file of the last part, of any batch, took long
 
 
 cdef void _fail(File* file, int status, int error) noexcept nogil:
@@ -141,7 +143,7 @@ cdef void _read(File* file, int root) noexcept nogil:
             _fail(file, CUT, 0)
             return
         file.got += rc
-    # Who wrote to it meanwhile may have left any mixture here.
+    # If the size has changed, another process wrote to the file, and these bytes may be a mixture.
     if call_fstat(file.fd, &status) == 0 and status.st_size != file.size:
         file.got = status.st_size
         _fail(file, GREW, 0)
@@ -165,7 +167,10 @@ cdef void _submit(Job* jobs, int first, int count, int threads) noexcept nogil:
 
 
 cdef void _all(Part* part, int threads) noexcept nogil:
-    """Have the threads do a step of all files. The caller is one of them, and finds out whether more are of use."""
+    """Run a step for all files of a part.
+
+    The caller takes files, too, and starts further threads if a file takes long.
+    """
     cdef Job jobs[THREADS]
     cdef int t, running = min(threads, <int> THREADS_CACHED)
     cdef int64_t i, start
@@ -221,7 +226,7 @@ def read_files(
 
 
 cdef int _read_part(int root, File* files, int64_t count, list arrays, int64_t first, list failures) except -1:
-    """Read a few files: into `arrays`, from place `first` on, or their failures into `failures`."""
+    """Read a few files into `arrays`, from place `first` on. Failures go to `failures`."""
     global _slow
     cdef Part part
     cdef int64_t i
@@ -276,13 +281,13 @@ cdef int _allocate(File* files, int64_t count, list arrays, int64_t first) excep
             block = Block(1)
         files[i].start = block.start + used
         arrays[first + i] = array_over(block, files[i].start, files[i].size)
-        # What is beside each other in memory is written by several threads.
+        # Several threads write to neighbours in memory: each file begins at its own cache line.
         used += (files[i].size + 63) // 64 * 64
     return 0
 
 
 cdef int64_t _room(const File* files, int64_t start, int64_t count) noexcept:
-    """Bytes for small files from `start` on, up to SHARED_BLOCK."""
+    """Return the bytes for small files from `start` on, up to SHARED_BLOCK."""
     cdef int64_t i, total = 0, size
     for i in range(start, count):
         size = (files[i].size + 63) // 64 * 64
@@ -317,7 +322,10 @@ cdef bint _add(Text* text, const void* start, int64_t size) noexcept nogil:
 
 
 cdef bint _ends(const char* name, int64_t size, const uint8_t* suffixes, int64_t suffixes_size) noexcept nogil:
-    """Whether a name ends in one of the suffixes, each behind a byte of its size, without regard to the case of ASCII."""
+    """Tell whether a name ends in one of the suffixes, without regard to ASCII case.
+
+    Before each suffix stands a byte with its size.
+    """
     cdef int64_t at = 0, length, i
     cdef uint8_t letter
     while at < suffixes_size:
@@ -336,7 +344,7 @@ cdef bint _ends(const char* name, int64_t size, const uint8_t* suffixes, int64_t
 
 
 cdef int _kind(DIR* directory, const dirent* entry) noexcept nogil:
-    """DT_DIR or another. Links are followed, those that lead nowhere are files."""
+    """Return DT_DIR for a directory, else another type. Links are followed; a broken link counts as a file."""
     cdef stat_t status
     if entry.d_type == DT_DIR or entry.d_type == DT_REG:
         return entry.d_type
@@ -348,7 +356,7 @@ cdef int _kind(DIR* directory, const dirent* entry) noexcept nogil:
 cdef int _list(
     DIR* directory, const uint8_t[::1] prefix, const uint8_t[::1] suffixes, Text* names, Text* ends, Text* below
 ) noexcept nogil:
-    """-errno; 0 at the end. -ENOMEM is one of them."""
+    """List a directory into `names`, `ends` and `below`; return 0, or -errno, which may be -ENOMEM."""
     cdef dirent* entry
     cdef int64_t size
     while True:
@@ -372,7 +380,7 @@ def list_directory(bytes path not None, bytes prefix not None, suffixes, /):
     cdef Text names, ends, below
     cdef DIR* directory
     cdef int rc
-    # A NUL more, so that there is a first byte to point to.
+    # One more byte, so that an empty text has an address, too.
     cdef const uint8_t[::1] before = prefix + b"\0"
     cdef const uint8_t[::1] wanted = b"".join([bytes([len(suffix)]) + suffix for suffix in suffixes]) + b"\0"
     cdef const char* name = path

@@ -1,4 +1,4 @@
-"""Directories, zip archives and packed folders mounted one over the other: one tree of files."""
+"""Directories, zip archives and packed folders as layers of one tree of files."""
 
 import errno
 import io
@@ -22,39 +22,39 @@ from ffrecord.errors import (
 from ffrecord.fields.images.jpeg_files import jpeg_pixels, jpeg_pixels_of
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.paths import PathLike, check_several
-from ffrecord.sources.name_tree import plain, walked
+from ffrecord.sources.name_tree import plain_path, walk_tree
 from ffrecord.sources.named_files import NamedFiles, Paths
-from ffrecord.sources.opening import detected
+from ffrecord.sources.opening import detect_readable
 from ffrecord.sources.packed_folder import PackedFolderReader
 from ffrecord.sources.zip.reader import ZipReader
 
 Arrays = list[Array]  # the method `list` hides the type inside the class
 Listing = list[str]
-Layer: TypeAlias = "NamedFiles | str"  # an archive, or a directory of the machine
+Layer: TypeAlias = "NamedFiles | str"  # an archive, or a local directory
 
 MOUNTED: dict[str, Callable[..., NamedFiles]] = {"zip": ZipReader, "packed folder": PackedFolderReader}
 
 
 class Archives:
-    """Several directories, zip archives and packed folders as one tree of files, to be read.
+    """Several directories, zip archives and packed folders as one read-only tree of files.
 
-    A path is looked for in each of them, in the order in which they are given: the first that has it counts.
-    Directories of the machine are looked into as they are at that time, archives as they were when they were opened.
+    A path is looked up in each of them, in the given order; the first that has it counts. Directories are read as they
+    are at the time of a call, archives as they were when they were opened.
 
-    Paths are relative: `""` and `"."` are the root, `./x` and `x/` are `x`; absolute paths and `..` lead nowhere.
-    Symbolic links in a directory of the machine are followed, wherever they lead.
+    Paths are relative: `""` and `"."` are the root, and `./x` and `x/` are `x`. Absolute paths and `..` lead nowhere.
+    Symbolic links in a directory are followed, wherever they lead.
+
+    You can share an object between threads, fork it and pickle it. Leaving a `with` block closes it.
 
     Args:
-        sources: paths of directories, zip archives and packed folders; or readers of the last two, which stay open
-            when this is closed. One of them, or several.
-        check_data, io: of the archives opened here; as for their readers.
-        index_cache: of zip archives; as for `ZipReader`.
+        sources: paths of directories, zip archives and packed folders; or readers of the last two, which stay open when
+            this object is closed. One of these, or several.
+        check_data, io: options for the archives opened here; see their readers.
+        index_cache: option for zip archives; see `ZipReader`.
 
     Raises:
-        FormatError: a file that is neither a zip archive nor a packed folder.
-        As opening does.
-
-    It may be shared by threads, forked and pickled. Leaving a `with` closes it.
+        FormatError: a file is neither a zip archive nor a packed folder.
+        The exceptions of the readers.
     """
 
     def __init__(
@@ -70,20 +70,20 @@ class Archives:
         self._ours: list[NamedFiles] = []
         self._closed = False
         try:
-            # A path is made of letters, and a reader of records.
+            # A path and a reader are iterable, too: by characters, and by records.
             for source in [sources] if isinstance(sources, str | os.PathLike | NamedFiles) else sources:
                 self.mount(source)
         except BaseException:
             self.close()
             raise
 
-    # What is mounted
+    # Layers
 
     def mount(self, source: PathLike | NamedFiles, *, first: bool = False) -> None:
-        """Add a directory or archive, behind all others; or before them.
+        """Add a directory or archive behind all others; with `first`, before them.
 
         Raises:
-            As the constructor.
+            The exceptions of the constructor.
         """
         layer: Layer
         if isinstance(source, NamedFiles):
@@ -97,10 +97,10 @@ class Archives:
         self._layers.insert(0 if first else len(self._layers), layer)
 
     def unmount(self, source: PathLike | NamedFiles) -> None:
-        """Take away what was mounted first of those that are `source`: a reader, or the path that it was opened by.
+        """Remove the first layer that is `source`: a reader, or the path by which it was opened.
 
         Raises:
-            ValueError: nothing such is mounted.
+            ValueError: it is not mounted.
         """
         for place, layer in enumerate(self._layers):
             if layer is source or (not isinstance(source, NamedFiles) and _path(layer) == os.fspath(source)):
@@ -112,11 +112,11 @@ class Archives:
 
     @property
     def mounted(self) -> Listing:
-        """The paths of directories and archives, in the order in which they are looked into."""
+        """The paths of the layers, in the order of lookup."""
         return [_path(layer) for layer in self._layers]
 
     def _open(self, path: str) -> NamedFiles:
-        kind = detected([path])
+        kind = detect_readable([path])
         if kind not in MOUNTED:
             raise ArgumentError(f"{path}: {kind} cannot be mounted, only {' and '.join(MOUNTED)}")
         store = MOUNTED[kind](path, **self._options)
@@ -130,7 +130,7 @@ class Archives:
     @overload
     def read(self, paths: Paths) -> Arrays: ...
     def read(self, paths: PathLike | Paths) -> Array | Arrays:
-        """Files, those of each archive read in one batch.
+        """Read files; those of each archive in one batch.
 
         Args:
             paths: [k] paths; repeats allowed, order kept. Or one path.
@@ -139,8 +139,8 @@ class Archives:
             k 1-D uint8 arrays; for one path its array.
 
         Raises:
-            FileNotFoundError, IsADirectoryError (both also AssertionErrors): a path; nothing was read.
-            As the readers; OSError.
+            FileNotFoundError, IsADirectoryError (both also AssertionErrors): a path is not a file; nothing was read.
+            OSError, and the exceptions of the readers.
         """
         if isinstance(paths, str | os.PathLike):
             return self.read_one(paths)
@@ -153,65 +153,65 @@ class Archives:
         return result
 
     def read_one(self, path: PathLike) -> Array:
-        """One file: a 1-D uint8 array."""
+        """Read one file into a 1-D uint8 array."""
         layer, where = self._place(path)
         return _read(layer, [where])[0]
 
     def read_jpeg(self, path: PathLike, *, grey: bool = False) -> Array:
-        """The pixels of a JPEG file; as `NamedFiles.read_jpeg`."""
+        """Read the pixels of a JPEG file; see `NamedFiles.read_jpeg`."""
         return jpeg_pixels(self.read_one(path), lambda: repr(os.fspath(path)), grey)
 
     def read_jpegs(self, paths: Paths, *, grey: bool = False, threads: int | None = None) -> Arrays:
-        """The pixels of JPEG files, read in batches and decoded by threads; as `NamedFiles.read_jpegs`."""
+        """Read the pixels of JPEG files in batches, decoded by threads; see `NamedFiles.read_jpegs`."""
         check_several("paths", paths)
         return jpeg_pixels_of(self.read(paths), lambda place: repr(paths[place]), grey, threads)
 
     def open(self, path: PathLike) -> io.BufferedReader:
-        """A file as a Python file object: binary, for reading, seekable.
+        """Open a file as a Python file object: binary, for reading, seekable.
 
         Raises:
-            As `read`.
+            The exceptions of `read`.
         """
         layer, where = self._place(path)
         return open(where, "rb") if isinstance(layer, str) else layer.open(where)
 
     def size(self, path: PathLike) -> int:
-        """Bytes of a file; nothing is read."""
+        """Return the size of a file in bytes, without reading it."""
         layer, where = self._place(path)
         return os.stat(where).st_size if isinstance(layer, str) else layer.size(where)
 
     # Paths
 
     def exists(self, path: PathLike) -> bool:
-        """Whether there is a file or directory of that path."""
+        """Tell whether there is a file or directory with that path."""
         return self.is_file(path) or self.is_dir(path)
 
     def is_file(self, path: PathLike) -> bool:
-        """Whether there is a file of that path."""
+        """Tell whether there is a file with that path."""
         return self._find(path) is not None
 
     def is_dir(self, path: PathLike) -> bool:
-        """Whether there is a directory of that path, in any of what is mounted. The root always is."""
-        key = plain(os.fspath(path))
+        """Tell whether there is a directory with that path in any layer. The root always exists."""
+        key = plain_path(os.fspath(path))
         return key == "" or any(_is_dir(layer, key) for layer in self._layers if key is not None)
 
     def list(
         self, path: PathLike | None = None, list_file: bool = True, list_dir: bool = True, recursive: bool = False
     ) -> Listing:
-        """Names in a directory, of all that is mounted, each once; as `NamedFiles.list`.
+        """List the names in a directory, of all layers, each name once; see `NamedFiles.list`.
 
-        What is a file in one and a directory in another is listed as a directory.
+        A name that is a file in one layer and a directory in another is listed as a directory.
 
         Raises:
-            FileNotFoundError, NotADirectoryError (both also AssertionErrors): `path`.
+            FileNotFoundError, NotADirectoryError (both also AssertionErrors): `path` is not a directory.
         """
         top = "" if path is None else os.fspath(path)
-        key = plain(top)
+        key = plain_path(top)
         if key is None or not self.is_dir(key):
             if self.is_file(top):
                 raise NotAFolderError(errno.ENOTDIR, f"{top} is not a directory but a file in {self!r}", top)
             raise self._missing(top)
-        found = walked(self._children, key) if recursive else iter(self._children(key).items())
+        found = walk_tree(self._children, key) if recursive else iter(self._children(key).items())
         return [name for name, folder in found if (list_dir if folder else list_file)]
 
     def _children(self, key: str) -> dict[str, bool]:
@@ -222,11 +222,11 @@ class Archives:
         return dict(sorted(found.items()))
 
     def _find(self, path: PathLike) -> tuple[Layer, Any] | None:
-        """Where a file is: in an archive, its index there; in a directory, its path."""
+        """Return the layer of a file, and its place there: its index in an archive, or its path in a directory."""
         if self._closed:
             raise ClosedError(f"Archives has been closed. {self.mounted}")
         text = os.fspath(path)
-        key = plain(text)
+        key = plain_path(text)
         for layer in self._layers:
             if not isinstance(layer, str):
                 index = layer.tree.find(text)
@@ -248,10 +248,10 @@ class Archives:
     def _missing(self, path: str) -> MissingFileError:
         return MissingFileError(errno.ENOENT, f"{path} does not exist in {self!r}", path)
 
-    # Life
+    # Opening and closing
 
     def close(self) -> None:
-        """Close the archives that were opened here. May be repeated."""
+        """Close the archives that were opened here. A second call does nothing."""
         self._closed = True
         with ExitStack() as stack:
             for store in self._ours:
@@ -285,7 +285,7 @@ def _read(layer: Layer, places: list[Any]) -> list[Array]:
 def _mode(path: str, wanted: Any) -> bool:
     try:
         return bool(wanted(os.stat(path).st_mode))
-    except (OSError, ValueError):  # a NUL, or what the file system's encoding has not
+    except (OSError, ValueError):  # ValueError: a NUL, or a character that the file system's encoding does not have
         return False
 
 

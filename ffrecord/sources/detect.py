@@ -1,4 +1,4 @@
-"""Which format something is in, by what is in it; names decide only where formats cannot be told apart otherwise."""
+"""Detection of formats by content. Names decide only where the content cannot."""
 
 import glob
 import json
@@ -16,27 +16,27 @@ from ffrecord.format import manifest
 from ffrecord.format.folder_index import MAGIC_BYTES
 from ffrecord.sources import hints
 from ffrecord.sources.beton import layout as beton
-from ffrecord.sources.compressed import compression_of, inflated
+from ffrecord.sources.compressed import compression_of, inflate_head
 from ffrecord.sources.hints import holds_pictures
 from ffrecord.sources.lmdb.index import data_files, names_of_databases
 from ffrecord.sources.lmdb.pages import Pages
 from ffrecord.sources.mds.index import INDEX_MOST
-from ffrecord.sources.suffixes import IMAGES, SUFFIXES, ends_as, partition_of
+from ffrecord.sources.registry import IMAGES, SUFFIXES, ends_as, partition_of
 from ffrecord.sources.tar import _tar
 
-HEAD = 1 << 16  # bytes of a file that are looked at
-ZIP_END = 22 + 65_535  # bytes that a zip's end record and comment have at most
-ENTRIES = 1000  # of a directory that are looked at
+HEAD = 1 << 16  # first bytes of a file that are looked at
+ZIP_END = 22 + 65_535  # most bytes of a zip's end record and comment
+ENTRIES = 1000  # most entries of a directory that are looked at
 
 
 class Look(NamedTuple):
-    """What is looked at of a file.
+    """The parts of a file that the checks look at.
 
     Attributes:
         head: its first HEAD bytes.
-        size: bytes it has.
+        size: its size, bytes.
         tail: its last ZIP_END bytes.
-        first: where its first sample begins, 8 bytes, if it is a `.ffr` file.
+        first: offset of its first sample, 8 bytes, if it is a `.ffr` file.
     """
 
     head: bytes
@@ -46,18 +46,20 @@ class Look(NamedTuple):
 
 
 def detect(path: str) -> str:
-    """The format of a file or directory: one of `FORMATS` of `opening`, or "parquet", which can only be converted.
+    """Return the format of a file or directory.
+
+    It is one of `FORMATS`, or "parquet", which can only be converted.
 
     Raises:
-        FormatError: none that is known.
-        FileNotFoundError: `path`.
+        FormatError: no known format.
+        FileNotFoundError: `path` does not exist.
         OSError: it cannot be read.
     """
     if os.path.isdir(path):
-        return _of_directory(path)
+        return _detect_directory(path)
     if not os.path.exists(path):
         told = f"no file matches {path!r}" if glob.has_magic(path) else f"{path} does not exist"
-        raise MissingFileError(2, f"{told}{hints.of_missing(path)}", path)
+        raise MissingFileError(2, f"{told}{hints.missing_hint(path)}", path)
     with add_file_to_errors("looking what it is", path), open(path, "rb", opener=_without_waiting) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -71,17 +73,17 @@ def detect(path: str) -> str:
     for name, fits in CHECKS:
         if fits(look):
             return name
-    empty = _of_nothing(path, head, size)
+    empty = _detect_empty(path, head, size)
     if empty is not None:
         return empty
     if size == 0:
         raise FormatError(f"{path}: an empty file, of no format")
     begins = f"{size} bytes that begin with {head[:16].hex(' ')}"
-    raise FormatError(f"{path}: {begins}, in no format known here{hints.of_file(path, head)}")
+    raise FormatError(f"{path}: {begins}, in no format known here{hints.file_hint(path, head)}")
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    # Or a pipe is opened when somebody writes to it, which may be never.
+    # Without O_NONBLOCK, opening a pipe would wait until somebody writes to it.
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -97,7 +99,10 @@ def _is_zip(look: Look) -> bool:
 
 
 def _ends_as_zip(look: Look) -> bool:
-    """Behind a program that extracts it, say. Only the record whose comment ends with the file counts."""
+    """Tell whether the file ends with a zip's end record and its comment.
+
+    The zip may stand behind a program, for example.
+    """
     at = look.tail.rfind(b"PK\x05\x06")
     while at >= 0:
         if at + 22 + int.from_bytes(look.tail[at + 20 : at + 22], "little") == len(look.tail):
@@ -114,7 +119,7 @@ def _is_tar(look: Look) -> bool:
 
 
 def _is_end_of_tar(head: bytes, size: int) -> bool:
-    """All that a tar without members has: two blocks of zeros or more. Other files may be zeros, too."""
+    """Tell whether a file is a tar without members: two or more blocks of zeros. Other files may be zeros, too."""
     return size >= 1024 and size % 512 == 0 and size == len(head) and not head.strip(b"\0")
 
 
@@ -148,7 +153,7 @@ def _is_beton(look: Look) -> bool:
 
 
 def _samples(head: bytes, size: int) -> int:
-    """Samples of a `.ffr` file that begins so; -1: it is none."""
+    """Return the number of samples of a `.ffr` file with this head; -1 if it cannot be one."""
     if size < ffr.PREFIX.size:
         return -1
     n = int.from_bytes(head[4:12], "little", signed=True)
@@ -160,7 +165,7 @@ def _first_offset_at(head: bytes, size: int) -> int:
 
 
 def _is_ffr(look: Look) -> bool:
-    """There is no magic number: the first sample must begin right behind the tables, or behind an extension block."""
+    """Tell whether the first sample begins right behind the tables or an extension block: there is no magic number."""
     n = _samples(look.head, look.size)
     if n == 0:
         return look.size == ffr.PREFIX.size or look.head[ffr.PREFIX.size :].startswith(ffr.BLOCK_MAGIC)
@@ -168,10 +173,10 @@ def _is_ffr(look: Look) -> bool:
 
 
 def _is_compressed(wanted: Callable[[Look], bool]) -> Callable[[Look], bool]:
-    """Whether what gzip or zlib packed is of a format."""
+    """Return a check that a file is of a format after decompression by gzip or zlib."""
 
     def fits(look: Look) -> bool:
-        inside = inflated(look.head, 1024)
+        inside = inflate_head(look.head, 1024)
         return inside is not None and wanted(Look(inside, look.size, b"", b""))
 
     return fits
@@ -181,9 +186,9 @@ def _is_packed_tar(look: Look) -> bool:
     return compression_of(look.head) in ("bzip2", "xz", "zstd")
 
 
-def _of_nothing(path: str, head: bytes, size: int) -> str | None:
-    """Return the format of a file without records, which only its name tells; None: it has some, or no such name."""
-    inside = inflated(head, HEAD)
+def _detect_empty(path: str, head: bytes, size: int) -> str | None:
+    """Return the format of a file without records, which only its name tells; None if it has some, or another name."""
+    inside = inflate_head(head, HEAD)
     size, head = (size, head) if inside is None else (len(inside), inside)
     name = os.path.basename(path)
     if ends_as(name, SUFFIXES["tar"]) and _is_end_of_tar(head, size):
@@ -191,7 +196,7 @@ def _of_nothing(path: str, head: bytes, size: int) -> str | None:
     return next((format for format in ("tfrecord", "recordio") if not size and ends_as(name, SUFFIXES[format])), None)
 
 
-# The ones whose marks are the surest first. The last sample of a `.ffr` file may be a zip, and ends as one.
+# The surest marks stand first. A `.ffr` file whose last sample is a zip ends like a zip: so that check is the last.
 CHECKS: tuple[tuple[str, Callable[[Look], bool]], ...] = (
     ("tfrecord", _is_tfrecord),
     ("tar", _is_tar),
@@ -209,10 +214,10 @@ CHECKS: tuple[tuple[str, Callable[[Look], bool]], ...] = (
 
 
 def is_packed_folder(path: str) -> bool:
-    """Tell whether a `.ffr` file's last record begins as the index of a packed folder.
+    """Tell whether the last record of a `.ffr` file begins like the index of a packed folder.
 
     Raises:
-        OSError (also a RuntimeError): it cannot be looked at. Then nobody knows.
+        OSError (also a RuntimeError): the file cannot be read.
     """
     with add_file_to_errors("looking what it is", path):
         if not _is_regular(path):
@@ -221,7 +226,7 @@ def is_packed_folder(path: str) -> bool:
 
 
 def _is_regular(path: str) -> bool:
-    """Tell whether a regular file is there; unlike `os.path.isfile`, raise if nobody knows."""
+    """Tell whether a path is a regular file. Unlike `os.path.isfile`, raise if that cannot be found out."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -242,7 +247,7 @@ def _ends_in_an_index(path: str) -> bool:
 
 
 def is_torchrecord(path: str) -> bool:
-    """Whether an LMDB environment has named databases, and they are called as those of TorchRecord."""
+    """Tell whether an LMDB environment has named databases, and all their names are those of TorchRecord."""
     with Pages(data_files(path)[0]) as pages:
         names = {name.decode(errors="surrogateescape") for name in names_of_databases(pages)}
     return bool(names) and names == {f"db{i}" for i in range(len(names))}
@@ -251,7 +256,7 @@ def is_torchrecord(path: str) -> bool:
 # Directories
 
 
-def _of_directory(path: str) -> str:
+def _detect_directory(path: str) -> str:
     names = sorted(os.listdir(path))
     if manifest.NAME in names or any(name.endswith(ffr.SUFFIX) for name in names):
         return "ffrecord"
@@ -261,12 +266,12 @@ def _of_directory(path: str) -> str:
         return "mds"
     if os.path.exists(os.path.join(path, "db0", "data.mdb")):
         return "torchrecord"
-    # A directory of files of one format is that format.
-    return _of_most(path, names)
+    # A directory has the format of most of its files.
+    return _most_common_format(path, names)
 
 
-def _of_most(path: str, names: list[str]) -> str:
-    """The format that most entries of a directory are of, those of none left out."""
+def _most_common_format(path: str, names: list[str]) -> str:
+    """Return the format of most entries of a directory; entries of no format do not count."""
     lower = [name.lower() for name in names if not name.startswith(".")]
     counts = {format: sum(ends_as(name, suffixes) for name in lower) for format, suffixes in SUFFIXES.items()}
     counts["parquet"] += _partitions(path, names)
@@ -276,17 +281,17 @@ def _of_most(path: str, names: list[str]) -> str:
     found = [format for format, count in counts.items() if count == most]
     datasets = hints.datasets_in(path, names)
     if most == 0 or len(datasets) >= most or (datasets and found == ["image folder"]):
-        raise _unknown(path, names, hints.of_directory(path, names) or unfinished.remark(path))
+        raise _unknown_error(path, names, hints.directory_hint(path, names) or unfinished.remark(path))
     if len(found) > 1:
         raise FormatError(f"{path}: as many entries of {' as of '.join(found)}; say which format it is")
     if found == ["image folder"] and not _is_of_pictures(path, names):
         said = "few of them are pictures, or directories of pictures; if it is an image folder all the same, "
-        raise _unknown(path, names, f'; {said}say format="image folder"')
+        raise _unknown_error(path, names, f'; {said}say format="image folder"')
     return found[0]
 
 
-def _unknown(path: str, names: list[str], hint: str) -> FormatError:
-    """Return the error of a directory that is none that is known."""
+def _unknown_error(path: str, names: list[str], hint: str) -> FormatError:
+    """Return the error for a directory of no known format."""
     if not names:
         return FormatError(f"{path}: in no format known here; it is empty")
     count = f"{len(names)} {'entry' if len(names) == 1 else 'entries'}"
@@ -294,14 +299,14 @@ def _unknown(path: str, names: list[str], hint: str) -> FormatError:
 
 
 def _is_of_pictures(path: str, names: list[str]) -> bool:
-    """Tell whether at least half of what is in a directory are pictures, or directories of them.
+    """Tell whether at least half of the entries of a directory are pictures, or directories of pictures.
 
-    One directory of pictures beside other files may be the screenshots of something.
+    A single directory of pictures beside other files does not count: it may contain screenshots, for example.
     """
     visible = [name for name in names if not name.startswith(".")][:ENTRIES]
     pictures = sum(name.lower().endswith(IMAGES) for name in visible)
     others = [os.path.join(path, name) for name in visible if not name.lower().endswith(IMAGES)]
-    others = [each for each in others if not _is_empty(each)]  # classes that nothing is of yet
+    others = [each for each in others if not _is_empty(each)]  # classes without pictures yet
     holding = sum(map(holds_pictures, others))
     if holding == 1 and not pictures:
         return len(others) == 1
@@ -309,7 +314,7 @@ def _is_of_pictures(path: str, names: list[str]) -> bool:
 
 
 def _is_empty(path: str) -> bool:
-    """Tell whether it is a directory with nothing in it."""
+    """Tell whether a path is a directory with nothing in it."""
     try:
         with os.scandir(path) as entries:
             return next(entries, None) is None
@@ -318,13 +323,13 @@ def _is_empty(path: str) -> bool:
 
 
 def _partitions(path: str, names: list[str]) -> int:
-    """Count the partitions in a directory, as `year=2024`, that hold Parquet files."""
+    """Count the partitions in a directory, such as `year=2024`, that contain Parquet files."""
     partitions = [os.path.join(path, name) for name in names[:ENTRIES] if partition_of(name) is not None]
     return sum(_holds_parquet(each) for each in partitions)
 
 
 def _holds_parquet(directory: str) -> bool:
-    """Tell whether Parquet files are in a partition, or in the first of its partitions that has some."""
+    """Tell whether a partition, or any partition in it, contains Parquet files."""
     if not os.path.isdir(directory):
         return False
     names = sorted(os.listdir(directory))
@@ -342,7 +347,7 @@ def _lists_shards(path: str) -> bool:
 
 
 def _pictures(path: str, names: list[str], enough: int) -> int:
-    """How many entries are pictures, or directories with some; of more than `enough` maybe only that many."""
+    """Count the entries that are pictures, or directories with pictures. The count may stop at `enough`."""
     visible = [name for name in names if not name.startswith(".")]
     files = sum(name.lower().endswith(IMAGES) for name in visible)
     below = (os.path.join(path, name) for name in visible[:ENTRIES] if not name.lower().endswith(IMAGES))

@@ -1,4 +1,4 @@
-"""Records of which the batch engine reads most, and some are had in another way: compressed ones, or in pieces."""
+"""Readers over the batch engine that read some special records in another way: compressed ones, or ones in pieces."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
@@ -19,20 +19,22 @@ NO_POSITIONS = np.empty(0, np.int64)
 
 
 class MixedReader(RecordReader):
-    """A batch without special records is the engine's alone; of any other the engine reads what it can.
+    """A reader with special records.
 
-    For subclasses to give: `_special`, `_load_special`.
+    The engine alone reads a batch without them, and the other records of any batch.
+
+    Subclasses define `_special` and `_load_special`.
     """
 
     __slots__ = ()
 
     @abstractmethod
     def _special(self, positions: Indices) -> npt.NDArray[np.bool_] | None:
-        """Which of the records at `positions`, int64 [k] in [0, n), are special; None: no record at all is."""
+        """Return which records at `positions`, int64 [k] in [0, n), are special; None if no record of the store is."""
 
     @abstractmethod
     def _load_special(self, positions: Indices) -> list[Array | Exception]:
-        """As `Store._load`, of special records."""
+        """Load special records, with the result of `Store._load`."""
 
     def close(self) -> None:
         try:
@@ -41,7 +43,7 @@ class MixedReader(RecordReader):
             super().close()
 
     def record_sizes(self, indices: Iterable[SupportsIndex]) -> Indices:
-        """As `Store.record_sizes`: special records are read for it."""
+        """Return the sizes of records, see `Store.record_sizes`. Special records are read for it."""
         positions = self._normalize_indices(indices)
         sizes, special = super().record_sizes(positions), self._special(positions)
         if special is not None and special.any():
@@ -52,7 +54,7 @@ class MixedReader(RecordReader):
         if self._special(NO_POSITIONS) is not None:
             return None
         if type(self)._read_single is MixedReader._read_single and isinstance(self._engine, Files):
-            self._read_at_once()  # here, since only an opened reader can tell
+            self._read_at_once()  # not in the constructor: `_special` works on an open reader only
         return super()._read_single(index)
 
     def _read_sync(
@@ -72,7 +74,10 @@ class MixedReader(RecordReader):
         return Store._begin(self, form, positions, out, **options)
 
     def _all_plain(self, positions: Indices) -> bool:
-        """Whether the engine alone reads these; it also is who refuses indices out of range."""
+        """Tell whether the engine alone reads these records.
+
+        True also for indices out of range, which the engine refuses.
+        """
         if self._special(NO_POSITIONS) is None:
             return True
         if not len(positions) or positions.min() < -self.n or positions.max() >= self.n:
@@ -91,8 +96,8 @@ class MixedReader(RecordReader):
         return result
 
 
-def summed(stats: ReadStats, more: ReadStats) -> ReadStats:
-    """The numbers of two readers that are one for users."""
+def sum_stats(stats: ReadStats, more: ReadStats) -> ReadStats:
+    """Add the statistics of two readers that are one reader for users."""
     known = [each for each in (stats, more) if each.cache_hit_share == each.cache_hit_share]
     share = sum(each.cache_hit_share * each.records for each in known) / max(1, sum(e.records for e in known))
     sums = {name: getattr(stats, name) + getattr(more, name) for name in SUMMED}

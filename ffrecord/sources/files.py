@@ -1,4 +1,4 @@
-"""What a reader of another format is given → the files it reads."""
+"""The files that the `source` of a reader of another format stands for."""
 
 import glob
 import os
@@ -10,25 +10,25 @@ from typing import TypeVar
 from ffrecord.errors import ArgumentError, MissingFileError, NotAFileError
 from ffrecord.reading.paths import PathLike, Source, check_type
 from ffrecord.sources import hints
-from ffrecord.sources.suffixes import ends_as
+from ffrecord.sources.registry import ends_as
 from ffrecord.system import filesystems
 
 T = TypeVar("T")
 
 
 def expand(source: Source, suffixes: Sequence[str]) -> list[str]:
-    """The files that `source` stands for.
+    """Return the files that `source` stands for.
 
     Args:
-        source: a file, whatever its name; a directory: its files whose names end in one of `suffixes`, in string order;
-            a glob pattern: what matches, in string order; or a list or tuple of such, one after the other, order and
-            repeats kept.
-        suffixes: with their dots, compared without regard to case.
+        source: a file with any name; a directory, which stands for its files with one of `suffixes`, in string order; a
+            glob pattern, which stands for its matches, in string order; or a list or tuple of these, in the given
+            order, repeats kept.
+        suffixes: suffixes with their dots, compared without regard to case.
 
     Raises:
-        TypeError: of another type.
-        FileNotFoundError, IsADirectoryError, ValueError (also AssertionError): missing, no regular file, or nothing to
-            open.
+        TypeError: `source` has another type.
+        FileNotFoundError, IsADirectoryError, ValueError (also AssertionError): a file is missing or not regular, or
+            there is nothing to open.
     """
     given: list[PathLike] = list(source) if isinstance(source, list | tuple) else [source]  # type: ignore[list-item]
     files = [path for each in given for path in _expand_one(check_type(each), suffixes)]
@@ -54,7 +54,7 @@ def _expand_one(path: str, suffixes: Sequence[str]) -> list[str]:
 
 
 def with_suffix(directory: str, suffixes: Sequence[str]) -> list[str]:
-    """The files of a directory whose names end in one of `suffixes`, hidden ones left out, in string order."""
+    """Return the files of a directory with one of `suffixes`, in string order, without hidden ones."""
     with os.scandir(directory) as entries:
         return sorted(
             entry.path
@@ -64,7 +64,7 @@ def with_suffix(directory: str, suffixes: Sequence[str]) -> list[str]:
 
 
 def each_of(look: Callable[[str], T], paths: Sequence[str], threads: int) -> list[T]:
-    """What `look` finds in each of the files, one at least; up to `threads` of them are looked at at once."""
+    """Return the result of `look` for each file, at least one. Up to `threads` files are looked at at once."""
     if len(paths) == 1:
         return [look(paths[0])]
     with ThreadPoolExecutor(min(threads, len(paths)), "ffrecord index") as pool:
@@ -74,9 +74,9 @@ def each_of(look: Callable[[str], T], paths: Sequence[str], threads: int) -> lis
 def check_file(path: str) -> None:
     """Raise unless `path` is a regular file."""
     try:
-        mode = os.stat(path).st_mode  # once: others may replace it meanwhile
+        mode = os.stat(path).st_mode  # once for all checks: another process may replace the file between two calls
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        raise MissingFileError(2, f"{path} does not exist{hints.of_missing(path)}", path) from None
+        raise MissingFileError(2, f"{path} does not exist{hints.missing_hint(path)}", path) from None
     if stat.S_ISDIR(mode):
         raise NotAFileError(21, f"{path} is not a file", path)
     if not stat.S_ISREG(mode):

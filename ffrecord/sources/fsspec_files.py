@@ -1,4 +1,4 @@
-"""fsspec file systems over zip archives and packed folders. Importing this needs fsspec."""
+"""fsspec file systems over zip archives and packed folders. Importing this module needs fsspec."""
 
 import io
 from typing import Any, ClassVar
@@ -13,20 +13,20 @@ _AbstractFileSystem: Any = require("fsspec.spec", "fsspec", "ffrecord.sources.fs
 
 
 class NamedFileSystem(_AbstractFileSystem):  # type: ignore[misc]
-    """A read-only fsspec file system of what is in one archive; see its subclasses.
+    """A read-only fsspec file system over one archive; see its subclasses.
 
     Args:
-        fo: path of the archive on this machine.
-        check_data: compare checksums of what is read.
-        reader: arguments of the reader besides these.
+        fo: local path of the archive.
+        check_data: compare the checksums of all reads.
+        reader: further arguments of the reader.
 
     Raises:
-        As the reader.
+        The exceptions of the reader.
     """
 
     reader_class: ClassVar[type[NamedFiles]]
     root_marker = ""
-    # Of many archives each is opened once in a process.
+    # fsspec keeps instances: a process opens each archive once.
     cachable = True
 
     def __init__(
@@ -48,7 +48,7 @@ class NamedFileSystem(_AbstractFileSystem):  # type: ignore[misc]
         return str(super()._strip_protocol(path)).strip("/")
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
-        """What is in a directory; of a file, the file."""
+        """Return the entries of a directory; for a file, the file."""
         path = self._strip_protocol(path)
         if self.store.is_file(path):
             names = [path]
@@ -57,7 +57,7 @@ class NamedFileSystem(_AbstractFileSystem):  # type: ignore[misc]
         return [self.info(name) for name in names] if detail else names
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
-        """name, size in bytes and type, "file" or "directory"."""
+        """Return name, size in bytes and type of a path; the type is "file" or "directory"."""
         path = self._strip_protocol(path)
         if self.store.is_file(path):
             return {"name": path, "size": self.store.size(path), "type": "file"}
@@ -74,7 +74,7 @@ class NamedFileSystem(_AbstractFileSystem):  # type: ignore[misc]
         return self.store.open(self._strip_protocol(path))
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
-        """The bytes of a file, or [start, end) of them, which may be negative as in a slice."""
+        """Return the bytes of a file, or [start, end) of them, which may be negative as in a slice."""
         path = self._strip_protocol(path)
         if start is None and end is None:
             return self.store.read_one(path).tobytes()
@@ -84,7 +84,7 @@ class NamedFileSystem(_AbstractFileSystem):  # type: ignore[misc]
             return file.read(max(0, high - low))
 
     def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **kwargs: Any) -> Any:
-        """Bytes of a file; of several, or a pattern, a dict of path → bytes, read in one batch."""
+        """Return the bytes of a file; for several files or a pattern, a dict of path → bytes, read in one batch."""
         paths = self.expand_path(path, recursive=recursive)
         several = len(paths) > 1 or isinstance(path, list) or paths[0] != self._strip_protocol(path)
         if not several:
@@ -100,7 +100,7 @@ class NamedFileSystem(_AbstractFileSystem):  # type: ignore[misc]
 
 
 class ZipFileSystem(NamedFileSystem):
-    """`ffrecord-zip`: the members of a zip archive, by `ZipReader`."""
+    """`ffrecord-zip`: the members of a zip archive, read by `ZipReader`."""
 
     protocol = "ffrecord-zip"
     reader_class = ZipReader

@@ -1,4 +1,4 @@
-"""What to do with files and directories that `ffrecord.open` does not know, where that can be told."""
+"""Advice in messages about files and directories that `ffrecord.open` does not know."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from itertools import islice
 from ffrecord.format import ffr_layout as ffr
 from ffrecord.format import manifest
 from ffrecord.sources.mds.index import INDEX_MOST
-from ffrecord.sources.suffixes import IMAGES, SUFFIXES, ends_as
+from ffrecord.sources.registry import IMAGES, SUFFIXES, ends_as
 from ffrecord.system import filesystems
 
 CONVERTED = "ffrecord.convert takes any iterable of samples"
@@ -27,15 +27,15 @@ BEGINNINGS = (
     (b"ARROW1\0\0", "Arrow: ffrecord.convert takes what datasets.Dataset.from_file gives"),
 )
 SAVED = {"dataset_dict.json", "state.json"}  # written by datasets.save_to_disk
-ENTRIES = 1000  # of a directory that are looked at
-DIRECTORIES = 20  # below each of them, in search of pictures
-SHOWN = 5  # datasets in it
-FILES = 100  # of a directory below it that are looked at
+ENTRIES = 1000  # most entries of a directory that are looked at
+DIRECTORIES = 20  # most directories below each entry that are searched for pictures
+SHOWN = 5  # most datasets that a message names
+FILES = 100  # most entries of a subdirectory that are looked at
 LISTED = re.compile(r"[^\n]*\.[A-Za-z]{2,5}(?:[ \t]+|,)[^\n]*\S")  # a path and a label
 
 
-def of_file(path: str, head: bytes) -> str:
-    """What to say of a file that is called and begins so: nothing, or what begins with "; "."""
+def file_hint(path: str, head: bytes) -> str:
+    """Return advice about a file with this name and these first bytes: "", or text that begins with "; "."""
     for begins, said in BEGINNINGS:
         if head.startswith(begins):
             return f"; {said}"
@@ -47,26 +47,26 @@ def of_file(path: str, head: bytes) -> str:
     return ""
 
 
-def of_directory(path: str, names: Sequence[str]) -> str:
-    """The same of a directory with these names in it."""
+def directory_hint(path: str, names: Sequence[str]) -> str:
+    """Return advice about a directory with these names in it: "", or text that begins with "; "."""
     if not SAVED.isdisjoint(names):
         return "; ffrecord.convert takes what datasets.load_from_disk of it gives"
-    if said := _of_mds(path, names):
+    if said := _mds_hint(path, names):
         return said
     if not datasets_in(path, names):
-        return _of_pictures([os.path.join(path, name) for name in names[:ENTRIES] if not name.startswith(".")])
+        return _pictures_hint([os.path.join(path, name) for name in names[:ENTRIES] if not name.startswith(".")])
     found = _all_in(path, names)
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return f"; it holds the dataset{'s' if len(found) > 1 else ''} {', '.join(found[:SHOWN])}{more}"
 
 
 def datasets_in(path: str, names: Sequence[str]) -> list[str]:
-    """Return the directories in a directory that are datasets by the files in them."""
+    """Return the paths of subdirectories whose files make them datasets."""
     return [each for each in _visible(path, names) if _is_dataset(each)]
 
 
 def _all_in(path: str, names: Sequence[str]) -> list[str]:
-    """Return what may be a dataset in a directory: also files, and directories of pictures."""
+    """Return the paths of everything in a directory that may be a dataset: directories, files, folders of pictures."""
     suffixes = [end for ends in SUFFIXES.values() for end in ends]
     return [
         each
@@ -80,7 +80,7 @@ def _visible(path: str, names: Sequence[str]) -> list[str]:
 
 
 def holds_pictures(directory: str) -> bool:
-    """Tell whether it is a directory in which at least half of the first files are pictures."""
+    """Tell whether `directory` is a directory in which at least half of the first files are pictures."""
     try:
         with os.scandir(directory) as entries:
             files = [entry.name for entry in islice(entries, FILES) if entry.is_file() and entry.name[0] != "."]
@@ -89,18 +89,18 @@ def holds_pictures(directory: str) -> bool:
     return bool(files) and 2 * sum(name.lower().endswith(IMAGES) for name in files) >= len(files)
 
 
-def _of_mds(path: str, names: Sequence[str]) -> str:
-    """The same of a directory that seems to be an MDS dataset, but for its index."""
+def _mds_hint(path: str, names: Sequence[str]) -> str:
+    """Return advice about a directory that looks like an MDS dataset with a missing or invalid index."""
     shards = any(name.endswith((".mds", ".mds.zstd")) for name in names[:ENTRIES])
     if "index.json" not in names:
         return "; it has shards of MDS, but no index.json that lists them" if shards else ""
     if not shards and _is_json(os.path.join(path, "index.json")):
-        return ""  # of something else
+        return ""  # an index.json of something else
     return '; an MDS dataset if index.json were one of MDS: open it with format="mds" to see what is wrong there'
 
 
-def _of_pictures(paths: Sequence[str]) -> str:
-    """The same where pictures are further down, and not in any of these directories themselves."""
+def _pictures_hint(paths: Sequence[str]) -> str:
+    """Return advice if there are pictures further down, but none directly in these directories."""
     for path in paths:
         for directory, _, names in islice(os.walk(path), DIRECTORIES):
             if any(name.lower().endswith(IMAGES) for name in names):
@@ -118,12 +118,12 @@ def _is_json(path: str) -> bool:
     except (ValueError, RecursionError):
         return False
     except OSError:
-        return True  # nobody knows
+        return True  # it cannot be read, so it may be JSON
     return True
 
 
 def _is_dataset(path: str) -> bool:
-    """Tell whether it is a directory with `.ffr` files, an LMDB environment, or a dataset of MDS."""
+    """Tell whether a path is a directory with `.ffr` files, an LMDB environment, or an MDS dataset."""
     with suppress(OSError), os.scandir(path) as entries:
         if any(os.path.exists(os.path.join(path, name)) for name in (manifest.NAME, "data.mdb")):
             return True
@@ -135,8 +135,8 @@ def _is_dataset(path: str) -> bool:
     return False
 
 
-def of_missing(path: str) -> str:
-    """The same of a path where nothing is."""
+def missing_hint(path: str) -> str:
+    """Return advice about a path where nothing is: "", or text that begins with "; "."""
     gone = filesystems.remark(path)
     if gone or "}" not in path.partition("{")[2]:
         return gone

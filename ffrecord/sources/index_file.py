@@ -1,15 +1,15 @@
 """Indexes of files of other formats, kept from one opening to the next.
 
-What a pass over a file found, as arrays, in a file of its own:
+An index file has the arrays that a pass over a file found:
 
     0    8 B   magic, "FFINDEX2"
     8    u32   bytes of the description
-    12   u32   CRC-32 of the four bytes before, and of all that follows
+    12   u32   CRC-32 of the four bytes before, and of everything behind
     16         description: JSON of `_Description`
-    ...        the arrays, each at a multiple of 64, zeros between them
+    ...        the arrays, each at a multiple of 64, with zeros between them
 
-It is used only for the file that it was made of: same inode, same size, same times; and only if it belongs to somebody
-who may be believed. One that is stale or damaged is made anew.
+An index is used only for the file that it was made from: same inode, size and times. Its owner must be a trusted user.
+A stale or damaged index is made again.
 """
 
 import contextlib
@@ -41,15 +41,15 @@ from ffrecord.system.atomic_file import PartFile, read_all, write_all
 IndexCache: TypeAlias = str | os.PathLike[str] | bool | None
 Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 
-MAGIC = b"FFINDEX2"  # 1: no checksum of the size of the description, by which all arrays are found
+MAGIC = b"FFINDEX2"  # version 1 had no checksum of the size of the description, which all offsets depend on
 HEAD = struct.Struct("<8sII")
 SUFFIX = ".ffindex"
 ALIGNMENT = 64
 DESCRIPTION_MOST = 1 << 20  # bytes
 NUMBERS = re.compile(r"[<>|=]?(?:[iu][1248]|f[248])")  # dtypes of arrays
 REFUSED = (OSError, ValueError, TypeError, LookupError, OverflowError, RecursionError)
-# Two changes of a file less apart may give it the same time: ticks of the kernel's clock, or what file systems that
-# know no more keep: FAT, 2 s.
+# Two changes of a file within one tick may give it the same time. The tick is that of the kernel's clock, or of a file
+# system with coarse times, such as FAT with 2 s.
 TICK_NS, COARSE_TICK_NS = 10_000_000, 2_000_000_000
 
 logger = logging.getLogger("ffrecord")
@@ -59,40 +59,40 @@ class _Array(msgspec.Struct, frozen=True):
     name: str
     dtype: str
     count: int
-    offset: int  # in the index file, bytes
+    offset: int  # bytes from the first array
 
 
 class _Description(msgspec.Struct, frozen=True):
     format: str
-    file: tuple[int, int, int, int]  # of the file indexed, as `_identity`
+    file: tuple[int, int, int, int]  # `_identity` of the indexed file
     arrays: list[_Array]
 
 
-def cached(
+def cached_index(
     path: str,
     format: str,
     build: Callable[[], Arrays],
     index_cache: IndexCache = None,
     check: Callable[[dict[str, Any]], object] | None = None,
 ) -> dict[str, npt.NDArray[np.generic]]:
-    """The index of a file: as it was kept, else made by `build`, and kept.
+    """Return the index of a file: the kept one, or one that `build` makes, which is then kept.
 
     Args:
-        path: the file indexed.
-        format: what the arrays are, with a version that changes when they mean something else, as "zip-1".
-        build: goes through the file; gives 1-D arrays of numbers by name.
-        index_cache: where indexes are kept: True for beside the file, as `<path>.<format>.ffindex`; or a directory,
-            which is made; None or False for nowhere. Where it cannot be written, that is logged, and nothing is kept.
-        check: raises KeyError, ValueError (FormatError is one), IndexError or TypeError for arrays that are none of
-            `format`; kept ones of which it does are made anew. They are never larger than the index file.
+        path: the indexed file.
+        format: name of the arrays' meaning, with a version to change when the meaning changes, as "zip-1".
+        build: goes through the file, and returns 1-D arrays of numbers by name.
+        index_cache: place for indexes: True for beside the file, as `<path>.<format>.ffindex`; or a directory, which is
+            made; None or False for nowhere. If it cannot be written, that is logged, and nothing is kept.
+        check: raises KeyError, ValueError (also FormatError), IndexError or TypeError if arrays are not of `format`;
+            then the index is made again. Arrays are never larger than the index file.
 
     Returns:
-        The arrays; those that were kept are read-only mappings, which processes share.
+        The arrays. Kept ones are read-only mappings, which processes share.
 
     Raises:
-        TypeError: `index_cache`.
+        TypeError: `index_cache` has a wrong type.
         FormatError: the file changed while its index was made.
-        whatever `build` does, and OSError.
+        OSError, and the exceptions of `build`.
     """
     place = index_path(path, format, index_cache)
     status = os.stat(path)
@@ -100,7 +100,7 @@ def cached(
         found = _load(place, format, status, check)
         if found is not None:
             return found
-        status = _settled(path, status)
+        status = _wait_until_settled(path, status)
     arrays = {name: np.ascontiguousarray(array) for name, array in build().items()}
     now = os.stat(path)
     if _identity(now)[:3] != _identity(status)[:3]:
@@ -114,11 +114,13 @@ def cached(
 
 
 def check_columns(arrays: Arrays, **dtypes: type[np.generic]) -> int:
-    """How many rows the arrays of these names have, which are of these dtypes; for the `check` of `cached`.
+    """Check that arrays exist and have these dtypes and one length; return the length.
+
+    It serves as `check` of `cached_index`.
 
     Raises:
         KeyError: there is no array of a name.
-        FormatError: they are of other dtypes, or of different lengths.
+        FormatError: an array has another dtype, or the lengths differ.
     """
     found = [arrays[name] for name in dtypes]
     if any(array.dtype != dtype for array, dtype in zip(found, dtypes.values(), strict=True)):
@@ -129,7 +131,7 @@ def check_columns(arrays: Arrays, **dtypes: type[np.generic]) -> int:
 
 
 class _KeptIndex(_memory.Mapping):
-    """An index file, mapped; it knows its path."""
+    """A mapped index file, with its path."""
 
     path: str
 
@@ -138,16 +140,16 @@ _mapped_now: weakref.WeakSet[_KeptIndex] = weakref.WeakSet()
 
 
 def kept_file(array: object) -> _KeptIndex | None:
-    """The index file that an array is in; None if it is in memory."""
+    """Return the index file that an array is in; None for an array in memory."""
     mapping = mapping_of(array)
     return mapping if isinstance(mapping, _KeptIndex) else None
 
 
 def check_there(file: _KeptIndex | None) -> None:
-    """To be called after looking at arrays of an index file: pages that could not be had were read as zeros.
+    """Raise if pages of an index file were lost. Call it after each access: lost pages are read as zeros.
 
     Raises:
-        OSError: there were such.
+        OSError: pages were lost.
     """
     if file is not None and file.lost:
         sentence = f"{file.path}: a part of this index could not be read; it was cut or damaged after it was opened"
@@ -155,7 +157,7 @@ def check_there(file: _KeptIndex | None) -> None:
 
 
 def index_path(path: str, format: str, index_cache: IndexCache) -> str | None:
-    """Where the index of a file is kept; None for nowhere."""
+    """Return the path of the index of a file; None if none is kept."""
     if index_cache is None or index_cache is False:
         return None
     if index_cache is True:
@@ -167,7 +169,7 @@ def index_path(path: str, format: str, index_cache: IndexCache) -> str | None:
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
-    # The time of change, ctime, is the one that no program can set: mtime is copied by `cp -p` and `rsync -t`.
+    # ctime is the one time that no program can set. `cp -p` and `rsync -t` copy mtime.
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
@@ -176,12 +178,18 @@ def _tick(status: os.stat_result) -> int:
 
 
 def _young(status: os.stat_result) -> bool:
-    """Whether the file may change again without its times telling; always so by a clock that is ahead of ours."""
+    """Tell whether the file may change again with the same times.
+
+    That is always so if its time is ahead of our clock.
+    """
     return time.time_ns() - status.st_ctime_ns < _tick(status)
 
 
-def _settled(path: str, status: os.stat_result) -> os.stat_result:
-    """What the file is when it is no longer young, if that is soon; an index of a young one is not kept."""
+def _wait_until_settled(path: str, status: os.stat_result) -> os.stat_result:
+    """Wait until a file is no longer young, if that is soon, and return its status.
+
+    The index of a young file is not kept.
+    """
     if _young(status) and _tick(status) == TICK_NS:
         time.sleep(TICK_NS / 1e9)
         return os.stat(path)
@@ -189,7 +197,10 @@ def _settled(path: str, status: os.stat_result) -> os.stat_result:
 
 
 def _describe(format: str, status: os.stat_result, arrays: Arrays) -> _Description:
-    """Offsets count from the first multiple of ALIGNMENT after the description, whose size is not known yet."""
+    """Return a description of arrays.
+
+    Offsets count from the first array, since the description's size is not known yet.
+    """
     offset, listed = 0, []
     for name, array in arrays.items():
         listed.append(_Array(name, array.dtype.str, array.size, offset))
@@ -206,7 +217,8 @@ def _save(place: str, description: _Description, arrays: Arrays) -> None:
     crc, offset = crc32(encoded, _crc_of(len(encoded))), HEAD.size + len(encoded)
     part = PartFile(place, follow=False)
     try:
-        os.fchmod(part.fd, stat.S_IMODE(os.fstat(part.fd).st_mode) & ~stat.S_IWOTH)  # see `check_owner`
+        # `check_owner` would refuse an index that everybody may write to.
+        os.fchmod(part.fd, stat.S_IMODE(os.fstat(part.fd).st_mode) & ~stat.S_IWOTH)
         write_all(part.fd, memoryview(encoded), HEAD.size)
         for array in arrays.values():
             for data in (array.view(np.uint8).data, memoryview(bytes(-array.nbytes % ALIGNMENT))):
@@ -221,17 +233,17 @@ def _save(place: str, description: _Description, arrays: Arrays) -> None:
 
 
 def _crc_of(length: int) -> int:
-    """Where the checksum begins: with the size of the description."""
+    """Return the initial value of the checksum: that of the description's size."""
     return crc32(struct.pack("<I", length))
 
 
 def _load(
     place: str, format: str, status: os.stat_result, check: Callable[[dict[str, Any]], object] | None
 ) -> dict[str, npt.NDArray[np.generic]] | None:
-    """What is kept at `place`; None if there is nothing, or not of this file."""
+    """Return the arrays kept at `place`; None if there are none, or they are of another file."""
     with contextlib.suppress(FileNotFoundError):
         try:
-            arrays = _arrays(_mapped(place, status), format, status)
+            arrays = _arrays(_map_index(place, status), format, status)
             if check is not None:
                 check(arrays)
             return arrays
@@ -241,10 +253,10 @@ def _load(
 
 
 def check_owner(index: os.stat_result, indexed: os.stat_result) -> None:
-    """Refuse what is kept of a file, unless who wrote it could as well have written the file, or runs this program.
+    """Refuse an index unless its owner is trusted: root, the user of this process, or the owner of the indexed file.
 
     Raises:
-        FormatError: as said; without the path.
+        FormatError: it is not a regular file, has another owner, or everybody may write to it; without the path.
     """
     if not stat.S_ISREG(index.st_mode):
         raise FormatError("not a file")
@@ -254,7 +266,7 @@ def check_owner(index: os.stat_result, indexed: os.stat_result) -> None:
         raise FormatError("everybody may write to it")
 
 
-def _mapped(place: str, status: os.stat_result) -> memoryview:
+def _map_index(place: str, status: os.stat_result) -> memoryview:
     # O_NONBLOCK: opening a FIFO must not wait for a writer.
     fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
@@ -264,7 +276,7 @@ def _mapped(place: str, status: os.stat_result) -> memoryview:
         if size < HEAD.size:
             raise FormatError(f"{size} bytes, expected at least {HEAD.size}")
         if len(_mapped_now) >= (resources.MAPPED_FEW if size < LARGE else resources.mappings()):
-            return memoryview(read_all(fd, size, 0))  # a process may have no more than some ten thousand mappings
+            return memoryview(read_all(fd, size, 0))  # a process may have only some ten thousand mappings
         mapping = _KeptIndex(fd, size)
         mapping.path = place
         _mapped_now.add(mapping)
@@ -287,10 +299,10 @@ def _arrays(data: memoryview, format: str, status: os.stat_result) -> dict[str, 
 
 
 def _array(data: memoryview, each: _Array, start: int) -> npt.NDArray[np.generic]:
-    # Looked at first: numpy takes a string for many things, and warns of some, or fails as Python's parser does.
+    # Checked before numpy parses it: numpy accepts many strings as dtypes, warns about some, and fails in its own ways.
     if each.count < 0 or not NUMBERS.fullmatch(each.dtype):
         raise FormatError(f"{each.name}: {each.count} times {each.dtype}, expected numbers")
     array = np.frombuffer(data, each.dtype, each.count, start + each.offset)
-    if not array.flags.aligned:  # compiled code takes it for granted
+    if not array.flags.aligned:  # compiled code relies on aligned arrays
         raise FormatError(f"{each.name}: numbers of {array.itemsize} bytes at offset {start + each.offset}")
     return array

@@ -1,4 +1,7 @@
-"""What a gzip or zlib file decompresses to, read anywhere: in linear time in sequence, in bounded time elsewhere."""
+"""The decompressed content of a gzip or zlib file, read anywhere.
+
+Reading in sequence takes linear time, and reading elsewhere takes bounded time.
+"""
 
 import contextlib
 import os
@@ -16,23 +19,23 @@ from ffrecord.system.atomic_file import read_up_to
 from ffrecord.system.forks import renew_in_children
 
 BLOCK = 256 << 10  # bytes decompressed at once
-# Bytes of a member given to the decompressor at first, for there may be many small ones; doubled up to INPUT.
+# Bytes of input for the decompressor at the start of a member, which may be small. They double up to INPUT.
 FIRST_INPUT, INPUT = 1 << 10, 32 << 10
-SPACING = 4 << 20  # bytes between places where decompression can begin again, at first
+SPACING = 4 << 20  # initial distance in bytes between places where decompression can begin again
 WINDOW_BITS = {"gzip": 31, "zlib": 15}
 
-# What zlib keeps to begin again somewhere: its window and tables, and the input it has not used.
+# Bytes of a saved state of zlib: its window, its tables, and unused input.
 STATE_SIZE = 80 << 10
 
 
 class _Place(NamedTuple):
-    """Where decompression can begin.
+    """A place where decompression can begin.
 
     Attributes:
-        at: in what it gives, bytes.
-        source: in the file, bytes.
-        decoder: a state of zlib, never used but copied; None before a member.
-        step: bytes of input to be given next.
+        at: offset in the decompressed bytes.
+        source: offset in the file, bytes.
+        decoder: state of zlib, which is copied before use; None before a member.
+        step: bytes of input for the next call.
     """
 
     at: int
@@ -45,23 +48,23 @@ START = _Place(0, 0, None, FIRST_INPUT)
 
 
 class Inflated:
-    """The bytes that a file of one or more gzip members, or of one zlib stream, decompresses to.
+    """The decompressed bytes of a file of gzip members, or of one zlib stream.
+
+    It has a lock, and the process may fork at any time.
 
     Args:
-        path: of the file.
+        path: path of the file.
         compression: "gzip" or "zlib".
-        status: of the file: it must still be that one whenever it is opened.
-        places_most: places kept where decompression can begin again, each of about STATE_SIZE. Beyond, every second
-            one is given up, and the others are twice as far apart.
-        end: bytes that it gives, where known: nothing behind is looked at.
+        status: stat of the file; whenever the file is opened, it must still be the same.
+        places_most: most places kept where decompression can begin again, each of about STATE_SIZE. Beyond that, every
+            second one is dropped, and their distance doubles.
+        end: number of decompressed bytes if known: nothing behind is looked at.
 
     Attributes:
-        torn: whether the file ended before what is in it, as far as it was read.
-        source: bytes of the file that were used so far, by what is read in sequence.
-        turn: a lock for who reads several pieces in sequence: another who reads elsewhere meanwhile would send it back
-            to a place before each.
-
-    It has a lock, and may be forked at any time.
+        torn: whether the file ended inside a stream, as far as it was read.
+        source: bytes of the file that reads in sequence have used.
+        turn: lock to hold while reading several pieces in sequence. Without it, a thread that reads elsewhere would
+            make each piece begin at an earlier place again.
     """
 
     def __init__(
@@ -81,11 +84,11 @@ class Inflated:
     def _go_to(self, place: _Place) -> None:
         self._decoder: Any = None if place.decoder is None else place.decoder.copy()
         self.source, self._step = place.source, place.step
-        self._at = place.at  # how far it is decompressed
-        self._block = b""  # what came last, before that
+        self._at = place.at  # offset up to which it is decompressed
+        self._block = b""  # the last decompressed block, which ends at `_at`
 
     def renew(self) -> None:
-        """In a forked child: states that another thread of the parent was using are in no known state."""
+        """Replace the locks in a forked child, and drop states that another thread of the parent was using."""
         if self._lock.locked():
             self._places = []
             self._go_to(START)
@@ -93,13 +96,13 @@ class Inflated:
         self.turn = threading.Lock()
 
     def release(self) -> None:
-        """Close the file and give up the current state; it opens again when it is read."""
+        """Close the file and drop the current state. The next read opens it again."""
         with self._lock:
             self._go_to(START)
             self._close()
 
     def _close(self) -> None:
-        fd, self._fd = self._fd, -1  # first: even a close that fails has closed it
+        fd, self._fd = self._fd, -1  # before the call: also a close that fails has closed it
         if fd >= 0:
             with add_file_to_errors("closing it", self.path):
                 os.close(fd)
@@ -111,11 +114,11 @@ class Inflated:
     # Reading
 
     def fill(self, out: Array, offset: int) -> None:
-        """Fill `out`, uint8 [size], with the bytes from `offset` on.
+        """Fill `out`, uint8 [size], with the decompressed bytes from `offset` on.
 
         Raises:
-            TruncatedError: they are not there; FormatError: the compressed data are damaged.
-            OSError: the file cannot be read, or is another one by now.
+            TruncatedError: there are fewer bytes; FormatError: the compressed data are damaged.
+            OSError: the file cannot be read, or was replaced.
         """
         with self._lock:
             self._seek(offset)
@@ -131,15 +134,17 @@ class Inflated:
                     raise TruncatedError(f"{self.path}: {where}, which has {self._at}")
 
     def pieces(self) -> Generator[bytes, None, None]:
-        """All of it, from the start; `end` is then known.
+        """Yield all decompressed bytes from the start. At the end, `end` is set.
 
         Raises:
-            As `fill`.
+            The exceptions of `fill`.
         """
         with self._lock:
             self._go_to(START)
         while True:
-            with self._lock:  # not while others use the piece: who forks then goes on in the child as well
+            # Not held while the caller uses the piece: a fork at that time must find the lock free, so that the child
+            # can go on.
+            with self._lock:
                 if not self._advance():
                     self.end = self._at
                     return
@@ -147,7 +152,7 @@ class Inflated:
             yield block
 
     def _seek(self, offset: int) -> None:
-        """Have the block around `offset`, or the one before that."""
+        """Decompress up to the block with `offset`, or up to the block before it."""
         if self._at - len(self._block) <= offset < self._at:
             return
         number = bisect_right(self._places, offset, key=lambda place: place.at)
@@ -158,7 +163,7 @@ class Inflated:
             pass
 
     def _advance(self) -> bool:
-        """Go on to the next block; False at the end."""
+        """Decompress the next block; return False at the end."""
         self._keep_place()
         most = BLOCK if self.end is None else min(BLOCK, self.end - self._at)
         self._block = self._decompress(most) if most > 0 else b""
@@ -166,7 +171,10 @@ class Inflated:
         return bool(self._block)
 
     def _keep_place(self) -> None:
-        """Keep where it is, if it is far from the places kept, and zlib has no input that would be kept with it."""
+        """Save the current place if it is far enough from the last one.
+
+        It is not saved if zlib has unused input, which would be kept with its state.
+        """
         last = self._places[-1].at if self._places else 0
         if self._at < last + self._spacing or (self._decoder is not None and self._decoder.unconsumed_tail):
             return
@@ -179,9 +187,9 @@ class Inflated:
     # Decompressing
 
     def _decompress(self, most: int) -> bytes:
-        """The next bytes, `most` at most; none at the end."""
+        """Return up to `most` next bytes; none at the end."""
         while self._decoder is not None or self._begin_member():
-            decoder: Any = self._decoder  # the next member's, if there was none
+            decoder: Any = self._decoder  # `_begin_member` has set it if there was none
             data = decoder.unconsumed_tail or self._input()
             before = decoder.copy()
             try:
@@ -191,7 +199,7 @@ class Inflated:
                 if not found:
                     where = f"at offset {self.source}, after {self._at} bytes of what they hold"
                     raise FormatError(f"{self.path}: {self._compression} data damaged {where}: {error}") from None
-            decoder = self._decoder  # another one after damage
+            decoder = self._decoder  # `_before_damage` has replaced it
             if decoder.eof:
                 self.source -= len(decoder.unused_data)
                 self._decoder = None
@@ -203,7 +211,10 @@ class Inflated:
         return b""
 
     def _before_damage(self, before: Any, data: bytes, most: int) -> bytes:
-        """What zlib did not give of the input that it refused: all that the bytes before the first bad one give."""
+        """Return the bytes from before damage, which zlib dropped with its error.
+
+        They come from the input up to the first bad byte.
+        """
         probe, good = before.copy(), 0
         with contextlib.suppress(zlib.error):
             for good in range(len(data)):
@@ -220,7 +231,7 @@ class Inflated:
         return data
 
     def _begin_member(self) -> bool:
-        """Whether another member follows; zeros may follow the last one."""
+        """Begin the next member; return False if none follows. Zeros may follow the last one."""
         while data := self._bytes(INPUT):
             rest = data.lstrip(b"\0") if self.source else data
             self.source += len(data) - len(rest)
@@ -235,15 +246,15 @@ class Inflated:
         return False
 
     def _bytes(self, size: int) -> bytes:
-        """Bytes of the file at `source`."""
-        fd = self._opened()
+        """Read bytes of the file at `source`."""
+        fd = self._open()
         try:
             return read_up_to(fd, size, self.source)
         except OSError as error:
             sentence = f"{self.path}: reading {plural(size, 'byte')} at offset {self.source}"
             raise file_error(error.errno or EIO, sentence, self.path) from None
 
-    def _opened(self) -> int:
+    def _open(self) -> int:
         if self._fd < 0:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -260,10 +271,10 @@ class Inflated:
 
 
 class OpenStreams:
-    """Keeps few of many streams open: the one used longest ago is released first.
+    """A limit on open streams: the least recently used one is released first.
 
     Args:
-        most: streams open at once, and one more for each thread that uses another.
+        most: streams open at once; each thread that uses another one may add one.
     """
 
     def __init__(self, most: int) -> None:
@@ -273,11 +284,11 @@ class OpenStreams:
         renew_in_children(self)
 
     def renew(self) -> None:
-        """In a forked child, where nobody would release the lock of a thread of the parent."""
+        """Replace the lock: in a forked child, nobody would release the old one."""
         self._lock = threading.Lock()
 
     def use(self, stream: Inflated) -> Inflated:
-        """`stream`, to be used now."""
+        """Return `stream`, marked as used now."""
         with self._lock:
             self._streams.pop(stream, None)
             self._streams[stream] = None

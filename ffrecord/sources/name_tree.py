@@ -1,4 +1,4 @@
-"""Names with "/" in them as a tree of files and directories, by bisection: nothing is kept but the names."""
+"""Names with "/" as a tree of files and directories. Lookups bisect the names; nothing else is stored."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -13,18 +13,18 @@ from ffrecord.sources.names import Names
 from ffrecord.sources.plain_names import plain_names
 
 AFTER_SLASH = "0"  # the character after "/"
-UNREACHABLE = ("", ".", "..")  # parts that no path leads to
+UNREACHABLE = ("", ".", "..")  # parts of names that no path leads to
 
 
 class NameTree:
-    """Files by name; directories are what names have before a "/", and those of `folders`.
+    """A tree of files by name. Its directories are the parts of names before a "/", and `folders`.
 
-    Paths are relative: `""` and `"."` are the root, `./x`, `x/` and `x` the same. Absolute paths and `..` do not exist,
-    unless a file has exactly that name.
+    Paths are relative: `""` and `"."` are the root, and `./x`, `x/` and `x` are the same. Absolute paths and `..` do
+    not exist, unless a file has exactly that name.
 
     Args:
-        files: names; of several that are the same path the last counts, as of `x` and `./x`.
-        folders: names of directories that may have nothing in them, each with a "/" at its end; others are ignored.
+        files: names of files. If several are the same path, as `x` and `./x`, the last counts.
+        folders: names of directories that may be empty, each with a "/" at its end; others are ignored.
     """
 
     def __init__(self, files: Names, folders: Names) -> None:
@@ -32,26 +32,29 @@ class NameTree:
         self._as_given = self.files is files
 
     def find(self, path: PathLike) -> int:
-        """The index of the file of that path; -1: there is none."""
+        """Return the index of the file with that path; -1 if there is none."""
         text = os.fspath(path)
         if not isinstance(text, str):
             raise TypeError(f"path must be str or os.PathLike of str, not {type(path).__name__}")
-        index = self.files.find(text)  # of a name that is plain, as most are, there is no other
-        key = plain(text) if index < 0 else None
+        index = self.files.find(text)  # a plain name, as most are, has no other form
+        key = plain_path(text) if index < 0 else None
         return self.files.find(key) if key and key != text else index
 
     def find_each(self, paths: list[str]) -> npt.NDArray[np.int64]:
-        """The same of many; it may miss paths that are not plain."""
-        return self.files.find_each(paths if self._as_given else [plain(path) or path for path in paths])
+        """Return the index of each path. Paths that are not plain may be missed: -1."""
+        return self.files.find_each(paths if self._as_given else [plain_path(path) or path for path in paths])
 
     def is_dir(self, path: PathLike) -> bool:
-        """Whether there is a directory of that path."""
-        key = plain(os.fspath(path))
+        """Tell whether there is a directory with that path."""
+        key = plain_path(os.fspath(path))
         return key is not None and (key == "" or any(_begins(names, f"{key}/") for names in (self.files, self.folders)))
 
     def children(self, path: PathLike) -> dict[str, bool]:
-        """What is directly in a directory, in ascending order: name → whether a directory. Else empty."""
-        key = plain(os.fspath(path))
+        """Return the entries of a directory in ascending order: name → whether it is a directory.
+
+        Empty if it does not exist.
+        """
+        key = plain_path(os.fspath(path))
         if key is None:
             return {}
         prefix = f"{key}/" if key else ""
@@ -60,23 +63,25 @@ class NameTree:
         return dict(sorted(found.items()))
 
     def walk(self, path: PathLike) -> Iterator[tuple[str, bool]]:
-        """All that is in a directory, depth first, directories before their contents: (path below it, whether one).
+        """Yield (path below the directory, whether it is a directory) for everything in a directory.
+
+        The order is depth first, and a directory comes before its entries.
 
         Raises:
             FormatError: directories are more than DEPTH_MAX deep below it.
         """
-        return walked(self.children, plain(os.fspath(path)) or "")
+        return walk_tree(self.children, plain_path(os.fspath(path)) or "")
 
 
-def walked(children: Callable[[str], dict[str, bool]], top: str) -> Iterator[tuple[str, bool]]:
-    """What `NameTree.walk` gives, of any tree whose `children` are as `NameTree`'s."""
+def walk_tree(children: Callable[[str], dict[str, bool]], top: str) -> Iterator[tuple[str, bool]]:
+    """Walk any tree as `NameTree.walk` does. `children` is the counterpart of `NameTree.children`."""
     way = [("", iter(children(top).items()))]
     while way:
         prefix, here = way[-1]
         for name, folder in here:
             yield prefix + name, folder
             if folder:
-                # One name of 64 KiB would be 32,768 directories, whose paths together take a gigabyte.
+                # A single name of 64 KiB can make 32,768 directories, whose paths take a gigabyte together.
                 if len(way) > DEPTH_MAX:
                     raise FormatError(
                         f"{prefix[:60]!r} … is {len(way)} directories deep in {top!r}, expected at most {DEPTH_MAX}"
@@ -88,8 +93,8 @@ def walked(children: Callable[[str], dict[str, bool]], top: str) -> Iterator[tup
             way.pop()
 
 
-def plain(path: str) -> str | None:
-    """The path as names have it: without "." and needless "/". None: it leads nowhere."""
+def plain_path(path: str) -> str | None:
+    """Return a path in the form of names: without "." and needless "/". Return None if it leads nowhere."""
     if path.startswith("/"):
         return None
     parts = [part for part in path.split("/") if part not in ("", ".")]
@@ -97,7 +102,7 @@ def plain(path: str) -> str | None:
 
 
 def _begins(names: Names, prefix: str) -> bool:
-    """Whether a name begins so."""
+    """Tell whether a name begins with `prefix`."""
     try:
         position = names.place(prefix)
     except ValueError:
@@ -106,7 +111,7 @@ def _begins(names: Names, prefix: str) -> bool:
 
 
 def _heads(names: Names, prefix: str) -> Iterator[tuple[str, bool]]:
-    """What comes next in names that begin with `prefix`, each once: up to a "/", whether there is one."""
+    """Yield the next part of names that begin with `prefix`, each once, and whether a "/" follows it."""
     position = names.place(prefix)
     while position < len(names):
         name = names[int(names.order[position])]

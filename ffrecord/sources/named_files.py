@@ -1,6 +1,6 @@
-"""Records whose names are paths: read by name, listed and opened as files."""
+"""Stores whose records have paths: read by name, listed, and opened as files."""
 
-# Records are also read by name, so parameters have other names than those of `Store`.
+# Records are also read by name, so parameters have other names than in `Store`.
 # pyright: reportIncompatibleMethodOverride=false
 
 import errno
@@ -27,40 +27,43 @@ from ffrecord.sources.names import Names
 Arrays = list[Array]  # the method `list` hides the type inside the class
 Paths: TypeAlias = list[str] | list[PathLike] | tuple[PathLike, ...]
 Wanted: TypeAlias = Paths | Iterable[SupportsIndex]
-PATH = (str, os.PathLike)  # made once, not at each call
+PATH = (str, os.PathLike)  # a constant: made once, not at each call
 
 
 class NamedFiles(Store):
-    """A store of files: what takes indices takes names or paths as well, and there is a tree of them.
+    """A store of files. Its methods take names and paths as well as indices, and the files form a tree.
 
-    Paths are relative to the root: `""` and `"."` are the root itself, `./x` and `x/` are `x`; absolute paths and `..`
-    lead nowhere, unless that is exactly a file's name. Of files of the same name the last counts.
+    Paths are relative to the root: `""` and `"."` are the root, and `./x` and `x/` are `x`. Absolute paths and `..`
+    lead nowhere, unless a file has exactly that name. If several files have the same name, the last one counts.
 
-    For subclasses to give: `keys`, `_folders`, `_open_index`, `_content_sizes`.
+    Subclasses define `keys`, `_folders`, `_open_index`, `_content_sizes`.
     """
 
-    __slots__ = ()  # or it could not be a base beside RecordReader
+    __slots__ = ()  # without it, this class could not be a base beside RecordReader
 
     # For subclasses
 
     @abstractmethod
     def keys(self) -> Names:
-        """The name of each file, in order."""
+        """Return the name of each file, in order."""
 
     @abstractmethod
     def _folders(self) -> Names:
-        """Names of directories, each with the "/" it ends in: those without files at least."""
+        """Return the names of directories, each with a "/" at its end; at least those without files."""
 
     @abstractmethod
     def _open_index(self, index: int) -> io.RawIOBase:
-        """File `index` in [0, n), for reading."""
+        """Open file `index` in [0, n) for reading."""
 
     @abstractmethod
     def _content_sizes(self) -> npt.NDArray[np.int64]:
-        """Bytes of each file: int64 [n]."""
+        """Return the bytes of each file: int64 [n]."""
 
     def record_sizes(self, indices: Iterable[SupportsIndex]) -> npt.NDArray[np.int64]:
-        """Bytes of the files at `indices`: int64 [k]; what the directory says. Errors as for `read`."""
+        """Return the bytes of the files at `indices` according to the archive's directory: int64 [k].
+
+        Errors as in `read`.
+        """
         return self._content_sizes()[self._normalize_indices(indices)]
 
     # Reading
@@ -70,7 +73,7 @@ class NamedFiles(Store):
     @overload
     def read(self, wanted: Wanted) -> Arrays: ...
     def read(self, wanted: PathLike | Wanted) -> Array | Arrays:
-        """Files, all read in one batch.
+        """Read files, all in one batch.
 
         Args:
             wanted: [k] indices, as for any store; or [k] names or paths, in a list or tuple. Or one path.
@@ -79,31 +82,32 @@ class NamedFiles(Store):
             k 1-D uint8 arrays; for one path its array.
 
         Raises:
-            FileNotFoundError, IsADirectoryError (both also AssertionErrors): no such name; nothing was read.
-            As `Store.read`.
+            FileNotFoundError, IsADirectoryError (both also AssertionErrors): there is no file with a name; nothing was
+                read.
+            The exceptions of `Store.read`.
         """
         if isinstance(wanted, PATH):
             return super().read_one(self._index(wanted))
         return super().read(self._indices(wanted))
 
     def read_packed(self, wanted: Wanted, out: npt.NDArray[Any] | None = None) -> Packed:
-        """The same, back to back; several, as for `read`; results as of `Store.read_packed`."""
+        """Read files back to back. `wanted` is several, see `read`; for results see `Store.read_packed`."""
         return super().read_packed(self._indices(wanted), out)
 
     def read_one(self, wanted: PathLike | SupportsIndex) -> Array:
-        """One file, by index or path."""
+        """Read one file, by index or path."""
         return super().read_one(self._index(wanted) if isinstance(wanted, PATH) else wanted)
 
     def samples(self, wanted: Wanted) -> Arrays:
-        """As `Store.samples`, by indices or a list of names."""
+        """Decode samples, by indices or a list of names; see `Store.samples`."""
         return super().samples(self._indices(wanted))
 
     def sample(self, wanted: PathLike | SupportsIndex) -> Any:
-        """As `Store.sample`, by index or path."""
+        """Decode one sample, by index or path; see `Store.sample`."""
         return super().sample(self._index(wanted) if isinstance(wanted, PATH) else wanted)
 
     def __contains__(self, path: object) -> bool:
-        """Whether there is a file of that path. Iteration gives records; `keys` the names."""
+        """Tell whether there is a file with that path. Note that iteration yields records; `keys` gives the names."""
         return isinstance(path, PATH) and self.is_file(path)
 
     def _indices(self, wanted: Wanted) -> Iterable[SupportsIndex]:
@@ -119,31 +123,31 @@ class NamedFiles(Store):
     # Pictures
 
     def read_jpeg(self, wanted: PathLike | SupportsIndex, *, grey: bool = False) -> Array:
-        """The pixels of a JPEG file: a new uint8 array [H, W, 3], RGB, whatever its colours are.
+        """Read the pixels of a JPEG file into a new uint8 array [H, W, 3]: RGB, whatever the colours of the file are.
+
+        Several threads may call this at once. The GIL is released while simplejpeg decodes.
 
         Args:
             wanted: index or path.
-            grey: give [H, W], whatever its colours are: its brightness.
-
-        May be called by several threads at a time; the GIL is released while simplejpeg decodes.
+            grey: return the brightness, [H, W], whatever the colours of the file are.
 
         Raises:
-            FormatError: it is no JPEG that can be read whole.
-            ImportError: neither simplejpeg nor Pillow is installed; of CMYK, no Pillow.
-            As `read_one`.
+            FormatError: it is not a JPEG file, or damaged.
+            ImportError: neither simplejpeg nor Pillow is installed; for CMYK, Pillow is missing.
+            The exceptions of `read_one`.
         """
         return jpeg_pixels(self.read_one(wanted), lambda: self._jpeg_name(wanted), grey)
 
     def read_jpegs(self, wanted: Wanted, *, grey: bool = False, threads: int | None = None) -> Arrays:
-        """The pixels of JPEG files, read in one batch and decoded by threads: for each as `read_jpeg`.
+        """Read the pixels of JPEG files in one batch, decoded by threads; see `read_jpeg`.
 
         Args:
-            wanted: several, as for `read`.
-            grey: as for `read_jpeg`.
-            threads: > 0; None: as many as there are CPUs, up to 8.
+            wanted: several, see `read`.
+            grey: see `read_jpeg`.
+            threads: > 0; None for as many as there are CPUs, up to 8.
 
         Raises:
-            As `read_jpeg`; ValueError: `threads`.
+            The exceptions of `read_jpeg`; ValueError: `threads` is not positive.
         """
         indices = as_indices(self._indices(wanted))
         records = super().read(indices)
@@ -157,37 +161,38 @@ class NamedFiles(Store):
 
     @property
     def tree(self) -> NameTree:
-        """Where the files are."""
+        """The tree of the files."""
         made: NameTree = self.__dict__.get("_tree") or NameTree(self.keys(), self._folders())
         vars(self)["_tree"] = made
         return made
 
     def exists(self, path: PathLike) -> bool:
-        """Whether there is a file or directory of that path."""
+        """Tell whether there is a file or directory with that path."""
         return self.is_file(path) or self.is_dir(path)
 
     def is_file(self, path: PathLike) -> bool:
-        """Whether there is a file of that path."""
+        """Tell whether there is a file with that path."""
         return self.tree.find(path) >= 0
 
     def is_dir(self, path: PathLike) -> bool:
-        """Whether there is a directory of that path."""
+        """Tell whether there is a directory with that path."""
         return self.tree.is_dir(path)
 
     def list(
         self, path: PathLike | None = None, list_file: bool = True, list_dir: bool = True, recursive: bool = False
     ) -> list[str]:
-        """Names in a directory, in ascending order, files and directories mixed.
+        """List the names in a directory, in ascending order, files and directories mixed.
 
         Args:
             path: the directory; None for the root.
-            list_file: whether to name files.
-            list_dir: whether to name directories.
-            recursive: also what is in its directories, each after the directory's own name: paths below `path`.
+            list_file: include files.
+            list_dir: include directories.
+            recursive: include the content of directories, each behind the directory's own name; names are paths below
+                `path`.
 
         Raises:
-            FileNotFoundError, NotADirectoryError (both also AssertionErrors): `path`.
-            FormatError: with `recursive`, directories more than 255 deep.
+            FileNotFoundError, NotADirectoryError (both also AssertionErrors): `path` is not a directory.
+            FormatError: with `recursive`, directories are more than 255 deep.
         """
         top = "" if path is None else os.fspath(path)
         if not self.is_dir(top):
@@ -199,20 +204,21 @@ class NamedFiles(Store):
         return [name for name, folder in found if (list_dir if folder else list_file)]
 
     def size(self, path: PathLike | SupportsIndex) -> int:
-        """Bytes of a file's content, by index or path; nothing is read."""
+        """Return the bytes of a file's content, by index or path, without reading it."""
         index = self._index(path) if isinstance(path, PATH) else self._normalize_index(path)
         return int(self._content_sizes()[index])
 
     def open(self, path: PathLike | SupportsIndex) -> io.BufferedReader:
-        """A file as a Python file object: binary, for reading, seekable.
+        """Open a file as a Python file object: binary, for reading, seekable.
 
-        Its content is compared with its checksum when it is read in order to its end. It may outlive this reader.
+        Its content is compared with its checksum when you read it in order to its end. The object may outlive this
+        reader.
 
         Args:
-            path: or index.
+            path: path or index.
 
         Raises:
-            As `read_one`; while reading, too.
+            The exceptions of `read_one`, also while you read.
         """
         index = self._index(path) if isinstance(path, PATH) else self._normalize_index(path)
         if self.closed:
@@ -227,7 +233,7 @@ class NamedFiles(Store):
         paths: Iterable[PathLike] | None = None,
         on_file: Callable[[int, int], object] | None = None,
     ) -> UnpackedFiles:
-        """Write files as files of a new directory; see `ffrecord.sources.unpack`."""
+        """Write files to a new directory; see `ffrecord.sources.unpack`."""
         check_several("paths", paths)
         from_names, sizes = self.keys(), self._content_sizes()
         chosen = range(self.n) if paths is None else [self._index(path) for path in paths]

@@ -1,4 +1,4 @@
-"""Names of records, without a Python object for each."""
+"""Names of records in arrays, without a Python object for each."""
 
 import os
 import threading
@@ -20,18 +20,18 @@ LOOKED_AT_ONCE = 1 << 16
 
 
 class Names(Sequence[str]):
-    """Names in one array of bytes, a sequence of `str`.
+    """A sequence of `str` in one array of bytes.
 
-    They are UTF-8; bytes that are not come as lone surrogates (PEP 383), so that any name there and back is the same.
+    Names are UTF-8. Other bytes come as lone surrogates (PEP 383), so that every name survives the way there and back.
+
+    If the names are in an index file that was cut since, access to them raises OSError.
 
     Args:
         blob: uint8, the names back to back. Kept, not copied.
-        offsets: int64 [n + 1], where each begins in `blob`; ascending, from 0 to its size. Kept, not copied.
-
-    Where they are in an index file that was cut since, looking at them raises OSError.
+        offsets: int64 [n + 1], start of each name in `blob`; ascending, from 0 to its size. Kept, not copied.
 
     Raises:
-        ValueError: offsets that are none of such names.
+        ValueError: the offsets are invalid.
     """
 
     def __init__(self, blob: Blob, offsets: Table) -> None:
@@ -44,7 +44,7 @@ class Names(Sequence[str]):
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "Names":
-        """The same of strings."""
+        """Return the names of strings."""
         encoded = [name.encode(errors="surrogateescape") for name in names]
         offsets = np.zeros(len(encoded) + 1, np.int64)
         np.cumsum([len(each) for each in encoded], out=offsets[1:])
@@ -61,7 +61,7 @@ class Names(Sequence[str]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         i = range(len(self))[index]
-        return self._decoded(self.offsets[i], self.offsets[i + 1])
+        return self._decode(self.offsets[i], self.offsets[i + 1])
 
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), DECODED_AT_ONCE):
@@ -72,17 +72,17 @@ class Names(Sequence[str]):
                 name = piece[bounds[i] - bounds[0] : bounds[i + 1] - bounds[0]]
                 yield name.decode(errors="surrogateescape")
 
-    def _decoded(self, start: Any, stop: Any) -> str:
+    def _decode(self, start: Any, stop: Any) -> str:
         name = self.blob[start:stop].tobytes()
         check_there(self._file)
         return name.decode(errors="surrogateescape")
 
     @property
     def order(self) -> Table:
-        """The indices in ascending order of the names' bytes, equal ones ascending: int64 [n]. Made once."""
+        """The indices in ascending order of the names' bytes, equal ones ascending: int64 [n]. Computed once."""
         if self._order is None:
             if self._owner != os.getpid():
-                # A thread of the parent, which this process does not have, may hold the other one.
+                # A fork copied this lock: a thread of the parent may hold it, and it does not exist here.
                 self._lock, self._owner = threading.Lock(), os.getpid()
             with self._lock:
                 if self._order is None:
@@ -91,36 +91,42 @@ class Names(Sequence[str]):
                     self._order = order
         return self._order
 
-    def _ordered(self) -> _names.NameOrder:
+    def _make_finder(self) -> _names.NameOrder:
         if self._finder is None:
             self._finder = _names.NameOrder(self.blob, self.offsets, self.order)
         return self._finder
 
     def find(self, name: str) -> int:
-        """The index of `name`, of the last one if several are the same; -1: there is none. Takes O(log n)."""
-        encoded = _encoded(name)
-        found = -1 if encoded is None else (self._finder or self._ordered()).find(encoded)
+        """Return the index of `name`, the last one if several are equal; -1 if there is none. Takes O(log n)."""
+        encoded = _encode(name)
+        found = -1 if encoded is None else (self._finder or self._make_finder()).find(encoded)
         if self._file is not None:
             check_there(self._file)
         return found
 
     def find_each(self, names: Sequence[str]) -> Table:
-        """The same of k names: int64 [k]."""
-        found = self._ordered().find_each([_encoded(name) for name in names])
+        """Return the index of each of k names, as `find` does: int64 [k]."""
+        found = self._make_finder().find_each([_encode(name) for name in names])
         check_there(self._file)
         return found
 
     def place(self, name: str) -> int:
-        """How many names are below `name`, compared by bytes: where in `order` those begin that begin with it."""
-        encoded = _encoded(name)
+        """Return how many names are below `name`, compared by bytes.
+
+        There, in `order`, begin the names with that prefix.
+        """
+        encoded = _encode(name)
         if encoded is None:
             raise ValueError(f"{name!r} is no name that bytes can be")
-        found = self._ordered().place(encoded)
+        found = self._make_finder().place(encoded)
         check_there(self._file)
         return found
 
     def end_in(self, suffixes: Sequence[str]) -> bool:
-        """Whether every name ends in one of `suffixes`, ASCII in lower case; the names' may be in upper case."""
+        """Tell whether every name ends in one of `suffixes`, which are in lower case.
+
+        The ASCII case of the names does not matter.
+        """
         pieces = range(0, len(self), LOOKED_AT_ONCE)
         return all(self._end_in(suffixes, slice(start, start + LOOKED_AT_ONCE)) for start in pieces)
 
@@ -152,8 +158,8 @@ class Names(Sequence[str]):
         shown = ", ".join(map(repr, self[:3])) + (", …" if len(self) > 3 else "")
         return f"<Names of {plural(len(self), 'record')}: {shown}>"
 
-    def picked(self, chosen: Table, sizes: Table | None = None) -> "Names":
-        """The names at `chosen`, int64 [k], in that order; only the first `sizes` bytes of each, where given."""
+    def pick(self, chosen: Table, sizes: Table | None = None) -> "Names":
+        """Return the names at `chosen`, int64 [k], in that order; with `sizes`, only so many first bytes of each."""
         sizes = np.diff(self.offsets)[chosen] if sizes is None else sizes
         offsets = np.zeros(len(chosen) + 1, np.int64)
         np.cumsum(sizes, out=offsets[1:])
@@ -163,15 +169,15 @@ class Names(Sequence[str]):
         return Names(blob, offsets)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """What `from_arrays` takes, for an index that is kept."""
+        """Return the arrays for `from_arrays`, for an index that is kept."""
         return {"names": self.blob, "name_offsets": self.offsets}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, npt.NDArray[Any]]) -> "Names":
-        """The names of arrays that `arrays` gave.
+        """Return the names of arrays from `arrays`.
 
         Raises:
-            ValueError: offsets that are none of such names.
+            ValueError: the offsets are invalid.
         """
         return cls(arrays["names"], arrays["name_offsets"])
 
@@ -179,8 +185,8 @@ class Names(Sequence[str]):
         return Names, (self.blob, self.offsets)
 
 
-def joined(parts: Sequence[Names]) -> Names:
-    """Names one after the other; those of one part as they are."""
+def concatenate_names(parts: Sequence[Names]) -> Names:
+    """Concatenate names. A single part is returned as it is."""
     if len(parts) == 1:
         return parts[0]
     ends = np.cumsum([0, *(len(part.blob) for part in parts)])
@@ -193,15 +199,18 @@ def joined(parts: Sequence[Names]) -> Names:
 
 
 def check_members(arrays: dict[str, npt.NDArray[Any]], **dtypes: type[np.generic]) -> None:
-    """Raise unless these are columns of members, their names, and those of folders; for the `check` of `cached`."""
+    """Raise unless `arrays` are columns of members, their names, and those of folders.
+
+    It serves as `check` of `cached_index`.
+    """
     n, named = check_columns(arrays, **dtypes), len(Names.from_arrays(arrays))
     folders = Names(arrays["folders"], arrays["folder_offsets"])
     if named != n or not all(name.endswith("/") for name in folders):
         raise FormatError(f"{n} members with {plural(named, 'name')}, and folders {folders!r}")
 
 
-def _encoded(name: str) -> bytes | None:
-    """The bytes of a name; None: a string with surrogates that stand for no byte."""
+def _encode(name: str) -> bytes | None:
+    """Return the bytes of a name; None for a string with surrogates that stand for no byte."""
     try:
         return name.encode(errors="surrogateescape")
     except UnicodeEncodeError:

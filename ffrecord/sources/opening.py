@@ -1,4 +1,4 @@
-"""`ffrecord.open`: whatever people have, as one kind of record store."""
+"""`ffrecord.open`: a record store over files of any known format."""
 
 import glob
 import os
@@ -13,63 +13,47 @@ from ffrecord.reading.paths import expand as expand_ffr
 from ffrecord.reading.store import Store
 from ffrecord.sources.detect import detect, is_packed_folder, is_torchrecord
 from ffrecord.sources.files import with_suffix
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.registry import FORMATS, READERS, SUFFIXES
 from ffrecord.system import urls
 
 OPEN = "ffrecord.open"
 
-# Modules are imported when a file of theirs is opened.
-READERS = {
-    "ffrecord": "ffrecord.reader:FileReader",
-    "packed folder": "ffrecord.sources.packed_folder:PackedFolderReader",
-    "zip": "ffrecord.sources.zip.reader:ZipReader",
-    "tar": "ffrecord.sources.tar.reader:TarReader",
-    "webdataset": "ffrecord.sources.tar.webdataset:WebDatasetReader",
-    "tfrecord": "ffrecord.sources.tfrecord.reader:TFRecordReader",
-    "recordio": "ffrecord.sources.recordio.reader:RecordIOReader",
-    "lmdb": "ffrecord.sources.lmdb.reader:LMDBReader",
-    "torchrecord": "ffrecord.sources.lmdb.torchrecord:TorchRecordReader",
-    "beton": "ffrecord.sources.beton.reader:BetonReader",
-    "mds": "ffrecord.sources.mds.reader:MDSReader",
-    "image folder": "ffrecord.sources.images.image_folder:ImageFolderReader",
-    "path list": "ffrecord.sources.images.path_list:PathListReader",
-}
-FORMATS = tuple(READERS)
-# Of what cannot be read by URL.
+# Suffixes of formats that cannot be read by URL.
 OTHERS = tuple(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
 
 
 def open(source: Source, format: str | None = None, **options: Any) -> Store:
-    """Open a file or directory of any format known, to be read in place.
+    """Open a file or directory of any known format, and read it in place.
 
     Args:
-        source: a path, a glob pattern, a `file://` URI, or a list or tuple of such that are all of one format: one
-            store with the records of all. Or a URL, or several, of datasets of `.ffr` files, as `FileReader` takes.
-        format: one of `FORMATS`; None to find out by what is in the first file. "webdataset" (members of a tar grouped
-            by key) and "path list" (lines of "path label") must be asked for: a tar is one of members otherwise, and
-            a list is a text like any other.
-        options: of the reader of the format, as `ffrecord.sources` has them; all take `check_data`, `io`, `on_error`.
+        source: a path, a glob pattern, a `file://` URI, or a list or tuple of these, all of one format; a list gives
+            one store with the records of all. Or a URL, or several, of datasets of `.ffr` files, as in `FileReader`.
+        format: one of `FORMATS`; None to find it out from the first file. Two formats must be named: "webdataset"
+            (members of a tar grouped by key), since a tar is otherwise read member by member; and "path list" (lines of
+            "path label"), since it looks like any other text.
+        options: options of the reader of the format; see `ffrecord.sources`. All readers take `check_data`, `io`,
+            `on_error`.
 
     Raises:
         FileNotFoundError: there is no such file.
-        FormatError: of no known format, or damaged.
-        ValueError: `format` is none of FORMATS, or a URI of another machine, or a URL of another format.
-        TypeError: `source`, or an option the reader does not have.
-        ImportError: a package is missing; names the extra that brings it.
+        FormatError: the format is unknown, or the file is damaged.
+        ValueError: `format` is not in FORMATS, or a URI is of another machine, or a URL is of another format.
+        TypeError: `source` has a wrong type, or the reader does not have an option.
+        ImportError: a package is missing; the message names the extra that installs it.
     """
     return open_for(OPEN, source, format, options)
 
 
 def open_for(caller: str, source: Source, format: str | None, options: Mapping[str, Any]) -> Store:
-    """The same for a function called `caller`, which hands on what are no arguments of its own."""
-    paths = located(source)
+    """Open `source` for a public function `caller`, which passes on the options that it does not know."""
+    paths = local_paths(source)
     try:
         if is_remote(paths):
             format = _remote_format(paths, format)
-        known = detected(paths) if format is None else format
+        known = detect_readable(paths) if format is None else format
         reader = _reader(known)
         check_options(options, known, [*signature(reader.__init__).parameters][2:], caller)
-        store: Store = _opened(reader, paths if isinstance(source, list | tuple) else paths[0], paths, options)
+        store: Store = _open_reader(reader, paths if isinstance(source, list | tuple) else paths[0], paths, options)
     except (FFRecordError, ArgumentError) as error:
         if format is None:
             _refuse_mixture(paths, error)
@@ -77,18 +61,18 @@ def open_for(caller: str, source: Source, format: str | None, options: Mapping[s
     return store
 
 
-def _opened(reader: Any, source: Any, paths: list[str], options: Mapping[str, Any]) -> Any:
-    """Open it; of a URL that is no dataset, say what the name suggests."""
+def _open_reader(reader: Any, source: Any, paths: list[str], options: Mapping[str, Any]) -> Any:
+    """Construct the reader. If a URL is not a dataset, raise an error that names the format of its suffix."""
     try:
         return reader(source, **options)
     except FileNotFoundError:
         other = next((path for path in paths if is_remote(path) and urls.name_of(path).lower().endswith(OTHERS)), None)
         if other is None:
             raise
-        raise _not_from_there(other, None) from None
+        raise _remote_error(other, None) from None
 
 
-def _not_from_there(url: str, format: str | None) -> ArgumentError:
+def _remote_error(url: str, format: str | None) -> ArgumentError:
     return ArgumentError(
         f"{urls.redact(url)}: {format or 'this'} cannot be read from where it is, as .ffr files can: copy "
         "it to this machine first; ffrecord.convert makes .ffr files of it"
@@ -96,10 +80,10 @@ def _not_from_there(url: str, format: str | None) -> ArgumentError:
 
 
 def check_options(options: Iterable[str], format: str, known: Sequence[str], caller: str = OPEN) -> None:
-    """Raise unless a format takes all `options` that a function called `caller` hands on.
+    """Raise unless a format takes all `options`, which a function called `caller` passes on.
 
     Raises:
-        ArgumentTypeError: names the option, and those that there are.
+        ArgumentTypeError: the message names the option, and the valid ones.
     """
     for option in options:
         if option not in known:
@@ -117,7 +101,7 @@ def _reader(format: str) -> Any:
 
 
 def _refuse_mixture(paths: list[str], error: Exception) -> None:
-    """Raise if that is why `paths` were refused: they are of more than one format."""
+    """Raise FormatError from `error` if the paths are of more than one format."""
     first = ""
     for path in paths:
         try:
@@ -129,29 +113,29 @@ def _refuse_mixture(paths: list[str], error: Exception) -> None:
         first = found
 
 
-def located(source: Source) -> list[str]:
-    """The paths and patterns that `source` names, those of URIs as well.
+def local_paths(source: Source) -> list[str]:
+    """Return the paths and patterns in `source`, with URIs converted to paths.
 
     Raises:
-        TypeError, ValueError: as `open`.
+        TypeError, ValueError: see `open`.
     """
     return [_local(check_type(each)) for each in (source if isinstance(source, list | tuple) else [source])]
 
 
-def detected(paths: list[str]) -> str:
-    """The format of what is named first, which can be read in place.
+def detect_readable(paths: list[str]) -> str:
+    """Return the format of the first of `paths`, which must be readable in place.
 
     Raises:
-        As `detect`; ValueError: there is nothing.
+        The exceptions of `detect`; ValueError: there are no paths; FormatError: Parquet.
     """
-    found = recognised(paths)
+    found = detect_first(paths)
     if found == "parquet":
         raise FormatError(f"{first_of(paths)}: Parquet is not read in place; ffrecord.convert makes a dataset of it")
     return found
 
 
-def recognised(paths: list[str]) -> str:
-    """The same, or "parquet"."""
+def detect_first(paths: list[str]) -> str:
+    """Return the format of the first of `paths`, or "parquet"."""
     if not paths:
         raise ArgumentError("nothing to open: the list is empty")
     if is_remote(paths):
@@ -166,7 +150,10 @@ def recognised(paths: list[str]) -> str:
 
 
 def first_of(paths: list[str], suffixes: Sequence[str] = ()) -> str:
-    """What the first of `paths` names: what a pattern matches first; with `suffixes`, the first such file in it."""
+    """Return the first file or directory of `paths`.
+
+    A pattern stands for its first match. With `suffixes`, a directory stands for its first file with one of them.
+    """
     first = paths[0]
     if glob.has_magic(first) and not os.path.exists(first):
         first = min(glob.glob(first), default=first)
@@ -176,7 +163,7 @@ def first_of(paths: list[str], suffixes: Sequence[str] = ()) -> str:
 
 
 def _are_packed_folder(paths: list[str]) -> bool:
-    """Whether the last of `.ffr` files has the index of a folder, which may be all of them.
+    """Tell whether the last of these `.ffr` files has the index of a packed folder, which they may form together.
 
     Raises:
         FormatError: they are not one folder.
@@ -190,13 +177,13 @@ def _are_packed_folder(paths: list[str]) -> bool:
 
 
 def _remote_format(paths: list[str], format: str | None) -> str:
-    """Return the format of URLs: always ours. A dataset may have any name, so the name does not tell.
+    """Return the format of URLs, which is always ours. The name does not tell, since a dataset may have any name.
 
     Raises:
-        ArgumentError: another one is asked for.
+        ArgumentError: another format was asked for.
     """
     if format not in (None, FORMATS[0]):
-        raise _not_from_there(paths[0], format)
+        raise _remote_error(paths[0], format)
     return FORMATS[0]
 
 

@@ -1,6 +1,6 @@
-"""A packed folder as a store of named files."""
+"""Packed folders as stores of named files."""
 
-# Records are also read by name, so parameters have other names than those of `Store`.
+# Records are also read by name, so parameters have other names than in `Store`.
 # pyright: reportIncompatibleMethodOverride=false
 
 import io
@@ -23,20 +23,20 @@ from ffrecord.system.open_all import open_all
 
 
 class PackedFolderReader(NamedFiles, RecordReader):
-    """The files of a packed folder, in stored order, as records and as files; the index itself is none of them.
+    """The files of a packed folder in stored order, as records and as files. The index itself is not among them.
 
-    `PackedFolder` is the same with the methods of ffrecord 1.x.
+    `PackedFolder` reads the same files, with the methods of ffrecord 1.x.
 
     Args:
-        source: as for `PackedFolder`.
-        check_data, io, on_error: as for `RecordReader`.
-        index_cache: without effect: the file has its own index.
+        source: see `PackedFolder`.
+        check_data, io, on_error: see `RecordReader`.
+        index_cache: without effect: the folder has its own index.
 
     Attributes:
         sizes: int64 [n], bytes of each file.
 
     Raises:
-        As `PackedFolder`.
+        The exceptions of `PackedFolder`.
     """
 
     format = "packed folder"
@@ -53,7 +53,7 @@ class PackedFolderReader(NamedFiles, RecordReader):
     ) -> None:
         with PackedFolder(source, check_data) as folder:
             found = dict(walk(folder.structure))
-            files = open_all(_opened(folder, io == "mmap"))
+            files = open_all(_open_files(folder, io == "mmap"))
         named = {index: name for name, index in found.items() if isinstance(index, int)}
         self.names = Names.of([named[index] for index in range(len(named))])
         self._folder_names = Names.of([f"{name}/" for name, child in found.items() if not isinstance(child, int)])
@@ -62,7 +62,7 @@ class PackedFolderReader(NamedFiles, RecordReader):
         super().__init__(files, check_data, io=io, on_error=on_error)
 
     def keys(self) -> Names:
-        """The path of each file, in stored order."""
+        """Return the path of each file, in stored order."""
         return self.names
 
     def _folders(self) -> Names:
@@ -85,8 +85,11 @@ class PackedFolderReader(NamedFiles, RecordReader):
         return SpanRaw(reopen(file), int(file.offsets[local]), checked)
 
 
-def _opened(folder: PackedFolder, whole: bool) -> Iterator[SpanFile]:
-    """Its files, each with the table of its samples; without the last sample of all, the index."""
+def _open_files(folder: PackedFolder, whole: bool) -> Iterator[SpanFile]:
+    """Yield the files of the folder, each with the table of its samples.
+
+    The last sample of all, the index, is left out.
+    """
     reader, left = folder.reader, folder.num_files()
     for number, fname in enumerate(reader.fnames):
         offsets = reader.get_offsets(number)

@@ -1,4 +1,4 @@
-"""Pieces of many records that lie back to back → one array, without a Python object for each."""
+"""Pieces of many records that lie back to back, as one array without a Python object for each."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ import numpy.typing as npt
 from ffrecord.reading.batch_forms import Array
 
 
-def gathered(data: Array, starts: npt.NDArray[np.int64], size: int) -> Array:
-    """The `size` bytes of `data` at each of `starts`, [k]: a fresh C-contiguous array [k, size].
+def gather_pieces(data: Array, starts: npt.NDArray[np.int64], size: int) -> Array:
+    """Return the `size` bytes of `data` at each of `starts`, [k], as a fresh C-contiguous array [k, size].
 
     Raises:
         IndexError: a piece is not within `data`.
@@ -22,7 +22,7 @@ def gathered(data: Array, starts: npt.NDArray[np.int64], size: int) -> Array:
 
 
 def as_values(rows: Array, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Rows of bytes [k, size] as values of `dtype`, [k, *shape], in native byte order; a view if they are in it."""
+    """Return rows of bytes [k, size] as values of `dtype`, [k, *shape], in native byte order; a view if possible."""
     wanted = np.dtype(dtype)
     values = np.empty((len(rows), *shape), wanted) if not rows.size else rows.view(wanted).reshape(len(rows), *shape)
     return values.astype(wanted.newbyteorder("="), copy=False)

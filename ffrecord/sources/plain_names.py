@@ -1,4 +1,4 @@
-"""Names as paths are compared: without `.` and needless `/`, of all files of an archive at once."""
+"""Names in the form in which paths are compared: without `.` and needless `/`; all files of an archive at once."""
 
 from typing import TypeAlias
 
@@ -12,15 +12,15 @@ SLASH, DOT = b"/."
 
 
 def plain_names(names: Names, folders: bool = False) -> Names:
-    """The names without parts `.`, and without a "/" that follows another one or ends a name.
+    """Return the names without parts `.`, and without a "/" that follows another one or ends a name.
 
-    Names that are absolute, have `..` or nothing else stay as they are: no path leads there.
+    Names stay as they are if they are absolute, contain `..`, or would become empty: no path leads to them.
 
     Args:
-        folders: the "/" that ends each name stays.
+        folders: keep the "/" at the end of each name.
 
     Returns:
-        As many names; the same object if nothing is to be left out.
+        As many names; the same object if nothing was removed.
     """
     if not _may_have_needless(names, folders):
         return names
@@ -39,7 +39,7 @@ def plain_names(names: Names, folders: bool = False) -> Names:
 
 
 def _may_have_needless(names: Names, folders: bool) -> bool:
-    """Whether a look at most bytes in one go leaves that open; of usual archives it does not."""
+    """Tell whether names may have needless bytes. This fast check of all bytes is False for usual archives."""
     blob, whole = names.blob, names.blob.tobytes()
     if b"//" in whole or b"/./" in whole:
         return True
@@ -54,7 +54,7 @@ def _may_have_needless(names: Names, folders: bool) -> bool:
 
 
 def _parts(names: Names) -> tuple[Bits, Bits]:
-    """Whether a part of a name begins at each byte, and whether one ends before it: [bytes], [bytes + 1]."""
+    """Return where parts of names begin, bool [bytes], and before which bytes parts end, bool [bytes + 1]."""
     slash = names.blob == SLASH
     begins, ends = np.append(False, slash), np.append(slash, True)
     begins[names.offsets[:-1]] = True
@@ -63,7 +63,7 @@ def _parts(names: Names) -> tuple[Bits, Bits]:
 
 
 def _needless(names: Names) -> Bits:
-    """Which bytes are a part `.` with the "/" behind it, or a "/" before which there is no part."""
+    """Return which bytes to remove: a part `.` with the "/" behind it, or a "/" that no part precedes."""
     begins, ends = _parts(names)
     slash = names.blob == SLASH
     dot = (names.blob == DOT) & begins & ends[1:]
@@ -73,10 +73,10 @@ def _needless(names: Names) -> Bits:
 
 
 def _at_end(names: Names, needless: Bits) -> Bits:
-    """Which bytes are a "/" with nothing but needless ones behind it in the name."""
+    """Return which bytes are a "/" with only needless bytes behind it in its name."""
     bits = np.zeros(len(needless), bool)
     stops = names.offsets[1:]
-    # The last byte that is not needless, of any name up to there.
+    # The position of the last byte that is not needless, up to the end of each name.
     last = np.maximum.accumulate(np.where(needless, -1, np.arange(len(needless))))[stops[stops > 0] - 1]
     last = last[last >= names.offsets[:-1][stops > 0]]
     bits[last] = names.blob[last] == SLASH
@@ -84,7 +84,7 @@ def _at_end(names: Names, needless: Bits) -> Bits:
 
 
 def _leads_away(names: Names) -> Bits:
-    """Which bytes make a name absolute, or are the first of a part `..`."""
+    """Return which bytes make a name absolute, or begin a part `..`."""
     begins, ends = _parts(names)
     dot = np.append(names.blob == DOT, False)
     away: Bits = dot[:-1] & begins & ~ends[1:] & dot[1:] & np.append(ends[2:], False)
@@ -94,6 +94,6 @@ def _leads_away(names: Names) -> Bits:
 
 
 def _counts(bits: Bits, names: Names) -> npt.NDArray[np.int64]:
-    """How many of the bytes of each name."""
+    """Count the bytes of each name that are set in `bits`."""
     sums = np.append(np.zeros(1, np.int64), np.cumsum(bits, dtype=np.int64))
     return sums[names.offsets[1:]] - sums[names.offsets[:-1]]

@@ -1,4 +1,4 @@
-"""`unpack`: the files of an archive written to a new directory, safely."""
+"""`unpack`: the files of an archive, written safely to a new directory."""
 
 import errno
 import os
@@ -24,33 +24,34 @@ def unpack(
     paths: Iterable[PathLike] | None = None,
     on_file: Callable[[int, int], object] | None = None,
 ) -> UnpackedFiles:
-    """Write the files of an archive as files of a new directory; all of them or none, and nothing outside it.
+    """Write the files of an archive to a new directory: all of them or none, and nothing outside it.
 
-    Every name is looked at before anything is written. What is written lies in a directory beside the target until all
-    is there, which is then renamed. Links are not followed, and none are made: a symbolic link that a zip has becomes a
-    file with the text that it is. Modes, owners and times are not kept.
+    Every name is checked before anything is written. The files are written to a directory beside the target, which is
+    renamed when all are there. Links are neither followed nor made: a symbolic link in a zip becomes a file with its
+    text. Modes, owners and times are not kept.
 
     Args:
         source: a zip archive, packed folder or tar; or a reader of one, or of any records in files that have names.
-        target: the directory, missing or empty; its parent is there.
-        max_size: refuse, before anything is written, what is more than so many bytes in all, >= 0; None for no limit.
-        paths: only these files; None for all. Of a directory, name its files: `reader.list(path, recursive=True,
+        target: the directory, missing or empty; its parent must exist.
+        max_size: refuse, before anything is written, more than so many bytes in all, >= 0; None for no limit.
+        paths: only these files; None for all. For a directory, name its files: `reader.list(path, recursive=True,
             list_dir=False)` gives their paths below it.
-        on_file: called after each file with how many are written, and how many there are.
+        on_file: called after each file with the number of written files, and the number of all.
 
     Returns:
-        (path, files, size): of the directory, absolute; how many files were written, and their bytes.
+        (path, files, size): absolute path of the directory, number of files written, and their bytes.
 
     Raises:
-        FormatError: a name that is absolute, has `..`, a drive letter or NUL; more than `max_size` bytes; as reading.
-        FileExistsError: the target is there and not an empty directory; or two names are the same on this file system,
-            as "a" and "A" are on some, or one is a file where the other one needs a directory. Of members of the
-            same path, also "a" and "./a", the last is written.
-        FileNotFoundError: one of `paths`; the target's parent.
+        FormatError: a name is absolute, or has `..`, a drive letter or NUL; or there are more than `max_size` bytes; or
+            the source is damaged.
+        FileExistsError: the target exists and is not an empty directory; or two names are the same on this file system,
+            as "a" and "A" are on some; or one is a file where another needs a directory. If members have the same path,
+            also "a" and "./a", the last is written.
+        FileNotFoundError: one of `paths`, or the target's parent, does not exist.
         IsADirectoryError: one of `paths` is a directory.
         TypeError: `paths` is one path; ValueError: `max_size` is negative.
         MissingNamesError: the source's format has no names.
-        As reading, and OSError.
+        OSError, and the exceptions of the reader.
     """
     if isinstance(source, str | os.PathLike):
         with open_store(source) as opened:
@@ -69,7 +70,7 @@ def _unpack_records(
     paths: Iterable[PathLike] | None,
     on_file: Callable[[int, int], object] | None,
 ) -> UnpackedFiles:
-    """Of a reader that has names, but opens none of them as a file."""
+    """Unpack the records of a reader that has names, but cannot open them as files."""
     check_several("paths", paths)
     names = {name: index for index, name in enumerate(reader.keys())}
     wanted = list(names) if paths is None else [os.fspath(path) for path in paths]

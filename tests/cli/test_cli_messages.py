@@ -9,7 +9,7 @@ import pytest
 import ffrecord
 from ffrecord.cli.terminal.messages import ADVICE, in_a_line
 from ffrecord.errors import ArgumentError
-from ffrecord.remote.errors import refused
+from ffrecord.remote.errors import refused_error
 
 
 def sentences():
@@ -42,7 +42,7 @@ def test_advice_is_for_who_calls_the_command():
 
 
 def test_credentials_are_those_of_the_environment():
-    said = in_a_line(refused("s3://a/b", "no credentials are given, and this machine has none to give"))
+    said = in_a_line(refused_error("s3://a/b", "no credentials are given, and this machine has none to give"))
     assert said.startswith("s3://a/b: access denied: there are no credentials in the environment, and this machine has")
     assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3://" in said
     assert "storage_options" not in said

@@ -218,7 +218,7 @@ def test_every_change_of_a_kept_index(in_memory, counted):
         built += 1
         return arrays
 
-    index_file.cached(str(path), "test-1", build, True)
+    index_file.cached_index(str(path), "test-1", build, True)
     place = index_file.index_path(str(path), "test-1", True)
     assert place is not None
     whole, number = Path(place).read_bytes(), 1
@@ -227,7 +227,7 @@ def test_every_change_of_a_kept_index(in_memory, counted):
         # Looked at as `cached` does, which would else write a good one each time.
         assert index_file._load(place, "test-1", os.stat(path), None) is None
         number += 1
-    assert {name: array.tolist() for name, array in index_file.cached(str(path), "test-1", build, True).items()} == {
-        name: array.tolist() for name, array in arrays.items()
-    }
+    assert {
+        name: array.tolist() for name, array in index_file.cached_index(str(path), "test-1", build, True).items()
+    } == {name: array.tolist() for name, array in arrays.items()}
     assert (number > 8 * len(whole), built) == (True, 2)

@@ -17,7 +17,7 @@ from ffrecord.errors import ArgumentTypeError
 from ffrecord.remote.cache import cache as module
 from ffrecord.remote.cache import eviction
 from ffrecord.remote.cache.cache import Cache
-from ffrecord.remote.cache.names import Held, held
+from ffrecord.remote.cache.names import CopyOnDisk, list_copies
 
 PAGE = 4096
 SIZES = [100_000] * 10  # 1 MB a shard
@@ -53,11 +53,11 @@ def aged(directory: Path) -> None:
 
 
 def used(directory: Path) -> int:
-    return sum(each.bytes for each in held(str(directory)))
+    return sum(each.bytes for each in list_copies(str(directory)))
 
 
 def stems(directory: Path) -> list[str]:
-    return sorted({Path(each.stem).name[0] for each in held(str(directory))})
+    return sorted({Path(each.stem).name[0] for each in list_copies(str(directory))})
 
 
 def test_a_dataset_larger_than_the_limit(source: shards.Source, directory: Path) -> None:
@@ -298,7 +298,7 @@ def test_no_more_is_given_than_is_free(
 ) -> None:
     room = eviction.Room("/nowhere", limit, set)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(eviction, "held", lambda _: [Held("/nowhere/other", there, time.time_ns() + 10**12)])
+        patch.setattr(eviction, "list_copies", lambda _: [CopyOnDisk("/nowhere/other", there, time.time_ns() + 10**12)])
         given = room.take(size)
         assert 0 <= given <= min(size, max(0, limit - there))
         assert given == size or given >= max(0, limit - there)

@@ -20,7 +20,7 @@ from ffrecord import FileReader
 from ffrecord.errors import FormatError
 from ffrecord.format import ffr_layout
 from ffrecord.remote.cache import cache as module
-from ffrecord.remote.cache.names import held
+from ffrecord.remote.cache.names import list_copies
 
 pytest.importorskip("obstore", reason="obstore is not installed")
 FORKS = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -215,7 +215,7 @@ def test_a_limit_below_the_dataset(served: Nginx, cache: Path, large: str) -> No
             time.sleep(0.05)
             share = (fetched(served) - before) / size
             assert share > 1 if seed == 0 else 0.45 < share < 0.6
-    assert sum(each.bytes for each in held(str(cache))) < size // 2 + 20 * 8192
+    assert sum(each.bytes for each in list_copies(str(cache))) < size // 2 + 20 * 8192
 
 
 def test_what_comes_with_others_is_kept(served: Nginx, cache: Path) -> None:

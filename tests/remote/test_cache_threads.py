@@ -59,7 +59,7 @@ def test_all_threads_open_one_copy(source: shards.Source, directory: Path, monke
         return copy
 
     monkeypatch.setattr(CachedFile, "_open", slowly)
-    together(lambda number: found.append(file._opened()))
+    together(lambda number: found.append(file._open_copy()))
     assert found[0] is not None
     assert found == [found[0]] * THREADS
 
@@ -81,7 +81,7 @@ def test_records_that_threads_store_at_once(source: shards.Source, directory: Pa
     """Each before it knows of the other."""
     file = source.in_cache(Cache(directory))
     source.give(file, [0])
-    copy, both = file._opened(), threading.Barrier(THREADS)
+    copy, both = file._open_copy(), threading.Barrier(THREADS)
 
     class Known(np.ndarray):  # type: ignore[type-arg]
         def __getitem__(self, places: Any) -> Any:
@@ -123,7 +123,7 @@ def test_every_change_is_another_number(directory: Path, restless: None) -> None
 
     def note(number: int) -> None:
         for _ in range(500):
-            cache.note(number, whole=True)
+            cache.note_change(number, whole=True)
             seen.append(cache.changes)
 
     together(note)

@@ -19,7 +19,7 @@ from ffrecord.errors import (
     TransientError,
 )
 from ffrecord.format import manifest
-from ffrecord.remote.answers import AGAIN, error_of_answer
+from ffrecord.remote.answers import AGAIN, answer_error
 from ffrecord.remote.connecting import connect
 from ffrecord.remote.fsspec_errors import error_of
 
@@ -102,7 +102,7 @@ def test_one_table(status: int) -> None:
         def __init__(self, status: int) -> None:
             self.response = {"ResponseMetadata": {"HTTPStatusCode": status}, "Error": {"Code": str(status)}}
 
-    expected = error_of_answer("x://a", status)
+    expected = answer_error("x://a", status)
     assert isinstance(expected, TransientError) == (status in AGAIN)
     for error in (OfHttpx(status), OfBotocore(status)):
         for wrapped in (error, FileNotFoundError(2, "secret"), OSError(5, "secret"), PermissionError("secret")):
@@ -125,7 +125,7 @@ def test_one_table(status: int) -> None:
     ],
 )
 def test_codes_of_s3(code: str, status: int, kind: type[Exception]) -> None:
-    assert type(error_of_answer("s3://b/a", status, code)) is kind
+    assert type(answer_error("s3://b/a", status, code)) is kind
 
 
 def test_missing_though_the_connection_failed() -> None:

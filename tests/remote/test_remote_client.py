@@ -24,7 +24,7 @@ from ffrecord.errors import (
 from ffrecord.remote import connecting
 from ffrecord.remote.connecting import connect
 from ffrecord.remote.obstore_options import plain_http
-from ffrecord.remote.retrying import retried
+from ffrecord.remote.retrying import retry
 
 BODY = bytes(range(256)) * 40
 BACKENDS = ["obstore", "fsspec"]
@@ -398,7 +398,7 @@ def test_a_forked_child_has_its_own(served: Nginx, backend: str) -> None:
 
 
 def test_where_things_are() -> None:
-    located = connecting.located
+    located = connecting.locate
     assert located("s3://bucket/a/b%20c/", "obstore") == ("s3://bucket", "a/b%20c")
     assert located("http://u:p@h:80/a%20b/c?x=y", "obstore") == ("http://u:p@h:80?x=y", "a b/c")
     assert located("http://h:80/a%20b/c?x=y", "fsspec") == ("http://h:80?x=y", "h:80/a b/c")
@@ -421,13 +421,13 @@ def test_tried_again_and_not_for_ever() -> None:
 
         return call
 
-    assert retried(failing(0), 1, 0, waits.append) == "had"
+    assert retry(failing(0), 1, 0, waits.append) == "had"
     assert waits == []
-    assert retried(failing(3), 4, 10, waits.append) == "had"
+    assert retry(failing(3), 4, 10, waits.append) == "had"
     assert [wait <= limit and wait >= limit / 2 for wait, limit in zip(waits, (0.1, 0.2, 0.4), strict=True)] == [
         True
     ] * 3
     with pytest.raises(TransientError, match=r"x: no answer; tried 2 times in 0.0 seconds"):
-        retried(failing(3), 2, 10, waits.append)
+        retry(failing(3), 2, 10, waits.append)
     with pytest.raises(TransientError, match=r"x: no answer; tried 1 times in 0.0 seconds"):
-        retried(failing(3), 10, 0, waits.append)
+        retry(failing(3), 10, 0, waits.append)

@@ -12,7 +12,7 @@ import ffrecord
 from ffrecord import DatasetWriter, FileReader
 from ffrecord.dataset_writer.remote import staging
 from ffrecord.errors import ArgumentError
-from ffrecord.remote.connecting import connect, located
+from ffrecord.remote.connecting import connect, locate
 from ffrecord.system import urls
 
 KEYS = ("run?lr=1/train", "a#b/c", "a%3Fb", "a%2Fb/100%", "sp ace /x y", "été/ü", "a&b=c;d+e", "[x]{y}~^|`'\"", "a\\b")
@@ -163,7 +163,7 @@ def test_places_of_their_own(tmp_path: Path) -> None:
     """Neither staging directories nor names in the cache are the same for two keys."""
     places = {staging.place(f"s3://b/{key}", None, tmp_path) for key in (*KEYS, *OTHERS)}
     assert len(places) == len({*KEYS, *OTHERS})
-    assert len({located(f"s3://b/{key}", "obstore") for key in (*KEYS, *OTHERS)}) == len(places)
+    assert len({locate(f"s3://b/{key}", "obstore") for key in (*KEYS, *OTHERS)}) == len(places)
     assert urls.redact("s3://b/run?lr=1/train") == "s3://b/run?lr=1/train"
     assert urls.join_url("s3://b/run?lr=1", "a b") == "s3://b/run?lr=1/a b"
     assert urls.parent_of("s3://b/run?lr=1/x") == "s3://b/run?lr=1"

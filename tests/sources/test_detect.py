@@ -18,8 +18,7 @@ import pytest
 import ffrecord
 from ffrecord.errors import FormatError
 from ffrecord.sources.detect import detect, is_packed_folder
-from ffrecord.sources.opening import READERS
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.registry import READERS, SUFFIXES
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SEEDS = GOLDEN / "seeds"

@@ -18,8 +18,8 @@ from every_format import FORMATS, NAMES, RECORDS, SEEDS
 import ffrecord
 from ffrecord.errors import ArgumentError, FFRecordError, FormatError, MissingNamesError
 from ffrecord.reading.store import Store
-from ffrecord.sources.opening import FORMATS as NAMED
-from ffrecord.sources.opening import READERS
+from ffrecord.sources.registry import FORMATS as NAMED
+from ffrecord.sources.registry import READERS
 
 
 class Case(NamedTuple):

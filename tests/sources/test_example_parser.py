@@ -27,7 +27,7 @@ from ffrecord.sources.tfrecord.examples import (
     VarFeature,
     decoder,
 )
-from ffrecord.sources.tfrecord.examples_batch import packed
+from ffrecord.sources.tfrecord.examples_batch import pack
 
 SEEDS = Path(__file__).parents[1] / "golden" / "seeds"
 INT64, FLOAT32 = st.integers(-(2**63), 2**63 - 1), st.floats(width=32, allow_nan=False)
@@ -51,7 +51,7 @@ def test_golden_file():
         "vec": FixedFeature("float32", (4,)),
         "ids": FixedFeature("int64", (3,)),
     }
-    columns = ExampleParser(wanted).parse_batch(*packed(records_of(SEEDS / "examples.tfrecord")))
+    columns = ExampleParser(wanted).parse_batch(*pack(records_of(SEEDS / "examples.tfrecord")))
     assert [column.shape for column in columns.values()] == [(15, 4, 4, 3), (15, 4), (15, 3)]
     found = [
         {"image_sha256": hashlib.sha256(image).hexdigest(), "vec": vec.tolist(), "ids": ids.tolist()}
@@ -99,7 +99,7 @@ def rows_of(column, k):
 @given(batches())
 def test_as_google_protobuf(batch):
     features, columns, records = batch
-    found = ExampleParser(features).parse_batch(*packed(records))
+    found = ExampleParser(features).parse_batch(*pack(records))
     assert list(found) == list(features)
     for key, column in columns.items():
         expected = column if features[key].dtype != "uint8" else [list(b"".join(row)) for row in column]
@@ -128,7 +128,7 @@ def test_single_values_have_no_dimension():
     (sample,) = ExampleParser(features).decode([record])
     assert sample == {"n": -5, "x": 1.5, "s": b"a\0"}
     assert [type(value) for value in sample.values()] == [np.int64, np.float32, bytes]
-    columns = ExampleParser(features).parse_batch(*packed([record] * 3))
+    columns = ExampleParser(features).parse_batch(*pack([record] * 3))
     assert [(column.shape, column.dtype) for column in columns.values()] == [
         ((3,), "int64"),
         ((3,), "float32"),
@@ -188,7 +188,7 @@ def test_into():
     record = twin.example({"n": [1, 2], "u": [b"abcd"]})
     features = {"n": FixedFeature("int64", (2,)), "u": FixedFeature("uint8", (2, 2))}
     numbers = np.full((4, 2), -1, np.int64)
-    found = ExampleParser(features).parse_batch(*packed([record] * 3), into={"n": numbers})
+    found = ExampleParser(features).parse_batch(*pack([record] * 3), into={"n": numbers})
     assert numbers.tolist() == [[1, 2], [1, 2], [1, 2], [-1, -1]]
     assert np.shares_memory(found["n"], numbers) and len(found["n"]) == 3
     assert found["u"].tobytes() == b"abcd" * 3
@@ -201,7 +201,7 @@ def test_into_that_does_not_fit():
     frozen.flags.writeable = False
     wrong = [np.zeros((1, 2), np.int64), np.zeros((2, 3), np.int64), np.zeros((2, 2), np.int32), [[1, 2]] * 2]
     parser = ExampleParser({"n": FixedFeature("int64", (2,)), "v": VarFeature("int64"), "s": FixedFeature("string")})
-    arguments = packed([twin.example({"n": [1, 2], "s": [b""]})] * 2)
+    arguments = pack([twin.example({"n": [1, 2], "s": [b""]})] * 2)
     for array in [*wrong, frozen, np.zeros((2, 4), np.int64)[:, ::2]]:
         with pytest.raises(ArgumentError, match=r"into\['n'\]"):
             parser.parse_batch(*arguments, into={"n": array})
@@ -225,19 +225,19 @@ def test_several_threads_find_the_same():
     records = [twin.example({"n": [i] * 5, "t": texts[i], "v": list(range(i % 7))}) for i in range(600)]
     features = {"n": FixedFeature("int64", (5,)), "t": VarFeature("string"), "v": VarFeature("int64")}
     parser = ExampleParser(features)
-    one, four = (parser.parse_batch(*packed(records), num_threads=count) for count in (1, 4))
+    one, four = (parser.parse_batch(*pack(records), num_threads=count) for count in (1, 4))
     for key in features:
         assert rows_of(one[key], 600) == rows_of(four[key], 600)
     assert rows_of(four["t"], 600) == texts
     for bad in ([*records[:401], b"\x0b", *records[402:500], b""], [*records[:500], b"\x0a", *records[501:]]):
         with pytest.raises(FormatError) as caught:
-            parser.parse_batch(*packed(bad), num_threads=4)
+            parser.parse_batch(*pack(bad), num_threads=4)
         assert caught.value.index == (401 if bad[401] == b"\x0b" else 500)
 
 
 def test_one_parser_in_many_threads():
     parser = ExampleParser({"n": FixedFeature("int64", (3,)), "s": FixedFeature("string")})
-    arguments = packed([twin.example({"n": [i, i, i], "s": [b"%d" % i]}) for i in range(200)])
+    arguments = pack([twin.example({"n": [i, i, i], "s": [b"%d" % i]}) for i in range(200)])
     wrong = []
 
     def work():
@@ -328,7 +328,7 @@ def test_memory_that_no_machine_has():
 
 
 def test_no_features_are_asked_for():
-    assert ExampleParser({}).parse_batch(*packed([twin.example({"n": [1]})])) == {}
+    assert ExampleParser({}).parse_batch(*pack([twin.example({"n": [1]})])) == {}
     with pytest.raises(ExampleError):
         ExampleParser({}).decode([b"\x0a\x05"])
 

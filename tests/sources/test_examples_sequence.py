@@ -21,7 +21,7 @@ from ffrecord.sources.tfrecord.examples import (
     RaggedStrings,
     VarFeature,
 )
-from ffrecord.sources.tfrecord.examples_batch import packed
+from ffrecord.sources.tfrecord.examples_batch import pack
 from ffrecord.sources.tfrecord.examples_sequence import SequenceParser
 
 STEPS = {
@@ -66,7 +66,7 @@ def steps_of(column):
 @given(st.lists(sequences, max_size=3), st.integers(1, 3))
 def test_as_google_protobuf(batch, threads):
     records = [twin.sequence({"id": [i]}, each) for i, each in enumerate(batch)]
-    context, lists = PARSER.parse_batch(*packed(records), num_threads=threads)
+    context, lists = PARSER.parse_batch(*pack(records), num_threads=threads)
     assert context["id"].tolist() == list(range(len(batch)))
     for key in LISTS:
         assert steps_of(lists[key]) == [[plain(key, step) for step in each[key]] for each in batch]
@@ -104,7 +104,7 @@ def test_not_as_asked(steps, error, message):
     good = twin.sequence({}, {"k": [[1, 2]] * 3})
     parser = SequenceParser({}, {"other": VarFeature("int64"), "k": FixedFeature("int64", (2,))}, optional=["other"])
     with pytest.raises(error) as caught:
-        parser.parse_batch(*packed([good, twin.sequence({}, {"k": steps}), good]))
+        parser.parse_batch(*pack([good, twin.sequence({}, {"k": steps}), good]))
     assert f"example 1, feature 'k', {message}" in str(caught.value)
     assert (caught.value.key, caught.value.index) == ("k", 1)
 
@@ -112,15 +112,15 @@ def test_not_as_asked(steps, error, message):
 def test_kinds_of_steps_of_any_size():
     with pytest.raises(FeatureKindError, match="example 1, feature 'k', step 1: it holds bytes"):
         records = [twin.sequence({}, {"k": [[1]]}), twin.sequence({}, {"k": [[1], [b"a"]]})]
-        SequenceParser({}, {"k": VarFeature("int64")}).parse_batch(*packed(records))
+        SequenceParser({}, {"k": VarFeature("int64")}).parse_batch(*pack(records))
 
 
 def test_absent_lists():
     records = [twin.sequence({"id": [1]}, {"k": [[1]]}), twin.sequence({"id": [2]}, {})]
     for feature in (VarFeature("int64"), FixedFeature("int64")):
         with pytest.raises(MissingFeatureError, match="example 1, feature 'k': it is absent"):
-            SequenceParser({}, {"k": feature}).parse_batch(*packed(records))
-        _, lists = SequenceParser({}, {"k": feature}, optional=["k"]).parse_batch(*packed(records))
+            SequenceParser({}, {"k": feature}).parse_batch(*pack(records))
+        _, lists = SequenceParser({}, {"k": feature}, optional=["k"]).parse_batch(*pack(records))
         assert lists["k"].offsets.tolist() == [0, 1, 1]
 
 
@@ -154,7 +154,7 @@ WHOLE = twin.sequence(
 
 def survives(record):
     try:
-        PARSER.parse_batch(*packed([record, record]))
+        PARSER.parse_batch(*pack([record, record]))
     except FormatError as error:
         assert isinstance(error, ExampleError) and "example 0" in str(error)
 
@@ -180,4 +180,4 @@ def test_batches_of_many():
     steps = [[[int(v)] * 2 for v in rng.integers(0, 9, n)] for n in rng.integers(0, 60, 500)]
     records = [twin.sequence({}, {"fixed": each}) for each in steps]
     parser = SequenceParser({}, {"fixed": LISTS["fixed"]}, optional=["fixed"])
-    assert steps_of(parser.parse_batch(*packed(records), num_threads=3)[1]["fixed"]) == steps
+    assert steps_of(parser.parse_batch(*pack(records), num_threads=3)[1]["fixed"]) == steps

@@ -14,7 +14,7 @@ from ffrecord.errors import FFRecordError, FormatError
 from ffrecord.sources import _files
 from ffrecord.sources.images.image_folder import ImageFolderReader
 from ffrecord.sources.names import Names
-from ffrecord.sources.suffixes import IMAGES
+from ffrecord.sources.registry import IMAGES
 
 
 def make(root, files):

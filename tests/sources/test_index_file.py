@@ -10,8 +10,8 @@ from ffrecord.errors import FormatError
 from ffrecord.reading.record_reader import RecordReader
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.sources import index_file
-from ffrecord.sources.index_file import cached, index_path
-from ffrecord.sources.names import Names, joined
+from ffrecord.sources.index_file import cached_index, index_path
+from ffrecord.sources.names import Names, concatenate_names
 
 ARRAYS = {
     "offsets": np.arange(5, dtype=np.int64) << 40,
@@ -46,7 +46,7 @@ def assert_same(found):
 
 
 def open_again(path, build, place=True):
-    assert_same(cached(path, "test-1", build, place))
+    assert_same(cached_index(path, "test-1", build, place))
     return build.calls
 
 
@@ -60,7 +60,7 @@ def test_kept_beside_the_file(path, tmp_path):
     build = Build()
     assert [open_again(path, build) for _ in range(3)] == [1, 1, 1]
     assert sorted(os.listdir(tmp_path)) == ["data.bin", "data.bin.test-1.ffindex"]
-    assert not any(array.flags.writeable for array in cached(path, "test-1", build, True).values())
+    assert not any(array.flags.writeable for array in cached_index(path, "test-1", build, True).values())
 
 
 def test_kept_in_a_directory_by_the_place_of_the_file(path, tmp_path):
@@ -76,7 +76,7 @@ def test_kept_in_a_directory_by_the_place_of_the_file(path, tmp_path):
 def test_one_of_another_format_or_version_stays_beside_it(path, tmp_path):
     build = Build()
     open_again(path, build)
-    cached(path, "test-2", build, True)
+    cached_index(path, "test-2", build, True)
     assert build.calls == 2 and open_again(path, build) == 2
 
 
@@ -100,7 +100,7 @@ def test_a_file_that_changes_meanwhile(path, tmp_path):
         return ARRAYS
 
     with pytest.raises(FormatError, match=r"data\.bin: changed while its index was made: 9 bytes, now 13"):
-        cached(path, "test-1", build, True)
+        cached_index(path, "test-1", build, True)
     assert os.listdir(tmp_path) == ["data.bin"]
 
 
@@ -123,8 +123,8 @@ def test_numbers_at_odd_places(path, monkeypatch):
     for more, build in enumerate(builds):
         with monkeypatch.context() as patch:
             patch.setattr(index_file, "ALIGNMENT", 1)
-            cached(path, "test" + "-" * more, build, True)
-        assert_same(cached(path, "test" + "-" * more, build, True))
+            cached_index(path, "test" + "-" * more, build, True)
+        assert_same(cached_index(path, "test" + "-" * more, build, True))
     assert sum(build.calls == 2 for build in builds) >= 7
 
 
@@ -148,14 +148,14 @@ def test_where_it_cannot_be_kept(path, tmp_path, caplog):
 
 
 def test_others_may_read_it(path):
-    cached(path, "test-1", Build(), True)
+    cached_index(path, "test-1", Build(), True)
     place = index_path(path, "test-1", True)
     assert stat.S_IMODE(os.stat(place).st_mode) & stat.S_IRUSR
 
 
 def test_wrong_place(path):
     with pytest.raises(TypeError, match="index_cache must be a bool or a directory, not int"):
-        cached(path, "test-1", Build(), 1)
+        cached_index(path, "test-1", Build(), 1)
 
 
 def test_another_file_of_the_same_size_and_time(path, tmp_path):
@@ -227,9 +227,9 @@ def test_one_that_is_not_of_its_format_is_made_anew(path, error):
 
     build = Build()
     open_again(path, build)
-    assert_same(cached(path, "test-1", build, True, check))
+    assert_same(cached_index(path, "test-1", build, True, check))
     assert build.calls == 2
-    assert_same(cached(path, "test-1", build, True, lambda arrays: None))
+    assert_same(cached_index(path, "test-1", build, True, lambda arrays: None))
     assert build.calls == 2
 
 
@@ -240,13 +240,13 @@ def test_one_that_is_not_of_its_format_is_made_anew(path, error):
         lambda names: list(names),
         lambda names: names.find("m5999"),
         lambda names: names.place("m5999"),
-        lambda names: joined([names, names]),
+        lambda names: concatenate_names([names, names]),
     ],
 )
 def test_names_of_an_index_that_is_cut_meanwhile(path, look):
     build = Names.of(f"m{i:04}" for i in range(6000)).arrays
-    cached(path, "names", build, True)
-    names = Names.from_arrays(cached(path, "names", build, True))
+    cached_index(path, "names", build, True)
+    names = Names.from_arrays(cached_index(path, "names", build, True))
     os.truncate(index_path(path, "names", True), 0)
     with pytest.raises(OSError, match=r"data\.bin\.names\.ffindex: a part of this index could not be read"):
         look(names)
@@ -256,8 +256,8 @@ def test_records_of_an_index_that_is_cut_meanwhile(path):
     def build():
         return {"offsets": np.arange(9), "sizes": np.ones(9, np.int64)}
 
-    cached(path, "places", build, True)
-    found = cached(path, "places", build, True)
+    cached_index(path, "places", build, True)
+    found = cached_index(path, "places", build, True)
     with RecordReader([SpanFile(path, found["offsets"], found["sizes"])]) as reader:
         assert reader.read_one(3).tobytes() == b"e"
         place = index_path(path, "places", True)

@@ -45,7 +45,7 @@ def kept(path: Path) -> tuple[str, str, dict]:
     """(path of the index of a file, what it is of, its arrays)."""
     (place,) = (str(each) for each in path.parent.iterdir() if each.suffix == index_file.SUFFIX)
     format = os.path.basename(place)[len(path.name) + 1 : -len(index_file.SUFFIX)]
-    found = index_file.cached(str(path), format, lambda: pytest.fail("no index is kept"), True)
+    found = index_file.cached_index(str(path), format, lambda: pytest.fail("no index is kept"), True)
     return place, format, {name: np.array(array) for name, array in found.items()}
 
 

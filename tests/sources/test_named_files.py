@@ -21,7 +21,7 @@ from ffrecord.errors import (
     NotAFolderError,
 )
 from ffrecord.sources.archives import Archives
-from ffrecord.sources.name_tree import NameTree, plain
+from ffrecord.sources.name_tree import NameTree, plain_path
 from ffrecord.sources.names import Names
 from ffrecord.sources.plain_names import plain_names
 from ffrecord.sources.zip.reader import ZipReader
@@ -159,11 +159,11 @@ def test_tree_against_sets(files, folders):
     files = ["/".join(parts) for parts in files]
     folders = ["/".join(parts) + "/" for parts in folders]
     tree = NameTree(Names.of(files), Names.of(folders))
-    paths = [plain(name) or name for name in files]
-    reachable = [path for path in paths if plain(path)]
-    parents = {*paths, *(f"{plain(name) or name}/" for name in folders)}
+    paths = [plain_path(name) or name for name in files]
+    reachable = [path for path in paths if plain_path(path)]
+    parents = {*paths, *(f"{plain_path(name) or name}/" for name in folders)}
     parents = {path[:i] for path in parents for i in range(len(path)) if path[i] == "/"}
-    parents = {path for path in parents if path and plain(path) == path}
+    parents = {path for path in parents if path and plain_path(path) == path}
     for name in parents | {""}:
         prefix = f"{name}/" if name else ""
         assert tree.is_dir(name)

@@ -120,6 +120,6 @@ def test_a_child_of_a_process_that_sorts_meanwhile():
 
 def test_picked():
     names = Names.of(["alpha", "", "be", "gamma"])
-    assert names.picked(np.array([3, 0, 3, 1])) == ["gamma", "alpha", "gamma", ""]
-    assert names.picked(np.array([0, 3]), np.array([2, 0])) == ["al", ""]
-    assert names.picked(np.empty(0, np.int64)) == []
+    assert names.pick(np.array([3, 0, 3, 1])) == ["gamma", "alpha", "gamma", ""]
+    assert names.pick(np.array([0, 3]), np.array([2, 0])) == ["al", ""]
+    assert names.pick(np.empty(0, np.int64)) == []

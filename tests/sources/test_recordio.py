@@ -475,7 +475,7 @@ def test_an_index_that_no_file_of_this_kind_has_is_made_anew(tmp_path, changes):
     path = write(tmp_path / "x", twin.build([b"one", b"two"], "B", "none", 3))
     arrays = {**recordio_index._arrays(recordio_index.find_chunks(path)), **changes}
     odd = {name: array for name, array in arrays.items() if array is not None}
-    index_file.cached(path, "recordio-any-1", lambda: odd, True)
+    index_file.cached_index(path, "recordio-any-1", lambda: odd, True)
     for _ in range(2):
         with RecordIOReader(path, index_cache=True) as reader:
             assert everything(reader) == [b"one", b"two"]

@@ -61,7 +61,7 @@ def test_names_and_segments():
     proto = TensorProto(name="weights", dims=[100], float_data=[1, 2])
     proto.segment.begin, proto.segment.end = 10, 12
     (found,) = tensors(message(proto))
-    assert found.name == "weights" and np.array_equal(found.shaped(), [1, 2])
+    assert found.name == "weights" and np.array_equal(found.in_shape(), [1, 2])
 
 
 def test_not_packed_is_the_same():

@@ -9,8 +9,8 @@ from ffrecord.cli.sources import add_source, refuse_inside
 from ffrecord.cli.terminal.output import Output
 from ffrecord.cli.writing_options import add_out, add_skipping, advising, conclude, options_of
 from ffrecord.conversion import convert
-from ffrecord.sources.opening import first_of, located, recognised
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.opening import detect_first, first_of, local_paths
+from ffrecord.sources.registry import SUFFIXES
 from ffrecord.system.urls import is_remote
 
 LOOKED_AT = 16  # members of a tar
@@ -22,8 +22,8 @@ def meant(source: str) -> str:
     if is_remote(source):
         return ""
     with suppress(Exception):  # whoever reads it says what is wrong with it
-        paths = located(source)
-        format = recognised(paths)
+        paths = local_paths(source)
+        format = detect_first(paths)
         if format == "zip" and first_of(paths).endswith(".npz"):
             return f"{source} is taken as a zip: `ffrecord write {source} OUT` makes samples of its arrays"
         if format == "tar" and _are_grouped(_names(first_of(paths, SUFFIXES["tar"]))):

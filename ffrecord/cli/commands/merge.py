@@ -7,7 +7,7 @@ from ffrecord.cli.terminal.output import Output
 from ffrecord.cli.writing_options import add_skipping, add_writing, advising, conclude, options_of
 from ffrecord.conversion import convert
 from ffrecord.errors import ArgumentError
-from ffrecord.sources.opening import recognised
+from ffrecord.sources.opening import detect_first
 
 EXAMPLES = """\
 examples:
@@ -34,7 +34,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
 
 def _check(sources: list[str]) -> None:
     """Raise ArgumentError if they are of more than one format."""
-    found = {path: recognised([path]) for path in sources}
+    found = {path: detect_first([path]) for path in sources}
     other = next((path for path, format in found.items() if format != found[sources[0]]), None)
     if other is not None:
         formats = f"{other} is {found[other]}, {sources[0]} is {found[sources[0]]}"

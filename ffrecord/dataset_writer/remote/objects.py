@@ -22,7 +22,7 @@ from ffrecord.format.manifest import Manifest, Shard
 from ffrecord.remote.client import Client, FetchedObject
 from ffrecord.remote.connecting import connect, options_of
 from ffrecord.remote.errors import NO_BUCKET
-from ffrecord.remote.retrying import retried
+from ffrecord.remote.retrying import retry
 from ffrecord.remote.storage import Storage
 from ffrecord.system import signals, urls
 
@@ -96,7 +96,7 @@ class Objects:
     def _asked(self, ask: Callable[[Client], T]) -> T:
         client, _ = self._connected()
         seconds = min(self._seconds, self._end - time.monotonic())
-        return retried(partial(ask, client), self._tries, seconds, _pause)
+        return retry(partial(ask, client), self._tries, seconds, _pause)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -276,7 +276,7 @@ class Objects:
                 )
             return found
 
-        return retried(attempt, self._tries, self._seconds + shard.size / SLOWEST, given_up.wait)
+        return retry(attempt, self._tries, self._seconds + shard.size / SLOWEST, given_up.wait)
 
     def delete_unlisted(self, names: Collection[str]) -> None:
         """Remove shards, but for those that the manifest lists which is there now: they are of a dataset.

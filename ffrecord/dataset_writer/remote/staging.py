@@ -14,7 +14,7 @@ from typing import Any
 
 from ffrecord.errors import file_error
 from ffrecord.reading.paths import local_path
-from ffrecord.remote.connecting import telling
+from ffrecord.remote.connecting import identity_of
 from ffrecord.system import filesystems, untrusted, urls
 from ffrecord.system.atomic_file import LOCK_TRIES, lock, remove_tree
 
@@ -28,7 +28,7 @@ def place(url: str, storage_options: Mapping[str, Any] | None, staging: str | os
         staging: the directory that it is in; None for one of this user below the system's temporary directory.
     """
     root = _root("staging") if staging is None else Path(local_path("staging", staging))
-    told = telling(url, storage_options)
+    told = identity_of(url, storage_options)
     name = urls.name_of(url)[-SHOWN:] or urls.split_url(urls.redact(url))[1][-SHOWN:]
     return str(
         Path(filesystems.absolute_path(os.fspath(root)))

@@ -30,7 +30,7 @@ from ffrecord.format import ffr_layout, manifest
 from ffrecord.format.extension import Extension
 from ffrecord.format.leftovers import Publishing
 from ffrecord.format.manifest import Manifest, Shard
-from ffrecord.remote.shard import listed
+from ffrecord.remote.shard import shard_of_listing
 
 _log = logging.getLogger("ffrecord")
 
@@ -355,7 +355,7 @@ def extension_of(objects: Objects, shard: Shard) -> Extension | None:
         ChangedError: it is another file than is listed.
         FormatError, ChecksumError: it is damaged.
     """
-    return listed(objects.storage(), shard, check=True).extension
+    return shard_of_listing(objects.storage(), shard, check=True).extension
 
 
 class RemoteTarget:

@@ -1,8 +1,8 @@
-"""Copies of remote shards on a disk of this machine, shared by all its processes.
+"""Copies of remote shards on a local disk, shared by all processes of the machine.
 
-A copy is filled record by record, as they are fetched. Nothing in it is believed unless it matches its CRC-32, so
-whatever a killed process, a power cut or another program left in it costs at most that it is fetched again. When all
-records are there it is compared once more, put on the disk and renamed; from then on it is a file like any other.
+A copy is filled record by record, as records are read. Nothing in it is used unless it matches its CRC-32. So damage by
+a killed process, a power cut or another program costs at most another download. When all records are there, they are
+compared again, flushed to the disk, and the copy is renamed. From then on it is read like any local file.
 """
 
 import contextlib
@@ -34,10 +34,10 @@ from ffrecord.system.buffers import as_bytes
 from ffrecord.system.forks import call_in_children
 from ffrecord.system.sizes import parse_limit
 
-STAMP_SECONDS = 60.0  # that the time of last use may be behind
-LOOK_SECONDS = 1.0  # between two looks at whether others made a copy complete
-SEAL_AGAIN_SECONDS = 5.0  # after it could not be done
-NO_MORE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # of a disk, not of one file
+STAMP_SECONDS = 60.0  # most seconds that the time of last use may be too old
+LOOK_SECONDS = 1.0  # between two checks whether another process completed a copy
+SEAL_AGAIN_SECONDS = 5.0  # before another try to complete a copy
+NO_MORE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # errors of the disk, not of one file
 
 logger = logging.getLogger("ffrecord")
 
@@ -46,16 +46,16 @@ class Cache:
     """The copies that one reader uses.
 
     Args:
-        directory: where they are; made if it is not there. Other processes may use it at the same time.
+        directory: directory of the cache; made if missing. Several processes may use it at the same time.
         limit: bytes that all copies in it may take of the disk, as an int or as text such as "100GB"; None: no limit.
 
     Attributes:
-        directory: that they are in.
-        changes: another number whenever a copy was found to be complete, or to be gone.
-        counted: records that were "read" and "stored" so far.
+        directory: directory of the copies.
+        changes: a new number after each copy that became complete or is gone.
+        counted: numbers of records that were "read" and "stored".
 
     Raises:
-        TypeError, ValueError: `limit`.
+        TypeError, ValueError: `limit` is invalid.
         OSError (also a RuntimeError): the directory cannot be made or used.
     """
 
@@ -68,27 +68,30 @@ class Cache:
         self.counted = Counters()
         self._files: list[CachedFile] = []
         self._complete: set[int] = set()
-        self._looked = False  # for complete copies that were there before
+        self._looked = False  # whether complete copies from before were looked for
         self._open: OrderedDict[CachedFile, None] = OrderedDict()
         self._open_most = max(16, resources.descriptors())
-        self._room = Room(self.directory, size, self._own)
+        self._room = Room(self.directory, size, self._own_stems)
         self._closed = self._stopped = self._said = False
         self._tick_at = time.monotonic() + STAMP_SECONDS
-        self._python_engine = PythonEngine(self._released)
+        self._python_engine = PythonEngine(self._release)
 
     def file(self, name: str, facts: ShardFacts) -> "CachedFile":
-        """The copy of a shard, whether or not there is one yet.
+        """Return the copy of a shard, whether or not it exists on the disk.
 
         Args:
-            name: the shard's URL, without anything secret.
-            facts: of the shard. Without a CRC-32 of its tables (0) nothing could be believed: it is not cached.
+            name: the shard's URL, without secrets.
+            facts: facts of the shard. A shard whose tables have no CRC-32 (0) is not cached: nothing could be checked.
         """
         file = CachedFile(self, len(self._files), name, facts)
         self._files.append(file)
         return file
 
     def tick(self) -> None:
-        """To be called now and then, best with every batch: lets complete copies that are in use stay."""
+        """Refresh the times of last use, so that other processes keep copies that are in use.
+
+        Call it with each batch.
+        """
         now = time.monotonic()
         if now >= self._tick_at:
             self._tick_at = now + STAMP_SECONDS
@@ -96,7 +99,10 @@ class Cache:
                 file.tick(now)
 
     def complete(self) -> list[int]:
-        """Which shards have a complete copy, as far as is known, by the order of `file`; ascending."""
+        """Return the numbers of the shards that are known to have a complete copy, ascending.
+
+        `file` gives the numbers.
+        """
         if not self._looked:
             self._looked = True
             there = complete_names(self.directory)
@@ -106,22 +112,22 @@ class Cache:
         return sorted(self._complete)
 
     def close(self) -> None:
-        """Close all files. What is being made complete is left as it is, for the next reader. May be repeated."""
+        """Close all files. A copy that is being completed is left for the next reader. A second call does nothing."""
         self._closed = True
         self._python_engine.close()
         for file in self._files:
             file.close()
         self._open.clear()
 
-    # For CachedFile
+    # Methods for CachedFile
 
-    def note(self, number: int, *, whole: bool) -> None:
-        """A copy was found to be complete, or not to be there any more."""
+    def note_change(self, number: int, *, whole: bool) -> None:
+        """Note that a copy was found to be complete, or to be gone."""
         (self._complete.add if whole else self._complete.discard)(number)
-        self.changes = next(self._change)  # never the same for two of them, whichever thread comes last
+        self.changes = next(self._change)  # a new number for each change, also if two threads come at once
 
-    def opened(self, file: "CachedFile") -> None:
-        """Count a copy as open and just used; close others, if they are too many."""
+    def note_open(self, file: "CachedFile") -> None:
+        """Count a copy as open and just used; close others if there are too many."""
         self._open[file] = None
         with contextlib.suppress(KeyError):  # another thread closed it
             self._open.move_to_end(file)
@@ -131,48 +137,51 @@ class Cache:
 
     @property
     def full(self) -> bool:
-        """Whether nothing more can be written, for now or for good."""
+        """True if nothing more can be written, for now or for good."""
         return self._stopped or self._closed or self._room.full
 
     def take(self, size: int) -> int:
-        """How many of `size` bytes may be written."""
+        """Reserve up to `size` bytes, and return how many may be written."""
         return 0 if self._stopped or self._closed else self._room.take(size)
 
-    def make_again(self) -> None:
-        """Make the directory again, which somebody removed to empty the cache.
+    def make_directory(self) -> None:
+        """Make the directory again, after somebody removed it to empty the cache.
 
         Raises:
-            OSError: it cannot be made, or copies would go elsewhere now.
+            OSError: it cannot be made, or the copies would now go elsewhere.
         """
         if usable_directory(self._given) != self.directory:
             raise FileNotFoundError(errno.ENOENT, "removed, and not made again", self.directory)
 
-    def failed(self, error: OSError) -> None:
-        """Note that something could not be written: said once, and if the disk is why, nothing more is written."""
+    def note_failure(self, error: OSError) -> None:
+        """Note a failed write. The first one is logged. If the cause is the disk, nothing more is written."""
         self._stopped = self._stopped or error.errno in NO_MORE
         if not self._said:
             self._said = True
             logger.warning("%s: shards are read on, but not kept in the cache: %s", self.directory, error)
 
     def ask_to_seal(self, file: "CachedFile") -> None:
-        """Have a thread make a copy complete."""
+        """Complete a copy in a thread."""
         with contextlib.suppress(ClosedError):
             self._python_engine.begin(file.seal, 1)
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """True if `close` was called."""
         return self._closed
 
-    def _own(self) -> set[str]:
+    def _own_stems(self) -> set[str]:
         return {file.stem for file in self._files}
 
-    def _released(self) -> None:
-        """Nothing is left to release."""
+    def _release(self) -> None:
+        """Do nothing: there is nothing to release."""
 
 
 class CachedFile:
-    """The copy of one shard. What it cannot do, it leaves: nothing here raises because of what is on the disk."""
+    """The copy of one shard.
+
+    No method raises because of the content of the disk: the reader then does without the copy.
+    """
 
     __slots__ = (
         "_cache", "_copy", "_facts", "_frozen", "_looked", "_name", "_number", "_off", "_seal_at", "_sealing",
@@ -184,15 +193,15 @@ class CachedFile:
         self._name, self._facts = name, facts
         self._stem = ""
         self._copy: Copy | None = None
-        self._whole = False  # there is a complete copy
-        self._off = facts.crc == 0  # there is none, and none is to be made
-        self._frozen = self._off  # nothing is to be written
+        self._whole = False  # whether there is a complete copy
+        self._off = facts.crc == 0  # whether no copy is used or made
+        self._frozen = self._off  # whether nothing may be written
         self._looked = self._stamped = self._seal_at = -np.inf
-        self._sealing = 0  # process that was asked to
+        self._sealing = 0  # number of the process that was asked to complete it
 
     @property
     def stem(self) -> str:
-        """What its paths begin with."""
+        """The common start of its paths."""
         if not self._stem:
             self._stem = entry_path(self._cache.directory, self._name, self._facts)
         return self._stem
@@ -201,21 +210,24 @@ class CachedFile:
 
     @property
     def needs_tables(self) -> bool:
-        """Whether `store_tables` must come before `store` can do anything; not where there is no room for either."""
-        return not self._frozen and not self._cache.full and self._opened() is None
+        """True if `store_tables` must come before `store` can do anything. False if the cache is full."""
+        return not self._frozen and not self._cache.full and self._open_copy() is None
 
     def tables(self) -> bytes | None:
-        """Header, tables and what lies before the first sample: bytes [0, data_start), checked; None if not here."""
-        copy = self._opened()
+        """Return header, tables, and the gap before the first sample: bytes [0, data_start), checked.
+
+        Return None if they are not here.
+        """
+        copy = self._open_copy()
         with contextlib.suppress(OSError):
             return None if copy is None else copy.tables()
         return None
 
     def store_tables(self, data: Any) -> None:
-        """Keep them, all of [0, data_start).
+        """Keep bytes [0, data_start) of the shard.
 
         Raises:
-            ValueError: they are not that.
+            ValueError: `data` is something else.
         """
         if not self.needs_tables:
             return
@@ -224,10 +236,10 @@ class CachedFile:
             try:
                 self._begin(bytes(data))
             except FileNotFoundError:
-                self._cache.make_again()
+                self._cache.make_directory()
                 self._begin(bytes(data))
         except OSError as error:
-            self._failed(error)
+            self._note_failure(error)
 
     def _begin(self, tables: bytes) -> None:
         if self._cache.take(len(tables)) == len(tables):
@@ -238,27 +250,27 @@ class CachedFile:
     # Records
 
     def path(self) -> str | None:
-        """The file, once all of it is here, compared with its checksums, and on the disk."""
+        """Return the path of the complete copy, which was checked and is on the disk; None if there is none."""
         now = time.monotonic()
         if not self._whole and not self._off and now - self._looked >= LOOK_SECONDS:
             self._looked = now
             if regular_size(self.stem + WHOLE) == self._facts.size:
-                self._found_whole()
+                self._set_whole()
         return self.stem + WHOLE if self._whole else None
 
     def read(self, local: Indices) -> list[Array | None]:
-        """Records of the shard, each in memory of its own; None for those that are not here, torn or damaged.
+        """Read records, each into memory of its own; None for those that are missing, torn or damaged.
 
         Args:
             local: int64 [k], indices in the shard; in any order, repeats allowed.
         """
-        copy = self._opened()
+        copy = self._open_copy()
         if copy is None:
             return [None] * len(local)
         try:
             found = copy.read(local)
         except (FFRecordError, OSError):
-            self._begin_anew()
+            self._discard_damaged()
             return [None] * len(local)
         self._cache.counted.add(read=sum(record is not None for record in found))
         self._stamp(time.monotonic())
@@ -266,31 +278,31 @@ class CachedFile:
             self._complete()
         return found
 
-    def lacking(self, local: Indices) -> Indices:
-        """Those of `local` that it had not when that was last looked at, and that could be stored."""
-        copy = None if self._frozen or self._cache.full else self._opened()
+    def missing_of(self, local: Indices) -> Indices:
+        """Return the indices of `local` that the copy lacked at the last look, and that could be stored."""
+        copy = None if self._frozen or self._cache.full else self._open_copy()
         return local[:0] if copy is None or copy.whole else local[~copy.known[local]]
 
     def store(self, local: Indices, records: Sequence[Any]) -> None:
-        """Keep records that were fetched, and compared with their checksums. Those that have no room are left out.
+        """Keep records that match their checksums. Records that do not fit into the limit are left out.
 
         Args:
             local: int64 [k], indices in the shard; in any order, repeats allowed.
             records: their bytes, as buffers.
         """
-        copy = None if self._frozen or not len(local) else self._opened()
+        copy = None if self._frozen or not len(local) else self._open_copy()
         if copy is None or copy.whole:
             return
         try:
             self._store(copy, np.asarray(local, np.int64), records)
         except FileNotFoundError:
-            self._copy = None  # removed by others; whoever fetches next begins a new one
+            self._copy = None  # removed by another process; the next read begins a new one
             return
         except FFRecordError:
-            self._begin_anew()
+            self._discard_damaged()
             return
         except OSError as error:
-            self._failed(error)
+            self._note_failure(error)
         if not copy.missing:
             self._complete()
 
@@ -300,115 +312,116 @@ class CachedFile:
         views = [as_bytes(records[place]) for place in places.tolist()]
         if [view.nbytes for view in views] != sizes.tolist():
             copy.check()
-            return  # one of another size would be written over its neighbours
+            return  # a record of another size would overwrite its neighbours
         count = int(np.searchsorted(np.cumsum(sizes), self._cache.take(int(sizes.sum())), "right"))
         if count:
             copy.store(local[:count], views[:count])
             self._cache.counted.add(stored=count)
 
     def drop(self) -> None:
-        """Forget a complete copy that turned out to be gone or damaged; what is left of it is removed."""
+        """Forget a complete copy that is gone or damaged, and remove the rest of it."""
         if self._whole:
             self._whole = False
-            self._cache.note(self._number, whole=False)
-            self._begin_anew()
+            self._cache.note_change(self._number, whole=False)
+            self._discard_damaged()
 
-    def _begin_anew(self) -> None:
-        """Remove what is damaged."""
+    def _discard_damaged(self) -> None:
+        """Remove a damaged copy."""
         self._copy = None
         try:
             remove(self.stem)
         except BlockingIOError:
-            return  # who is making it complete will find out
+            return  # another process is completing it, and will notice the damage
         except OSError:
-            self._off = self._frozen = True  # somebody else's, and of no use
+            self._off = self._frozen = True  # it belongs to another user, and is of no use
 
     # Complete copies
 
     @property
     def sealing(self) -> bool:
-        """Whether a thread of this process was asked to make the copy complete, and has not tried yet."""
+        """True if a thread of this process was asked to complete the copy, and has not tried yet."""
         return self._sealing == os.getpid()
 
     def seal(self) -> BatchOutcome:
-        """Make the copy complete, if it can be."""
+        """Complete the copy if possible."""
         try:
             self._seal_at = time.monotonic() + SEAL_AGAIN_SECONDS
-            if seal(self.stem, self._facts, self._gives_up):
+            if seal(self.stem, self._facts, self._should_stop):
                 self._seal_at = 0.0
-                self._found_whole()
+                self._set_whole()
             elif self._copy is not None:
                 self._copy.look()
         except FileNotFoundError:
-            self._copy = None  # removed by others
+            self._copy = None  # removed by another process
         except OSError as error:
-            self._failed(error)
+            self._note_failure(error)
         finally:
             self._sealing = 0
         return BatchOutcome([], [])
 
     def _complete(self) -> None:
-        """All records seem to be here: have a thread make the copy complete, unless it is."""
+        """Complete the copy in a thread, unless it is complete: all records seem to be here."""
         if self._frozen or self.sealing or time.monotonic() < self._seal_at or self.path() is not None:
             return
         self._sealing = os.getpid()
         self._cache.ask_to_seal(self)
 
-    def _gives_up(self) -> bool:
+    def _should_stop(self) -> bool:
         return self._cache.closed
 
-    def _found_whole(self) -> None:
+    def _set_whole(self) -> None:
         self._whole, self._copy = True, None
-        self._cache.note(self._number, whole=True)
+        self._cache.note_change(self._number, whole=True)
 
     def tick(self, now: float) -> None:
-        """See what others did, and say that a complete copy is in use."""
+        """Look for a copy that another process completed, and stamp a complete copy as in use."""
         if self._copy is not None:
             self.path()
         if self._whole:
             self._stamp(now)
 
     def _stamp(self, now: float) -> None:
-        """Set the time of last use, once in a while; whoever makes room goes by it."""
+        """Set the time of last use, once in a while. Eviction removes the oldest first."""
         if now - self._stamped < STAMP_SECONDS:
             return
         self._stamped = now
-        with contextlib.suppress(OSError):  # somebody else's, who sees to it, or on a disk that takes nothing
+        with contextlib.suppress(OSError):  # it belongs to another user, who stamps it, or the disk is read-only
             try:
                 os.utime(self.stem + HAVE)
             except FileNotFoundError:
                 self._check_there()
 
     def _check_there(self) -> None:
-        """Begin anew if others removed the copy, and not only what says which records it has."""
+        """Begin a new copy if another process removed this one, and not only its list of records."""
         if not self._whole or regular_size(self.stem + WHOLE) != self._facts.size:
             self._whole, self._copy = False, None
-            self._cache.note(self._number, whole=False)
+            self._cache.note_change(self._number, whole=False)
 
-    # Life
+    # Opening and closing
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Release the open copy."""
         self._copy = None
 
-    def _opened(self) -> Copy | None:
-        """The copy, opened; None if there is none with tables."""
+    def _open_copy(self) -> Copy | None:
+        """Return the open copy; None if there is none with tables."""
         if self._off or self._cache.closed:
             return None
         copy = self._copy
         if copy is None:
             try:
-                copy = self._shared(self._open())
+                copy = self._share(self._open())
             except (FFRecordError, FileNotFoundError):
                 self.drop()
             except OSError as error:
-                logger.debug("%s: %s", self.stem, error)  # no descriptors left, or no permission: not ours to remove
+                # No descriptors left, or no permission: not a reason to remove it.
+                logger.debug("%s: %s", self.stem, error)
         if copy is not None:
-            self._cache.opened(self)
+            self._cache.note_open(self)
         return copy
 
-    def _shared(self, copy: Copy) -> Copy:
-        """The one that all threads use: what one of them stores is known to all."""
+    def _share(self, copy: Copy) -> Copy:
+        """Return the copy that all threads use, so that each sees the records that others store."""
         with _sharing:
             if self._copy is None:
                 self._copy = copy
@@ -418,21 +431,21 @@ class CachedFile:
         try:
             return Copy(self.stem, self._facts, whole=self.path() is not None)
         except FileNotFoundError:
-            self._looked = -np.inf  # another process may have renamed it
+            self._looked = -np.inf  # another process may have completed and renamed it: look now
             if self._whole or self.path() is None:
                 raise
         return Copy(self.stem, self._facts, whole=True)
 
-    def _failed(self, error: OSError) -> None:
+    def _note_failure(self, error: OSError) -> None:
         self._frozen = self._frozen or error.errno not in NO_MORE
-        self._cache.failed(error)
+        self._cache.note_failure(error)
 
 
 _sharing = threading.Lock()
 
 
 def _renew() -> None:
-    """Have a lock that nobody holds: in a forked child."""
+    """Replace the lock: in a forked child, nobody would release the old one."""
     global _sharing
     _sharing = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""What of a batch is in the cache of this machine, and what is to be put there."""
+"""The cache as the engine of remote batches sees it: records that are in it, and records to put there."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,12 +16,12 @@ from ffrecord.remote.shard import RemoteShard
 
 
 class Cached:
-    """The copies of the shards of one reader. Complete ones are read as files of this machine are.
+    """The copies of the shards of one reader. Complete ones are read like local files.
 
     Args:
-        cache: where they are; closed with this.
+        cache: cache of the copies; closed with this object.
         files: the shards; each gets its copy.
-        io: how to read complete ones.
+        io: way to read complete copies.
     """
 
     def __init__(self, cache: Cache, files: Sequence[RemoteShard], io: str) -> None:
@@ -32,19 +32,22 @@ class Cached:
         self._counted = Counters()
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         self._local.close()
         self._cache.close()
 
     @property
     def batches(self) -> int:
-        """That `read` and `begin` read."""
-        return self._local.counted()["batches"]
+        """Number of batches that `read` and `begin` read."""
+        return self._local.sums()["batches"]
 
     def counters(self) -> dict[str, int]:
-        """Records that were looked for, those that were not there, bytes of those that were; and of what `read` and
-        `begin` read, all there is to count."""
-        direct = dict(self._local.counted())
+        """Return the counters of `read` and `begin`, with "probed", "missed" and "cached_bytes".
+
+        "probed" counts the records that were looked for, "missed" those that were not here, "cached_bytes" the bytes of
+        the others.
+        """
+        direct = dict(self._local.sums())
         direct.pop("batches", None)
         records, size = direct.get("records", 0), direct.get("bytes", 0)
         looked = {
@@ -55,14 +58,16 @@ class Cached:
         return direct | looked
 
     def engines(self) -> list[tuple[str, int, str, dict[str, Any]]]:
-        """How complete copies are read, as `_engine.Files.counters` says it."""
+        """Return the ways in which complete copies are read, in the form of `_engine.Files.counters`."""
         return self._local.engines()
 
     def read(self, indices: Indices, form: Form, out: Out) -> Read | None:
-        """A batch, if all of it is in complete copies: as `_engine.Files.read` gives it.
+        """Read a batch if all of it is in complete copies; else return None.
+
+        The result is that of `_engine.Files.read`.
 
         Raises:
-            IndexError: as that.
+            IndexError: see `_engine.Files.read`.
         """
         self._cache.tick()
         return self._local.read(indices, form, out)
@@ -70,15 +75,19 @@ class Cached:
     def begin(
         self, indices: Indices, form: Form, out: Out, threads: int, sequential: bool
     ) -> Callable[[], Read | None] | None:
-        """The same, while the caller goes on; what waits for it, and gives None if copies were damaged."""
+        """Begin to read a batch if all of it is in complete copies; else return None.
+
+        Returns:
+            A function that waits for the batch. It returns None if copies were damaged.
+        """
         self._cache.tick()
         return self._local.begin(indices, form, out, threads, sequential)
 
     def fill(self, files: Indices, locals: Indices, records: list[Array | None]) -> None:
-        """Put what is here of a batch into `records`.
+        """Put the records that are in the cache into `records`.
 
         Args:
-            files, locals: number of the shard of each, and its number in that; those of a shard together.
+            files, locals: number of the shard of each record, and its number there; records of a shard stand together.
         """
         self._local.fill(files, locals, records)
         left = np.flatnonzero([record is None for record in records])
@@ -98,12 +107,12 @@ class Cached:
         shard.copy.store(locals, records)
 
     def store_others(self, file: int, locals: Indices, start: int, data: Array) -> None:
-        """Keep records that came with others, lying between them, though nobody asked for them now.
+        """Keep records that lie between the requested ones and came with them, though no batch needs them now.
 
         Args:
             file: number of their shard.
-            locals: those that were asked for, ascending.
-            start: where in the shard `data` lies, bytes.
+            locals: numbers of the requested records, ascending.
+            start: offset of `data` in the shard, bytes.
         """
         shard = self._files[file]
         if shard.copy.needs_tables:
@@ -112,7 +121,7 @@ class Cached:
         low, high = np.searchsorted(bounds, start), np.searchsorted(bounds, start + len(data), "right") - 1
         if high - low <= len(locals):
             return
-        others = shard.copy.lacking(np.setdiff1d(np.arange(low, high), locals, assume_unique=True))
+        others = shard.copy.missing_of(np.setdiff1d(np.arange(low, high), locals, assume_unique=True))
         spans = zip(
             others.tolist(), (bounds[others] - start).tolist(), (bounds[others + 1] - start).tolist(), strict=True
         )

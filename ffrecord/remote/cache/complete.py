@@ -1,4 +1,4 @@
-"""A copy that has every record → a complete one, which is read as any file of this machine is."""
+"""Completion of a copy that has all records, after which it is read like any local file."""
 
 import errno
 import os
@@ -9,27 +9,26 @@ import numpy as np
 from ffrecord.errors import FFRecordError, FormatError
 from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.reading.record_reader import RecordReader
-from ffrecord.remote.cache.copy import found_in
+from ffrecord.remote.cache.copy import known_records
 from ffrecord.remote.cache.files import AWAY, mark, regular_size
 from ffrecord.remote.cache.names import HAVE, PART, WHOLE
 from ffrecord.remote.tables import ShardFacts
 from ffrecord.system.atomic_file import PartFile
 
-STEP_BYTES = 64 << 20  # compared with their checksums between two looks at whether to go on
+STEP_BYTES = 64 << 20  # bytes of records that are checked between two calls of `stop`
 
 
 def seal(stem: str, facts: ShardFacts, stop: Callable[[], bool]) -> bool:
-    """Make a copy complete: all its records are compared with their checksums, all of it is put on the disk, and then
-    it gets the name of a complete one.
+    """Complete a copy: check all records, flush the file to the disk, then give it the name of a complete copy.
 
     Args:
-        stem: what its paths begin with.
-        facts: of the shard.
-        stop: asked now and then whether to leave it as it is.
+        stem: common start of its paths.
+        facts: facts of the shard.
+        stop: called now and then; true to leave the copy as it is.
 
     Returns:
-        Whether there is a complete copy now. If not, records are missing, or do not match, which is noted; or another
-        process is at it.
+        True if there is a complete copy now. If not, records are missing or damaged, and marked as missing, or another
+        process is completing it.
 
     Raises:
         OSError: the disk is full or broken, or the directory may not be written to.
@@ -40,18 +39,18 @@ def seal(stem: str, facts: ShardFacts, stop: Callable[[], bool]) -> bool:
     try:
         part = PartFile(path, left=path)  # locked from here on
     except OSError as error:
-        if error.errno in (errno.EBUSY, errno.ENOENT):  # another process is at it, or was
+        if error.errno in (errno.EBUSY, errno.ENOENT):  # another process is completing it, or has done so
             return regular_size(stem + WHOLE) == facts.size
         raise
     try:
-        os.ftruncate(part.fd, facts.size)
+        os.ftruncate(part.fd, facts.size)  # in case it was cut: the records that are lost then fail their check
         try:
             if not _is_right(stem, path, facts, stop) or stop():
                 return False
-        except FFRecordError:  # its tables are damaged, so nobody can read it
+        except FFRecordError:  # its tables are damaged, so the copy is of no use
             part.remove()
             return False
-        # Renaming replaces what has that name, were it a link that leads elsewhere: nothing is written through it.
+        # A rename replaces a symbolic link of that name: it never writes to the file that the link points to.
         part.target = stem + WHOLE
         part.publish()
         return True
@@ -60,15 +59,16 @@ def seal(stem: str, facts: ShardFacts, stop: Callable[[], bool]) -> bool:
 
 
 def _is_right(stem: str, path: str, facts: ShardFacts, stop: Callable[[], bool]) -> bool:
-    """
+    """Check all records, and mark damaged ones as missing.
+
     Raises:
-        FFRecordError: its tables are not there, or not as they should be.
+        FFRecordError: the tables are missing or damaged.
     """
     opened = OpenedFile(path, check=True)
     with RecordReader([opened]) as reader:
         if (opened.n, opened.size, opened.crc) != facts:
             raise FormatError(f"{path}: not a copy of that shard")
-        if not found_in(opened, stem).all():
+        if not known_records(opened, stem).all():
             return False
         step = max(1, STEP_BYTES * opened.n // max(1, opened.size))
         bad: list[int] = []

@@ -1,4 +1,4 @@
-"""One copy of a shard, opened: read by the local engine, every record compared with its CRC-32."""
+"""One open copy of a shard: the local engine reads it, and every record is compared with its CRC-32."""
 
 import contextlib
 import errno
@@ -15,26 +15,26 @@ from ffrecord.format import ffr_layout
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.reading.store import Indices
-from ffrecord.remote.cache.files import HERE, Present, mark, opened, present, regular_size, runs, write_pieces
+from ffrecord.remote.cache.files import HERE, Marks, mark, open_regular, read_marks, regular_size, runs, write_pieces
 from ffrecord.remote.cache.names import HAVE, PART, WHOLE
 from ffrecord.remote.tables import ShardFacts
 from ffrecord.system.atomic_file import read_all, write_all
 
 
 class Copy:
-    """A copy that has its tables, which match their CRC-32.
+    """A copy whose tables match their CRC-32.
 
     Args:
-        stem: what its paths begin with.
-        facts: of the shard.
-        whole: it is a complete one.
+        stem: common start of its paths.
+        facts: facts of the shard.
+        whole: whether it is complete.
 
     Attributes:
-        whole: as given.
-        known: which records it had when that was last looked at: bool [n].
+        whole: the argument.
+        known: bool [n], the records that it had at the last look.
 
     Raises:
-        OSError, FFRecordError: there is none, or its tables are not there or damaged.
+        OSError, FFRecordError: there is no copy, or its tables are missing or damaged.
     """
 
     def __init__(self, stem: str, facts: ShardFacts, *, whole: bool) -> None:
@@ -56,49 +56,49 @@ class Copy:
             self.look()
 
     def look(self) -> None:
-        """See which records it has by now."""
-        self.known = found_in(self._opened, self._stem)
+        """Update `known` from the disk."""
+        self.known = known_records(self._opened, self._stem)
 
     @property
     def missing(self) -> int:
-        """How many records it had not when that was last looked at."""
-        known = self.known  # counted each time: threads that store the same records would each count them
+        """Number of records that it lacked at the last look."""
+        known = self.known  # a running count would be wrong: two threads may store the same record
         return len(known) - int(np.count_nonzero(known))
 
     def tables(self) -> bytes:
-        """Bytes [0, data_start).
+        """Return bytes [0, data_start) of the shard.
 
         Raises:
-            OSError: what lies between tables and samples cannot be read.
+            OSError: the gap between tables and samples cannot be read.
         """
         tables = bytes(memoryview(self._opened.mapping))
         gap = self._opened.data_start - len(tables)
         if gap:
             try:
                 tables += self._bytes_at(self._opened.path, len(tables), gap)
-            except FileNotFoundError:  # another process made it complete just now
+            except FileNotFoundError:  # another process completed it just now
                 tables += self._bytes_at(self._stem + WHOLE, len(tables), gap)
         self._opened.check_all_there()
         return tables
 
     @staticmethod
     def _bytes_at(path: str, offset: int, size: int) -> bytes:
-        with opened(path, os.O_RDONLY) as fd:
+        with open_regular(path, os.O_RDONLY) as fd:
             return read_all(fd, size, offset)
 
     def sizes(self, local: Indices) -> Indices:
-        """Bytes of the records at `local`."""
+        """Return the sizes in bytes of the records at `local`."""
         return self._engine.sizes(local)
 
     def read(self, local: Indices) -> list[Array | None]:
-        """The records at `local`; None for those it has not, or not as they should be.
+        """Read the records at `local`; None for those that are missing or damaged.
 
         Raises:
             ChecksumError, OSError: its tables were damaged since it was opened.
         """
         known = self.known
         if not self.whole and not known[local].all():
-            self.look()  # others may have stored some
+            self.look()  # other processes may have stored some
             known = self.known
         places = np.flatnonzero(known[local])
         found: list[Array | None] = [None] * len(local)
@@ -114,22 +114,22 @@ class Copy:
         return found
 
     def check(self) -> None:
-        """See that the tables are what they were.
+        """Check that the tables have not changed.
 
         Raises:
-            ChecksumError, OSError: they are not.
+            ChecksumError, OSError: they have.
         """
         self._opened.check_header()
 
     def store(self, local: Indices, records: list[memoryview]) -> None:
-        """Write records, given in ascending order, no two the same, of the right sizes.
+        """Write records of the right sizes, in ascending order, none twice.
 
         Raises:
-            FileNotFoundError: the copy is not there any more.
-            OSError: writing failed. What was written is not counted on.
+            FileNotFoundError: the copy does not exist any more.
+            OSError: writing failed. Records of this call are not marked as here.
         """
         offsets = self._opened.offsets
-        with opened(self._stem + PART, os.O_RDWR) as fd:
+        with open_regular(self._stem + PART, os.O_RDWR) as fd:
             status = os.fstat(fd)
             if (status.st_dev, status.st_ino) != (self._opened.device, self._opened.inode):
                 raise FileNotFoundError(errno.ENOENT, "another file by now", self._opened.path)
@@ -137,20 +137,20 @@ class Copy:
                 os.ftruncate(fd, self._opened.size)
             for start, stop in runs(local):
                 write_pieces(fd, records[start:stop], int(offsets[local[start]]))
-        # Not before: whoever sees that a record is here reads it.
+        # Mark the records only after they are written: other processes read a record as soon as it is marked.
         mark(self._stem + HAVE, local, HERE)
         self.known[local] = True
 
 
-def found_in(file: OpenedFile, stem: str) -> Present:
-    """Which records a copy has: those that it says it has, and those without bytes, which nobody fetches."""
-    found = present(stem + HAVE, file.n)
+def known_records(file: OpenedFile, stem: str) -> Marks:
+    """Return which records a copy has: those marked as here, and those without bytes, which are never read."""
+    found = read_marks(stem + HAVE, file.n)
     found[np.diff(file.offsets, append=file.size) == 0] = True
     return found
 
 
 def begin(stem: str, facts: ShardFacts, tables: bytes) -> None:
-    """Make the file of a copy, if it is not there, and give it its tables.
+    """Make the file of a copy if it does not exist, and write its tables.
 
     Args:
         tables: bytes [0, data_start) of the shard, checked.
@@ -161,19 +161,19 @@ def begin(stem: str, facts: ShardFacts, tables: bytes) -> None:
     path = stem + PART
     with contextlib.ExitStack() as stack:
         try:
-            fd = stack.enter_context(opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
-            if regular_size(stem + WHOLE) == facts.size:  # renamed by another process just now
+            fd = stack.enter_context(open_regular(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+            if regular_size(stem + WHOLE) == facts.size:  # another process completed and renamed it just now
                 os.unlink(path)
                 return
         except FileExistsError:
-            fd = stack.enter_context(opened(path, os.O_RDWR))
+            fd = stack.enter_context(open_regular(path, os.O_RDWR))
         if os.fstat(fd).st_size != facts.size:
             os.ftruncate(fd, facts.size)
         write_all(fd, memoryview(tables), 0)
 
 
 def check_tables(facts: ShardFacts, tables: bytes) -> None:
-    """Raise ArgumentError unless they are bytes [0, data_start) of that shard, as far as CRC-32 of the tables tells."""
+    """Raise ArgumentError unless `tables` is bytes [0, data_start) of that shard, as far as the CRC-32 tells."""
     end = ffr_layout.tables_end(facts.n)
     start = facts.size
     if facts.n and len(tables) >= end:

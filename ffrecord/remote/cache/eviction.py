@@ -1,4 +1,4 @@
-"""Room in a cache: how much may still be written, and what is removed to make some."""
+"""Room in a cache: a limit on what is written, and removal of the least recently used copies."""
 
 import contextlib
 import os
@@ -6,27 +6,27 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 
-from ffrecord.remote.cache.files import opened
-from ffrecord.remote.cache.names import HAVE, LOCK, PART, WHOLE, held
+from ffrecord.remote.cache.files import open_regular
+from ffrecord.remote.cache.names import HAVE, LOCK, PART, WHOLE, list_copies
 from ffrecord.system import atomic_file
 from ffrecord.system.forks import call_in_children, renew_in_children
 
-SHARE = 64  # of what is free one process takes this part at once, so that as many processes do not exceed the limit
-LEAST = 16 << 20  # bytes, or that much
-CLOCK_NS = 1_000_000_000  # that times of files may be behind
-AGAIN_SECONDS = 10.0  # before a full cache is looked at again
+SHARE = 64  # a process reserves 1/SHARE of the free bytes at once, so that 64 processes do not exceed the limit
+LEAST = 16 << 20  # fewest bytes that a process reserves at once
+CLOCK_NS = 1_000_000_000  # most ns that times of files may be behind the clock
+AGAIN_SECONDS = 10.0  # between two looks at a full cache
 
 
 class Room:
-    """What one process may write to a cache.
-
-    Args:
-        directory: of the cache.
-        limit: bytes that all copies together may take of the disk; None for no limit.
-        own: gives what the paths of copies begin with that the reader uses: it never removes these, or a dataset
-            larger than the limit, read from one end to the other, would leave nothing for the next epoch.
+    """The bytes that one process may write to a cache.
 
     Up to 64 processes that write at once keep the limit to within 16 MiB for each.
+
+    Args:
+        directory: directory of the cache.
+        limit: bytes that all copies together may take of the disk; None for no limit.
+        own: returns the stems of the copies that the reader uses. It never removes these. Otherwise an epoch over a
+            dataset larger than the limit would leave nothing for the next epoch.
     """
 
     def __init__(self, directory: str, limit: int | None, own: Callable[[], Collection[str]]) -> None:
@@ -38,16 +38,16 @@ class Room:
         renew_in_children(self)
 
     def renew(self) -> None:
-        """Have a lock that nobody holds: in a forked child."""
+        """Replace the lock: in a forked child, nobody would release the old one."""
         self._lock = threading.Lock()
 
     @property
     def full(self) -> bool:
-        """Whether there was no room when that was last looked at, a few seconds ago at most."""
+        """True if there was no room at the last look, which was a few seconds ago at most."""
         return self._granted <= 0 and time.monotonic() < self._again
 
     def take(self, size: int) -> int:
-        """How many of `size` bytes may be written now.
+        """Reserve up to `size` bytes, and return how many may be written now.
 
         Raises:
             OSError: the directory cannot be listed.
@@ -56,16 +56,16 @@ class Room:
             return size
         with self._lock:
             if self._granted < size and time.monotonic() >= self._again:
-                self._granted = self._found(self._limit, size)
+                self._granted = self._find_room(self._limit, size)
                 if self._granted < size:
                     self._again = time.monotonic() + AGAIN_SECONDS
             given = min(size, self._granted)
             self._granted -= given
             return given
 
-    def _found(self, limit: int, size: int) -> int:
-        """What may be written before the directory is to be looked at again."""
-        free = limit - sum(each.bytes for each in held(self._directory))
+    def _find_room(self, limit: int, size: int) -> int:
+        """Return how many bytes may be written before the next look at the directory."""
+        free = limit - sum(each.bytes for each in list_copies(self._directory))
         if free < size:
             with evicting(self._directory) as alone:
                 if alone:
@@ -73,12 +73,15 @@ class Room:
         return max(0, min(free, max(free // SHARE, LEAST, size)))
 
     def _evict(self, limit: int, wanted: int) -> int:
-        """Remove what was not used for longest, until so many bytes are free or there is no more; what is free then."""
-        copies = held(self._directory)
+        """Remove the least recently used copies until `wanted` bytes are free, or none is left to remove.
+
+        Return the free bytes.
+        """
+        copies = list_copies(self._directory)
         free = limit - sum(each.bytes for each in copies)
         own = self._own()
         for each in sorted(copies, key=lambda copy: copy.used):
-            # What is used by others since this reader was made is as much needed as what it would write.
+            # A copy that another process used since this reader was made is needed as much as a new one.
             if free >= wanted or each.used >= self._since:
                 break
             if each.stem not in own:
@@ -89,10 +92,10 @@ class Room:
 
 
 def remove(stem: str) -> None:
-    """Remove the copy whose paths begin so. Who has it open reads on.
+    """Remove the copy with this stem. Processes that have it open can still read it.
 
     Raises:
-        OSError: it is somebody else's. BlockingIOError: somebody is making it complete.
+        OSError: it belongs to another user. BlockingIOError: another process is completing it.
     """
     for suffix in (PART, WHOLE, HAVE):
         _remove_file(stem + suffix)
@@ -101,7 +104,7 @@ def remove(stem: str) -> None:
 def _remove_file(path: str) -> None:
     with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as stack:
         with contextlib.suppress(PermissionError):
-            fd = stack.enter_context(opened(path, os.O_RDONLY))
+            fd = stack.enter_context(open_regular(path, os.O_RDONLY))
             if not atomic_file.lock(fd, path):
                 raise BlockingIOError
         os.unlink(path)
@@ -112,12 +115,12 @@ _locks: set[int] = set()  # descriptors that hold `evicting.lock`
 
 @contextlib.contextmanager
 def evicting(directory: str) -> Iterator[bool]:
-    """Be the only process that makes room, if no other does; whether that is so. Ends with the process."""
+    """Take the lock for making room, and yield whether this process got it. The lock ends with the process."""
     with contextlib.ExitStack() as stack:
         alone = False
         with contextlib.suppress(OSError):
             path = os.path.join(directory, LOCK)
-            fd = stack.enter_context(opened(path, os.O_RDONLY | os.O_CREAT))
+            fd = stack.enter_context(open_regular(path, os.O_RDONLY | os.O_CREAT))
             alone = atomic_file.lock(fd, path)
             if alone:
                 _locks.add(fd)
@@ -126,7 +129,7 @@ def evicting(directory: str) -> Iterator[bool]:
 
 
 def _close_locks() -> None:
-    # Copies of descriptors would keep the lock of a parent that is killed.
+    # In a forked child: its copies of these descriptors would keep the lock after the parent is killed.
     for fd in _locks:
         os.close(fd)
     _locks.clear()

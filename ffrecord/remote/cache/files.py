@@ -1,4 +1,4 @@
-"""Files of a cache: opened without following what others planted, written in few calls, and which records they have."""
+"""Files of a cache: safe opening, writing in few calls, and the marks of the records that a copy has."""
 
 import contextlib
 import errno
@@ -15,18 +15,18 @@ from ffrecord.system import untrusted
 from ffrecord.system.atomic_file import REFUSED, read_up_to, write_all
 from ffrecord.system.untrusted import Refused
 
-Present = npt.NDArray[np.bool_]
+Marks = npt.NDArray[np.bool_]
 
 PIECES_MOST = 1024  # IOV_MAX of Linux
 HERE, AWAY = b"\1", b"\0"
 
 
 @contextlib.contextmanager
-def opened(path: str, flags: int) -> Iterator[int]:
-    """A descriptor of a regular file with no other name, which is closed at the end.
+def open_regular(path: str, flags: int) -> Iterator[int]:
+    """Open a regular file that has no other name; the context's value is its descriptor.
 
     Raises:
-        OSError: it cannot be opened; EMLINK if `path` leads to a file that is elsewhere, or is no file.
+        OSError: it cannot be opened; EMLINK if `path` is a link, a file with another name, or not a file.
     """
     try:
         fd = untrusted.open_file(path, flags)
@@ -39,7 +39,7 @@ def opened(path: str, flags: int) -> Iterator[int]:
 
 
 def regular_size(path: str) -> int:
-    """Bytes of a regular file; -1 if there is none, or a symbolic link."""
+    """Return the bytes of a regular file; -1 if there is none, or a symbolic link."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -48,16 +48,16 @@ def regular_size(path: str) -> int:
 
 
 def runs(local: Indices) -> Iterator[tuple[int, int]]:
-    """(first, one after the last) place of each run of successive numbers in an ascending array."""
+    """Yield (first place, end) of each run of successive numbers in an ascending array."""
     ends = np.flatnonzero(np.diff(local) != 1) + 1
     return itertools.pairwise([0, *ends.tolist(), len(local)])
 
 
 def write_pieces(fd: int, pieces: Sequence[memoryview], offset: int) -> None:
-    """Write pieces of bytes one after the other at `offset`.
+    """Write pieces of bytes at `offset`, one behind the other.
 
     Raises:
-        OSError: of the failed call; ENOSPC also if the kernel takes nothing.
+        OSError: a call failed; ENOSPC also if the kernel writes nothing.
     """
     for start in range(0, len(pieces), PIECES_MOST):
         some = pieces[start : start + PIECES_MOST]
@@ -66,7 +66,7 @@ def write_pieces(fd: int, pieces: Sequence[memoryview], offset: int) -> None:
         except OSError as error:
             if error.errno not in REFUSED:
                 raise
-            written = 0  # one by one then
+            written = 0  # write them one by one
         for piece in some:
             if written < len(piece):
                 write_all(fd, piece[max(0, written) :], offset + max(0, written))
@@ -74,21 +74,21 @@ def write_pieces(fd: int, pieces: Sequence[memoryview], offset: int) -> None:
             offset += len(piece)
 
 
-def present(path: str, n: int) -> Present:
-    """Which of n records the copy has that the file of bytes at `path` is of; none where that has not so many bytes."""
+def read_marks(path: str, n: int) -> Marks:
+    """Return which of n records are marked as here in the file of marks at `path`. Beyond its end, none is."""
     found = np.zeros(n, np.bool_)
-    with contextlib.suppress(OSError), opened(path, os.O_RDONLY) as fd:
+    with contextlib.suppress(OSError), open_regular(path, os.O_RDONLY) as fd:
         data = np.frombuffer(read_up_to(fd, n, 0), np.uint8)
         found[: len(data)] = data == HERE[0]
     return found
 
 
 def mark(path: str, local: Indices, value: bytes) -> None:
-    """Say of records, in ascending order, that the copy has them, or has them no more.
+    """Mark records of a copy as here or as missing. `local` is in ascending order.
 
     Raises:
-        OSError: it could not be said.
+        OSError: the marks cannot be written.
     """
-    with opened(path, os.O_RDWR | os.O_CREAT) as fd:
+    with open_regular(path, os.O_RDWR | os.O_CREAT) as fd:
         for start, stop in runs(local):
             write_all(fd, memoryview(value * (stop - start)), int(local[start]))

@@ -1,9 +1,9 @@
-"""What the cache knows of datasets themselves: the last `dataset.json` of each, to open them while a server is away.
+"""The last `dataset.json` of each dataset in the cache, to open the dataset while its server is away.
 
-    NAME.KEY.json   as it came, or for a file alone one that lists only that
+    NAME.KEY.json   the bytes as they came; for a single file, a listing with only that file
 
-KEY is made of the URL and of the options that say which store it is of. What a query may choose nobody knows, and a
-signature is another one each time: of URLs with a query nothing is kept.
+KEY is a hash of the URL and of the options that identify the store. URLs with a query are not kept: a query may change
+the content, and a signature is different each time.
 """
 
 import contextlib
@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ffrecord.format import manifest
-from ffrecord.remote.cache.files import opened
+from ffrecord.remote.cache.files import open_regular
 from ffrecord.remote.cache.names import stem_of
-from ffrecord.remote.connecting import telling
+from ffrecord.remote.connecting import identity_of
 from ffrecord.system import urls
 from ffrecord.system.atomic_file import PartFile, read_up_to, write_all
 
@@ -26,31 +26,31 @@ logger = logging.getLogger("ffrecord")
 
 
 class Listings:
-    """The listings of one cache. What cannot be read or written is as if it were not there.
+    """The listings of one cache. A listing that cannot be read or written counts as missing.
 
     Args:
-        directory: of the cache; None without one, then there are no listings.
+        directory: directory of the cache; None without a cache, and then there are no listings.
     """
 
     def __init__(self, directory: str | None) -> None:
         self._directory = directory
 
     def get(self, url: str, options: Mapping[str, Any], kind: str = DATASET) -> bytes | None:
-        """Return what was kept last of a URL; None for nothing.
+        """Return the last listing of a URL, or None.
 
         Args:
-            url, options: as of a `Storage`.
-            kind: whether it is of a dataset, or of a file alone.
+            url, options: arguments of `Storage`.
+            kind: DATASET, or FILE for a single file.
         """
         path = self._path(url, options, kind)
         if path is None:
             return None
-        with contextlib.suppress(OSError), opened(path, os.O_RDONLY) as fd:
+        with contextlib.suppress(OSError), open_regular(path, os.O_RDONLY) as fd:
             return read_up_to(fd, manifest.SIZE_MAX + 1, 0)
         return None
 
     def put(self, data: bytes, url: str, options: Mapping[str, Any], kind: str = DATASET) -> None:
-        """Keep what came; nothing is written where it is the same as before."""
+        """Keep a listing. Write nothing if it has not changed."""
         path = self._path(url, options, kind)
         if path is None or self.get(url, options, kind) == data:
             return
@@ -68,4 +68,4 @@ class Listings:
         if self._directory is None or urls.split_url(url)[3]:
             return None
         shown = urls.redact(url).rstrip("/")
-        return f"{self._directory}/{stem_of(shown, repr((kind, *telling(shown, options))))}{SUFFIX}"
+        return f"{self._directory}/{stem_of(shown, repr((kind, *identity_of(shown, options))))}{SUFFIX}"

@@ -1,4 +1,4 @@
-"""The shards of a reader that are complete on this machine, read by the local engine as its files are."""
+"""CompleteCopies copies of a reader's shards, read by the local engine like its own files."""
 
 import time
 from collections import Counter
@@ -18,22 +18,22 @@ from ffrecord.remote.counters import Counters
 from ffrecord.remote.shard import RemoteShard
 from ffrecord.system import resources
 
-FILES_MOST = 16_384  # each maps its tables, and a process may have 65,530 mappings
-SHARE = 20  # of the time that passes, this part goes into opening what has become complete
-TIMES = ("io_ns", "crc_ns", "waits")  # counters that mean the same of remote files; others are of system calls
+FILES_MOST = 16_384  # each file maps its tables, and a process may have 65,530 mappings
+SHARE = 20  # at most 1/SHARE of the time goes into opening copies that have become complete
+TIMES = ("io_ns", "crc_ns", "waits")  # counters with the same meaning for remote files; others count system calls
 Read = tuple[Any, list[Failure]]
 
 
-class Complete:
+class CompleteCopies:
     """An engine over the complete copies of some shards.
 
     Args:
-        opened: their copies, by the numbers of the shards, ascending.
-        begins, counts: int64 [shards], the index of the first record of each shard, and how many it has.
-        io: how to read them.
+        opened: the open copies, by the number of their shard, ascending.
+        begins, counts: int64 [shards], index of the first record of each shard, and its number of records.
+        io: way to read them.
 
     Attributes:
-        engine: that engine.
+        engine: the engine.
     """
 
     def __init__(self, opened: dict[int, OpenedFile], begins: Indices, counts: Indices, io: str) -> None:
@@ -43,21 +43,24 @@ class Complete:
         self._begins, self._ends = begins, begins + counts
         self._there = counts == 0
         self._there[numbers] = True
-        # What to add to an index among all records, to have that among those of the copies.
+        # Add this to an index among all records to get the index among the records of the copies.
         self._shift = np.zeros(len(begins), np.int64)
         self._shift[numbers] = np.cumsum(counts[numbers]) - counts[numbers] - begins[numbers]
         self._all = bool(self._there.all())
 
-    def there(self, files: Indices) -> Any:
-        """Which records are in complete copies, by the numbers of their shards: bool [k]."""
+    def are_complete(self, files: Indices) -> Any:
+        """Return which records are in complete copies, by the numbers of their shards: bool [k]."""
         return self._there[files]
 
     def forget(self, number: int) -> None:
-        """The copy of a shard is gone, or damaged."""
+        """Note that the copy of a shard is gone or damaged."""
         self._there[number], self._all = False, False
 
-    def own(self, indices: Indices) -> Indices | None:
-        """Indices among all records → among those of the copies; None if one is not there, or out of range."""
+    def own_indices(self, indices: Indices) -> Indices | None:
+        """Convert indices among all records to indices among those of the copies.
+
+        Return None if a record is not in a copy, or out of range.
+        """
         if self._all:
             return indices
         files = self.files_of(indices)
@@ -67,22 +70,22 @@ class Complete:
         return np.where(indices < 0, indices + self._ends[-1], indices) + self._shift[files]
 
     def files_of(self, indices: Indices) -> Indices:
-        """Numbers of the shards that records are in, by indices among all, negative ones from the end."""
+        """Return the numbers of the shards of records. Negative indices count from the end."""
         positions = np.where(indices < 0, indices + self._ends[-1], indices)
         return np.where(positions < 0, -1, np.searchsorted(self._ends, positions, "right"))
 
-    def of_files(self, files: Indices, locals: Indices) -> Indices:
-        """Indices among the records of the copies: of number `locals` of shard number `files`."""
+    def own_indices_of(self, files: Indices, locals: Indices) -> Indices:
+        """Convert record numbers `locals` in the shards `files` to indices among the records of the copies."""
         return locals + self._begins[files] + self._shift[files]
 
 
 class Local:
-    """The complete copies there are, now.
+    """The complete copies that exist now.
 
     Args:
-        cache: that they are in.
+        cache: cache of the copies.
         files: the shards, each with its copy.
-        io: how to read them.
+        io: way to read them.
     """
 
     def __init__(self, cache: Cache, files: Sequence[RemoteShard], io: str) -> None:
@@ -90,31 +93,31 @@ class Local:
         self._counts = np.array([file.n for file in files], np.int64)
         self._begins = np.cumsum(self._counts) - self._counts
         self._opened: dict[int, OpenedFile] = {}
-        self._complete: Complete | None = None
+        self._complete: CompleteCopies | None = None
         self._seen = -1
         self._again = 0.0
-        # Counted by engines that are no more, less what they read for batches that are counted elsewhere.
+        # Counts of replaced engines, minus the reads for batches that are counted elsewhere.
         self._before = Counters()
 
     def close(self) -> None:
-        """Close all files; none is opened any more."""
+        """Close all files, and open none any more."""
         self._again = np.inf
         complete, self._complete = self._complete, None
         if complete is not None:
-            self._before.add(**_counted(complete))
+            self._before.add(**_counters_of(complete))
             complete.engine.close()
 
     # Counts
 
-    def counted(self) -> Counter[str]:
-        """Batches, records and bytes of `read` and `begin`, and the times that all took."""
+    def sums(self) -> Counter[str]:
+        """Return the batches, records and bytes of `read` and `begin`, and the times of all reads."""
         complete, total = self._complete, self._before.sums()
         if complete is not None:
-            total.update(_counted(complete))
+            total.update(_counters_of(complete))
         return total
 
     def engines(self) -> list[tuple[str, int, str, dict[str, Any]]]:
-        """How they are read now, as `_engine.Files.counters` says it, without counters."""
+        """Return the current ways of reading, in the form of `_engine.Files.counters`, without counters."""
         complete = self._complete
         rows = [] if complete is None else complete.engine.counters()
         return [(name, device, engine, {}) for name, device, engine, _ in rows]
@@ -122,13 +125,13 @@ class Local:
     # Batches
 
     def read(self, indices: Indices, form: Form, out: Out) -> Read | None:
-        """A batch, if all of it is in complete copies, which are as they should be.
+        """Read a batch if all of it is in complete, undamaged copies; else return None.
 
         Args:
-            indices: among all records, negative ones from the end.
+            indices: indices among all records; negative ones count from the end.
         """
-        complete = self._now()
-        own = None if complete is None else complete.own(indices)
+        complete = self._current()
+        own = None if complete is None else complete.own_indices(indices)
         if complete is None or own is None:
             return None
         try:
@@ -140,13 +143,14 @@ class Local:
     def begin(
         self, indices: Indices, form: Form, out: Out, threads: int, sequential: bool
     ) -> Callable[[], Read | None] | None:
-        """The same, while the caller goes on; what waits for it, and may find that they are not as they should be.
+        """Begin to read a batch if all of it is in complete copies; else return None.
 
-        What waits raises:
-            ClosedError: they were closed, or the process forked.
+        Returns:
+            A function that waits for the batch. It returns None if a copy is damaged. It raises ClosedError if the
+            copies were closed, or the process forked.
         """
-        complete = self._now()
-        own = None if complete is None else complete.own(indices)
+        complete = self._current()
+        own = None if complete is None else complete.own_indices(indices)
         if complete is None or own is None:
             return None
         try:
@@ -163,19 +167,19 @@ class Local:
         return wait
 
     def fill(self, files: Indices, locals: Indices, records: list[Any]) -> None:
-        """Put those of a batch that are in complete copies into `records`.
+        """Put the records that are in complete copies into `records`.
 
         Args:
-            files, locals: number of the shard of each, and its number in that.
+            files, locals: number of the shard of each record, and its number there.
         """
-        complete = self._now()
+        complete = self._current()
         if complete is None:
             return
-        places = np.flatnonzero(complete.there(files))
+        places = np.flatnonzero(complete.are_complete(files))
         if not len(places):
             return
         try:
-            own = complete.of_files(files[places], locals[places])
+            own = complete.own_indices_of(files[places], locals[places])
             arrays, failures = complete.engine.read(own, True, True, ARRAYS)
         except ClosedError:
             return
@@ -187,13 +191,13 @@ class Local:
         self._before.add(batches=-1, records=-len(good), bytes=-sum(map(len, good)))
         self._drop(complete, locals[places] + self._begins[files[places]], failures)
 
-    def _drop(self, complete: Complete, indices: Indices, failures: list[Failure]) -> bool:
-        """Let go of copies that failed to give what they should; whether there were any."""
+    def _drop(self, complete: CompleteCopies, indices: Indices, failures: list[Failure]) -> bool:
+        """Drop the copies whose reads failed. Return whether there were any."""
         if not failures:
             return False
         files: list[int] = complete.files_of(indices[[failure.order for failure in failures]]).tolist()
         bad = {number for number, failure in zip(files, failures, strict=True) if failure.status != "size"}
-        # A record of another size than was asked for: that is how it was written, or the tables are not what they were.
+        # A record with another size than requested was written so, or the tables have been damaged: check them.
         bad |= {number for number in set(files) - bad if self._damaged(number)}
         for number in bad:
             complete.forget(number)
@@ -208,28 +212,28 @@ class Local:
                 opened.check_header()
         except (FFRecordError, OSError):
             return True
-        return opened is None  # another thread let go of it
+        return opened is None  # another thread dropped it
 
     # What is complete
 
-    def _now(self) -> Complete | None:
-        """The engine over what is complete; made anew when that is more, or less, but not for each of many."""
+    def _current(self) -> CompleteCopies | None:
+        """Return the engine over all complete copies. It is renewed when they change, but not too often."""
         seen = self._cache.changes
         if seen != self._seen and time.monotonic() >= self._again:
             began = time.monotonic()
             self._seen = seen
-            # Without a lock: where two threads look at once, what one of them opened is closed with its batch.
-            self._complete = self._made(self._cache.complete()[:FILES_MOST])
+            # No lock: if two threads come at once, the engine of one of them is closed at the end of its batch.
+            self._complete = self._make_engine(self._cache.complete()[:FILES_MOST])
             self._again = began + SHARE * (time.monotonic() - began)
         return self._complete
 
-    def _made(self, numbers: list[int]) -> Complete | None:
+    def _make_engine(self, numbers: list[int]) -> CompleteCopies | None:
         before = self._complete
         if before is not None:
-            self._before.add(**_counted(before))
+            self._before.add(**_counters_of(before))
         found = {number: self._opened.get(number) or self._open(number) for number in numbers}
         self._opened = {number: opened for number, opened in found.items() if opened is not None}
-        return Complete(self._opened, self._begins, self._counts, self._io) if self._opened else None
+        return CompleteCopies(self._opened, self._begins, self._counts, self._io) if self._opened else None
 
     def _open(self, number: int) -> OpenedFile | None:
         shard = self._files[number]
@@ -240,17 +244,17 @@ class Local:
             shard.copy.drop()
             return None
         except OSError:
-            return None  # no descriptors left, or it is gone: read one by one, which finds out
+            return None  # no descriptors left, or it is gone: records are read one by one, which shows the reason
         if opened is None:
             return None
-        opened.close()  # the engine opens those again that are read
+        opened.close()  # the engine opens it again when it reads it
         if (opened.n, opened.size, opened.crc) != shard.facts:
             shard.copy.drop()
             return None
         return opened
 
 
-def _counted(complete: Complete) -> Counter[str]:
+def _counters_of(complete: CompleteCopies) -> Counter[str]:
     total = Counter(batches=complete.engine.batches)
     for _, _, _, counters in complete.engine.counters():
         total.update({key: counters[key] for key in ("records", "bytes", *TIMES)})

@@ -1,14 +1,13 @@
-"""Where the copies of shards are: the directory of a cache, and the names in it.
+"""The directory of a cache, and the names of its files.
 
-    NAME.KEY.part   a copy that is being filled: a sparse file of the shard's own layout
-    NAME.KEY.have   one byte for each record of it, 1 for those that were stored; its time of change is when the copy
-                    was last used
-    NAME.KEY.ffr    a complete copy: every record compared with its CRC-32, and all of it on the disk
-    NAME.KEY.json   the dataset.json of a dataset: see cache_listings.py
+    NAME.KEY.part   a copy that is being filled: a sparse file in the layout of the shard
+    NAME.KEY.have   one byte for each record, 1 if it is stored; its modification time is the time of last use
+    NAME.KEY.ffr    a complete copy: every record was compared with its CRC-32, and all of it is on the disk
+    NAME.KEY.json   the dataset.json of a dataset: see listings.py
     evicting.lock   locked by the process that makes room
 
-NAME is that of the shard, for people. KEY tells the shard from all others: it is made of its URL, size, number of
-samples and the CRC-32 of its tables. So a shard that is replaced at its source has another one.
+NAME is the shard's name, for people. KEY identifies the shard: it is a hash of its URL, size, number of samples and the
+CRC-32 of its tables. So a shard that is replaced at its source gets another key.
 """
 
 import errno
@@ -31,23 +30,23 @@ NAME_MOST = 80
 
 
 def directory_of(given: str | os.PathLike[str]) -> str:
-    """Return the absolute path of the directory that an argument `cache_dir` names.
+    """Return the absolute path of the directory in the argument `cache_dir`.
 
     Raises:
-        TypeError, ValueError: it is no path, or not on this machine.
+        TypeError, ValueError: it is not a path, or not a local one.
     """
     return filesystems.absolute_path(local_path("cache_dir", given))
 
 
 def usable_directory(given: str | os.PathLike[str]) -> str:
-    """The directory that copies go into; made if it is not there.
+    """Return the directory for copies; make it if it is missing.
 
-    That is the one given. But of one that everybody may write to, each user has a part of its own: CRC-32 finds damage,
-    not malice.
+    It is the given directory, unless everybody may write to that. Then each user gets a subdirectory: CRC-32 detects
+    damage, not malice.
 
     Raises:
         NotADirectoryError (also an AssertionError): it is a file.
-        OSError (also a RuntimeError): it is not there and cannot be made; the user's own part belongs to somebody else.
+        OSError (also a RuntimeError): it cannot be made, or the user's subdirectory belongs to somebody else.
     """
     path = directory_of(given)
     _make(path, 0o777)
@@ -71,29 +70,29 @@ def _make(path: str, mode: int) -> None:
 
 
 def entry_path(directory: str, name: str, facts: ShardFacts) -> str:
-    """What the paths of one shard's copy begin with.
+    """Return the stem of a shard's copy: the common start of its paths.
 
     Args:
-        name: the shard's URL, without anything secret.
-        facts: of the shard.
+        name: the shard's URL, without secrets.
+        facts: facts of the shard.
     """
     n, size, crc = facts
     return f"{directory}/{stem_of(name, f'{name}{chr(0)}{size}{chr(0)}{crc}{chr(0)}{n}')}"
 
 
 def stem_of(name: str, key: str) -> str:
-    """Return what the names of files begin with: something for people, and a hash of `key`, which tells them apart."""
+    """Return the start of file names: a readable part, and a hash of `key`, which makes it unique."""
     people = PLAIN.sub("_", name.rpartition("/")[2].removesuffix(WHOLE))[:NAME_MOST]
     return f"{people}.{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[:32]}"
 
 
-class Held(NamedTuple):
-    """A copy as it is on the disk.
+class CopyOnDisk(NamedTuple):
+    """A copy on the disk.
 
     Attributes:
-        stem: what its paths begin with.
-        bytes: that it takes of the disk; a sparse file has fewer than its size.
-        used: when it was last used, ns since 1970.
+        stem: common start of its paths.
+        bytes: space that it takes on the disk; less than its size if the file is sparse.
+        used: time of last use, ns since 1970.
     """
 
     stem: str
@@ -101,24 +100,24 @@ class Held(NamedTuple):
     used: int
 
 
-def held(directory: str) -> list[Held]:
-    """All copies in a directory. What is none is left out.
+def list_copies(directory: str) -> list[CopyOnDisk]:
+    """Return all copies in a directory. Other files are ignored.
 
     Raises:
         OSError: it cannot be listed.
     """
-    copies = (_held(f"{directory}/{stem}") for stem in _stems(directory))
+    copies = (_look_up_copy(f"{directory}/{stem}") for stem in _stems(directory))
     return [each for each in copies if each is not None]
 
 
-def _held(stem: str) -> Held | None:
-    """A copy; None if it was removed meanwhile."""
-    # In this order: one that is made complete meanwhile is missed by neither name, and counted once.
+def _look_up_copy(stem: str) -> CopyOnDisk | None:
+    """Return a copy with its size and time; None if it was removed meanwhile."""
+    # PART before WHOLE: a copy that is renamed meanwhile is found by one name at least, and counted once by its inode.
     there = [status for status in map(_status, (stem + PART, stem + WHOLE, stem + HAVE)) if status is not None]
     if not there:
         return None
     size = sum({(each.st_dev, each.st_ino): each.st_blocks * 512 for each in there}.values())
-    return Held(stem, size, max(each.st_mtime_ns for each in there))
+    return CopyOnDisk(stem, size, max(each.st_mtime_ns for each in there))
 
 
 def _status(path: str) -> os.stat_result | None:
@@ -129,7 +128,7 @@ def _status(path: str) -> os.stat_result | None:
 
 
 def complete_names(directory: str) -> set[str]:
-    """What the paths of complete copies begin with; none where the directory cannot be listed."""
+    """Return the stems of all complete copies; an empty set if the directory cannot be listed."""
     try:
         names = os.listdir(directory)
     except OSError:
@@ -138,5 +137,5 @@ def complete_names(directory: str) -> set[str]:
 
 
 def _stems(directory: str) -> set[str]:
-    """What the names of copies begin with."""
+    """Return the stems of all copies, without the directory."""
     return {found[1] for found in map(ENTRY.fullmatch, os.listdir(directory)) if found}

@@ -1,12 +1,12 @@
-"""The layout of FFCV's .beton files, version 2, as far as the header says it: bytes in, numbers out.
+"""The layout of FFCV's .beton files, version 2: parsing of the header and the field descriptors.
 
-    0           24 B        header: version u16 = 2, fields F u16, page size u32, samples n u64, where the table is u64
+    0           24 B        header: version u16 = 2, fields F u16, page size u32, samples n u64, offset of the table u64
     24          1041 B x F  field descriptors: type u8, name (16 bytes, zeros after it), arguments (1,024 bytes)
     24 + 1041 F n x row     metadata, one row for each sample
     ...                     zeros up to a multiple of the page size; then the pages, which hold the values of any size
     table       24 B x A    allocations: sample u64, offset u64, size u64; to the end of the file
 
-A row is the structs of its fields laid out by C rules: numbers and offsets of arrays at multiples of 8, the others
+A row has the structs of its fields, laid out by C rules: numbers and offsets of arrays at multiples of 8, the others
 packed. There is no checksum.
 """
 
@@ -41,7 +41,7 @@ METADATA = {
 }
 JPEG, RAW = 0, 1  # modes of an image
 
-SHAPE_MOST = 1 << 40  # bytes of an array of which there is none
+SHAPE_MOST = 1 << 40  # most bytes of an array in a file without samples
 ARRAY_HEAD = struct.Struct("<32QQ")  # axes, zeros after the last one; bytes of JSON that follow: dtype.descr
 SIMPLE_DTYPE = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f(?:2|4|8|16)|c(?:8|16|32)|[SUV]\d{1,9}|[mM]8(?:\[\w+\])?)")
 
@@ -51,10 +51,10 @@ class BetonField:
     """A column of a .beton file.
 
     Attributes:
-        name: of the column; of fields with equal names, all but the first have "_" and their place added.
+        name: name of the column. If fields have equal names, all but the first get "_" and their place at the end.
         kind: "float", "int", "image", "bytes", "array", "json", or "custom".
-        column: its name in `BetonLayout.row`.
-        dtype, shape: of the values of an "array"; None and () for others.
+        column: name in `BetonLayout.row`.
+        dtype, shape: dtype and shape of the values of an "array"; None and () for others.
         size: bytes of the value of an "array"; 0 for others.
     """
 
@@ -67,21 +67,21 @@ class BetonField:
 
     @property
     def has_data(self) -> bool:
-        """Whether its values lie in the pages; not known of a "custom" one."""
+        """True if its values lie in the pages; False also for "custom", where that is unknown."""
         return self.kind in ("image", "bytes", "array", "json")
 
 
 @dataclass(frozen=True)
 class BetonLayout:
-    """What the header and the descriptors say.
+    """The content of the header and the descriptors.
 
     Attributes:
-        fields: in their order.
-        n: samples.
+        fields: the fields in order.
+        n: number of samples.
         row: dtype of the metadata of a sample.
         rows_start, data_start, table_start: offsets in the file of the metadata, of the first page, of the allocations.
-        page_size: bytes.
-        allocations: how many.
+        page_size: bytes of a page.
+        allocations: number of allocations.
     """
 
     fields: tuple[BetonField, ...]
@@ -95,7 +95,7 @@ class BetonLayout:
 
 
 def descriptors_size(head: bytes, size: int) -> int:
-    """Bytes of the field descriptors of a file of `size` bytes that begins with `head`.
+    """Return the bytes of the field descriptors of a file of `size` bytes that begins with `head`.
 
     Raises:
         FormatError: not such a file, of another version, or unfinished.
@@ -120,16 +120,16 @@ def descriptors_size(head: bytes, size: int) -> int:
 
 
 def parse(head: bytes, descriptors: bytes, size: int, custom: Mapping[str, npt.DTypeLike]) -> BetonLayout:
-    """The layout of a file of `size` bytes.
+    """Parse the layout of a file of `size` bytes.
 
     Args:
         head: its first 24 bytes.
-        descriptors: the bytes after them, as many as `descriptors_size` says.
-        custom: dtype of the metadata of fields of the users' own classes, by name.
+        descriptors: the bytes behind them, as many as `descriptors_size` says.
+        custom: dtype of the metadata of fields with a class of the user's own, by name.
 
     Raises:
-        FormatError: numbers that do not fit each other or the file; a field of the user's own class without its dtype.
-        ValueError: `custom` names a field that is not such a one.
+        FormatError: the numbers do not fit each other or the file; or the dtype of a custom field is missing.
+        ValueError: `custom` names a field that is not custom.
     """
     _, _, page_size, n, table_start = HEADER.unpack_from(head)
     described = np.frombuffer(descriptors, DESCRIPTOR)
@@ -169,7 +169,7 @@ def _fields(described: npt.NDArray[np.void], size: int, n: int) -> tuple[BetonFi
             fields.append(BetonField(name, kind, f"f{place}"))
             continue
         dtype, shape = _array(arguments, f"field {place}, {name!r}")
-        # An axis of 0 does not make the others harmless: numpy multiplies them all the same.
+        # Leave out axes of 0: numpy multiplies all other axes, and fails if their product is too large.
         item = dtype.itemsize * math.prod(axis for axis in shape if axis)
         if item > (size if n else SHAPE_MOST) or not item:
             raise FormatError(f"field {place}, {name!r}: arrays of {item} bytes in a file of {size}")

@@ -1,4 +1,4 @@
-"""FFCV's .beton files, read in place."""
+"""Readers of FFCV's .beton files, in place."""
 
 import hashlib
 import os
@@ -23,27 +23,27 @@ from ffrecord.sources.beton.layout import ALLOCATION, HEADER, BetonField, descri
 from ffrecord.sources.beton.spans import Allocations, Rows, ValuePieces, all_spans, pieces, why_wrong
 from ffrecord.sources.beton.values import column, values
 from ffrecord.sources.files import expand
-from ffrecord.sources.index_file import IndexCache, cached, check_columns
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.index_file import IndexCache, cached_index, check_columns
+from ffrecord.sources.registry import SUFFIXES
 from ffrecord.system import filesystems
 from ffrecord.system.atomic_file import read_all, read_up_to
 from ffrecord.system.open_all import open_all
 
 
 class BetonFile(SpanFile):
-    """A .beton file, opened: its header read, its metadata mapped, the values of all its samples found.
+    """An open .beton file: its header is parsed, its metadata are mapped, and the values of all samples are found.
 
     Args:
-        path: of the file.
-        custom: dtype of the metadata of fields of the user's own classes, by name.
+        path: path of the file.
+        custom: dtype of the metadata of fields with a class of the user's own, by name.
         check: compare all metadata with the table of allocations.
-        whole: map all of the file.
-        index_cache: as for `cached`.
+        whole: map the whole file.
+        index_cache: see `cached_index`.
 
     Attributes:
-        layout: what the header says.
+        layout: layout from the header.
         rows: [n], the metadata, a read-only view of the file.
-        allocations: of the file; none where no field needs them any more.
+        allocations: allocations of the file; empty if no field needs them any more.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class BetonFile(SpanFile):
                 self._metadata = FileMapping(fd, layout.rows_start + layout.n * layout.row.itemsize, network)
                 self.rows = np.frombuffer(memoryview(self._metadata), layout.row, layout.n, layout.rows_start)
                 name = self._index_name(check)
-                found: Any = cached(path, name, lambda: self._find(fd, check), index_cache, self._check_kept)
+                found: Any = cached_index(path, name, lambda: self._find(fd, check), index_cache, self._check_kept)
                 self.check_all_there(path)
             finally:
                 os.close(fd)
@@ -72,14 +72,17 @@ class BetonFile(SpanFile):
         return f"beton-1-{row:08x}{'-checked' if check else ''}"
 
     def _check_kept(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Raise unless these are arrays of `_find`. Where values are is compared with the pages when they are read."""
+        """Raise unless these are arrays of `_find`.
+
+        The positions of values are compared with the pages when they are read.
+        """
         n = check_columns(arrays, offsets=np.int64, sizes=np.int64)
         check_columns(arrays, allocated_at=np.uint64, allocated=np.int64)
         if n != self.layout.n:
             raise FormatError(f"{plural(n, 'sample')}, the file has {self.layout.n}")
 
     def _find(self, fd: int, check: bool) -> dict[str, npt.NDArray[Any]]:
-        """The values of all samples, by the table of allocations."""
+        """Find the values of all samples."""
         layout, kinds = self.layout, {field.kind for field in self.layout.fields if field.has_data}
         if not kinds:
             none = np.zeros(layout.n, np.int64)
@@ -89,16 +92,16 @@ class BetonFile(SpanFile):
             data = read_all(fd, layout.allocations * ALLOCATION.itemsize, layout.table_start)
             allocations = Allocations.of(np.frombuffer(data, ALLOCATION), layout)
         offsets, sizes = all_spans(self.rows, layout, allocations, check)
-        # The sizes of JPEG images are nowhere else.
+        # The sizes of JPEG images stand nowhere else: keep the allocations.
         kept = slice(None) if "image" in kinds else slice(0)
         where = {"allocated_at": allocations.offsets[kept], "allocated": allocations.sizes[kept]}
         return {"offsets": offsets, "sizes": sizes, **where}
 
     def check_all_there(self, path: str) -> None:
-        """To be called after looking at the metadata: pages that could not be had were read as zeros.
+        """Raise if pages of the metadata were lost. Call it after each access: lost pages are read as zeros.
 
         Raises:
-            OSError: there were such.
+            OSError: pages were lost.
         """
         if self._metadata.lost:
             raise file_error(EIO, f"{path}: a part of its metadata could not be read", path)
@@ -107,26 +110,27 @@ class BetonFile(SpanFile):
 class BetonReader(RecordReader):
     """Samples of FFCV's .beton files, version 2.
 
+    The record of a sample, as `read` gives it, is its part of the pages: the bytes of its images, arrays, bytes and
+    JSON, in their order. Numbers are not in the pages: `samples`, `columns` and `metadata` give them.
+
     Args:
-        source: a file, a directory (its *.beton and *.ffcv), a glob pattern, or a list of such; all of the same fields.
-        check_data: compare all metadata with the table of allocations when opening: the only thing in such a file that
-            can contradict it. There are no checksums: damaged values cannot be told from good ones.
-        io, on_error: as for `FileReader`.
-        index_cache: keep what was found in metadata and allocations: True for beside the file, or a directory.
-        decode: JPEG images to arrays in `samples` and `columns`; otherwise they stay bytes, and nothing is lost.
-        columns: names of the fields wanted, in this order; all by default.
-        custom: numpy dtype of the metadata of each field of a class of the user's own, by name; nothing in the file
-            says it. `samples` gives that metadata for such a field.
+        source: a file, a directory (its *.beton and *.ffcv), a glob pattern, or a list of these; all with the same
+            fields.
+        check_data: when opening, compare all metadata with the table of allocations: nothing else in such a file can
+            contradict the metadata. There are no checksums: damaged values cannot be noticed.
+        io, on_error: see `FileReader`.
+        index_cache: place to keep the index of metadata and allocations: True for beside the file, or a directory.
+        decode: decode JPEG images to arrays in `samples` and `columns`; otherwise they stay bytes, and nothing is lost.
+        columns: names of the wanted fields, in this order; all by default.
+        custom: numpy dtype of the metadata of each field with a class of the user's own, by name; the file does not
+            contain it. `samples` gives that metadata for such a field.
 
     Attributes:
-        fields: name → `BetonField`, of all fields.
-
-    The record of a sample, as `read` gives it, is what the pages hold for it: the bytes of its images, arrays, bytes
-    and JSON, in their order. Numbers are not in the pages: `samples` and `columns` give them, and `metadata`.
+        fields: name → `BetonField`, for all fields.
 
     Raises:
-        FormatError: no such file, unfinished, cut short, or its numbers contradict each other.
-        ValueError: `columns` or `custom` name what there is not; the fields of the files differ.
+        FormatError: not such a file, unfinished, cut short, or inconsistent.
+        ValueError: `columns` or `custom` has an unknown name; or the fields of the files differ.
     """
 
     format = "beton"
@@ -151,7 +155,7 @@ class BetonReader(RecordReader):
         try:
             for file in files:
                 _check_same(files[0], file)
-            self._wanted = _chosen(files[0].layout.fields, columns)
+            self._wanted = _choose_fields(files[0].layout.fields, columns)
         except BaseException:
             for file in files:
                 file.close()
@@ -163,28 +167,33 @@ class BetonReader(RecordReader):
         super().__init__(files, check_data, io=io, on_error=on_error)
 
     def metadata(self, indices: Iterable[SupportsIndex]) -> Rows:
-        """The metadata of the samples at `indices`, as the file has it: a structured array [k], a column a field."""
+        """Return the metadata of the samples at `indices` as in the file.
+
+        It is a structured array [k] with a column for each field.
+        """
         rows = self._rows(self._normalize_indices(indices))
         named = [(field.name, rows.dtype[field.column]) for field in self.fields.values()]
         return rows.view(np.dtype(named, align=True))
 
     def columns(self, indices: Iterable[SupportsIndex]) -> dict[str, Any]:
-        """The samples at `indices` by columns, without a Python object for each value that is a number or an array.
+        """Read the samples at `indices` by columns.
+
+        There is no Python object for each value that is a number or an array.
 
         Args:
-            indices: as for `read`.
+            indices: see `read`.
 
         Returns:
-            Name → array [k, ...] for ints, floats and arrays, and uint8 [k, height, width, 3] where all images are raw
-            and of one size; a list of k values, as `samples` gives them, for others.
+            Name → array [k, ...] for ints, floats and arrays, and uint8 [k, height, width, 3] if all images are raw and
+            of one size; a list of k values, as in `samples`, for others.
 
         Raises:
-            As for `samples`.
+            The exceptions of `samples`.
         """
         (data, offsets), positions = self._read_with_positions(PACKED, indices)
-        rows, found = self._found(positions, np.diff(offsets))
+        rows, found = self._find_values(positions, np.diff(offsets))
         columns: dict[str, Any] = {}
-        for field, starts, sizes in self._each(found):
+        for field, starts, sizes in self._wanted_pieces(found):
             starts = starts + offsets[:-1]
             whole = column(field, rows, data, starts)
             if whole is None:
@@ -195,20 +204,22 @@ class BetonReader(RecordReader):
         return columns
 
     def fingerprint(self) -> str:
-        """What tells these samples from others, wherever the files are: of the values only their sizes, which is all
-        that tells without reading them; of the metadata, every byte."""
+        """Return a hash that identifies these samples, wherever the files are.
+
+        It covers every byte of the metadata. Of the values it covers only the sizes, since it does not read the values.
+        """
         digest = hashlib.sha256(super().fingerprint().encode())
         for file in self._beton:
             digest.update(b"%d" % crc32(file.rows.view(np.uint8).data) if file.n else b"")
             file.check_all_there(file.path)
         return digest.hexdigest()
 
-    # What RecordReader asks for
+    # Methods for RecordReader
 
     def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
-        rows, found = self._found(positions, np.array([len(record) for record in records], np.int64))
+        rows, found = self._find_values(positions, np.array([len(record) for record in records], np.int64))
         columns = []
-        for field, starts, sizes in self._each(found):
+        for field, starts, sizes in self._wanted_pieces(found):
             places = zip(records, starts.tolist(), sizes.tolist(), strict=True)
             cuts = [record[low : low + size] for record, low, size in places] if field.has_data else []
             columns.append(self._values(field, rows, cuts, positions))
@@ -250,11 +261,11 @@ class BetonReader(RecordReader):
             file.check_all_there(file.path)
         return rows
 
-    def _found(self, positions: Indices, sizes: Indices) -> tuple[Rows, ValuePieces]:
-        """Metadata of samples, and where their values lie in their records, which have these sizes.
+    def _find_values(self, positions: Indices, sizes: Indices) -> tuple[Rows, ValuePieces]:
+        """Return the metadata of samples, and the places of their values in their records, which have these sizes.
 
         Raises:
-            FormatError: a record is not of the size that the metadata says: `on_error` gave another one.
+            FormatError: a record has another size than its metadata say, because `on_error` gave another record.
         """
         rows, parts = self._rows(positions), len([field for field in self.fields.values() if field.has_data])
         found = ValuePieces.empty(parts, len(positions))
@@ -271,8 +282,8 @@ class BetonReader(RecordReader):
             )
         return rows, found
 
-    def _each(self, found: ValuePieces) -> Iterator[tuple[BetonField, Indices, Indices]]:
-        """The fields wanted, and where the values of each begin in their records, and their sizes: int64 [k] both."""
+    def _wanted_pieces(self, found: ValuePieces) -> Iterator[tuple[BetonField, Indices, Indices]]:
+        """Yield the wanted fields, each with the starts and the sizes of its values in their records, int64 [k]."""
         with_data = [field.name for field in self.fields.values() if field.has_data]
         places = dict(zip(with_data, range(len(with_data)), strict=True))
         for field in self._wanted:
@@ -292,7 +303,7 @@ class BetonReader(RecordReader):
             raise FormatError(f"Sample {index}: {self.locate(index)[0]}: {wrong}") from None
 
 
-def _chosen(fields: Sequence[BetonField], columns: Sequence[str] | None) -> list[BetonField]:
+def _choose_fields(fields: Sequence[BetonField], columns: Sequence[str] | None) -> list[BetonField]:
     by_name = {field.name: field for field in fields}
     wanted = list(by_name) if columns is None else list(columns)
     unknown = [name for name in wanted if name not in by_name]

@@ -1,4 +1,4 @@
-"""Where the values of samples of a .beton file lie: by the metadata, compared with the table of allocations."""
+"""Positions of the values of .beton samples: from the metadata, compared with the table of allocations."""
 
 from typing import Any, NamedTuple
 
@@ -12,15 +12,15 @@ Rows = npt.NDArray[np.void]
 Table = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
-ABSENT = -1  # no allocation begins there
-CHUNK = 1 << 18  # samples looked at in one step, so that what is computed on the way stays small
+ABSENT = -1  # size where no allocation begins
+CHUNK = 1 << 18  # samples in one step, so that temporary arrays stay small
 
 
 class Allocations:
-    """The table of allocations, to be asked by offset.
+    """The table of allocations, for lookups by offset.
 
     Args:
-        offsets: uint64 [a], ascending, no two the same.
+        offsets: uint64 [a], ascending, all different.
         sizes: int64 [a], bytes, > 0.
     """
 
@@ -29,10 +29,12 @@ class Allocations:
 
     @classmethod
     def of(cls, table: npt.NDArray[np.void], layout: BetonLayout) -> "Allocations":
-        """The table as the file has it, in any order; empty allocations, whose offsets mean nothing, are left out.
+        """Return the table from the file's, which may be in any order.
+
+        Empty allocations, whose offsets mean nothing, are left out.
 
         Raises:
-            FormatError: one is not within the pages, or two overlap.
+            FormatError: an allocation is not within the pages, or two overlap.
         """
         table = table[table["size"] > 0]
         start, stop = np.uint64(layout.data_start), np.uint64(layout.table_start)
@@ -44,7 +46,7 @@ class Allocations:
                 f"sample {bad['sample']} is said to have {bad['size']} bytes at offset {bad['offset']}, "
                 f"expected within {start} .. {stop}"
             )
-        # Each worker wrote its own in ascending order: a sort that uses such runs takes next to no time.
+        # Each worker of FFCV wrote its own allocations in ascending order. A stable sort uses such runs, and is fast.
         order = np.argsort(offsets, kind="stable")
         offsets, lengths = offsets[order], sizes[order].astype(np.int64)
         overlapping = offsets[1:] < offsets[:-1] + lengths[:-1].astype(np.uint64)
@@ -57,7 +59,7 @@ class Allocations:
         return cls(offsets, lengths)
 
     def size_of(self, offsets: Words) -> Table:
-        """Bytes of the allocations at `offsets`: int64 [k], ABSENT where none begins."""
+        """Return the bytes of the allocations at `offsets`: int64 [k], ABSENT if none begins there."""
         if not len(self.offsets):
             return np.full(len(offsets), ABSENT, np.int64)
         places = np.minimum(np.searchsorted(self.offsets, offsets), len(self.offsets) - 1)
@@ -66,12 +68,12 @@ class Allocations:
 
 
 class ValuePieces(NamedTuple):
-    """Where the values of k samples lie, for p fields that have data.
+    """Positions of the values of k samples, for p fields that have data.
 
     Attributes:
         offsets, sizes: int64 [p, k], bytes in the file; offsets of values without bytes mean nothing.
-        starts, totals: int64 [k]: the piece of the file, within one page, that holds all values of a sample.
-        wrong: bool [k]: the metadata is not to be believed; all of the above is 0 there.
+        starts, totals: int64 [k], the piece of the file, within one page, with all values of a sample.
+        wrong: bool [k], samples whose metadata are invalid; all numbers above are 0 for them.
     """
 
     offsets: Table
@@ -82,13 +84,13 @@ class ValuePieces(NamedTuple):
 
     @classmethod
     def empty(cls, p: int, k: int) -> "ValuePieces":
-        """Those of samples without any values."""
+        """Return the positions for samples without any values."""
         pieces, samples = np.zeros((2, p, k), np.int64), np.zeros((2, k), np.int64)
         return cls(pieces[0], pieces[1], samples[0], samples[1], np.zeros(k, np.bool_))
 
 
 def pieces(rows: Rows, layout: BetonLayout, allocations: Allocations, check: bool) -> ValuePieces:
-    """Where the values of the samples with these rows of metadata lie.
+    """Return the positions of the values of the samples with these rows of metadata.
 
     Args:
         check: compare every offset and size with the allocations, not only those of JPEG images, which need it.
@@ -98,7 +100,7 @@ def pieces(rows: Rows, layout: BetonLayout, allocations: Allocations, check: boo
     wrong = np.zeros(len(rows), np.bool_)
     start, stop = np.uint64(layout.data_start), np.uint64(layout.table_start)
     for place, field in enumerate(fields):
-        at, size = _said(rows[field.column], field)
+        at, size = _stated_spans(rows[field.column], field)
         allocated = allocations.size_of(at) if check or field.kind == "image" else None
         if field.kind == "image" and allocated is not None:
             mode = rows[field.column]["mode"]
@@ -110,11 +112,11 @@ def pieces(rows: Rows, layout: BetonLayout, allocations: Allocations, check: boo
             wrong |= some & (allocated.astype(np.uint64) != size)
         offsets[place], sizes[place] = np.where(some, at, 0).astype(np.int64), size.astype(np.int64)
     offsets[:, wrong], sizes[:, wrong] = 0, 0
-    return _bounded(offsets, sizes, wrong, layout)
+    return _bound_pieces(offsets, sizes, wrong, layout)
 
 
 def all_spans(rows: Rows, layout: BetonLayout, allocations: Allocations, check: bool) -> tuple[Table, Table]:
-    """(offsets, sizes) of what holds the values of each of all samples: int64 [n] both; size -1 where it is wrong."""
+    """Return (offsets, sizes) of the pieces with the values of all samples: int64 [n] both; size -1 if it is wrong."""
     starts, totals = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
     for first in range(0, len(rows), CHUNK):
         part = pieces(rows[first : first + CHUNK], layout, allocations, check)
@@ -124,12 +126,12 @@ def all_spans(rows: Rows, layout: BetonLayout, allocations: Allocations, check: 
 
 
 def why_wrong(row: Rows, layout: BetonLayout, allocations: Allocations) -> str:
-    """What is wrong with the metadata of one sample, [1], in words: what it says, and what the table has."""
+    """Describe the error in the metadata of one sample, [1]: the metadata, and the allocations in the table."""
     said = []
     for field in layout.fields:
         if not field.has_data:
             continue
-        at, size = _said(row[field.column], field)
+        at, size = _stated_spans(row[field.column], field)
         found = int(allocations.size_of(at)[0])
         mode = f"mode {row[field.column]['mode'][0]}, " if field.kind == "image" else ""
         listed = "none" if found == ABSENT else f"{found} bytes"
@@ -140,8 +142,8 @@ def why_wrong(row: Rows, layout: BetonLayout, allocations: Allocations) -> str:
     )
 
 
-def _said(column: npt.NDArray[Any], field: BetonField) -> tuple[Words, Words]:
-    """(offsets, sizes) of a field's values as the metadata says; of images, the size that they have if raw."""
+def _stated_spans(column: npt.NDArray[Any], field: BetonField) -> tuple[Words, Words]:
+    """Return (offsets, sizes) of a field's values from the metadata. For images, the sizes are those of raw ones."""
     if field.kind == "array":
         return column.astype(np.uint64), np.full(len(column), field.size, np.uint64)
     if field.kind == "image":
@@ -150,7 +152,7 @@ def _said(column: npt.NDArray[Any], field: BetonField) -> tuple[Words, Words]:
     return column["offset"].astype(np.uint64), column["size"].astype(np.uint64)
 
 
-def _bounded(offsets: Table, sizes: Table, wrong: npt.NDArray[np.bool_], layout: BetonLayout) -> ValuePieces:
+def _bound_pieces(offsets: Table, sizes: Table, wrong: npt.NDArray[np.bool_], layout: BetonLayout) -> ValuePieces:
     some = sizes > 0
     starts = np.where(some, offsets, np.iinfo(np.int64).max).min(axis=0, initial=np.iinfo(np.int64).max)
     ends = np.where(some, offsets + sizes, 0).max(axis=0, initial=0)

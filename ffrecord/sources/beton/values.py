@@ -1,4 +1,4 @@
-"""Values of .beton fields: metadata and bytes of the pages → what users see."""
+"""Values of .beton fields: metadata and bytes of the pages → values for users."""
 
 import json
 from typing import Any
@@ -10,21 +10,21 @@ from ffrecord.errors import FormatError
 from ffrecord.fields.images.jpeg_codec import decompress
 from ffrecord.reading.batch_forms import Array
 from ffrecord.sources.beton.layout import JPEG, BetonField
-from ffrecord.sources.pieces import as_values, gathered
+from ffrecord.sources.pieces import as_values, gather_pieces
 
 Rows = npt.NDArray[np.void]
 
 
 def values(field: BetonField, rows: Rows, pieces: list[Array], decode: bool) -> list[Any]:
-    """The values of a field in k samples.
+    """Return the values of a field in k samples.
 
     Args:
         rows: [k], their metadata.
-        pieces: the bytes of each in the pages; nothing for a field that has none there.
-        decode: JPEG images to arrays; otherwise they stay bytes.
+        pieces: bytes of each value in the pages; empty for a field that has none there.
+        decode: decode JPEG images to arrays; otherwise they stay bytes.
 
     Raises:
-        FormatError: bytes that are no such value; .args[0] begins with the place of the sample in the batch.
+        FormatError: a value is invalid; .args[0] begins with the place of the sample in the batch.
     """
     column = rows[field.column]
     if field.kind in ("int", "float"):
@@ -62,21 +62,21 @@ def _value(field: BetonField, said: Any, piece: Array, decode: bool) -> Any:
 
 
 def column(field: BetonField, rows: Rows, data: Array, starts: npt.NDArray[np.int64]) -> npt.NDArray[Any] | None:
-    """The values of a field in k samples as one array [k, ...], where they are of one size; None where they are not.
+    """Return the values of a field in k samples as one array [k, ...] if they have one size, else None.
 
     Args:
         rows: [k], their metadata.
         data: bytes of all samples, packed.
-        starts: int64 [k], where the values begin in it.
+        starts: int64 [k], start of each value in `data`.
     """
     said = rows[field.column]
     if not field.has_data:
         return np.ascontiguousarray(said)
     if field.dtype is not None:
-        return as_values(gathered(data, starts, field.size), field.dtype, field.shape)
+        return as_values(gather_pieces(data, starts, field.size), field.dtype, field.shape)
     if field.kind == "image" and len(rows) and (said["mode"] != JPEG).all():
         width, height = said["width"][0], said["height"][0]
         if (said["width"] == width).all() and (said["height"] == height).all():
             shape = (int(height), int(width), 3)
-            return gathered(data, starts, shape[0] * shape[1] * 3).reshape(-1, *shape)
+            return gather_pieces(data, starts, shape[0] * shape[1] * 3).reshape(-1, *shape)
     return None

@@ -1,4 +1,4 @@
-"""Stores whose records are files of their own."""
+"""Stores whose records are whole files."""
 
 import hashlib
 import os
@@ -21,13 +21,13 @@ class FileStore(Store):
     """Files of a directory as records, read several at once; none stays open.
 
     Args:
-        fnames: what the files were found by.
-        root: the directory that `names` are relative to.
-        names: of the files.
-        labels: of each: int64 [n], or [n] strings; None for none.
+        fnames: paths by which the files were found.
+        root: directory that `names` are relative to.
+        names: names of the files.
+        labels: label of each file: int64 [n], or [n] strings; None for none.
 
     Attributes:
-        root, labels: as given.
+        root, labels: the arguments.
     """
 
     __slots__ = ("_io", "_names", "labels", "root")
@@ -50,11 +50,11 @@ class FileStore(Store):
         super().__init__(fnames, len(names), check_data, on_error=on_error)
 
     def keys(self) -> Names:
-        """The path of each file, relative to `root`."""
+        """Return the path of each file, relative to `root`."""
         return self._names
 
     def locate(self, index: SupportsIndex) -> tuple[str, int]:
-        """Where record `index` is: (path of its file, 0).
+        """Return (path of its file, 0) for record `index`.
 
         Raises:
             IndexError: out of range.
@@ -62,9 +62,10 @@ class FileStore(Store):
         return os.path.join(self.root, self._names[self._normalize_index(index)]), 0
 
     def fingerprint(self) -> str:
-        """What tells these files from others, wherever they are: 64 hexadecimal digits, SHA-256 of names and labels.
+        """Return a hash that identifies these files, wherever they are.
 
-        What is in the files is not in it: to know that, all of them would have to be read.
+        It has 64 hexadecimal digits, and is SHA-256 of names and labels. It does not cover the content of the files:
+        all of them would have to be read for that.
         """
         digest = hashlib.sha256(self.format.encode())
         digest.update(self._names.offsets.tobytes())
@@ -100,7 +101,7 @@ class FileStore(Store):
         return FormatError(f"Sample {index}: {path}: written to while it was read: {size} bytes, then {found}")
 
     def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
-        """Dicts: "image", the bytes as they are, and "label", an int or str, where there are labels."""
+        """Return dicts with "image", the bytes as they are, and with "label", an int or str, if there are labels."""
         if self.labels is None:
             return [{"image": record} for record in records]
         if isinstance(self.labels, np.ndarray):

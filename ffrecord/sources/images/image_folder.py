@@ -12,40 +12,40 @@ from ffrecord.reading.store import OnError
 from ffrecord.sources._files import list_directory
 from ffrecord.sources.images.file_store import FileStore
 from ffrecord.sources.index_file import IndexCache
-from ffrecord.sources.names import Names, joined
-from ffrecord.sources.suffixes import IMAGES
+from ffrecord.sources.names import Names, concatenate_names
+from ffrecord.sources.registry import IMAGES
 
-DEPTH_MOST = 64  # of directories
+DEPTH_MOST = 64  # most levels of directories
 
 
 class ImageFolderReader(FileStore):
     """Image files of a directory tree as records, in the order and with the numbers of torchvision's ImageFolder.
 
-    Each directory in `source` is a class, whatever is in it; its files, and those of all directories below it, are its
-    samples. Files beside these directories are left out. Without such directories, the files of `source` itself are
-    records without labels. `samples` gives {"image": bytes as uint8 [size], "label": int}.
+    Each directory in `source` is a class, whatever it contains. Its files, and those of all directories below it, are
+    its samples. Files beside these directories are left out. If there are no such directories, the files of `source`
+    itself are records without labels. `samples` gives {"image": bytes as uint8 [size], "label": int}.
 
-    Links are followed, to files and directories, as torchvision does; a directory that is inside itself by a link is
-    refused. One that leads to nothing is a file that cannot be read. There are no checksums: `checksum` is None.
+    Links to files and directories are followed, as in torchvision; a directory that contains itself by a link is
+    refused. A broken link is a file that cannot be read. There are no checksums: `checksum` is None.
 
     Args:
         source: the directory.
         check_data: without effect: there is nothing to compare.
-        io: without effect, checked only: files are read through the page cache, several at once.
-        on_error: as for `FileReader`.
-        index_cache: without effect: names are looked for each time.
-        extensions: ends of names of the files wanted, with their dots, compared without regard to case.
+        io: without effect, only checked: files are read through the page cache, several at once.
+        on_error: see `FileReader`.
+        index_cache: without effect: names are listed each time.
+        extensions: suffixes of the wanted files, with their dots, compared without regard to case.
         labels: False for all files of the tree without labels; True to refuse a directory without classes; None for
-            what is there.
+            labels if there are classes.
 
     Attributes:
         classes: names of the classes, in string order; empty without labels.
         class_to_idx: name → number.
-        labels: number of the class of each record, int64 [n]; None without labels.
+        labels: int64 [n], number of the class of each record; None without labels.
 
     Raises:
         FileNotFoundError, NotADirectoryError, ValueError (each also an AssertionError), TypeError: an argument.
-        FormatError: directories that contain each other, or more than 64 deep.
+        FormatError: directories contain each other, or are more than 64 deep.
         OSError: a directory cannot be read.
     """
 
@@ -75,9 +75,9 @@ class ImageFolderReader(FileStore):
             parts = [list(self._files(root, name)) for name in self.classes]
             counts = [sum(map(len, part)) for part in parts]
             numbers = np.repeat(np.arange(len(counts)), counts)
-            names = joined([name for part in parts for name in part] or [Names.of([])])
+            names = concatenate_names([name for part in parts for name in part] or [Names.of([])])
         else:
-            names = joined(list(self._files(root, "", below=labels is False)))
+            names = concatenate_names(list(self._files(root, "", below=labels is False)))
             numbers = None
         super().__init__([root], root, names, numbers, check_data, io=io, on_error=on_error)
 
@@ -87,7 +87,7 @@ class ImageFolderReader(FileStore):
         return {name: number for number, name in enumerate(self.classes)}
 
     def _files(self, root: str, directory: str, *, below: bool = True) -> Iterator[Names]:
-        """Names of the files of a directory, and of those below it: in the order of `sorted(os.walk(...))`."""
+        """Return names of the files of a directory and those below it, in the order of `sorted(os.walk(...))`."""
         suffixes = tuple(os.fsencode(suffix) for suffix in self._extensions)
         found: list[tuple[str, Names]] = []
         waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [(directory, ())]
@@ -101,7 +101,7 @@ class ImageFolderReader(FileStore):
             prefix = f"{name}/" if name else ""
             blob, offsets, directories = list_directory(os.fsencode(path), os.fsencode(prefix), suffixes)
             names = Names(blob, offsets)
-            found.append((name, names.picked(names.order)))  # in order of bytes, which is that of strings
+            found.append((name, names.pick(names.order)))  # the order of UTF-8 bytes is that of strings
             if below:
                 waiting += [(prefix + os.fsdecode(each), (*above, identity)) for each in directories]
         return (names for _, names in sorted(found, key=lambda pair: pair[0]))

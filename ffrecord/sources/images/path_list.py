@@ -1,4 +1,4 @@
-"""Lists of paths and labels: files that lie anywhere, as records."""
+"""Lists of paths and labels: files anywhere as records."""
 
 import csv
 import io as streams
@@ -19,8 +19,8 @@ from ffrecord.sources.names import Names
 from ffrecord.system import filesystems
 
 SUFFIXES = (".txt", ".csv")
-DIGITS_MOST = 18  # of a label that is a number
-# The first line of a table that says what its columns are.
+DIGITS_MOST = 18  # most digits of a label that is a number
+# Words in a first line that has the titles of columns.
 PATH_TITLES = {"path", "file", "filename", "file_name", "image", "image_path", "img"}
 LABEL_TITLES = {"label", "class", "target", "y", "category"}
 
@@ -28,18 +28,20 @@ Pair = tuple[str, str | int | None]
 
 
 class PathListReader(FileStore):
-    """The files that a list names, as records. `samples` gives {"image": bytes as uint8 [size], "label": int or str}.
+    """The files that a list names, as records.
 
-    A list has a line for each: `path label`. The label is what is behind the last white space, so paths may have
-    spaces; in a `.csv`, behind the last comma, and a first line such as `path,label` is left out. Labels are ints if
-    all of them are whole numbers, else strings. Empty lines are left out.
+    `samples` gives {"image": bytes as uint8 [size], "label": int or str}.
+
+    A list has a line `path label` for each file. The label is the text behind the last white space, so paths may
+    contain spaces. In a `.csv` it is the text behind the last comma, and a first line such as `path,label` is left out.
+    Labels are ints if all of them are whole numbers, else strings. Empty lines are left out.
 
     Args:
-        source: a list, UTF-8, `.csv` or any other name; several of them, in a list or tuple; or an iterable of (path,
-            label) or of paths.
-        check_data, io, index_cache: without effect, as for `ImageFolderReader`.
-        on_error: as for `FileReader`.
-        root: the directory that the paths are relative to; None for the working directory. Absolute paths stay so.
+        source: a list in UTF-8, `.csv` or with any other name; several lists, in a list or tuple; or an iterable of
+            (path, label) or of paths.
+        check_data, io, index_cache: without effect, see `ImageFolderReader`.
+        on_error: see `FileReader`.
+        root: directory that the paths are relative to; None for the working directory. Absolute paths stay as they are.
         labels: False for lists without labels: each line is a path.
 
     Attributes:
@@ -48,8 +50,8 @@ class PathListReader(FileStore):
     Raises:
         FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError (each also an AssertionError), TypeError:
             `source`, `root`.
-        FormatError: a line without a label, or no UTF-8; with its number.
-        OSError: a list cannot be read. Files are looked at when they are read.
+        FormatError: a line has no label, or is not UTF-8; with its number.
+        OSError: a list cannot be read. Files are not looked at before they are read.
     """
 
     __slots__ = ("_labelled", "_lists")
@@ -73,7 +75,7 @@ class PathListReader(FileStore):
         if not os.path.isdir(directory):
             raise NotAFolderError(20, f"{directory} is not a directory", directory)
         self._labelled = labels
-        self._lists, pairs = _listed(source, self._labelled)
+        self._lists, pairs = _read_source(source, self._labelled)
         names = Names.of(path for path, _ in pairs)
         found = _labels([label for _, label in pairs])
         fnames = self._lists or [directory]
@@ -88,14 +90,14 @@ class PathListReader(FileStore):
         return {**super()._options(), "root": self.root, "labels": self._labelled}
 
 
-def _listed(source: PathLike | Iterable[Any], labelled: bool) -> tuple[list[str], list[Pair]]:
-    """The files that are lists, and what they list; or what `source` itself lists."""
+def _read_source(source: PathLike | Iterable[Any], labelled: bool) -> tuple[list[str], list[Pair]]:
+    """Return the paths of the lists, and the pairs in them; or no paths, and the pairs in `source` itself."""
     if isinstance(source, str | os.PathLike):
         source = [source]
         lists = True
     else:
         source = list(source)
-        # Images are not called so.
+        # Images do not have these suffixes.
         lists = all(
             isinstance(each, str | os.PathLike) and os.fspath(each).lower().endswith(SUFFIXES) for each in source
         )
@@ -108,7 +110,7 @@ def _listed(source: PathLike | Iterable[Any], labelled: bool) -> tuple[list[str]
 
 
 def _pair(given: Any) -> Pair:
-    """A path, or (path, label), as it was given."""
+    """Return (path, label) from an item of `source`, which is a pair or a path."""
     path, label = given if isinstance(given, tuple | list) and len(given) == 2 else (given, None)
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str):
@@ -131,9 +133,9 @@ def _read(path: str, labelled: bool) -> Iterator[Pair]:
     for number, line in lines:
         if not line or (isinstance(line, str) and not line.strip()):
             continue
-        pair = _parted(line, labelled)
+        pair = _split_line(line, labelled)
         if pair is None:
-            raise FormatError(f"{path}: line {number}: {_shown(line)}: expected a path and a label")
+            raise FormatError(f"{path}: line {number}: {_show_line(line)}: expected a path and a label")
         yield pair
 
 
@@ -152,8 +154,8 @@ def _is_title(row: Sequence[str]) -> bool:
     return bool(named) and named[0] in PATH_TITLES and (len(named) == 1 or named[-1] in LABEL_TITLES)
 
 
-def _parted(line: str | Sequence[str], labelled: bool) -> Pair | None:
-    """The path and label of a line, or of the cells of a row."""
+def _split_line(line: str | Sequence[str], labelled: bool) -> Pair | None:
+    """Return path and label of a line, or of the cells of a row; None if there are not both."""
     if isinstance(line, str):
         line = line.strip()
         parts = line.rsplit(None, 1) if labelled else [line]
@@ -166,15 +168,15 @@ def _parted(line: str | Sequence[str], labelled: bool) -> Pair | None:
     return parts[0], parts[1] if labelled else None
 
 
-def _shown(line: str | Sequence[str]) -> str:
+def _show_line(line: str | Sequence[str]) -> str:
     return repr(line if isinstance(line, str) else ",".join(line))[:200]
 
 
 def _labels(found: Sequence[str | int | None]) -> npt.NDArray[np.int64] | list[str] | None:
-    """All labels as ints, or as strings.
+    """Return all labels as ints, or else as strings; None if there are none.
 
     Raises:
-        ArgumentError: some have one, and others none.
+        ArgumentError: some paths have a label, and others none.
     """
     missing = sum(label is None for label in found)
     if missing == len(found):

@@ -1,4 +1,4 @@
-"""Where the records of LMDB databases lie, as an index that can be kept."""
+"""Indexes of LMDB databases: the positions of records, in a form that can be kept."""
 
 import hashlib
 import os
@@ -12,14 +12,14 @@ import numpy.typing as npt
 from ffrecord.errors import ArgumentError, FormatError, MissingFileError
 from ffrecord.reading.paths import Source, check_type
 from ffrecord.sources.files import expand
-from ffrecord.sources.index_file import IndexCache, cached, check_columns
+from ffrecord.sources.index_file import IndexCache, cached_index, check_columns
 from ffrecord.sources.lmdb.pages import Pages
 from ffrecord.sources.lmdb.tree import TreeRecords, databases, records
 from ffrecord.sources.names import Names
-from ffrecord.sources.names import joined as joined_names
+from ffrecord.sources.names import concatenate_names as joined_names
 
 DATA = "data.mdb"
-SHOWN = 8  # names of databases in a message
+SHOWN = 8  # most names of databases in a message
 
 Table = npt.NDArray[np.int64]
 
@@ -29,7 +29,7 @@ class LMDBIndex:
     """The records of one database, in the order of their keys.
 
     Attributes:
-        offsets, sizes: int64 [n], of the values, in the file, bytes.
+        offsets, sizes: int64 [n], offset and size of the values in the file, bytes.
         names: the keys.
     """
 
@@ -38,11 +38,11 @@ class LMDBIndex:
     names: Names
 
     def reordered(self, order: Table) -> "LMDBIndex":
-        """The same in another order, int64 [n]."""
-        return LMDBIndex(self.offsets[order], self.sizes[order], self.names.picked(order))
+        """Return the records in another order, int64 [n]."""
+        return LMDBIndex(self.offsets[order], self.sizes[order], self.names.pick(order))
 
     def prefixed(self, prefix: bytes) -> "LMDBIndex":
-        """The same with `prefix` before each name."""
+        """Return the records with `prefix` before each name."""
         offsets = self.names.offsets + len(prefix) * np.arange(len(self.names.offsets))
         blob = np.empty(int(offsets[-1]), np.uint8)
         before = (offsets[:-1, None] + np.arange(len(prefix))).reshape(-1)
@@ -53,8 +53,8 @@ class LMDBIndex:
         return LMDBIndex(self.offsets, self.sizes, Names(blob, offsets))
 
 
-def joined(indexes: Sequence[LMDBIndex]) -> LMDBIndex:
-    """Records of several, one after the other, in one index; one at least."""
+def concatenate(indexes: Sequence[LMDBIndex]) -> LMDBIndex:
+    """Concatenate the records of one or more indexes."""
     return LMDBIndex(
         np.concatenate([index.offsets for index in indexes]),
         np.concatenate([index.sizes for index in indexes]),
@@ -63,13 +63,13 @@ def joined(indexes: Sequence[LMDBIndex]) -> LMDBIndex:
 
 
 def data_files(source: Source) -> list[str]:
-    """The data files of the environments that `source` stands for.
+    """Return the data files of the environments that `source` stands for.
 
     Args:
-        source: the directory of an environment, its data file, a glob pattern, or a list or tuple of such.
+        source: the directory of an environment, its data file, a glob pattern, or a list or tuple of these.
 
     Raises:
-        TypeError: of another type.
+        TypeError: `source` has another type.
         FileNotFoundError, ValueError: there is none.
     """
     given = list(source) if isinstance(source, list | tuple) else [source]
@@ -86,30 +86,33 @@ def _data_files(path: str) -> list[str]:
 
 
 def index(pages: Pages, database: bytes | None, index_cache: IndexCache) -> LMDBIndex:
-    """The records of a database; None for the main one, without the databases named in it.
+    """Return the records of a database; with None those of the main one, without the databases named in it.
 
     Raises:
-        ValueError: no such database; or there is nothing but named ones.
-        FormatError, OSError: as `lmdb_tree.records`; the file was written to meanwhile.
+        ValueError: there is no such database, or there are only named ones.
+        FormatError, OSError: see `tree.records`; or the file was written to meanwhile.
     """
-    arrays = _kept(pages, database, index_cache) if index_cache else _arrays(pages, database)
+    arrays = _load_kept(pages, database, index_cache) if index_cache else _arrays(pages, database)
     return LMDBIndex(arrays["offsets"], arrays["sizes"], Names.from_arrays(arrays))
 
 
-def _kept(pages: Pages, database: bytes | None, index_cache: IndexCache) -> dict[str, npt.NDArray[Any]]:
+def _load_kept(pages: Pages, database: bytes | None, index_cache: IndexCache) -> dict[str, npt.NDArray[Any]]:
     kind = "lmdb-1" if database is None else f"lmdb-1-{hashlib.sha256(database).hexdigest()[:16]}"
-    found = cached(pages.path, kind, lambda: _arrays(pages, database), index_cache, _check_kept)
+    found = cached_index(pages.path, kind, lambda: _arrays(pages, database), index_cache, _check_kept)
     if int(found["transaction"][0]) == pages.snapshot.transaction:
         return dict(found)
-    # Pages written through a mapping do not change a file's time at once.
+    # The transaction is compared, too: pages written through a mapping do not change a file's time at once.
     return _arrays(pages, database)
 
 
 def _check_kept(arrays: dict[str, npt.NDArray[Any]]) -> None:
-    """Raise unless these are arrays of `_arrays`. Where values are is compared with the file when they are read."""
-    n, named = check_columns(arrays, offsets=np.int64, sizes=np.int64), len(Names.from_arrays(arrays))
-    if (named, check_columns(arrays, transaction=np.uint64)) != (n, 1):
-        raise FormatError(f"{n} records with {named} keys")
+    """Raise unless these are arrays of `_arrays`.
+
+    The positions of values are compared with the file when they are read.
+    """
+    n, nested_names = check_columns(arrays, offsets=np.int64, sizes=np.int64), len(Names.from_arrays(arrays))
+    if (nested_names, check_columns(arrays, transaction=np.uint64)) != (n, 1):
+        raise FormatError(f"{n} records with {nested_names} keys")
 
 
 def _arrays(pages: Pages, database: bytes | None) -> dict[str, npt.NDArray[Any]]:
@@ -125,28 +128,32 @@ def _records(pages: Pages, database: bytes | None) -> TreeRecords:
     if database is not None:
         trees = databases(pages, main)
         if database not in trees:
-            raise ArgumentError(f"{pages.path}: no database {shown(database)!r}; it has {_listed(list(trees))}")
+            raise ArgumentError(
+                f"{pages.path}: no database {name_as_text(database)!r}; it has {_list_names(list(trees))}"
+            )
         return records(pages, trees[database])
     if main.nested.all() and len(main.nested):
-        raise ArgumentError(f"{pages.path}: only named databases: pass one as database: {_listed(named(main))}")
+        raise ArgumentError(
+            f"{pages.path}: only named databases: pass one as database: {_list_names(nested_names(main))}"
+        )
     return main.without_nested()
 
 
 def names_of_databases(pages: Pages) -> list[bytes]:
-    """The databases named in the main one, in the order of their names."""
-    return named(records(pages, pages.snapshot.main))
+    """Return the names of the databases in the main one, in order."""
+    return nested_names(records(pages, pages.snapshot.main))
 
 
-def named(main: TreeRecords) -> list[bytes]:
-    """The databases among the records of the main one."""
+def nested_names(main: TreeRecords) -> list[bytes]:
+    """Return the names of the databases among the records of the main one."""
     return [main.key(i) for i in np.flatnonzero(main.nested).tolist()]
 
 
-def shown(name: bytes) -> str:
-    """A name as `str`, any bytes there and back."""
+def name_as_text(name: bytes) -> str:
+    """Return a name as `str`, in a form that keeps any bytes."""
     return name.decode(errors="surrogateescape")
 
 
-def _listed(names: list[bytes]) -> str:
+def _list_names(names: list[bytes]) -> str:
     more = f", … ({len(names)})" if len(names) > SHOWN else ""
-    return ", ".join(repr(shown(name)) for name in names[:SHOWN]) + more if names else "none"
+    return ", ".join(repr(name_as_text(name)) for name in names[:SHOWN]) + more if names else "none"

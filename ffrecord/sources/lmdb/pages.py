@@ -1,16 +1,16 @@
-"""The pages of an LMDB environment: its layout as data, its two meta pages, any of its pages by number.
+"""The pages of an LMDB environment: their layout, the two meta pages, and access to any page by number.
 
-The file is an array of pages, all of one size. All numbers have the byte order of the machine that wrote it, and are 64
-bits wide if that machine is; only little-endian, 64-bit files of data version 1 (LMDB 0.9) are read here.
+The file is an array of pages of one size. All numbers have the byte order and the width (32 or 64 bits) of the machine
+that wrote it. Only little-endian, 64-bit files of data version 1 (LMDB 0.9) are read here.
 
     page 0, 1   header, then META: written in turn; the one with the higher transaction is valid
     branch      header, uint16 offset of each node; from the end of the page backwards nodes: NODE, key. The number of
                 the child page is lo | hi << 16 | flags << 32
     leaf        the same; NODE, key, value of lo | hi << 16 bytes. With BIG, the number of an overflow page instead of
                 the value; with SUBDATABASE, the value is a DATABASE
-    overflow    header, then a value, which goes on through the pages that follow
+    overflow    header, then a value, which continues in the pages that follow
 
-Facts from the documentation and the structures of the library (lmdb.h, mdb.c of 0.9).
+Sources are the documentation and the structures of the library (lmdb.h, mdb.c of 0.9).
 """
 
 import os
@@ -41,9 +41,9 @@ META = np.dtype(
     ]
 )
 MAGIC, VERSION = 0xBEEFC0DE, 1
-NARROW_HEADER = 12  # bytes of a page's header where numbers have 32 bits
+NARROW_HEADER = 12  # bytes of a page's header on 32-bit machines
 METAS = 2
-BRANCH, LEAF, META_PAGE = 0x01, 0x02, 0x08  # flags of a page; with others, it is something else
+BRANCH, LEAF, META_PAGE = 0x01, 0x02, 0x08  # flags of a page; other flags mean other kinds
 BIG, SUBDATABASE, DUPLICATES = 0x01, 0x02, 0x04  # flags of a node of a leaf
 REVERSED, SORTED_DUPLICATES, INTEGER_KEYS = 0x02, 0x04, 0x08  # flags of a database
 NO_PAGE = 2**64 - 1
@@ -56,12 +56,12 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Tree:
-    """One database of an environment: where its B+tree begins.
+    """One database of an environment, as the root of its B+tree.
 
     Attributes:
-        flags: of the database.
+        flags: flags of the database.
         depth: levels of pages; 0 if it is empty.
-        entries: how many records.
+        entries: number of records.
         root: number of the page at the top.
     """
 
@@ -73,12 +73,12 @@ class Tree:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the valid meta page says.
+    """The content of the valid meta page.
 
     Attributes:
         page_size: bytes.
         last_page: number of the last page in use.
-        transaction: number of the one that wrote it.
+        transaction: number of the transaction that wrote it.
         main: the main database.
     """
 
@@ -89,7 +89,7 @@ class Snapshot:
 
 
 def tree(record: np.void) -> Tree:
-    """The numbers of a DATABASE."""
+    """Return the numbers of a DATABASE."""
     return Tree(*(int(record[name]) for name in ("flags", "depth", "entries", "root")))
 
 
@@ -97,17 +97,17 @@ class Pages:
     """The pages of one file, as of the last transaction that was committed when it was opened. A context manager.
 
     Args:
-        path: of the data file.
+        path: path of the data file.
 
     Attributes:
         fd: descriptor, or -1 after `close`.
-        path, size: of the file, as given, and in bytes.
-        snapshot: what is valid.
-        count: pages that can be read.
+        path, size: the path as given, and the size of the file in bytes.
+        snapshot: content of the valid meta page.
+        count: number of pages that can be read.
 
     Raises:
         OSError: it cannot be opened or read.
-        FormatError: it is no LMDB environment, or none that is read here.
+        FormatError: it is not an LMDB environment, or of a kind that is not read here.
     """
 
     def __init__(self, path: str) -> None:
@@ -117,14 +117,14 @@ class Pages:
         try:
             with add_file_to_errors("opening it", path):
                 self.size = _size(self.fd, path)
-                self.snapshot = _settled(self.fd, path)
+                self.snapshot = _read_snapshot(self.fd, path)
             self.count = min(self.size // self.snapshot.page_size, self.snapshot.last_page + 1)
         except BaseException:
             self.close()
             raise
 
     def read(self, numbers: Numbers) -> Array:
-        """Pages by number.
+        """Read pages by number.
 
         Args:
             numbers: [k], each in [0, 2**63); any order, repeats allowed.
@@ -140,10 +140,10 @@ class Pages:
         self._check_there(numbers)
         ascending = numbers[order]
         out = np.empty((len(numbers), page_size), np.uint8)
-        first = np.flatnonzero(np.diff(ascending, prepend=-2) != 1)  # of each run of neighbours
+        first = np.flatnonzero(np.diff(ascending, prepend=-2) != 1)  # the first page of each run of neighbours
         runs = list(zip(first.tolist(), [*first[1:].tolist(), len(numbers)], ascending[first].tolist(), strict=True))
         if len(runs) > 1:
-            for start, stop, number in runs:  # all of them asked for, the disk has a queue
+            for start, stop, number in runs:  # announce all of them first: a disk can work on several requests at once
                 os.posix_fadvise(self.fd, number * page_size, (stop - start) * page_size, os.POSIX_FADV_WILLNEED)
         for start, stop, number in runs:
             self._fill(out[start:stop], number)
@@ -179,22 +179,22 @@ class Pages:
             got += count
 
     def check_unchanged(self) -> None:
-        """Raise FormatError if a transaction was committed since: pages may have been used for something else."""
+        """Raise FormatError if a transaction was committed since: LMDB may have used these pages for something else."""
         with add_file_to_errors("looking whether it was written to", self.path):
             now = snapshot(self.fd, self.path).transaction
         if now != self.snapshot.transaction:
-            raise changed(self.path, self.snapshot.transaction, now)
+            raise changed_error(self.path, self.snapshot.transaction, now)
 
     def check_same(self, device: int, inode: int) -> None:
-        """Raise FormatError unless that is this file."""
+        """Raise FormatError unless this file has that device and inode."""
         with add_file_to_errors("looking at it again", self.path):
             status = os.fstat(self.fd)
         if (status.st_dev, status.st_ino) != (device, inode):
             raise FormatError(f"{self.path}: replaced while its index was made")
 
     def close(self) -> None:
-        """Close the file; may be repeated."""
-        fd, self.fd = self.fd, -1  # first: even a close that fails has closed it
+        """Close the file. A second call does nothing."""
+        fd, self.fd = self.fd, -1  # before the call: also a close that fails has closed it
         if fd >= 0:
             with add_file_to_errors("closing it", self.path):
                 os.close(fd)
@@ -208,8 +208,8 @@ class Pages:
         self.close()
 
 
-def changed(path: str, opened: int, now: int) -> FormatError:
-    """The error of a file that was written to."""
+def changed_error(path: str, opened: int, now: int) -> FormatError:
+    """Return the error for a file that was written to."""
     return FormatError(
         f"{path}: written to since it was opened: at transaction {now}, opened at {opened}; open it again"
     )
@@ -224,8 +224,8 @@ def _size(fd: int, path: str) -> int:
     return status.st_size
 
 
-def _settled(fd: int, path: str) -> Snapshot:
-    """`snapshot`, not of a meta page that is just being written, old in one half and new in the other."""
+def _read_snapshot(fd: int, path: str) -> Snapshot:
+    """Return a `snapshot` that stays the same in two reads: one read may see a meta page that is half written."""
     found = snapshot(fd, path)
     for _ in range(TRIES):
         before, found = found, snapshot(fd, path)
@@ -235,10 +235,10 @@ def _settled(fd: int, path: str) -> Snapshot:
 
 
 def snapshot(fd: int, path: str) -> Snapshot:
-    """What the valid one of the two meta pages says, now.
+    """Read the valid one of the two meta pages.
 
     Raises:
-        FormatError: no LMDB environment, or none that is read here.
+        FormatError: it is not an LMDB environment, or of a kind that is not read here.
     """
     first = _meta(fd, path, 0, 0)
     page_size = int(first["free"]["pad"])
@@ -259,7 +259,7 @@ def _meta(fd: int, path: str, number: int, offset: int) -> np.void:
         raise FormatError(f"{path}: no LMDB environment: {len(data)} bytes of page {number} at offset {offset}")
     header, meta = np.frombuffer(data, HEADER, 1)[0], np.frombuffer(data, META, 1, HEADER.itemsize)[0]
     if int(meta["magic"]) != MAGIC:
-        raise FormatError(f"{path}: {_strange(data, number)}")
+        raise FormatError(f"{path}: {_describe_unknown(data, number)}")
     if int(meta["version"]) != VERSION:
         raise FormatError(f"{path}: LMDB data version {int(meta['version'])}, expected {VERSION}")
     if not header["flags"] & META_PAGE:
@@ -267,8 +267,8 @@ def _meta(fd: int, path: str, number: int, offset: int) -> np.void:
     return meta  # type: ignore[no-any-return]
 
 
-def _strange(data: bytes, number: int) -> str:
-    """What a page without the magic of ours is, in words."""
+def _describe_unknown(data: bytes, number: int) -> str:
+    """Describe a page that does not have the magic number."""
     ours = data[HEADER.itemsize :][:4]
     if ours == MAGIC.to_bytes(4, "big"):
         return "an LMDB environment of a big-endian machine, which is not read here: dump it there with mdb_dump"

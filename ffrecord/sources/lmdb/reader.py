@@ -1,8 +1,8 @@
-"""LMDB databases: any of keys → bytes, read in place.
+"""LMDB databases of keys → bytes, read in place.
 
-The library is not used. A value lies in one piece in the data file, so an index of where each is makes a database a
-file of records like any other: read in batches, in any order, by threads, after a fork; and no page of a damaged file
-can crash the process. There is no lock, either; instead each batch is followed by a look at whether somebody wrote.
+The library is not used. A value lies in one piece in the data file, so an index of all values makes a database a file
+of records like any other. It is read in batches, in any order, by threads, and after a fork; and a damaged page cannot
+crash the process. There is no lock: after each batch, the reader checks whether somebody wrote to the file.
 """
 
 import os
@@ -16,9 +16,9 @@ from ffrecord.reading.record_reader import Read, RecordReader
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.store import OnError
 from ffrecord.sources.index_file import IndexCache
-from ffrecord.sources.lmdb.index import LMDBIndex, data_files, index, names_of_databases, shown
-from ffrecord.sources.lmdb.pages import Pages, changed, snapshot
-from ffrecord.sources.names import Names, joined
+from ffrecord.sources.lmdb.index import LMDBIndex, data_files, index, name_as_text, names_of_databases
+from ffrecord.sources.lmdb.pages import Pages, changed_error, snapshot
+from ffrecord.sources.names import Names, concatenate_names
 
 Choose = Callable[[Pages, IndexCache], LMDBIndex]
 
@@ -27,12 +27,12 @@ class EnvironmentReader(RecordReader):
     """Records of LMDB environments, chosen by a subclass.
 
     Args:
-        source: as `lmdb_index.data_files` takes it.
-        choose: the records of an environment.
-        check_data, io, on_error, index_cache: as for `LMDBReader`.
+        source: see `lmdb.index.data_files`.
+        choose: returns the records of an environment.
+        check_data, io, on_error, index_cache: see `LMDBReader`.
 
     Attributes:
-        transactions: of each environment, that which is read.
+        transactions: number of the transaction that is read, for each environment.
     """
 
     def __init__(
@@ -54,7 +54,8 @@ class EnvironmentReader(RecordReader):
                 with Pages(file) as pages:
                     found = choose(pages, index_cache)
                     files.append(SpanFile(file, found.offsets, found.sizes, whole=io == "mmap"))
-                    # Its time may change all along: a writer that has not committed yet leaves our pages alone.
+                    # The file's time may change meanwhile, but not its inode: before its commit, a writer does not
+                    # touch our pages.
                     pages.check_same(files[-1].device, files[-1].inode)
                     self._names.append(found.names)
                     self.transactions.append(pages.snapshot.transaction)
@@ -65,9 +66,9 @@ class EnvironmentReader(RecordReader):
             raise
 
     def keys(self) -> Sequence[str]:
-        """The key of each record, in order."""
+        """Return the key of each record, in order."""
         if len(self._names) > 1:
-            self._names = [joined(self._names)]
+            self._names = [concatenate_names(self._names)]
         return self._names[0]
 
     def _record_name(self, file: int, local: int) -> str:
@@ -114,26 +115,26 @@ class EnvironmentReader(RecordReader):
 class LMDBReader(EnvironmentReader):
     """The values of LMDB databases, in the order of their keys.
 
+    Keys are bytes in LMDB, and `str` here: UTF-8, with surrogates for other bytes (PEP 383), so that
+    `key.encode(errors="surrogateescape")` gives the bytes.
+
+    The reader gives the data of the last transaction that was committed when it was made. After another commit, LMDB
+    may reuse its pages. So a batch is returned only if there was no commit until then; otherwise it raises FormatError,
+    and you have to open the database again.
+
     Args:
-        source: the directory of an environment, its data file, a glob pattern of such files, or a list or tuple of any
-            of these, one after the other. As LMDB 0.9 writes them on a little-endian machine of 64 bits.
-        check_data: nothing is compared: LMDB has no checksums.
-        io: how to read, as for `FileReader`. With "mmap" what is returned changes if somebody writes to the file later.
-        on_error: what a record that cannot be read does, as for `FileReader`.
-        index_cache: where the index is kept, as `sources.index_file.cached` takes it.
+        source: the directory of an environment, its data file, a glob pattern of such files, or a list or tuple of
+            these, in the given order. They must be from LMDB 0.9 on a little-endian machine of 64 bits.
+        check_data: without effect: LMDB has no checksums.
+        io: see `FileReader`. With "mmap", returned arrays change if somebody writes to the file later.
+        on_error: what to do about a record that cannot be read, see `FileReader`.
+        index_cache: place to keep the index; see `sources.index_file.cached_index`.
         database: name of a database in the environment; None for the main one, which has no name.
 
     Raises:
-        FileNotFoundError, ValueError, TypeError: there is nothing at `source`; no such database.
-        FormatError: no LMDB environment, of a kind that is not read here (several values of one key, 32 bits,
-            big-endian), or damaged in the pages with its keys.
-
-    Keys are bytes in LMDB, and come as `str`: UTF-8, with surrogates for what is not (PEP 383), so that
-    `key.encode(errors="surrogateescape")` are the bytes.
-
-    What is read is the last transaction that was committed when the reader was made. LMDB may use its pages again after
-    another one was committed. So a batch is returned only if there was none by then; otherwise it raises FormatError,
-    and the database is to be opened again.
+        FileNotFoundError, ValueError, TypeError: there is nothing at `source`; or there is no such database.
+        FormatError: not an LMDB environment; of a kind that is not read here (several values of one key, 32 bits,
+            big-endian); or damaged in the pages with its keys.
     """
 
     format = "lmdb"
@@ -157,9 +158,9 @@ class LMDBReader(EnvironmentReader):
 
     @property
     def databases(self) -> list[str]:
-        """The names of the databases in the first environment, as `database` takes them; looked up in the file."""
+        """The names of the databases in the first environment, for `database`; read from the file."""
         with Pages(self._fnames[0]) as pages:
-            return [shown(name) for name in names_of_databases(pages)]
+            return [name_as_text(name) for name in names_of_databases(pages)]
 
     def _options(self) -> dict[str, Any]:
         return {**super()._options(), "database": self._database}
@@ -174,7 +175,7 @@ def _as_bytes(database: str | bytes | None) -> bytes | None:
 
 
 def _check_unchanged(file: SpanFile, transaction: int) -> None:
-    """Raise FormatError if there was another transaction. A file of that name which is another one says nothing."""
+    """Raise FormatError if there was another transaction. A file that was replaced is not compared."""
     try:
         fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -185,6 +186,6 @@ def _check_unchanged(file: SpanFile, transaction: int) -> None:
             if (status.st_dev, status.st_ino) == (file.device, file.inode):
                 now = snapshot(fd, file.path).transaction
                 if now != transaction:
-                    raise changed(file.path, transaction, now)
+                    raise changed_error(file.path, transaction, now)
         finally:
             os.close(fd)

@@ -1,10 +1,10 @@
-"""`TensorProtos` messages, as TorchRecord and Caffe2 stored samples: parsed without protobuf.
+"""A parser of `TensorProtos` messages without protobuf. TorchRecord and Caffe2 stored samples in them.
 
     TensorProtos    1 protos, repeated TensorProto
     TensorProto     1 dims, 2 data_type, 3 float_data, 4 int32_data, 5 byte_data, 6 string_data, 7 name, 9 double_data,
                     10 int64_data, 11 segment
 
-Values are taken apart by numpy, packed or not. An unknown field is passed over, as protobuf does.
+numpy takes the values apart, packed or not. Unknown fields are skipped, as in protobuf.
 """
 
 import math
@@ -23,7 +23,7 @@ VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5  # wire types
 PROTOS = 1
 DIMS, DATA_TYPE, FLOATS, INTS, BYTES, STRINGS, NAME, DOUBLES, LONGS, SEGMENT = 1, 2, 3, 4, 5, 6, 7, 9, 10, 11
 FLOAT, STRING, BYTE, HALF = 1, 4, 3, 12  # data types
-# Of each data type: the field with its values, and their dtype.
+# For each data type, the field with its values, and their dtype.
 TYPES: dict[int, tuple[int, str]] = {
     FLOAT: (FLOATS, "<f4"),
     2: (INTS, "<i4"),
@@ -41,9 +41,9 @@ DELIMITED_FIELDS = (BYTES, STRINGS, NAME, SEGMENT)
 # The wire type of one value of each field that may also be packed.
 REPEATED = {DIMS: VARINT, FLOATS: FIXED32, INTS: VARINT, DOUBLES: FIXED64, LONGS: VARINT}
 DIGITS_MOST = 19
-FEW_BYTES = 64  # of packed numbers
-AXES_MOST = 64  # of an array of numpy 2
-NUMBER_MOST = 2**29 - 1  # of a field
+FEW_BYTES = 64  # bytes of packed numbers up to which a loop is faster than numpy
+AXES_MOST = 64  # most axes of an array of numpy 2
+NUMBER_MOST = 2**29 - 1  # highest number of a field
 
 
 @dataclass
@@ -51,9 +51,10 @@ class Tensor:
     """One tensor of a message.
 
     Attributes:
-        dims: as stored; empty for none. The default function of TorchRecord stores [width, height] of RGB pixels.
-        data_type: as stored; 1, float, if it was not.
-        values: 1-D array of all values, writable; bytes lie in the message, if that is. For strings a list of bytes.
+        dims: dims as stored; empty for none. The default function of TorchRecord stores [width, height] of RGB pixels.
+        data_type: data type as stored; 1, float, by default.
+        values: 1-D array of all values, writable; bytes are a view of the message if that is writable. A list of bytes
+            for strings.
         name: "" for none.
     """
 
@@ -62,11 +63,11 @@ class Tensor:
     values: Array | list[bytes]
     name: str
 
-    def shaped(self) -> Array | list[bytes]:
-        """The values in their shape; flat if no dims are stored.
+    def in_shape(self) -> Array | list[bytes]:
+        """Return the values in their shape; flat if no dims are stored.
 
         Raises:
-            FormatError: the shape is of another number of values, or none that an array can have.
+            FormatError: the shape has another number of values, or is one that no array can have.
         """
         if not self.dims or isinstance(self.values, list):
             return self.values
@@ -76,56 +77,56 @@ class Tensor:
             raise FormatError(f"a tensor of shape {self.dims} has {len(self.values)} values")
         try:
             return self.values.reshape(self.dims)
-        except ValueError as error:  # as of [0, 2**62, 2**62]: numpy multiplies all but the 0
+        except ValueError as error:  # for [0, 2**62, 2**62], for example: numpy multiplies all axes but the 0
             raise FormatError(f"a tensor of shape {self.dims}: {error}") from None
 
     @property
     def is_picture(self) -> bool:
-        """Whether it is RGB pixels, dims being [width, height]."""
+        """True if the values are RGB pixels, with dims [width, height]."""
         dims = self.dims
         return self.data_type == BYTE and len(dims) == 2 and min(dims) > 0 and 3 * dims[0] * dims[1] == len(self.values)
 
     def picture(self) -> Array:
-        """RGB pixels, uint8 [height, width, 3]."""
+        """Return RGB pixels, uint8 [height, width, 3]."""
         width, height = self.dims
         return np.asarray(self.values).reshape(height, width, 3)
 
 
 def sample(message: Array) -> dict[str, Any]:
-    """What a message holds.
+    """Parse a message into a sample.
 
     Args:
         message: uint8 [size].
 
     Returns:
-        {"image": uint8 [height, width, 3], "label": int} of RGB pixels and a number in ASCII, which the default
-        function of TorchRecord stores; otherwise {"0": the first tensor, "1": the second, …}, each an array in its
-        shape or a list of bytes.
+        {"image": uint8 [height, width, 3], "label": int} if the message has RGB pixels and a number in ASCII, as the
+        default function of TorchRecord stores them. Otherwise {"0": the first tensor, "1": the second, …}, each an
+        array in its shape or a list of bytes.
 
     Raises:
-        FormatError: it is no such message; says at which byte.
+        FormatError: it is not such a message; with the byte.
     """
     found = tensors(message)
     if len(found) == 2 and found[0].is_picture:
         label = _number(found[1])
         if label is not None:
             return {"image": found[0].picture(), "label": label}
-    return {str(i): tensor.shaped() for i, tensor in enumerate(found)}
+    return {str(i): tensor.in_shape() for i, tensor in enumerate(found)}
 
 
 def tensors(message: Array) -> list[Tensor]:
-    """The tensors of a message; arguments and errors as for `sample`."""
+    """Parse the tensors of a message. For arguments and errors see `sample`."""
     data = message.data
     protos = [
         (low, high)
         for number, wire, low, high in _fields(data, 0, len(data))
-        if number == PROTOS and _delimited(wire, number)
+        if number == PROTOS and _check_delimited(wire, number)
     ]
     return [_tensor(data, low, high) for low, high in protos]
 
 
 def _number(tensor: Tensor) -> int | None:
-    """A number in ASCII; None for anything else."""
+    """Return the number that a tensor has in ASCII; None for anything else."""
     if tensor.data_type != BYTE or tensor.dims or len(tensor.values) > DIGITS_MOST:
         return None
     text = bytes(np.asarray(tensor.values))
@@ -142,7 +143,7 @@ def _tensor(data: memoryview, start: int, stop: int) -> Tensor:
             repeated.setdefault(number, bytearray()).extend(data[low:high])
         elif number == DATA_TYPE and wire == VARINT:
             data_type = _varint(data, low, high)[0]
-        elif number in DELIMITED_FIELDS and _delimited(wire, number):
+        elif number in DELIMITED_FIELDS and _check_delimited(wire, number):
             if number == BYTES:
                 content = data[low:high]
             elif number == STRINGS:
@@ -150,7 +151,7 @@ def _tensor(data: memoryview, start: int, stop: int) -> Tensor:
             elif number == NAME:
                 name = data[low:high]
             else:
-                partial = True  # dims are those of the whole, of which these values are a segment
+                partial = True  # these values are a segment of a tensor with these dims
     values = strings if data_type == STRING else _values(data_type, content, repeated)
     dims = [] if partial else _few_varints(repeated.get(DIMS, b""))
     return Tensor(dims, data_type, values, str(name, "utf-8", "replace"))
@@ -175,14 +176,14 @@ def _values(data_type: int, content: memoryview, repeated: dict[int, bytearray])
     return np.frombuffer(stored, dtype).copy()
 
 
-def _delimited(wire: int, number: int) -> bool:
+def _check_delimited(wire: int, number: int) -> bool:
     if wire != DELIMITED:
         raise FormatError(f"field {number} has wire type {wire}, expected {DELIMITED}")
     return True
 
 
 def _fields(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
-    """Each field of the message at [start, stop): number, wire type, where its value begins and ends."""
+    """Yield the fields of the message at [start, stop): number, wire type, start and end of the value."""
     at = start
     while at < stop:
         tag, low = _varint(data, at, stop)
@@ -205,9 +206,9 @@ def _fields(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int,
 
 
 def _varint(data: memoryview, at: int, stop: int) -> tuple[int, int]:
-    """The number at a byte, and where it ends."""
+    """Return the number at a byte, and its end."""
     if at < stop and data[at] < 0x80:
-        return data[at], at + 1  # as nearly all are
+        return data[at], at + 1  # nearly all have one byte
     value = 0
     for i in range(10):
         if at + i >= stop:
@@ -220,7 +221,7 @@ def _varint(data: memoryview, at: int, stop: int) -> tuple[int, int]:
 
 
 def _varints(stored: "memoryview | bytes | bytearray") -> npt.NDArray[np.uint64]:
-    """All numbers of packed bytes."""
+    """Return all numbers of packed bytes."""
     found = np.frombuffer(stored, np.uint8)
     ends = np.flatnonzero(found < 0x80)
     if not len(found):
@@ -234,7 +235,7 @@ def _varints(stored: "memoryview | bytes | bytearray") -> npt.NDArray[np.uint64]
 
 
 def _few_varints(stored: bytes | bytearray) -> list[int]:
-    """The same as int64s; one after the other, which takes numpy longer up to some tens of them."""
+    """Return packed numbers as int64s, by a loop: for some tens of them, it is faster than numpy."""
     if len(stored) > FEW_BYTES:
         return [int(each) for each in _varints(stored).view(np.int64)]
     found, at, view = [], 0, memoryview(stored)

@@ -1,7 +1,7 @@
-"""The records of an LMDB database, in the order of their keys: where each value lies in the file, found in one pass.
+"""The records of an LMDB database in the order of their keys, with the positions of their values.
 
-A B+tree is gone through level by level, not path by path: all pages of a level are read together, and taken apart
-together, as columns. Every number is compared with the page or the file before it is used.
+The B+tree is walked level by level, not path by path. All pages of a level are read together, and parsed together, as
+columns. Every number is compared with the page or the file before it is used.
 """
 
 from dataclasses import dataclass
@@ -32,8 +32,8 @@ from ffrecord.sources.lmdb.pages import (
 )
 from ffrecord.sources.recordio._recordio import gather
 
-AT_A_TIME = 4 << 20  # bytes of pages
-SIZE_BITS = 17  # that the size of a node takes: pages have at most 2**16 bytes
+AT_A_TIME = 4 << 20  # bytes of pages that are parsed together
+SIZE_BITS = 17  # bits for the size of a node: pages have at most 2**16 bytes
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class TreeRecords:
     """Records of one or several leaves, in order.
 
     Attributes:
-        offsets, sizes: int64 [n], of the values, in the file, bytes.
-        keys: uint8, all keys, one after the other.
-        key_offsets: int64 [n + 1], of each in `keys`.
+        offsets, sizes: int64 [n], offset and size of the values in the file, bytes.
+        keys: uint8, all keys, one behind the other.
+        key_offsets: int64 [n + 1], start of each key in `keys`.
         nested: bool [n], whether the value is a database.
     """
 
@@ -54,11 +54,11 @@ class TreeRecords:
     nested: npt.NDArray[np.bool_]
 
     def key(self, i: int) -> bytes:
-        """The key of one of them."""
+        """Return the key of record i."""
         return self.keys[self.key_offsets[i] : self.key_offsets[i + 1]].tobytes()
 
     def without_nested(self) -> "TreeRecords":
-        """Those that are not databases."""
+        """Return the records that are not databases."""
         if not self.nested.any():
             return self
         kept = ~self.nested
@@ -68,25 +68,25 @@ class TreeRecords:
 
 
 def records(pages: Pages, database: Tree) -> TreeRecords:
-    """All records of a database.
+    """Return all records of a database.
 
     Raises:
         FormatError: it is of a kind that is not read here, or its pages contradict each other or the file; also an
-            OSError: pages are missing.
+            OSError if pages are missing.
         OSError: reading failed.
     """
     _check_kind(pages, database)
     if database.root == NO_PAGE or database.depth == 0:
-        return _joined(pages, database, [])
+        return _concatenate(pages, database, [])
     level = np.array([min(database.root, 2**63 - 1)], np.int64)
     for _ in range(database.depth - 1):
         level = np.concatenate([_children(pages, part) for part in _parts(pages, level)])
         _check_tree(pages, level)
-    return _joined(pages, database, [_leaves(pages, part) for part in _parts(pages, level)])
+    return _concatenate(pages, database, [_leaves(pages, part) for part in _parts(pages, level)])
 
 
 def databases(pages: Pages, main: TreeRecords) -> dict[bytes, Tree]:
-    """The databases named in the main one."""
+    """Return the databases that are named in the main one."""
     found = {}
     page_size = pages.snapshot.page_size
     for i in np.flatnonzero(main.nested).tolist():
@@ -109,7 +109,7 @@ def _check_kind(pages: Pages, database: Tree) -> None:
 
 
 def _check_tree(pages: Pages, level: Numbers) -> None:
-    """A page has one parent: so what is read is bounded by the file, whatever the pages say."""
+    """Raise FormatError if a page has several parents. So the file bounds the number of pages that are read."""
     if len(level) > pages.count:
         raise FormatError(f"{pages.path}: a level of {len(level)} pages in a file of {pages.count}")
     ascending = np.sort(level)
@@ -123,7 +123,7 @@ def _parts(pages: Pages, numbers: Numbers) -> list[Numbers]:
     return [numbers[start : start + count] for start in range(0, len(numbers), count)]
 
 
-def _joined(pages: Pages, database: Tree, parts: list[TreeRecords]) -> TreeRecords:
+def _concatenate(pages: Pages, database: Tree, parts: list[TreeRecords]) -> TreeRecords:
     none = np.empty(0, np.int64)
     offsets = np.concatenate([none, *(part.offsets for part in parts)])
     if len(offsets) != database.entries:
@@ -145,9 +145,9 @@ class _Nodes:
     """The nodes of pages of one kind, as columns: int64 [nodes].
 
     Attributes:
-        data: uint8, the pages, one after the other.
+        data: uint8, the pages, one behind the other.
         page: number of the page of each node.
-        start: where its key starts in `data`.
+        start: start of its key in `data`.
         room: bytes from there to the end of its page.
         low, flags, key_size: its numbers; low has 32 bits.
     """
@@ -176,8 +176,10 @@ class _Nodes:
         self.refuse(self.key_size > self.room, self.key_size, "a key of size")
 
     def check_apart(self, inside: Numbers | int) -> None:
-        """Raise FormatError if nodes overlap, each having `inside` bytes behind its key: else a few pages could hold
-        any amount of keys."""
+        """Raise FormatError if nodes overlap, each with `inside` bytes behind its key.
+
+        Otherwise a few pages could contain any amount of keys.
+        """
         sizes = NODE.itemsize + self.key_size + inside
         taken = np.sort((self.start - NODE.itemsize) << SIZE_BITS | sizes)
         ends = (taken >> SIZE_BITS) + (taken & ((1 << SIZE_BITS) - 1))
@@ -201,7 +203,7 @@ class _Nodes:
         return (lower - HEADER.itemsize) // 2
 
     def refuse(self, bad: npt.NDArray[np.bool_], values: npt.NDArray[np.integer], what: str) -> None:
-        """Raise FormatError if any is bad, with its page and value."""
+        """Raise FormatError if any node is bad, with its page and value."""
         if bad.any():
             i = int(np.argmax(bad))
             raise FormatError(
@@ -210,21 +212,21 @@ class _Nodes:
             )
 
     def keys(self) -> Array:
-        """All keys, one after the other."""
+        """Return all keys, one behind the other."""
         places = _starts(self.key_size)
         keys = np.empty(places[-1], np.uint8)
         gather(self.data, self.start, self.key_size, places[:-1], keys)
         return keys
 
     def words(self, at: Numbers) -> Numbers:
-        """The uint64 at each of these places in `data`, at most 2**63 - 1."""
+        """Return the uint64 at each of these places in `data`, at most 2**63 - 1."""
         found = self.data[at[:, None] + np.arange(8)].view("<u8")[:, 0]
         numbers: Numbers = np.minimum(found, np.uint64(2**63 - 1)).astype(np.int64)
         return numbers
 
 
 def _children(pages: Pages, numbers: Numbers) -> Numbers:
-    """The pages below those of a level, in order."""
+    """Return the pages below the pages of a level, in order."""
     nodes = _Nodes(pages, numbers, BRANCH)
     nodes.check_apart(0)
     children: Numbers = nodes.low | nodes.flags << 32
@@ -232,7 +234,7 @@ def _children(pages: Pages, numbers: Numbers) -> Numbers:
 
 
 def _leaves(pages: Pages, numbers: Numbers) -> TreeRecords:
-    """The records of leaves."""
+    """Return the records of leaves."""
     nodes = _Nodes(pages, numbers, LEAF)
     nodes.refuse(nodes.flags & ~(BIG | SUBDATABASE) != 0, nodes.flags, "a record with flags")
     nested, big = nodes.flags & SUBDATABASE != 0, nodes.flags & BIG != 0
@@ -253,7 +255,10 @@ def _leaves(pages: Pages, numbers: Numbers) -> TreeRecords:
 
 
 def _check_overflow(nodes: _Nodes, pages: Pages, far: Numbers, first: Numbers) -> None:
-    """A value of its own pages lies within the pages in use. (Whether the file has them shows when it is read.)"""
+    """Raise FormatError unless values on overflow pages lie within the pages in use.
+
+    If the file does not have these pages, reading them will show it.
+    """
     last, page_size = pages.snapshot.last_page, pages.snapshot.page_size
     bad = np.zeros(len(nodes.flags), bool)
     needs = -(-(HEADER.itemsize + nodes.low[far]) // page_size)

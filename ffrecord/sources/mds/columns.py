@@ -1,4 +1,4 @@
-"""Samples of MDS shards: the bytes of a sample ↔ where the values of its columns lie in it."""
+"""Samples of MDS shards: where the values of the columns lie in the bytes of a sample."""
 
 import struct
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.reading.batch_forms import Array
 from ffrecord.sources.mds.encodings import ColumnEncoding, encoding
 from ffrecord.sources.mds.index import WORD, MDSColumns
-from ffrecord.sources.pieces import as_values, gathered
+from ffrecord.sources.pieces import as_values, gather_pieces
 
 Table = npt.NDArray[np.int64]
 
@@ -20,18 +20,18 @@ class MDSLayout:
     """The columns of a shard, ready to decode.
 
     Args:
-        columns: as index.json says them.
-        wanted: names of those to decode, in this order; all if None.
-        decode: JPEG and PNG to arrays.
-        allow_pickle: run pickles.
+        columns: the columns in index.json.
+        wanted: names of the columns to decode, in this order; all if None.
+        decode: decode JPEG and PNG to arrays.
+        allow_pickle: load pickles.
 
     Attributes:
-        encodings: of all columns.
-        wanted: places of those wanted.
+        encodings: encodings of all columns.
+        wanted: places of the wanted columns.
 
     Raises:
-        FormatError: an encoding that is unknown, or whose values have another size than the index says.
-        ValueError: `wanted` names a column that there is not.
+        FormatError: an encoding is unknown, or its values have another size than in the index.
+        ValueError: `wanted` names a column that does not exist.
     """
 
     def __init__(self, columns: MDSColumns, wanted: Sequence[str] | None, decode: bool, allow_pickle: bool) -> None:
@@ -50,10 +50,10 @@ class MDSLayout:
         self._fixed = sum(each.size or 0 for each in self.encodings)
 
     def sample(self, record: Array) -> dict[str, Any]:
-        """The values of the columns wanted in one sample.
+        """Return the values of the wanted columns in one sample.
 
         Raises:
-            FormatError: bytes that are no such sample.
+            FormatError: the bytes are not such a sample.
         """
         bounds, data = self._bounds(record.data), record.data
         found = {}
@@ -72,13 +72,17 @@ class MDSLayout:
         return bounds
 
     def starts(self, data: Array, offsets: Table) -> tuple[Table, int]:
-        """(where values of k packed samples begin, int64 [columns + 1, k]; place of the first wrong one, or -1)."""
+        """Return (starts, wrong) for k packed samples.
+
+        starts: int64 [columns + 1, k], the start of each value, and the end of the last one. wrong: the place of the
+        first invalid sample, or -1.
+        """
         head = self._head.size
         sizes = np.diff(offsets)
         small = np.flatnonzero(sizes < head + self._fixed)
         if len(small):
             return np.empty((0, 0), np.int64), int(small[0])
-        words = gathered(data, offsets[:-1], head).view(WORD) if head else np.empty((len(sizes), 0), WORD)
+        words = gather_pieces(data, offsets[:-1], head).view(WORD) if head else np.empty((len(sizes), 0), WORD)
         bounds = np.empty((len(self.encodings) + 1, len(sizes)), np.int64)
         bounds[0] = offsets[:-1] + head
         for place, each in enumerate(self.encodings):
@@ -88,19 +92,19 @@ class MDSLayout:
         return bounds, int(wrong[0]) if len(wrong) else -1
 
     def column(self, place: int, data: Array, bounds: Table) -> npt.NDArray[Any] | None:
-        """The values of column `place` as one array [k, ...], where they are numbers of one shape; else None."""
+        """Return the values of column `place` as one array [k, ...] if they are numbers of one shape, else None."""
         each: ColumnEncoding = self.encodings[place]
         if each.dtype is None or each.size is None:
             return None
-        return as_values(gathered(data, bounds[place], each.size), each.dtype, each.shape)
+        return as_values(gather_pieces(data, bounds[place], each.size), each.dtype, each.shape)
 
     def cuts(self, place: int, data: Array, bounds: Table) -> list[memoryview]:
-        """The bytes of column `place` in k samples."""
+        """Return the bytes of column `place` in k samples."""
         bounds_of = zip(bounds[place].tolist(), bounds[place + 1].tolist(), strict=True)
         return [data.data[low:high] for low, high in bounds_of]
 
     def value(self, place: int, data: memoryview) -> Any:
-        """One value of column `place`; FormatError: it is none."""
+        """Decode one value of column `place`; raise FormatError if it is invalid."""
         try:
             return self.encodings[place].decode(data)
         except ValueError as error:

@@ -23,7 +23,7 @@ Decode = Callable[[memoryview], Any]
 SCALARS = {name: np.dtype(name).newbyteorder("<") for name in (
     *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"), *("float16", "float32", "float64"),
 )}  # fmt: skip
-# Codes of dtypes in arrays that say their own: bits, + 1 if signed, + 2 if floating point.
+# Codes of dtypes in arrays that contain their dtype: bits, + 1 if signed, + 2 if floating point.
 DTYPES = {
     code: SCALARS[name]
     for code, name in (
@@ -52,13 +52,13 @@ COUNT = struct.Struct("<I")
 
 @dataclass(frozen=True)
 class ColumnEncoding:
-    """How the values of a column are stored.
+    """The encoding of the values of a column.
 
     Attributes:
-        name: as index.json says it.
+        name: name in index.json.
         size: bytes of each value; None if they vary.
-        decode: makes a value of its bytes. Raises FormatError, or the ValueError of the values' own type.
-        dtype, shape: of values that are numbers of one dtype and shape; None and () for others.
+        decode: makes a value from its bytes. Raises FormatError, or the ValueError of the value's own type.
+        dtype, shape: dtype and shape of values that are numbers or arrays of fixed shape; None and () for others.
     """
 
     name: str
@@ -69,14 +69,14 @@ class ColumnEncoding:
 
 
 def encoding(name: str, images: bool, allow_pickle: bool) -> ColumnEncoding:
-    """The encoding called `name`.
+    """Return the encoding with a name.
 
     Args:
         images: decode JPEG and PNG to arrays; otherwise they stay bytes.
-        allow_pickle: run pickles.
+        allow_pickle: load pickles.
 
     Raises:
-        FormatError: there is no such encoding.
+        FormatError: the encoding is unknown.
     """
     if name == "int":
         return ColumnEncoding(name, 8, _int, SCALARS["int64"])
@@ -123,7 +123,7 @@ def _decimal(data: memoryview) -> decimal.Decimal:
 def _unpickle(data: memoryview) -> Any:
     try:
         return pickle.loads(data)
-    except Exception as error:  # whatever the classes in it raise
+    except Exception as error:  # the classes in it may raise anything
         raise FormatError(f"a pickle of {len(data)} bytes that does not load: {error!r}") from error
 
 
@@ -149,7 +149,7 @@ def _ndarray(name: str) -> ColumnEncoding:
         return ColumnEncoding(name, None, lambda data: _array_of_dtype(data, dtype))
     shape = tuple(map(int, found[2].split(",")))
     try:
-        np.empty((0, *shape), dtype)  # as `columns` gives them
+        np.empty((0, *shape), dtype)  # `columns` makes arrays of this shape
     except ValueError as error:
         raise FormatError(f"encoding {name[:200]!r}: {error}") from None
     _check_shape(dtype, shape)
@@ -174,8 +174,8 @@ def _array_of_dtype(data: memoryview, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 def _check_shape(dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-    """Raise FormatError for a shape that is in no shard."""
-    # An axis of 0 does not make the others harmless: numpy multiplies them all the same.
+    """Raise FormatError for a shape that no shard can contain."""
+    # Leave out axes of 0: numpy multiplies all other axes, and fails if their product is too large.
     most = dtype.itemsize * math.prod(axis for axis in shape if axis)
     if most > SHARD_MOST:
         raise FormatError(f"an array of shape {shape} and {dtype.name}, a shard has at most {SHARD_MOST} bytes")
@@ -186,7 +186,7 @@ def _array(data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np
     if len(data) != expected:
         raise FormatError(f"{len(data)} bytes of an array of shape {shape} and {dtype.name}, expected {expected}")
     _check_shape(dtype, shape)
-    # A copy, so that it is aligned and does not keep its batch.
+    # A copy is aligned, and does not keep the memory of its batch alive.
     return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="))
 
 
@@ -194,7 +194,7 @@ def _array(data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np
 
 
 def _pixels(data: memoryview) -> npt.NDArray[Any]:
-    """The pixels of a PIL image stored as they are: [height, width] or [height, width, channels]."""
+    """Return the pixels of a stored PIL image: [height, width] or [height, width, channels]."""
     if len(data) < IMAGE_HEAD.size:
         raise FormatError(f"an image of {len(data)} bytes, expected at least {IMAGE_HEAD.size}")
     width, height, length = IMAGE_HEAD.unpack_from(data)
@@ -209,7 +209,7 @@ def _pixels(data: memoryview) -> npt.NDArray[Any]:
 
 
 def _bits(pixels: memoryview, width: int, height: int) -> npt.NDArray[np.bool_]:
-    """Rows begin at whole bytes, and their first pixel is the highest bit."""
+    """Return the pixels of an image of one bit each. Rows begin at whole bytes, with the highest bit first."""
     rows = _array(pixels, np.dtype(np.uint8), (height, -(-width // 8)))
     if not rows.size:
         return np.empty((height, width), np.bool_)
@@ -222,12 +222,12 @@ def _jpeg(data: memoryview) -> npt.NDArray[Any]:
 
 def _png(data: memoryview) -> npt.NDArray[Any]:
     image = ImageField().decode(data)
-    # Of an image with a palette, its colours, which an array of indices would have lost.
+    # Convert an image with a palette: an array of indices would lose the colours.
     return np.array(image.convert("RGBA" if "transparency" in image.info else "RGB") if image.mode == "P" else image)
 
 
 def _list(data: memoryview, decode: Decode) -> list[Any]:
-    return _items(data[COUNT.size :], decode)  # the first word is not used yet
+    return _items(data[COUNT.size :], decode)  # the first word is reserved
 
 
 def _items(data: memoryview, decode: Decode) -> list[Any]:
@@ -244,7 +244,7 @@ def _items(data: memoryview, decode: Decode) -> list[Any]:
     return [decode(data[low:high]) for low, high in zip([head, *ends.tolist()[:-1]], ends.tolist(), strict=bool(count))]
 
 
-def _of(split: Callable[[memoryview, Decode], list[Any]], decode: Decode) -> Decode:
+def _decoder_of(split: Callable[[memoryview, Decode], list[Any]], decode: Decode) -> Decode:
     return lambda data: split(data, decode)
 
 
@@ -256,7 +256,7 @@ PLAIN: dict[str, Decode] = {
     "str_float": lambda data: float(_str(data)),
     "str_decimal": _decimal,
     "pil": _pixels,
-    "list[pil]": _of(_list, _pixels),
+    "list[pil]": _decoder_of(_list, _pixels),
 }
 
 
@@ -264,10 +264,10 @@ def _images(jpeg: Decode, png: Decode) -> dict[str, Decode]:
     return {
         "jpeg": jpeg,
         "png": png,
-        "list[jpeg]": _of(_list, jpeg),
-        "list[png]": _of(_list, png),
-        "jpeg_array": _of(_items, jpeg),
-        "jpegarray": _of(_items, jpeg),
+        "list[jpeg]": _decoder_of(_list, jpeg),
+        "list[png]": _decoder_of(_list, png),
+        "jpeg_array": _decoder_of(_items, jpeg),
+        "jpegarray": _decoder_of(_items, jpeg),
     }
 
 

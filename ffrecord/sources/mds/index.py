@@ -1,9 +1,8 @@
-"""What an MDS dataset says about itself: index.json of its directory, and the head of each shard.
+"""The index of an MDS dataset: index.json of its directory, and the head of each shard.
 
-u32             n
-u32 [n + 1]     offsets of the samples in the file; the last is its size
-...             JSON of the columns, up to the first sample
-samples         each: u32 size of every column of varying size, in order; then the values, in order
+u32             n u32 [n + 1]     offsets of the samples in the file; the last is its size ...             JSON of the
+columns, up to the first sample samples         each: u32 size of every column of varying size, in order; then the
+values, in order
 """
 
 import os
@@ -28,7 +27,7 @@ SHARD_MOST = (1 << 32) - 1  # bytes; offsets have 32 bits
 
 
 class MDSFile(msgspec.Struct, frozen=True):
-    """A file of a shard: its name below the directory, its size, and hashes of all of it by algorithm."""
+    """A file of a shard: its name below the directory, its size, and hashes of the whole file by algorithm."""
 
     basename: str
     bytes: int
@@ -36,7 +35,7 @@ class MDSFile(msgspec.Struct, frozen=True):
 
 
 class MDSColumns(msgspec.Struct, frozen=True):
-    """Names, encodings and sizes in bytes (None where they vary) of the columns, in the order of their values."""
+    """Names, encodings and sizes in bytes (None if they vary) of the columns, in the order of their values."""
 
     column_names: tuple[str, ...]
     column_encodings: tuple[str, ...]
@@ -44,12 +43,12 @@ class MDSColumns(msgspec.Struct, frozen=True):
 
 
 class MDSShard(msgspec.Struct, frozen=True):
-    """A shard as index.json lists it.
+    """A shard in index.json.
 
     Attributes:
-        samples: how many.
-        raw_data: the file as it is read.
-        zip_data, compression: the same compressed, and how, as "zstd" or "zstd:7"; None if it is not.
+        samples: number of samples.
+        raw_data: the uncompressed file.
+        zip_data, compression: the compressed file, and its compression, as "zstd" or "zstd:7"; None if there is none.
     """
 
     samples: int
@@ -73,11 +72,11 @@ class _Index(msgspec.Struct):
 
 
 def read_index(directory: str) -> list[MDSShard]:
-    """The shards that index.json of a directory lists.
+    """Read the shards from index.json of a directory.
 
     Raises:
-        FileNotFoundError: there is none.
-        FormatError: it is not one of MDS, version 2, or what it says contradicts itself.
+        FileNotFoundError: there is no index.json.
+        FormatError: it is not an index of MDS, version 2, or inconsistent.
     """
     path = os.path.join(directory, NAME)
     try:
@@ -98,7 +97,7 @@ def read_index(directory: str) -> list[MDSShard]:
 
 
 def _wrong(shard: MDSShard) -> str | None:
-    """What is wrong with a shard, or None."""
+    """Return the reason why a shard's entry is invalid, or None."""
     if shard.format != FORMAT or shard.version != VERSION:
         return f"format {shard.format!r}, version {shard.version}, expected {FORMAT!r}, {VERSION}"
     counts = {len(shard.column_names), len(shard.column_encodings), len(shard.column_sizes)}
@@ -119,14 +118,14 @@ def _wrong(shard: MDSShard) -> str | None:
 
 
 def shard_offsets(fd: int, size: int, shard: MDSShard, check: bool) -> npt.NDArray[np.int64]:
-    """Where the samples of an open shard begin, and the last one ends: int64 [n + 1].
+    """Read the offsets of the samples of an open shard, and the end of the last one: int64 [n + 1].
 
     Args:
-        size: of the file, bytes.
-        check: compare the columns that the file names with those of the index.
+        size: size of the file, bytes.
+        check: compare the columns in the file with those of the index.
 
     Raises:
-        FormatError: numbers that do not fit each other, the file, or the index.
+        FormatError: the numbers do not fit each other, the file, or the index.
     """
     if size != shard.raw_data.bytes:
         raise FormatError(f"{plural(size, 'byte')}, {NAME} says {shard.raw_data.bytes}")
@@ -156,7 +155,7 @@ def _check_columns(data: bytes, shard: MDSShard) -> None:
 
 
 def distinct(shards: Sequence[MDSShard]) -> tuple[list[MDSColumns], npt.NDArray[Any]]:
-    """The sets of columns that there are, and which of them each shard has: int64 [shards]."""
+    """Return the distinct sets of columns, and which of them each shard has: int64 [shards]."""
     found: dict[MDSColumns, int] = {}
     which = [found.setdefault(shard.columns, len(found)) for shard in shards]
     return list(found), np.array(which, np.int64)

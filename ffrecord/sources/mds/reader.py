@@ -1,4 +1,4 @@
-"""MosaicML's MDS datasets, read in place."""
+"""Readers of MosaicML's MDS datasets, in place."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -29,41 +29,41 @@ Directories = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 class MDSReader(Store):
     """Samples of MDS datasets, version 2, as MosaicML's streaming writes them.
 
+    Shards that are not compressed are read in place. A compressed one is decompressed when you read a sample of it.
+
+    The record of a sample, as `read` gives it, is its bytes in the shard: sizes of values that vary, then all values.
+
     Args:
-        source: a directory with index.json, or a list of such, one after the other.
-        check_data: compare what the shards say of their columns with the index when they are opened. There are no
-            checksums of samples; see `validate_hash`.
-        io, on_error: as for `FileReader`.
-        index_cache: as for other formats; not needed, shards begin with their index.
-        decode: JPEG and PNG to arrays; otherwise they stay bytes, and nothing is lost.
-        columns: names of the columns wanted, in this order; all by default.
-        allow_pickle: run the pickles of columns of encoding "pkl", which may do anything. Otherwise `samples` raises
-            where such a column is wanted.
+        source: a directory with index.json, or a list of these, one after the other.
+        check_data: when opening, compare the columns in the shards with the index. There are no checksums of samples;
+            see `validate_hash`.
+        io, on_error: see `FileReader`.
+        index_cache: accepted as for other formats, but not needed: shards begin with their index.
+        decode: decode JPEG and PNG to arrays; otherwise they stay bytes, and nothing is lost.
+        columns: names of the wanted columns, in this order; all by default.
+        allow_pickle: load pickles in columns of encoding "pkl", which may run any code. Otherwise `samples` raises if
+            such a column is wanted.
         validate_hash: algorithm of the hashes in the index to compare, as "sha1" or "xxh64": of all files, read whole
             when opening; of compressed shards when they are decompressed.
-        cache_dir: where decompressed shards are kept, for other processes and for later; nothing there is ever removed.
-            By default each process decompresses those that it reads into files without a name in the directory for
+        cache_dir: directory for decompressed shards, for other processes and for later; nothing there is ever removed.
+            By default, each process decompresses the shards that it reads into unnamed files in the directory for
             temporary files.
-        cache_bytes: of those files without a name, at most, also as text such as "8GB", but for the one in use: the one
-            used longest ago goes first, and is decompressed again when it is read again.
-
-    Shards that are not compressed are read in place. A compressed one is decompressed when a sample of it is read.
-
-    The record of a sample, as `read` gives it, is what the shard has: sizes of values that vary, then all values.
+        cache_bytes: most bytes of these unnamed files, also as text such as "8GB"; the one in use is always kept. The
+            least recently used one is dropped first, and decompressed again if you read it again.
 
     Raises:
         FileNotFoundError: no index.json, or a shard is missing.
-        FormatError: not such a dataset, cut short, or what it says contradicts itself.
+        FormatError: not such a dataset, cut short, or inconsistent.
         ChecksumError: a hash does not match.
-        ValueError: `columns` names a column that there is not.
+        ValueError: `columns` names a column that does not exist.
         ImportError: a shard needs a package that is not installed.
     """
 
     format = "mds"
 
     def __new__(cls, source: Directories = (), *args: Any, **options: Any) -> "MDSReader":
-        """A reader that reads in place where no shard is compressed."""
-        found = _found(source) if cls is MDSReader else []
+        """Make a reader in place if no shard is compressed."""
+        found = _find_shards(source) if cls is MDSReader else []
         if found and not any(each.packed for each in found):
             return super().__new__(MDSInPlaceReader)  # pyright: ignore[reportArgumentType]  # it is one
         return super().__new__(cls)
@@ -85,7 +85,7 @@ class MDSReader(Store):
     ) -> None:
         check_io(io)
         self._directories = _directories(source)
-        self._shards = _found(source)
+        self._shards = _find_shards(source)
         self._given: dict[str, Any] = {
             "decode": bool(decode),
             "columns": None if columns is None else list(columns),
@@ -108,27 +108,29 @@ class MDSReader(Store):
             return _ShardReader([_open(path, found, check, io == "mmap")], check_data, io=io)
 
         self._unpacked = UnpackedShards(given["cache_dir"], given["cache_bytes"], given["validate_hash"], open_shard)
-        # Without shards, the index is all that there is.
+        # A dataset without shards has only its index.
         paths = [each.path for each in self._shards] or [os.path.join(each, NAME) for each in self._directories]
         super().__init__(paths, int(self._firsts[-1]), check_data, on_error=on_error)
 
     @property
     def io(self) -> str:
-        """How it reads: "auto", "pread", "direct" or "mmap"."""
+        """The way of reading: "auto", "pread", "direct" or "mmap"."""
         return self._mode
 
     def columns(self, indices: Iterable[SupportsIndex]) -> dict[str, Any]:
-        """The samples at `indices` by columns, without a Python object for each value that is a number or an array.
+        """Read the samples at `indices` by columns.
+
+        There is no Python object for each value that is a number or an array.
 
         Args:
-            indices: as for `read`.
+            indices: see `read`.
 
         Returns:
-            Name → array [k, ...] for numbers, and arrays whose dtype and shape the encoding says; a list of k values,
-            as `samples` gives them, for others.
+            Name → array [k, ...] for numbers, and for arrays whose dtype and shape the encoding says; a list of k
+            values, as in `samples`, for others.
 
         Raises:
-            As for `samples`; ValueError: the samples are of shards with different columns.
+            The exceptions of `samples`; ValueError: the samples are from shards with different columns.
         """
         (data, offsets), positions = self._read_with_positions(PACKED, indices)
         kinds = np.unique(self._kind_of(positions)) if len(positions) else np.zeros(1, np.int64)
@@ -141,7 +143,7 @@ class MDSReader(Store):
         layout = self._layouts[kinds[0]]
         bounds, wrong = layout.starts(data, offsets)
         if wrong >= 0:
-            # In the words for one sample.
+            # Decode the wrong sample alone, which raises the error with its index.
             self._decode(positions[wrong : wrong + 1], [data[offsets[wrong] : offsets[wrong + 1]]])
         return {layout.names[place]: self._column(layout, place, data, bounds, positions) for place in layout.wanted}
 
@@ -154,7 +156,7 @@ class MDSReader(Store):
             try:
                 values.append(layout.value(place, cut))
             except FormatError as error:
-                raise self._named(error, position) from None
+                raise self._name_error(error, position) from None
         return values
 
     def locate(self, index: SupportsIndex) -> tuple[str, int]:
@@ -162,7 +164,7 @@ class MDSReader(Store):
         number = int(np.searchsorted(self._firsts, position, "right")) - 1
         return self._fnames[number], position - int(self._firsts[number])
 
-    # What Store asks for
+    # Methods for Store
 
     def _load(self, positions: Indices) -> list[Array | Exception]:
         numbers = np.searchsorted(self._firsts, positions, "right") - 1
@@ -178,7 +180,7 @@ class MDSReader(Store):
             shard = self._unpacked.get(self._shards[number])
             records: list[Array | Exception] = shard._load(positions - self._firsts[number])
         except (FormatError, OSError) as error:
-            return [self._named(error, position) for position in positions.tolist()]
+            return [self._name_error(error, position) for position in positions.tolist()]
         return records
 
     def _release(self) -> None:
@@ -190,7 +192,7 @@ class MDSReader(Store):
             try:
                 samples.append(self._layouts[kind].sample(record))
             except FormatError as error:
-                raise self._named(error, position) from None
+                raise self._name_error(error, position) from None
         return samples
 
     def _varies(self, column: str) -> bool:
@@ -204,15 +206,15 @@ class MDSReader(Store):
         return self._directories
 
     def _kind_of(self, positions: Indices) -> Indices:
-        """Which of the sets of columns samples have."""
+        """Return which set of columns each sample has."""
         kinds: Indices = self._kind[np.searchsorted(self._firsts, positions, "right") - 1]
         return kinds
 
-    def _named(self, error: Exception, position: int) -> Exception:
-        """`error`, saying which sample it is about."""
-        path, local_path = self.locate(position)
+    def _name_error(self, error: Exception, position: int) -> Exception:
+        """Return `error` with its sample in the message."""
+        path, local = self.locate(position)
         message = str(error)
-        where = f"Sample {position}: " + ("" if message.startswith(path) else f"{path}: sample {local_path}: ")
+        where = f"Sample {position}: " + ("" if message.startswith(path) else f"{path}: sample {local}: ")
         if isinstance(error, OSError) and error.errno:
             return type(error)(error.errno, where + str(error.strerror), error.filename)
         return type(error)(where + message)
@@ -225,7 +227,7 @@ class _ShardReader(RecordReader):
 
 
 class MDSInPlaceReader(MDSReader, RecordReader):
-    """An `MDSReader` of shards that are not compressed, all read through the batch engine."""
+    """An `MDSReader` of shards that are not compressed: all of them are read through the batch engine."""
 
     def _begin_reading(self, check_data: object, io: str, on_error: OnError) -> None:
         files = open_all(_open(each.path, each, bool(check_data), io == "mmap") for each in self._shards)
@@ -237,7 +239,7 @@ class MDSInPlaceReader(MDSReader, RecordReader):
 
 
 def _open(path: str, found: ShardFile, check: bool, whole: bool) -> SpanFile:
-    """An uncompressed shard, opened."""
+    """Open an uncompressed shard."""
     with add_path_to_errors(found.path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -256,7 +258,7 @@ def _directories(source: Directories) -> list[str]:
     return [os.path.dirname(each) or "." if os.path.basename(each) == NAME else each for each in paths]
 
 
-def _found(source: Directories) -> list[ShardFile]:
+def _find_shards(source: Directories) -> list[ShardFile]:
     directories = _directories(source)
     shards: list[list[MDSShard]] = [read_index(directory) for directory in directories]
     return list(chain.from_iterable(
@@ -267,7 +269,7 @@ def _found(source: Directories) -> list[ShardFile]:
 def _layouts(
     shards: list[ShardFile], columns: Sequence[str] | None, decode: bool, allow_pickle: bool
 ) -> tuple[list[MDSLayout], Indices]:
-    """(the sets of columns that shards have, which of them each has: int64 [shards])."""
+    """Return the distinct sets of columns, and which of them each shard has: int64 [shards]."""
     kinds, which = distinct([each.shard for each in shards])
     layouts = []
     for number, kind in enumerate(kinds):
@@ -277,7 +279,10 @@ def _layouts(
 
 
 def _check_hashes(shards: list[ShardFile], algorithm: str) -> None:
-    """Compare what is read in place with the hashes in the index; what is compressed is when it is decompressed."""
+    """Compare uncompressed shards with the hashes in the index.
+
+    Compressed ones are compared when they are decompressed.
+    """
     for each in shards:
         if not each.packed:
             check_hash(each.path, each.shard.raw_data, algorithm)

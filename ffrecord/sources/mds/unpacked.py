@@ -1,4 +1,4 @@
-"""Shards of MDS datasets as they are read: files that were compressed are decompressed once, and kept for a while."""
+"""MDS shards in the form in which they are read: compressed files are decompressed once, and kept for a while."""
 
 import bz2
 import contextlib
@@ -32,7 +32,7 @@ Unpack = Callable[[BinaryIO, int], Iterator[bytes | memoryview]]
 
 @dataclass(frozen=True)
 class ShardFile:
-    """A shard and where it is: `path` is the compressed file if `packed`."""
+    """A shard and its file: `path` is the compressed file if `packed`."""
 
     shard: MDSShard
     path: str
@@ -40,11 +40,11 @@ class ShardFile:
 
 
 def shard_file(directory: str, shard: MDSShard) -> ShardFile:
-    """The file of a shard that is there: the one that can be read as it is, if that is whole, else the compressed one.
+    """Return the file of a shard: the uncompressed one if it is there and complete, else the compressed one.
 
     Raises:
-        FileNotFoundError: neither is.
-        FormatError: the compressed one has another size than the index says.
+        FileNotFoundError: neither exists.
+        FormatError: the compressed one has another size than in the index.
     """
     plain = os.path.join(directory, shard.raw_data.basename)
     if shard.zip_data is None:
@@ -67,10 +67,10 @@ def shard_file(directory: str, shard: MDSShard) -> ShardFile:
 
 
 def unpacker(compression: str, path: str) -> Unpack:
-    """What decompresses files of `compression`, such as "zstd:7".
+    """Return the function that decompresses files of `compression`, such as "zstd:7".
 
     Raises:
-        FormatError: no such compression is known.
+        FormatError: the compression is unknown.
         ImportError: it needs a package that is not installed.
     """
     name = compression.partition(":")[0]
@@ -111,7 +111,8 @@ def _snappy(file: BinaryIO, size: int) -> Iterator[bytes | memoryview]:
 
 
 def _into(decompress: Callable[[bytes, Any], int], file: BinaryIO, size: int) -> memoryview:
-    # Not a bytearray: pages that are not written to take no memory, whatever the index says.
+    # Not a bytearray, which is filled with zeros: the index may state a size that is too large, and pages of this array
+    # take no memory before they are written to.
     out = np.empty(size, np.uint8)
     return out.data[: decompress(file.read(), out)]
 
@@ -120,13 +121,13 @@ UNPACKERS: dict[str, Unpack] = {"zstd": _zstd, "gz": _gz, "bz2": _bz2, "br": _br
 
 
 def unpack(found: ShardFile, fd: int, algorithm: str | None) -> None:
-    """Decompress a shard into an open, empty file, which then has the size that the index says.
+    """Decompress a shard into an open, empty file. Its size is then compared with the index.
 
     Args:
-        algorithm: of a hash to compare, of the compressed file and of what it holds; None for none.
+        algorithm: algorithm of the hashes to compare, of the compressed file and of its content; None for none.
 
     Raises:
-        FormatError: not so compressed, or what comes out has another size.
+        FormatError: it is not compressed in this way, or the content has another size.
         ChecksumError: a hash does not match.
         OSError: reading or writing failed.
     """
@@ -148,7 +149,7 @@ def unpack(found: ShardFile, fd: int, algorithm: str | None) -> None:
                 if digest is not None:
                     digest.update(piece)
         except (OSError, MemoryError) as error:
-            # Those that decompress have no one kind of error for bad bytes; that of the disk has a number.
+            # For bad data, decompressors raise all kinds of exceptions. An OSError of the disk has an errno.
             if isinstance(error, MemoryError) or error.errno:
                 raise
             raise FormatError(f"{found.path}: not {shard.compression} that can be read: {error}") from None
@@ -164,10 +165,10 @@ def unpack(found: ShardFile, fd: int, algorithm: str | None) -> None:
 
 
 def expected_hash(file: MDSFile, algorithm: str, path: str) -> tuple[Any, str]:
-    """(hash object, what it shall give) of a file.
+    """Return (hash object, expected hash) for a file.
 
     Raises:
-        ValueError: no such algorithm.
+        ValueError: the algorithm is unknown.
         ImportError: it needs a package that is not installed.
         FormatError: the index has no such hash of the file.
     """
@@ -201,18 +202,18 @@ def _compare(digest: Any, file: MDSFile, algorithm: str, path: str) -> None:
         raise ChecksumError(f"{path}: {algorithm} {found}, the index says {stored}", path=path)
 
 
-# What was decompressed
+# Decompressed shards
 
 
 class UnpackedShards:
-    """Shards that were decompressed, each opened by `open_shard`, the one used longest ago forgotten first.
+    """Decompressed shards, each opened by `open_shard`. The least recently used one is dropped first.
 
     Args:
-        directory: where they are kept, for other processes and later; None for files without a name in the directory
-            for temporary files, gone when they are forgotten.
-        limit: bytes of those without a name; the one in use is kept in any case.
-        algorithm: of the hash to compare; None for none.
-        open_shard: (path of the shard, the shard) → what reads it.
+        directory: directory to keep them in, for other processes and for later; None for unnamed files in the directory
+            for temporary files, which vanish when they are dropped.
+        limit: most bytes of unnamed files; the one in use is always kept.
+        algorithm: algorithm of the hash to compare; None for none.
+        open_shard: (path of the shard, the shard) → its reader.
     """
 
     def __init__(
@@ -224,12 +225,12 @@ class UnpackedShards:
         renew_in_children(self)
 
     def renew(self) -> None:
-        """Locks that nobody holds, of what nobody uses."""
+        """Replace the locks: in a forked child, nobody would release the old ones."""
         self._lock = threading.Lock()
         self._busy: dict[str, threading.Lock] = {}
 
     def get(self, found: ShardFile) -> Any:
-        """What reads a shard; decompressed now if it is not kept."""
+        """Return the reader of a shard; decompress the shard if it is not kept."""
         with self._lock:
             busy = self._busy.setdefault(found.path, threading.Lock())
         with busy:
@@ -237,7 +238,7 @@ class UnpackedShards:
                 if found.path in self._kept:
                     self._kept.move_to_end(found.path)
                     return self._kept[found.path][0]
-            reader, size = self._opened(found)
+            reader, size = self._open_unpacked(found)
             with self._lock:
                 self._keep(found, reader, size)
             return reader
@@ -249,23 +250,23 @@ class UnpackedShards:
             if total <= self._limit:
                 break
             if size:
-                # Not closed: another thread may be reading it. It is when the last one has let go of it.
+                # Not closed: another thread may be reading it. It closes when the last reference is gone.
                 del self._kept[path]
                 total -= size
 
-    def _opened(self, found: ShardFile) -> tuple[Any, int]:
-        """Open a shard; give also the bytes of a file without a name that it is in, 0 where it has one."""
+    def _open_unpacked(self, found: ShardFile) -> tuple[Any, int]:
+        """Open a shard. Return its reader, and the bytes of its unnamed file, or 0 if the file has a name."""
         if not found.packed:
             return self._open(found.path, found), 0
-        path = None if self._directory is None else self._named(found, self._directory)
+        path = None if self._directory is None else self._unpack_named(found, self._directory)
         if path is not None:
             return self._open(path, found), 0
         with tempfile.NamedTemporaryFile(prefix="ffrecord-", suffix=".mds") as file:
             unpack(found, file.fileno(), self._algorithm)
             return self._open(file.name, found), found.shard.raw_data.bytes
 
-    def _named(self, found: ShardFile, directory: str) -> str | None:
-        """The path of a shard that is decompressed, and kept; None if a stranger has something at its name."""
+    def _unpack_named(self, found: ShardFile, directory: str) -> str | None:
+        """Return the path of a kept decompressed shard. Return None if another user's file has its name."""
         status = os.stat(found.path)
         told = f"{os.path.realpath(found.path)}\0{status.st_size}\0{status.st_mtime_ns}"
         name = hashlib.sha256(os.fsencode(told)).hexdigest()[:32]
@@ -280,7 +281,8 @@ class UnpackedShards:
         os.makedirs(directory, exist_ok=True)
         part = PartFile(path, follow=False)
         try:
-            os.fchmod(part.fd, stat.S_IMODE(os.fstat(part.fd).st_mode) & ~stat.S_IWOTH)  # or nobody would believe it
+            # `_is_believed` would refuse a file that everybody may write to.
+            os.fchmod(part.fd, stat.S_IMODE(os.fstat(part.fd).st_mode) & ~stat.S_IWOTH)
             unpack(found, part.fd, self._algorithm)
             part.publish()
         finally:
@@ -288,7 +290,7 @@ class UnpackedShards:
         return path
 
     def clear(self) -> None:
-        """Close all."""
+        """Close all shards."""
         with self._lock:
             for reader, _ in self._kept.values():
                 reader.close()
@@ -296,7 +298,10 @@ class UnpackedShards:
 
 
 def _is_believed(kept: os.stat_result, shard: os.stat_result, size: int) -> bool:
-    """Whether a file in a cache is what a shard holds: nothing in it tells, so it depends on who made it."""
+    """Tell whether a file in a cache is used as the content of a shard.
+
+    Its bytes do not tell: size and owner decide.
+    """
     with contextlib.suppress(FormatError):
         check_owner(kept, shard)
         return kept.st_size == size

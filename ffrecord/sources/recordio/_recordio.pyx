@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False, auto_pickle=False
-"""RecordIO's chunks found in a file, and the records in them; documented in _recordio.pyi."""
+"""RecordIO's chunks in a file, and the records in them; documented in _recordio.pyi."""
 
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -23,7 +23,7 @@ cdef enum:
     WORDS = 5
     HEADER = 20
     LENGTH = 4
-    NEAR = 32 << 10       # bytes to the next header up to which all in between is read, too
+    NEAR = 32 << 10       # headers closer than this are read together with the bytes between them
     WINDOW = 256 << 10
     FIRST_ROWS = 256
     MAGIC = 0x01020304
@@ -32,7 +32,7 @@ cdef enum:
 cdef struct Window:
     uint8_t* data
     int64_t start         # offset in the file
-    int64_t size          # bytes of it that are there
+    int64_t size          # bytes in the window
 
 
 cdef struct Found:
@@ -40,11 +40,11 @@ cdef struct Found:
     int64_t* offsets
     int64_t count
     int64_t room
-    int64_t stop          # where no chunk begins, or none that is all there
+    int64_t stop          # offset where no complete chunk begins
 
 
 cdef int64_t _read(int fd, uint8_t* out, int64_t size, int64_t offset) noexcept nogil:
-    """Bytes read, fewer only at the end of the file; or -errno."""
+    """Read up to `size` bytes. Return their number, less than `size` only at the end of the file; or -errno."""
     cdef int64_t done = 0
     cdef ssize_t got
     while done < size:
@@ -73,12 +73,12 @@ cdef int _more(Found* found) noexcept nogil:
 
 
 cdef int64_t _hop(int fd, int64_t end, int size_word, Window* window, Found* found) noexcept nogil:
-    """0, -errno, or 1 where memory is short."""
+    """Go from chunk to chunk. Return 0, -errno, or 1 if memory is short."""
     cdef int64_t at = 0, stride = 0, got
     cdef uint32_t words[WORDS]
     while end - at >= HEADER:
         if at < window.start or at + HEADER > window.start + window.size:
-            # Far apart, headers are read alone; near, with all that is between them.
+            # Headers far apart are read alone; near ones with all bytes between them.
             got = _read(fd, window.data, min(<int64_t> WINDOW if stride < NEAR else <int64_t> HEADER, end - at), at)
             if got < 0:
                 return got
@@ -133,7 +133,7 @@ cdef void _fill(uint32_t[:, ::1] headers, int64_t[::1] offsets, const Found* fou
 
 
 cdef int64_t _walk(const uint8_t* data, int64_t at, int64_t end, int64_t count, int64_t* offsets, int64_t* sizes) noexcept nogil:
-    """-1, or where a record is not that must be; its end is where the last one ends."""
+    """Find `count` records. Return -1; or, if they do not end at `end`, the offset where a record is not complete."""
     cdef int64_t i
     cdef uint32_t size
     for i in range(count):
@@ -160,7 +160,7 @@ def walk(
         if not 0 <= starts[i] <= ends[i] <= data.shape[0] or not 0 <= counts[i] <= (ends[i] - starts[i]) // LENGTH:
             raise ValueError(f"{counts[i]} records in bytes {starts[i]} to {ends[i]} of {data.shape[0]}")
         total += counts[i]
-    # One more, so that they have an address.
+    # One more element, so that empty arrays have an address, too.
     offsets, sizes, wrong = np.zeros(total + 1, np.int64), np.zeros(total + 1, np.int64), np.empty(chunks, np.int64)
     cdef int64_t[::1] to_offsets = offsets
     cdef int64_t[::1] to_sizes = sizes
@@ -232,7 +232,7 @@ cdef list _in_one_block(const uint8_t[::1] data, const int64_t[::1] offsets, con
 
 
 cdef int64_t _within(const uint8_t[::1] data, const int64_t[::1] offsets, const int64_t[::1] sizes) except -1:
-    """How many records; ValueError where one is not within `data`."""
+    """Return the number of records; raise ValueError if one is not within `data`."""
     cdef int64_t i, count = offsets.shape[0]
     if sizes.shape[0] != count:
         raise ValueError(f"{count} offsets and {sizes.shape[0]} sizes")

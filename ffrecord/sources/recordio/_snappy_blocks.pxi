@@ -1,4 +1,4 @@
-# Where the blocks of a snappy stream lie, and what they expand to; documented in _recordio.pyi.
+# The blocks of a snappy stream, and their expanded sizes; documented in _recordio.pyi.
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
@@ -12,11 +12,11 @@ from ffrecord.errors import ChecksumError, FormatError
 
 cdef enum:
     BLOCK_MOST = 65536    # bytes of a block before compression, by the framing format
-    RATIO = 64            # an element of 3 bytes makes 64, and none makes more of less
+    RATIO = 64            # raw snappy expands RATIO / TO times at most: an element of 3 bytes makes 64
     TO = 3
-    COMPRESSED = 0        # kinds, as of the framing format
+    COMPRESSED = 0        # kinds of the framing format
     STORED = 1
-    RESERVED_TO = 0x7F    # kinds 2 to this mean something that a reader would have to know
+    RESERVED_TO = 0x7F    # a reader must refuse the kinds from 2 to this
     IDENTIFIER = 0xFF
     FRAME_HEAD = 4
     BLOCK_HEAD = 7        # flag, size, checksum
@@ -41,16 +41,16 @@ _WORDS = {
 
 
 cdef struct Block:
-    int kind              # COMPRESSED, STORED, or another one that holds no data
-    uint32_t crc          # CRC-32C of what it expands to
-    int64_t offset        # of its bytes, behind the checksum
+    int kind              # COMPRESSED, STORED, or another one without data
+    uint32_t crc          # CRC-32C of its expanded bytes
+    int64_t offset        # offset of its bytes, behind the checksum
     int64_t size
-    int64_t expanded      # bytes
-    int64_t end           # where the next one begins
+    int64_t expanded      # size of its expanded bytes
+    int64_t end           # start of the next block
 
 
 cdef int64_t _expanded(const uint8_t* data, int64_t size) noexcept nogil:
-    """Bytes that raw snappy says it expands to; -1 where it does not say, or says more than can be."""
+    """Return the stated expanded size of raw snappy; -1 if it is missing, or more than its bytes can expand to."""
     cdef int64_t value = 0
     cdef int64_t i
     for i in range(min(size, <int64_t> 5)):
@@ -69,7 +69,7 @@ cdef inline uint32_t _big(const uint8_t* data) noexcept nogil:
 
 
 cdef Wrong _finish(const uint8_t* data, Block* block) noexcept nogil:
-    """The same for both kinds of streams, once the block's bytes are known to be there."""
+    """Set the expanded size of a block of either kind of stream. Its bytes are known to be there."""
     block.expanded = block.size if block.kind == STORED else _expanded(data + block.offset, block.size)
     if block.expanded < 0:
         return IMPOSSIBLE
@@ -77,7 +77,7 @@ cdef Wrong _finish(const uint8_t* data, Block* block) noexcept nogil:
 
 
 cdef Wrong _frame(const uint8_t* data, int64_t size, int64_t at, Block* block) noexcept nogil:
-    """The frame at `at`."""
+    """Parse the frame at `at`."""
     cdef int64_t length
     if size - at < FRAME_HEAD:
         return CUT
@@ -100,7 +100,7 @@ cdef Wrong _frame(const uint8_t* data, int64_t size, int64_t at, Block* block) n
 
 
 cdef Wrong _block(const uint8_t* data, int64_t size, int64_t at, Block* block) noexcept nogil:
-    """The same of the stream that the C++ of Paddle writes."""
+    """Parse the block at `at` of the stream that Paddle's C++ writes."""
     if at == 0:
         block.kind, block.end = IDENTIFIER, 7
         return FINE if size >= 7 and memcmp(data, b"snappy\0", 7) == 0 else NO_IDENTIFIER

@@ -1,4 +1,4 @@
-"""A batch of records out of groups of chunks, in the order asked for."""
+"""Batches of records from groups of chunks, in the order that was asked for."""
 
 import numpy as np
 
@@ -14,15 +14,15 @@ NOTHING = np.empty(0, np.uint8)
 
 
 class GroupBatch:
-    """What a batch becomes, as its records come in.
+    """A batch that is filled as its records arrive.
 
     Args:
         form: ARRAYS or PACKED.
         count: number of records.
-        views: give ARRAYS that are parts of their groups, which they keep, and may be read-only.
+        views: give ARRAYS as views of their groups, whose memory they keep alive; they may be read-only.
 
     Attributes:
-        missing: bool [count], which records did not come yet, nor why they cannot be had.
+        missing: bool [count], records that have neither arrived nor failed.
     """
 
     def __init__(self, form: Form, count: int, *, views: bool = False) -> None:
@@ -34,7 +34,7 @@ class GroupBatch:
         self.missing = np.ones(count, bool)
 
     def add(self, group: Group, places: Numbers, rows: Numbers) -> None:
-        """Records of a group: which of its rows go to which places of the batch."""
+        """Add records of a group: its `rows` go to `places` of the batch."""
         self.missing[places] = False
         offsets, sizes = group.offsets[rows], group.sizes[rows]
         if self._form is ARRAYS:
@@ -44,7 +44,7 @@ class GroupBatch:
             self._add_part(places, packed_of(group.data, offsets, sizes))
 
     def add_read(self, places: Numbers, outcome: BatchOutcome) -> None:
-        """Records that were read alone, in the form of the batch."""
+        """Add records that were read alone, in the form of the batch."""
         self.missing[places] = False
         self._failures += [(int(places[place]), error) for place, error in outcome.failures]
         if self._form is ARRAYS:
@@ -54,7 +54,7 @@ class GroupBatch:
             self._add_part(places, outcome.result)
 
     def fail(self, place: int, error: Exception) -> None:
-        """A record that cannot be had."""
+        """Note the error of a record that cannot be read."""
         self.missing[place] = False
         self._failures.append((place, error))
 
@@ -63,11 +63,11 @@ class GroupBatch:
         self._parts.append((places, part))
 
     def outcome(self, out: Out) -> BatchOutcome:
-        """All of it.
+        """Return the complete batch.
 
         Raises:
             ValueError: `out` is too small.
-            FFRecordError: nobody said what became of some records; better than to take them for empty ones.
+            FFRecordError: some records neither arrived nor failed. They must not pass for empty ones.
         """
         if self.missing.any():
             raise FFRecordError(
@@ -93,12 +93,12 @@ class GroupBatch:
 
 
 def views_of(data: Array, offsets: Numbers, sizes: Numbers) -> list[Array]:
-    """Pieces of `data`, where they are."""
+    """Return views of pieces of `data`."""
     return [data[start:end] for start, end in zip(offsets.tolist(), (offsets + sizes).tolist(), strict=True)]
 
 
 def packed_of(data: Array, offsets: Numbers, sizes: Numbers) -> Packed:
-    """Pieces of `data`, back to back."""
+    """Return pieces of `data` back to back."""
     ends = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=ends[1:])
     packed = pooled(int(ends[-1]))

@@ -1,4 +1,4 @@
-"""The chunks of several RecordIO files, numbered through: read, expanded, and their records found."""
+"""The chunks of several RecordIO files in one numbering: reading, decompression, and their records."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -21,11 +21,11 @@ from ffrecord.system.open_all import open_all
 
 NOTHING = np.empty(0, np.uint8)
 GROUP = 8 << 20  # bytes of payloads that are read and expanded together
-GROUP_EXPANDED = 1 << 30  # that they can expand to at most; one chunk alone may have more
+GROUP_EXPANDED = 1 << 30  # most bytes that a group can expand to; one chunk alone may have more
 
 
 class Unread(Exception):
-    """What the engine says of a payload or record, until it is known which sample that is for."""
+    """A failure of the engine, until it is known which sample it concerns."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure)
@@ -40,20 +40,20 @@ class _Spans(RecordReader):
 
 
 class ChunkTable:
-    """All chunks, each a number in [0, count).
+    """All chunks of all files, each a number in [0, count).
 
     Args:
-        paths, files, status: of each file its name, its chunks, and what it was when those were found.
+        paths, files, status: for each file its path, its chunks, and its status when those were found.
         check: compare checksums.
-        io: how to read.
-        most: bytes that a chunk may expand to.
+        io: way of reading.
+        most: most bytes that a chunk may expand to.
 
     Attributes:
         count: number of chunks.
-        first: int64 [count + 1], the number of each chunk's first record among all.
-        bounds: int64 [files + 1], the same of each file.
-        payloads: reads chunks as they are stored.
-        known: bool [count], of which chunks `alone` can read single records: some that are not compressed.
+        first: int64 [count + 1], number of each chunk's first record among all.
+        bounds: int64 [files + 1], number of each file's first record among all.
+        payloads: reader of chunks as they are stored.
+        known: bool [count], chunks whose single records `read_alone` can read: only some that are not compressed.
         once: whether every record is read once.
     """
 
@@ -72,10 +72,10 @@ class ChunkTable:
         self._number_through()
         spans = [self._payload_spans, self._record_spans] if self._first_row[-1] else [self._payload_spans]
         readers = open_all(_Spans(open_all(begin(status, io == "mmap")), check, io=io) for begin in spans)
-        self.payloads, self._records = readers[0], readers[-1]  # one and the same if nothing can be read alone
+        self.payloads, self._records = readers[0], readers[-1]  # the same reader if no record can be read alone
 
     def _number_through(self) -> None:
-        """Number chunks and records through, of all files."""
+        """Number the chunks and records of all files."""
         files = self._files
         self._first_of_file: Numbers = np.cumsum([0, *(len(each.offsets) for each in files)])
         self.count = int(self._first_of_file[-1])
@@ -87,7 +87,8 @@ class ChunkTable:
         raw = np.repeat([each.dialect.snappy == snappy.RAW for each in files], np.diff(self._first_of_file))
         self._raw = raw & (self._compressors == COMPRESSORS.index(SNAPPY))
         self.known = np.zeros(self.count, bool)
-        # Only records that are not compressed have 4 bytes or more in the file; of others headers say what they like.
+        # Only records that are not compressed have at least 4 bytes each in the file. For others, the number in the
+        # header is not bounded by the file.
         plain = np.where(self._compressors == COMPRESSORS.index(NONE), records, 0)
         self._first_row: Numbers = np.cumsum(np.concatenate([[0], plain]), dtype=np.int64)
 
@@ -99,7 +100,8 @@ class ChunkTable:
     def _record_spans(self, status: Sequence[os.stat_result], whole: bool) -> Iterator[SpanFile]:
         rows = self._first_row[self._first_of_file]
         n = int(rows[-1])
-        # Filled as chunks are read; what is not is not asked for. Memory of zeros is not there before it is written to.
+        # Filled as chunks are read; `known` tells which rows are filled. Memory of zeros takes no pages before it is
+        # written to.
         self._table = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.uint32)
         offsets, sizes, checksums = self._table
         for path, low, high, s in zip(self._paths, rows[:-1], rows[1:], status, strict=True):
@@ -117,7 +119,7 @@ class ChunkTable:
         self._records.close()
 
     def stats(self) -> ReadStats:
-        """What both readers have done, in one."""
+        """Return the statistics of both readers in one."""
         done, alone = self.payloads.stats(), self._records.stats()
         if self._records is self.payloads or alone.batches == 0:
             return done
@@ -131,27 +133,27 @@ class ChunkTable:
         )
 
     def of_records(self, positions: Numbers) -> Numbers:
-        """The chunk that each record is in."""
+        """Return the chunk of each record."""
         return np.searchsorted(self.first, positions, "right") - 1
 
     def usual_sizes(self, positions: Numbers) -> Numbers:
-        """Bytes of records, as if all those of a chunk had the same, and it were not compressed."""
+        """Return the estimated bytes of records: an equal share of the chunk as it is stored."""
         chunks = self.of_records(positions)
         return self._sizes[chunks] // (self.first[chunks + 1] - self.first[chunks])
 
     def bytes_read(self, positions: Numbers) -> int:
-        """Of all chunks with some of these records, as they are stored."""
+        """Return the stored bytes of all chunks with some of these records."""
         return int(self._sizes[np.unique(self.of_records(positions))].sum())
 
     def undivided(self, positions: Numbers) -> int:
-        """How many of the first of these records there are up to the end of a chunk; all if they are of one chunk."""
+        """Return how many of the first records go up to the end of a chunk; all if they are in one chunk."""
         chunks = self.of_records(positions)
         ends = np.flatnonzero(np.diff(chunks)) + 1
         is_whole = positions[-1] + 1 == self.first[chunks[-1] + 1]
         return len(positions) if is_whole or not len(ends) else int(ends[-1])
 
     def cut(self, chunks: Numbers) -> list[Numbers]:
-        """Chunks in pieces to be read together: of about GROUP bytes, or one."""
+        """Split chunks into groups to read together: of about GROUP bytes, or one chunk."""
         sizes = self._sizes[chunks]
         expanded = np.minimum(sizes * EXPANSION[self._compressors[chunks]], self._most)
         shares = np.maximum(sizes / GROUP, expanded / GROUP_EXPANDED)
@@ -159,14 +161,14 @@ class ChunkTable:
 
     # Reading
 
-    def alone(self, form: Form, positions: Indices, chunks: Numbers, out: Out = None) -> BatchOutcome:
-        """Records read one by one; `known` says of which `chunks` that can be done."""
+    def read_alone(self, form: Form, positions: Indices, chunks: Numbers, out: Out = None) -> BatchOutcome:
+        """Read records one by one; `known` must be set for their `chunks`."""
         rows = self._first_row[chunks] + positions - self.first[chunks]
         result, failures = self._records._read_sync(form, rows, out, go_on=True)
         return BatchOutcome(result, [(i, self._record_error(error, int(positions[i]))) for i, error in failures])
 
     def read(self, chunks: Numbers) -> Group:
-        """Read chunks, expand them, and find their records.
+        """Read chunks, decompress them, and find their records.
 
         Raises:
             ImportError: a library is missing.
@@ -177,18 +179,21 @@ class ChunkTable:
         starts, ends = bounds[:-1], bounds[1:]
         compressed = bool(self._compressors[chunks].any())
         if compressed:
-            data, starts, ends = self._expanded(chunks, data, starts, ends, failures)
+            data, starts, ends = self._expand_all(chunks, data, starts, ends, failures)
         group = locate(chunks, self.first[chunks + 1] - self.first[chunks], data, starts, ends, failures)
         if not (compressed or self.once):
             self._note(group, starts[np.searchsorted(chunks, group.chunks)])
         return group._replace(passing=self.once or not compressed)
 
-    def _expanded(
+    def _expand_all(
         self, chunks: Numbers, data: Array, starts: Numbers, ends: Numbers, failures: dict[int, Exception]
     ) -> tuple[Array, Numbers, Numbers]:
-        """What payloads expand to: (data, starts, ends); those that are in `failures`, or come there, are empty."""
+        """Return the decompressed payloads: (data, starts, ends).
+
+        Payloads with an entry in `failures`, old or new, are empty.
+        """
         if self._raw[chunks].all() and not failures:
-            # Chunks of pyrecordio have 1 KiB: what is done for each of them counts.
+            # Chunks of pyrecordio have 1 KiB: decompress them together, since the work for each chunk counts.
             data, bounds, wrong = snappy.expand_pieces(data, starts, ends, self._most)
             failures.update((int(chunks[i]), error) for i, error in wrong.items())
             return data, bounds[:-1], bounds[1:]
@@ -206,7 +211,7 @@ class ChunkTable:
             return NOTHING
 
     def _note(self, group: Group, starts: Numbers) -> None:
-        """Know the records of chunks that are not compressed by place and checksum."""
+        """Note positions and checksums of the records of uncompressed chunks, so that they can be read alone."""
         offsets, sizes, checksums = self._table
         places = self._payload_offsets(group.chunks) - starts
         rows = np.repeat(self._first_row[group.chunks] - group.first[:-1], np.diff(group.first))
@@ -215,7 +220,7 @@ class ChunkTable:
         sizes[rows] = group.sizes
         if self._check:
             checksums[rows] = _recordio.checksums(group.data, group.offsets, group.sizes)
-        self.known[group.chunks] = True  # last: other threads go by it
+        self.known[group.chunks] = True  # last: other threads use the rows as soon as this is set
 
     def _payload_offsets(self, chunks: Numbers) -> Numbers:
         files = np.searchsorted(self._first_of_file, chunks, "right") - 1
@@ -231,7 +236,7 @@ class ChunkTable:
     # Errors
 
     def _record_error(self, reason: Exception, index: int) -> Exception:
-        """Why record `index` cannot be had, which was read alone."""
+        """Return the error for record `index`, which was read alone."""
         if not isinstance(reason, Unread):
             return reason
         file = int(np.searchsorted(self.bounds, index, "right")) - 1
@@ -239,7 +244,7 @@ class ChunkTable:
         return failure_error(reason.failure, self._records._files[file], index, name)
 
     def error(self, reason: Exception, chunk: int, index: int) -> Exception:
-        """Why record `index` cannot be had, because its chunk cannot."""
+        """Return the error for record `index`, whose chunk failed."""
         file = self._file(chunk)
         local, path = chunk - int(self._first_of_file[file]), self._paths[file]
         if isinstance(reason, Unread):

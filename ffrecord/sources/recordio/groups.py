@@ -1,4 +1,4 @@
-"""Chunks of RecordIO files that were read together: expanded, their records found; the last ones are kept."""
+"""Groups of RecordIO chunks that were read together: decompressed, with their records; the last groups are kept."""
 
 import threading
 import zlib
@@ -15,9 +15,9 @@ from ffrecord.sources.recordio import _recordio, snappy
 from ffrecord.sources.recordio.layout import GZIP, LENGTH, NONE, Numbers
 from ffrecord.system.forks import renew_in_children
 
-KEPT = 64 << 20  # bytes of expanded chunks of one reader; the group read last is kept whatever its size
-GROUPS = 8  # kept at most: each is looked through for each batch
-PASSING = 2  # groups kept at most of those of which little is asked again: for who reads in sequence
+KEPT = 64 << 20  # bytes of expanded chunks that one reader keeps; the last group is kept whatever its size
+GROUPS = 8  # most groups kept: each batch looks through all of them
+PASSING = 2  # most `passing` groups kept: enough for reading in sequence
 
 
 class Group(NamedTuple):
@@ -25,11 +25,11 @@ class Group(NamedTuple):
 
     Attributes:
         chunks: int64 [m], numbers of the chunks, ascending.
-        first: int64 [m + 1], the row of each chunk's first record.
-        data: uint8, what the chunks expand to.
-        offsets, sizes: int64 [rows], where each record is in `data`, and its bytes.
-        failures: chunk → why it cannot be had; those are not among `chunks`.
-        passing: whether little of it will be asked again: its records can be read alone now, or all are read once.
+        first: int64 [m + 1], row of each chunk's first record.
+        data: uint8, the expanded chunks.
+        offsets, sizes: int64 [rows], offset of each record in `data`, and its bytes.
+        failures: chunk → its error; these chunks are not among `chunks`.
+        passing: whether few of its records will be needed again: they can be read alone now, or all are read once.
     """
 
     chunks: Numbers
@@ -41,7 +41,7 @@ class Group(NamedTuple):
     passing: bool = False
 
     def slots(self, chunks: Numbers) -> Numbers:
-        """The place of each of `chunks` in this group; -1 where it is not in it."""
+        """Return the place of each of `chunks` in this group; -1 if it is not here."""
         if not len(self.chunks):
             return np.full(len(chunks), -1)
         found = np.minimum(np.searchsorted(self.chunks, chunks), len(self.chunks) - 1)
@@ -49,17 +49,17 @@ class Group(NamedTuple):
 
 
 def expand(payload: Array, compressor: str, kind: str, most: int, check: bool) -> Array:
-    """A payload as its writer had it before compression.
+    """Decompress a payload.
 
     Args:
         payload: uint8, as stored.
         compressor: one of `COMPRESSORS`.
-        kind: how snappy is wrapped.
-        most: bytes it may expand to.
-        check: compare the checksums inside it, where it has some.
+        kind: wrapping of snappy.
+        most: most bytes that it may expand to.
+        check: compare the checksums inside it, if it has some.
 
     Raises:
-        FormatError: it is not what it says, or expands to more than `most`.
+        FormatError: it is invalid, or expands to more than `most`.
         ChecksumError: a checksum inside it does not match.
         ImportError: a library is missing.
     """
@@ -84,7 +84,7 @@ def _gunzip(payload: Array, most: int) -> Array:
 
 
 def join(pieces: list[Array]) -> tuple[Array, Numbers, Numbers]:
-    """Expanded payloads in one array: (data, starts, ends)."""
+    """Join expanded payloads in one array: (data, starts, ends)."""
     sizes = np.array([len(piece) for piece in pieces], np.int64)
     ends = np.cumsum(sizes)
     data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, out=pooled(int(ends[-1])))
@@ -94,12 +94,13 @@ def join(pieces: list[Array]) -> tuple[Array, Numbers, Numbers]:
 def locate(
     chunks: Numbers, records: Numbers, data: Array, starts: Numbers, ends: Numbers, failures: dict[int, Exception]
 ) -> Group:
-    """The group of expanded chunks.
+    """Find the records of expanded chunks, and return them as a group.
 
     Args:
-        chunks, records: int64 [m], numbers of the chunks, ascending, and how many records each is to hold.
-        data, starts, ends: where each payload is, int64 [m] each.
-        failures: of those that are not in `data`; extended by those that do not hold what they are to.
+        chunks, records: int64 [m], numbers of the chunks, ascending, and the number of records in each according to its
+            header.
+        data, starts, ends: the payloads; int64 [m], start and end of each.
+        failures: errors of chunks that are not in `data`; chunks with other numbers of records are added.
     """
     room = (ends - starts) // LENGTH.size
     missing = (
@@ -125,15 +126,15 @@ def locate(
 
 
 class Groups:
-    """The groups read last, for all threads of a process; each chunk is read by one of them while others wait for it.
+    """The last groups, for all threads of a process. One thread reads a chunk while others wait for it.
 
     Args:
         count: number of chunks.
-        load: reads chunks, int64 [m] ascending: what a `Group` of them is.
-        cut: chunks → pieces to be read together.
+        load: reads chunks, int64 [m] ascending, into a `Group`.
+        cut: splits chunks into parts to read together.
 
     Attributes:
-        kept: bool [count], whether a chunk is in a group that is kept; a hint, as other threads change it.
+        kept: bool [count], whether a chunk is in a kept group; a hint, since other threads change it.
     """
 
     def __init__(self, count: int, load: Callable[[Numbers], Group], cut: Callable[[Numbers], list[Numbers]]) -> None:
@@ -142,19 +143,19 @@ class Groups:
         renew_in_children(self)
 
     def renew(self) -> None:
-        """Nothing kept, and nothing being read: nobody else would read what threads of the parent were to."""
+        """Drop everything: in a forked child, the threads that were reading do not exist."""
         self._changed = threading.Condition()
         self._groups: list[Group] = []
         self._being_read: set[int] = set()
         self.kept = np.zeros(self._count, bool)
 
     def find(self, chunks: Numbers) -> tuple[list[Group], Numbers]:
-        """Kept groups with some of `chunks`, int64 [m] ascending, and those that are in none of them."""
+        """Return kept groups with some of `chunks`, int64 [m] ascending, and the chunks that are in none of them."""
         with self._changed:
-            return self._found(chunks)
+            return self._find(chunks)
 
     def take(self, chunks: Numbers) -> Iterator[Group]:
-        """Groups that have all of `chunks`, int64 [m] ascending, between them, one after the other."""
+        """Yield groups that contain all of `chunks`, int64 [m] ascending, between them."""
         while len(chunks):
             have, chunks = self.find(chunks)
             with self._changed:
@@ -168,7 +169,7 @@ class Groups:
                 with self._changed:
                     self._changed.wait_for(partial(self._being_read.isdisjoint, others))
 
-    def _found(self, chunks: Numbers) -> tuple[list[Group], Numbers]:
+    def _find(self, chunks: Numbers) -> tuple[list[Group], Numbers]:
         have: list[Group] = []
         if self.kept[chunks].any():
             for group in self._groups:
@@ -215,7 +216,7 @@ class Groups:
         self.kept[group.chunks] = True
 
     def clear(self) -> None:
-        """Keep nothing any more."""
+        """Drop all groups."""
         with self._changed:
             self._groups = []
             self.kept[:] = False

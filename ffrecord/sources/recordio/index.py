@@ -1,4 +1,4 @@
-"""Where the chunks of a RecordIO file are, in which dialect, and what its last writer left unfinished."""
+"""The chunks of a RecordIO file: their positions, their dialect, and a torn chunk at the end."""
 
 import os
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ffrecord._crc import crc32, crc32c
 from ffrecord.errors import FormatError, TruncatedError, add_file_to_errors
-from ffrecord.sources.index_file import IndexCache, cached, check_columns
+from ffrecord.sources.index_file import IndexCache, cached_index, check_columns
 from ffrecord.sources.recordio import _recordio
 from ffrecord.sources.recordio.layout import (
     COMPRESSORS,
@@ -25,20 +25,20 @@ from ffrecord.sources.recordio.layout import (
 )
 from ffrecord.system.atomic_file import read_up_to
 
-PIECE = 1 << 20  # bytes that a long payload is checked by
+PIECE = 1 << 20  # bytes of a payload that are read and checked at once
 COLUMNS = ("offsets", "sizes", "records", "compressors", "checksums")
-TRIED = 8  # chunks that may tell a dialect, and places at which a chunk may go on after damage
-GAVE_UP = -1  # in place of an offset
+TRIED = 8  # most chunks tried to find the dialect, and most places tried for a chunk behind damage
+GAVE_UP = -1  # in place of an offset: more than TRIED places looked like chunks
 
 
 class TornChunk(NamedTuple):
-    """What is left of a chunk that its writer did not finish, at the end of a file.
+    """The rest of a chunk that its writer did not finish, at the end of a file.
 
     Attributes:
         chunk: its number in the file.
-        offset: where it begins; everything before it is there.
+        offset: its start; everything before it is intact.
         size: bytes of it that are there, header included.
-        expected: bytes that it would have; 0 where its header does not say.
+        expected: bytes that the complete chunk would have; 0 if its header does not say.
     """
 
     chunk: int
@@ -56,13 +56,13 @@ class Chunks(NamedTuple):
     """The chunks of one file, each a number in every array.
 
     Attributes:
-        dialect: of the file.
-        offsets: int64 [k], where each payload begins.
+        dialect: dialect of the file.
+        offsets: int64 [k], start of each payload.
         sizes: int64 [k], bytes of each payload.
-        records: int64 [k], as the header says.
+        records: int64 [k], number of records in the header.
         compressors: int64 [k], places in `COMPRESSORS`.
-        checksums: uint32 [k], of each payload.
-        torn: what follows the last of them, or None.
+        checksums: uint32 [k], checksum of each payload.
+        torn: the torn chunk behind the last of them, or None.
     """
 
     dialect: Dialect
@@ -79,7 +79,7 @@ class Chunks(NamedTuple):
         return int(self.offsets[-1] + self.sizes[-1]) if len(self.offsets) else 0
 
     def without_last(self) -> "Chunks":
-        """The same, its last chunk being torn."""
+        """Return the chunks with the last one as torn."""
         size = HEADER.size + int(self.sizes[-1])
         torn = TornChunk(len(self.offsets) - 1, int(self.offsets[-1]) - HEADER.size, size, size)
         columns: dict[str, Any] = {name: getattr(self, name)[:-1] for name in COLUMNS}
@@ -87,21 +87,21 @@ class Chunks(NamedTuple):
 
 
 def find_chunks(path: str, dialect: str | None = None) -> Chunks:
-    """The chunks of a file: reads their headers, and where the dialect is to be found out a payload or a few.
+    """Find the chunks of a file: read their headers, and a few payloads if the dialect is unknown.
 
     Args:
-        dialect: "A", "B" or "C"; None to tell it from what is in the file.
+        dialect: "A", "B" or "C"; None to find it out from the file.
 
     Raises:
         OSError: the file cannot be read.
-        FormatError: no file of this kind; or damaged other than by a torn end.
-        ValueError: `dialect`.
+        FormatError: not a RecordIO file; or damaged other than by a torn end.
+        ValueError: `dialect` is unknown.
     """
     with add_file_to_errors("looking for chunks", path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             end = os.fstat(fd).st_size
-            found = _told(fd, path, end) if dialect is None else dialect_of(dialect)
+            found = _find_dialect(fd, path, end) if dialect is None else dialect_of(dialect)
             headers, offsets, stop = _recordio.hop(fd, end, found.size)
             _check_headers(path, found, headers, offsets)
             torn = _torn(fd, path, found, len(offsets), stop, end) if stop < end else None
@@ -119,7 +119,7 @@ def find_chunks(path: str, dialect: str | None = None) -> Chunks:
 
 
 def last_matches(path: str, chunks: Chunks) -> bool:
-    """Whether the last chunk is what its checksum says; True if there is none."""
+    """Tell whether the last chunk matches its checksum; True if there is none."""
     if not len(chunks.offsets):
         return True
     with add_file_to_errors("reading its last chunk", path):
@@ -131,13 +131,13 @@ def last_matches(path: str, chunks: Chunks) -> bool:
     return computed == int(chunks.checksums[-1])
 
 
-# Kept between openings
+# The kept index
 
 
-def indexed(path: str, dialect: str | None = None, index_cache: IndexCache = None) -> Chunks:
-    """As `find_chunks`; kept where `index_cache` says."""
+def load_chunks(path: str, dialect: str | None = None, index_cache: IndexCache = None) -> Chunks:
+    """Return the chunks of a file, see `find_chunks`; the index is kept at `index_cache`."""
     size = os.stat(path).st_size
-    kept = cached(
+    kept = cached_index(
         path,
         f"recordio-{dialect or 'any'}-1",
         lambda: _arrays(find_chunks(path, dialect)),
@@ -183,19 +183,20 @@ def _check_headers(path: str, dialect: Dialect, headers: Headers, offsets: Numbe
         )
 
 
-# What is left at the end
+# The end of a file
 
 
 def _torn(fd: int, path: str, dialect: Dialect, chunk: int, stop: int, end: int) -> TornChunk:
-    """What lies behind the last chunk.
+    """Return the torn chunk behind the last chunk.
 
     Raises:
-        FormatError: not what an unfinished write leaves: a part of one chunk, or zeros; or that cannot be told.
+        FormatError: it is not the rest of an unfinished write (a part of one chunk, or zeros), or that cannot be told.
     """
     head = read_up_to(fd, HEADER.size, stop)
     expected = 0
     if len(head) == HEADER.size and head.startswith(MAGIC_BYTES):
-        # The size word is in no checksum: damaged, it would pass everything behind it for one torn chunk.
+        # No checksum covers the size word. If it is damaged, everything behind it would pass for one torn chunk: look
+        # for further chunks.
         after = _chunk_after(fd, dialect, stop + len(MAGIC_BYTES), end)
         expected = HEADER.size + HEADER.unpack(head)[dialect.size]
         if after is not None:
@@ -216,9 +217,10 @@ def _torn(fd: int, path: str, dialect: Dialect, chunk: int, stop: int, end: int)
 
 
 def _chunk_after(fd: int, dialect: Dialect, start: int, end: int) -> int | None:
-    """Where the first whole chunk begins at `start` or later; GAVE_UP if none of the first TRIED that may be such is.
+    """Return the start of the first whole chunk from `start` on; None if there is none.
 
-    Each takes as long as its size says: all that a file can make look like chunks would take for ever.
+    GAVE_UP means that none of the first TRIED candidates is one. Checking a candidate takes time proportional to its
+    size. Without the limit, a crafted file could take forever.
     """
     tried = 0
     for offset in range(start, end, PIECE):
@@ -237,13 +239,13 @@ def _chunk_after(fd: int, dialect: Dialect, start: int, end: int) -> int | None:
 
 
 def _only_zeros(fd: int, start: int, end: int) -> bool:
-    """As some file systems leave the end of a file that was being written when the machine stopped."""
+    """Tell whether there are only zeros. After a crash, some file systems leave them at the end of a file."""
     pieces = (read_up_to(fd, min(PIECE, end - offset), offset) for offset in range(start, end, PIECE))
     return all(piece.count(0) == len(piece) for piece in pieces)
 
 
 def torn_error(path: str, torn: TornChunk, remedy: str = "on_torn='skip' reads everything before it") -> TruncatedError:
-    """The error of a file whose last chunk is torn, where that is not to be passed over."""
+    """Return the error for a file with a torn last chunk that may not be skipped."""
     return TruncatedError(
         f"{path}: chunk {torn.chunk} at offset {torn.offset}: {torn}: its writer did not finish it; {remedy}"
     )
@@ -252,13 +254,13 @@ def torn_error(path: str, torn: TornChunk, remedy: str = "on_torn='skip' reads e
 # Dialects
 
 
-def _told(fd: int, path: str, end: int) -> Dialect:
-    """The dialect of a file, from its first chunk; and if that is damaged from those behind it."""
+def _find_dialect(fd: int, path: str, end: int) -> Dialect:
+    """Find the dialect of a file from its first chunk; if that is damaged, from the chunks behind it."""
     head = read_up_to(fd, HEADER.size, 0)
     if len(head) < HEADER.size:
         if not (head + MAGIC_BYTES[len(head) :]).startswith(MAGIC_BYTES):
             raise FormatError(f"{path}: begins with {head[:4].hex()}, expected {MAGIC_BYTES.hex()}: no RecordIO")
-        return DIALECTS["B"]  # nothing in it, or the start of a first chunk: they are the same in all dialects
+        return DIALECTS["B"]  # empty, or the start of a first chunk, which is the same in all dialects
     if not head.startswith(MAGIC_BYTES):
         raise FormatError(f"{path}: begins with {head[:4].hex()}, expected {MAGIC_BYTES.hex()}: no RecordIO")
     first = np.frombuffer(head, "<u4")[None]
@@ -266,11 +268,14 @@ def _told(fd: int, path: str, end: int) -> Dialect:
     for dialect in likely:
         if _payload_matches(fd, dialect, first, 0, end):
             return dialect
-    return _told_by_others(fd, path, end)
+    return _dialect_of_others(fd, path, end)
 
 
-def _told_by_others(fd: int, path: str, end: int) -> Dialect:
-    """The same, the first chunk being damaged: whose chunks match, else whose headers lead to the end of the file."""
+def _dialect_of_others(fd: int, path: str, end: int) -> Dialect:
+    """Find the dialect of a file whose first chunk is damaged.
+
+    A chunk that matches its checksum tells it; else the one dialect whose headers lead to the end of the file.
+    """
     hops = {name: _recordio.hop(fd, end, dialect.size) for name, dialect in DIALECTS.items()}
     for name, (headers, offsets, _) in hops.items():
         for i in range(1, min(len(offsets), TRIED)):
@@ -284,20 +289,20 @@ def _told_by_others(fd: int, path: str, end: int) -> Dialect:
             return dialect
     torn = [name for name, (_, offsets, _) in hops.items() if len(offsets) == 0]
     if torn and not whole:
-        return DIALECTS[torn[0]]  # one chunk, cut short: it will not be read in any
+        return DIALECTS[torn[0]]  # one chunk, cut short: no dialect can read it
     raise FormatError(
         f"{path}: no chunk of it matches its checksum in any dialect; the argument dialect can say which it is"
     )
 
 
 def _payload_matches(fd: int, dialect: Dialect, header: Headers, offset: int, end: int) -> bool:
-    """Whether a chunk is all there, and its payload what its checksum says."""
+    """Tell whether a chunk is complete, and its payload matches its checksum."""
     start, size = offset + HEADER.size, int(header[0, dialect.size])
     return size <= end - start and checksum_at(fd, dialect, start, size) == header[0, dialect.checksum]
 
 
 def checksum_at(fd: int, dialect: Dialect, offset: int, size: int) -> int:
-    """The checksum of bytes of a file; of what is there of them."""
+    """Return the checksum of `size` bytes of a file, or of as many as are there."""
     update, value = (crc32c if dialect.checksum_kind == "crc32c" else crc32), 0
     for start in range(offset, offset + size, PIECE):
         value = update(read_up_to(fd, min(PIECE, offset + size - start), start), value)

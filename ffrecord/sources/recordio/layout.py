@@ -1,4 +1,4 @@
-"""The layout of RecordIO files of the PaddlePaddle family: bytes in, numbers out. Touches no file.
+"""The layout of RecordIO files of the PaddlePaddle family. This module touches no file.
 
 A file is chunks back to back, without a header, footer or index. A chunk is five u32, then its payload; all integers
 are little-endian:
@@ -7,7 +7,8 @@ are little-endian:
     B    0x01020304, CRC-32, compressor, size, records     pyrecordio 0.0.6, wangkuiyi/recordio (Go)
     C    0x01020304, records, CRC-32, compressor, size     Paddle Fluid (C++)
 
-The checksum is of the payload as it is stored, `size` bytes. Expanded, a payload is u32 and bytes for each record.
+The checksum covers the payload as it is stored, `size` bytes. An expanded payload has, for each record, its size as u32
+and its bytes.
 """
 
 import struct
@@ -26,8 +27,8 @@ LENGTH = struct.Struct("<I")
 SIZE_MOST = 0xFFFFFFFF  # bytes of a payload, and of a record: u32
 
 NONE, SNAPPY, GZIP = "none", "snappy", "gzip"
-COMPRESSORS = (NONE, SNAPPY, GZIP)  # their places are what `Chunks.compressors` holds
-# What a byte of a payload can become at most: raw snappy makes 64 bytes of 3, deflate 1032 of one.
+COMPRESSORS = (NONE, SNAPPY, GZIP)  # `Chunks.compressors` contains their places
+# Most bytes that a byte of a payload can expand to: raw snappy makes 64 bytes of 3, deflate 1032 of one.
 EXPANSION = np.array([1, 22, 1032], np.int64)
 
 Headers: TypeAlias = npt.NDArray[np.uint32]
@@ -40,10 +41,10 @@ class Dialect(NamedTuple):
     Attributes:
         name: "A", "B" or "C".
         checksum_kind: "crc32c" or "crc32".
-        records, checksum, compressor, size: which of the five words each is.
-        first_code: that of no compression; snappy and gzip follow it.
-        snappy: how snappy is wrapped, as in `snappy.expand`.
-        chunk_size: at which its own writer begins another chunk, bytes.
+        records, checksum, compressor, size: place of each among the five words.
+        first_code: code of no compression; those of snappy and gzip follow it.
+        snappy: wrapping of snappy, see `snappy.expand`.
+        chunk_size: bytes after which its own writer begins another chunk.
     """
 
     name: Literal["A", "B", "C"]
@@ -57,18 +58,21 @@ class Dialect(NamedTuple):
     chunk_size: int
 
     def header(self, records: int, checksum: int, compressor: str, size: int) -> bytes:
-        """The 20 bytes before a payload."""
+        """Return the 20 bytes before a payload."""
         words = [MAGIC, 0, 0, 0, 0]
         words[self.records], words[self.checksum], words[self.size] = records, checksum, size
         words[self.compressor] = self.first_code + COMPRESSORS.index(compressor)
         return HEADER.pack(*words)
 
     def compressors(self, headers: Headers) -> Numbers:
-        """Places in `COMPRESSORS`; anything else where a header names none."""
+        """Return places in `COMPRESSORS`; other numbers if a header has an unknown compressor."""
         return headers[:, self.compressor].astype(np.int64) - self.first_code
 
     def sound(self, headers: Headers) -> npt.NDArray[np.bool_]:
-        """Which headers may be such: a compressor that there is, and as many records as can be in so many bytes."""
+        """Return which headers may be valid.
+
+        They have a known compressor, and a number of records that fits into the size.
+        """
         compressors = self.compressors(headers)
         known = (headers[:, 0] == MAGIC) & (compressors >= 0) & (compressors < len(COMPRESSORS))
         room = headers[:, self.size].astype(np.int64) * EXPANSION[np.where(known, compressors, 0)]
@@ -85,7 +89,7 @@ DIALECTS: Mapping[str, Dialect] = {
 
 
 def dialect_of(name: str) -> Dialect:
-    """The dialect of a name.
+    """Return the dialect with a name.
 
     Raises:
         ValueError: there is none.

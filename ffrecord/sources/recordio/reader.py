@@ -1,4 +1,4 @@
-"""RecordIO files of the PaddlePaddle family, read in place."""
+"""Readers of RecordIO files of the PaddlePaddle family, in place."""
 
 import operator
 import os
@@ -22,45 +22,46 @@ from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.recordio.batch import GroupBatch
 from ffrecord.sources.recordio.chunks import ChunkTable
 from ffrecord.sources.recordio.groups import Group, Groups
-from ffrecord.sources.recordio.index import Chunks, TornChunk, indexed, last_matches, torn_error
+from ffrecord.sources.recordio.index import Chunks, TornChunk, last_matches, load_chunks, torn_error
 from ffrecord.sources.recordio.layout import Numbers, dialect_of
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.registry import SUFFIXES
 from ffrecord.system.sizes import Size, parse_size
 
-EXPANDED_MOST = 1 << 30  # bytes that a chunk may expand to
-THREADS = 16  # files looked through at once
+EXPANDED_MOST = 1 << 30  # most bytes that a chunk may expand to by default
+THREADS = 16  # files scanned at once
 KINDS = {"crc32": "CRC-32", "crc32c": "CRC-32C"}
 
 
 class RecordIOReader(Store):
     """Records of one or many RecordIO files, numbered through.
 
+    Opening reads 20 bytes of each chunk, and the first chunk to find the dialect. A chunk is read, compared with its
+    checksum, and expanded as a whole. The last chunks are kept, 64 MiB in all, or one if it is larger.
+
+    After an uncompressed chunk was read, the positions and CRC-32 of its records are known, and they are read alone
+    from then on. Of such chunks, only those of the last two batches are kept.
+
     Args:
-        source: a file, whatever its name; a directory: its `*.recordio` and `*.rio` in string order; a glob pattern;
-            or a list or tuple of such.
+        source: a file with any name; a directory, whose `*.recordio` and `*.rio` are read in string order; a glob
+            pattern; or a list or tuple of these.
         check_data: compare the checksum of every chunk when it is read, and that of each block of framed snappy.
-        io, on_error: as for `FileReader`.
-        index_cache: keep where the chunks are: True, beside the files; or a directory.
-        dialect: "A", "B" or "C", for files that are too damaged to tell; None: each file is recognised.
-        on_torn: what to do about a chunk at the end of a file that its writer did not finish: "raise", when the file is
-            opened; or "skip" it. Of a last chunk that is all there only its checksum tells: with "raise" that is found
-            when it is read, with "skip" when the file is opened.
-        expanded_most: bytes that a chunk may expand to, > 0.
+        io, on_error: see `FileReader`.
+        index_cache: place to keep the positions of chunks: True for beside the files, or a directory.
+        dialect: "A", "B" or "C", for files that are too damaged to tell; None to find it out for each file.
+        on_torn: what to do about a chunk at the end of a file that its writer did not finish: "raise" when the file is
+            opened, or "skip" it. If the last chunk has all its bytes, only its checksum shows damage: "raise" finds
+            that when the chunk is read, "skip" when the file is opened.
+        expanded_most: most bytes that a chunk may expand to, > 0.
 
     Attributes:
-        torn: path → what was skipped, a `TornChunk`.
-        dialects: of the files, "A", "B" or "C" each.
+        torn: path → the skipped chunk, a `TornChunk`.
+        dialects: "A", "B" or "C" for each file.
 
     Raises:
         FileNotFoundError, IsADirectoryError, ValueError, TypeError: an argument.
-        FormatError: a file is no RecordIO, or damaged between chunks.
-        TruncatedError (a FormatError and an OSError): it ends in a torn chunk.
+        FormatError: a file is not RecordIO, or damaged between chunks.
+        TruncatedError (a FormatError and an OSError): a file ends in a torn chunk.
         OSError: reading failed.
-
-    Opening reads 20 bytes of each chunk, and for the dialect the first one. A chunk is read, compared with its
-    checksum, and expanded as a whole; the last ones are kept, 64 MiB in all, or one if it is larger. Once a chunk that
-    is not compressed was read, its records are known by place and CRC-32, and are read alone from then on; of such
-    chunks only those that were read with the last two batches are kept.
     """
 
     __slots__ = ("_groups", "_settings", "_table", "dialects", "torn")
@@ -99,11 +100,11 @@ class RecordIOReader(Store):
         kinds = {each.dialect.checksum_kind for each in files}
         self.checksum = " or ".join(KINDS[kind] for kind in sorted(kinds))
 
-    # What it is
+    # Properties
 
     @property
     def io(self) -> str:
-        """How it reads: "auto", "pread", "direct" or "mmap"."""
+        """The way of reading: "auto", "pread", "direct" or "mmap"."""
         return str(self._settings["io"])
 
     @property
@@ -112,14 +113,14 @@ class RecordIOReader(Store):
         return self._table.count
 
     def fingerprint(self) -> str:
-        """What tells these records from others, wherever the files are: 64 hexadecimal digits.
+        """Return a hash that identifies these records, wherever the files are: 64 hexadecimal digits.
 
-        That of where the chunks are, and of their checksums. Nothing is read for it.
+        It covers the positions and checksums of chunks, and reads nothing.
         """
         return self._table.payloads.fingerprint()
 
     def locate(self, index: SupportsIndex) -> tuple[str, int]:
-        """Where record `index` is, -n <= index < n: (name of its file, its number in that file).
+        """Return (path of its file, its number there) for record `index`, -n <= index < n.
 
         Raises:
             IndexError: out of range.
@@ -128,23 +129,23 @@ class RecordIOReader(Store):
         file = int(np.searchsorted(self._table.bounds, position, "right")) - 1
         return self._fnames[file], position - int(self._table.bounds[file])
 
-    # As pyrecordio calls them
+    # Names of pyrecordio
 
     def count(self) -> int:
-        """Number of records, as `len` gives it."""
+        """Return the number of records; the same as `len`."""
         return self.n
 
     def get(self, index: SupportsIndex) -> bytes:
-        """Record `index`, as bytes; arguments and errors as for `read_one`."""
+        """Return record `index` as bytes. For arguments and errors see `read_one`."""
         return self.read_one(index).tobytes()
 
     def get_reader(self, start: SupportsIndex = 0, end: SupportsIndex | None = None) -> Iterator[bytes]:
-        """Return the records from `start` up to, not including, `end`; None for the last one.
+        """Return an iterator over the records from `start` up to, not including, `end`; None for all that follow.
 
-        A range ends where the file does: what is behind is left out, as slices and pyrecordio leave it out.
+        A range that goes beyond the last record ends there, as in slices and in pyrecordio.
 
         Raises:
-            IndexError: a negative number. While iterating: as `read`.
+            IndexError: a number is negative. While iterating: the exceptions of `read`.
         """
         low, high = as_int64(start), self.n if end is None else as_int64(end)
         if min(low, high) < 0:
@@ -152,13 +153,14 @@ class RecordIOReader(Store):
         return (record.tobytes() for record in self[low:high])
 
     def tasks(self, samples: SupportsIndex) -> list[Task]:
-        """Divide the files into tasks for many processes or machines: every record is in exactly one.
+        """Split the files into tasks for many processes or machines: every record is in exactly one.
 
         Args:
-            samples: of a task at most, > 0; each file ends with a task of what is left.
+            samples: most samples of a task, > 0; each file ends with a task of the rest.
 
         Returns:
-            (path, start, stop) each; `RecordIOReader(path).read_range(start, stop)` reads the chunks of those only.
+            (path, start, stop) for each task. `RecordIOReader(path).read_range(start, stop)` reads only the chunks of
+            its records.
 
         Raises:
             ValueError: `samples` is not positive.
@@ -173,9 +175,10 @@ class RecordIOReader(Store):
         ]
 
     def stats(self) -> ReadStats:
-        """What was read so far and how, in numbers; cheap. Of all threads, but not of other processes.
+        """Return statistics of all reads so far, by all threads, but not by other processes. Cheap.
 
-        Batches, records and bytes are those delivered; requests, times and cached bytes are of whole chunks, too.
+        Batches, records and bytes are the delivered ones; requests, times and cached bytes include those of whole
+        chunks.
         """
         done = super().stats()
         return self._table.stats()._replace(
@@ -183,10 +186,10 @@ class RecordIOReader(Store):
         )
 
     def validate(self) -> None:
-        """Read every chunk, and see that it holds as many records as its header says, which no checksum guards.
+        """Read every chunk, and check that it has as many records as its header says, which no checksum covers.
 
         Raises:
-            ChecksumError, FormatError, OSError: the first that is wrong.
+            ChecksumError, FormatError, OSError: the first chunk that is wrong.
         """
         if self.closed:
             raise self._closed_error()
@@ -206,17 +209,17 @@ class RecordIOReader(Store):
     def _load_batch(self, form: Form, positions: Indices, out: Out) -> BatchOutcome:
         table, groups = self._table, self._groups
         chunks = table.of_records(positions)
-        # Read in sequence, records of a chunk that was just read come from memory, not a second time from a disk.
+        # Records of a kept chunk come from memory: in sequential reading, the disk is not read a second time.
         if table.known[chunks].all() and not groups.kept[chunks].all():
-            return table.alone(form, positions, chunks, out)
+            return table.read_alone(form, positions, chunks, out)
         if isinstance(form, Slots):
             return super()._load_batch(form, positions, out)
         batch = GroupBatch(form, len(positions), views=table.once)
         have, missing = groups.find(np.unique(chunks))
-        known = table.known[missing]  # looked at once: other threads come to know more meanwhile
+        known = table.known[missing]  # one snapshot for both uses below: other threads may set more meanwhile
         if known.any():
             places = np.flatnonzero(np.isin(chunks, missing[known]))
-            batch.add_read(places, table.alone(form, positions[places], chunks[places]))
+            batch.add_read(places, table.read_alone(form, positions[places], chunks[places]))
         for group in have:
             self._add(batch, group, positions, chunks)
         for group in groups.take(missing[~known]):
@@ -225,7 +228,7 @@ class RecordIOReader(Store):
 
     def _add(self, batch: GroupBatch, group: Group, positions: Indices, chunks: Numbers) -> None:
         slots = group.slots(chunks)
-        places = np.flatnonzero((slots >= 0) & batch.missing)  # two groups may have the same chunk
+        places = np.flatnonzero((slots >= 0) & batch.missing)  # `missing`, since two groups may have the same chunk
         rows = group.first[slots[places]] + positions[places] - self._table.first[chunks[places]]
         batch.add(group, places, rows)
         for chunk, reason in group.failures.items():
@@ -244,7 +247,7 @@ class RecordIOReader(Store):
     def _count_undivided(self, positions: Indices) -> int:
         return self._table.undivided(positions)
 
-    # Life
+    # Closing and pickling
 
     def _release(self) -> None:
         self._table.close()
@@ -264,9 +267,9 @@ def _check_options(dialect: str | None, on_torn: str) -> None:
 def _look(
     path: str, *, index_cache: IndexCache, dialect: str | None, skip: bool, check: bool
 ) -> tuple[Chunks, os.stat_result]:
-    """The chunks of a file that are to be read, and what the file was when they were found."""
+    """Return the chunks of a file to read, and the status of the file when they were found."""
     status = os.stat(path)
-    chunks = indexed(path, dialect, index_cache)
+    chunks = load_chunks(path, dialect, index_cache)
     if skip and check and chunks.torn is None and not last_matches(path, chunks):
         chunks = chunks.without_last()
     if chunks.torn is not None and not skip:

@@ -1,6 +1,6 @@
-"""Snappy as RecordIO has it: raw, in the framing format, and in the stream of the C++ of PaddlePaddle.
+"""Snappy as in RecordIO: raw, in the framing format, and in the stream of PaddlePaddle's C++.
 
-Raw snappy is expanded and made by cramjam; what is around it is read here, since no library has all of it.
+cramjam compresses and expands raw snappy. This module parses the wrappings, since no library reads all of them.
 """
 
 from typing import Any
@@ -20,28 +20,29 @@ PURPOSE = "snappy compression"
 
 
 def codec() -> Any:
-    """cramjam's functions.
+    """Return cramjam's functions.
 
     Raises:
-        ImportError: it is not installed; says what to install.
+        ImportError: it is not installed; the message says what to install.
     """
     return require("cramjam", "snappy", PURPOSE).snappy
 
 
 def compress(data: bytes, kind: str) -> bytes:
-    """`data` as raw snappy, or in the framing format."""
+    """Compress `data` as raw snappy, or in the framing format."""
     return bytes(codec().compress_raw(data) if kind == RAW else codec().compress(data))
 
 
 def expand(data: Array, kind: str, most: int, check: bool = True) -> Array:
-    """What was compressed.
+    """Decompress snappy data.
 
     Args:
         data: uint8 [size].
         kind: RAW, FRAMED or BLOCKS.
-        most: bytes it may expand to; compared before anything is allocated, as is what so many bytes can make at all.
-        check: compare the CRC-32C of each block of the framing format. In the stream of the C++ their own reader does
-            not look at it, nor does this.
+        most: most bytes that it may expand to. It is compared before memory is allocated, and so is the most that this
+            many bytes can expand to.
+        check: compare the CRC-32C of each block of the framing format. The blocks of the C++ stream are not compared:
+            its own reader does not compare them, either.
 
     Raises:
         FormatError: it is not of this kind, is damaged, or expands to more than `most`.
@@ -67,15 +68,15 @@ def expand(data: Array, kind: str, most: int, check: bool = True) -> Array:
 def expand_pieces(
     data: Array, starts: Numbers, ends: Numbers, most: int
 ) -> tuple[Array, Numbers, dict[int, Exception]]:
-    """What pieces of `data` expand to, each of raw snappy, back to back.
+    """Decompress pieces of `data`, each of raw snappy, and put the results back to back.
 
     Args:
-        starts, ends: int64 [k], of each piece.
-        most: bytes that a piece may expand to.
+        starts, ends: int64 [k], start and end of each piece.
+        most: most bytes that a piece may expand to.
 
     Returns:
-        (expanded, bounds, failures): uint8; int64 [k + 1], where what each expands to begins; piece → what is wrong
-        with it, and what is there for it is garbage, if anything.
+        (expanded, bounds, failures): uint8; int64 [k + 1], start of each result; piece → its error. The result of a
+        failed piece is garbage, or empty.
     """
     sizes = _recordio.expanded_sizes(data, starts, ends)
     failures: dict[int, Exception] = {}
@@ -90,7 +91,7 @@ def expand_pieces(
         if i not in failures:
             try:
                 into(data[start:end], out[places[i] : places[i + 1]])
-            except Exception as error:  # cramjam's own class, which derives from nothing else
+            except Exception as error:  # cramjam's own class, which has no other base
                 failures[i] = FormatError(f"{end - start} bytes of snappy cannot be expanded: {error}")
     return out, bounds, failures
 
@@ -108,7 +109,7 @@ def _expand_raw(data: Array, most: int) -> Array:
         try:
             raise error
         finally:
-            del error  # or the two of them, and `out`, stay until garbage is collected
+            del error  # breaks the cycle of the exception and this frame, which holds `out`
     return out
 
 
@@ -116,7 +117,7 @@ def _expand_into(data: Array, out: Array) -> None:
     into = codec().decompress_raw_into
     try:
         written = into(data, out)
-    except Exception as error:  # cramjam's own class, which derives from nothing else
+    except Exception as error:  # cramjam's own class, which has no other base
         raise FormatError(f"{len(data)} bytes of snappy cannot be expanded to {len(out)}: {error}") from None
     if written != len(out):
         raise FormatError(f"{len(data)} bytes of snappy expand to {written}, they say {len(out)}")

@@ -1,4 +1,4 @@
-"""Write RecordIO files of the PaddlePaddle family, or append to them."""
+"""A writer of RecordIO files of the PaddlePaddle family, which can also append."""
 
 import errno
 import gzip
@@ -22,39 +22,39 @@ from ffrecord.system.sizes import Size, parse_size
 
 CHUNK_SIZE = 64 << 10
 CHUNK_SIZE_MOST = 1 << 30
-RECORDS_MOST = 1 << 20  # of a chunk, which empty ones never fill
-COMPRESSED_MOST = 1 << 30  # bytes of a payload before compression; as readers take it unless told otherwise
+RECORDS_MOST = 1 << 20  # most records of a chunk: empty records would never fill it
+COMPRESSED_MOST = 1 << 30  # most bytes of a payload before compression: readers accept no more by default
 GZIP_LEVEL = 6
 
 
 class RecordIOWriter:
-    """Writes one file.
+    """A writer of one RecordIO file.
+
+    If a writer is killed while it creates a file, no reader sees the rest. If it is killed while it appends, a torn
+    chunk may be left, which readers can skip and the next writer can cut off. An exception inside a `with` block
+    discards everything since the last `flush`. Threads may share a writer only with a lock.
 
     Args:
-        path: of the file.
-        dialect: "A", as pyrecordio 0.0.1 and 0.0.2 read it, or "B", as pyrecordio 0.0.6 and the Go library do. None:
-            that of the file appended to, or "B".
-        compressor: "none", "snappy" or "gzip". Records of chunks that are not compressed can be read one by one.
-        max_chunk_size: bytes, or text such as "1MB", of records in a chunk; a record with more has a chunk of its own.
-            1 to 1 GiB.
-        mode: "create": the file comes under its name when it is closed, complete, and replaces what is there. "append":
-            chunks are added to a file that is there, none of whose bytes change.
-        torn: what to do about a torn chunk at the end of the file appended to: "raise", or "cut" it off.
+        path: path of the file.
+        dialect: "A", for pyrecordio 0.0.1 and 0.0.2, or "B", for pyrecordio 0.0.6 and the Go library. None for that of
+            the file to append to, or "B".
+        compressor: "none", "snappy" or "gzip". Records of uncompressed chunks can be read one by one.
+        max_chunk_size: bytes, or text such as "1MB", of records in a chunk, 1 to 1 GiB; a larger record has a chunk of
+            its own.
+        mode: "create": the complete file gets its name when it is closed, and replaces an older one. "append": chunks
+            are added to an existing file, none of whose bytes change.
+        torn: what to do about a torn chunk at the end of the file to append to: "raise", or "cut" it off.
 
     Attributes:
-        count: records written, not those that were there.
+        count: number of records written, without those that were there.
 
     Raises:
         ValueError, TypeError: an argument.
-        FileNotFoundError, IsADirectoryError: nothing to append to.
-        FormatError: what is to be appended to is no RecordIO, or of another dialect.
+        FileNotFoundError, IsADirectoryError: there is no file to append to.
+        FormatError: the file to append to is not RecordIO, or of another dialect.
         TruncatedError (a FormatError and an OSError): its last chunk is torn.
         OSError: the file cannot be written; EBUSY: another writer appends to it.
-        ImportError: what the compressor needs is not installed.
-
-    What a killed writer left of a file that was being created, nobody reads. Of one that was appended to it may leave a
-    torn chunk, which readers can skip and the next writer cut off. An exception inside a `with` block takes back all
-    that was written since the last `flush`. Not to be shared by threads without a lock.
+        ImportError: the package for the compressor is not installed.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class RecordIOWriter:
             snappy.codec()
         self.count = 0
         self._records: list[bytes] = []
-        self._pending = 0  # bytes of them
+        self._pending = 0  # bytes of `_records`
         self._appends = mode == "append"
         if self._appends:
             self._begin_append(dialect, torn == "cut")
         else:
             self._part, self._end, self._dialect = PartFile(self._path), 0, dialect_of(dialect or "B")
-        self._safe_end = self._end  # up to here nothing is taken back
+        self._safe_end = self._end  # everything before this offset is kept, also after an error
         self._open = True
 
     @staticmethod
@@ -113,7 +113,7 @@ class RecordIOWriter:
             raise
 
     def _look(self, dialect: str | None, cut: bool) -> tuple[Dialect, int]:
-        """The dialect of the file appended to, and where its last whole chunk ends."""
+        """Return the dialect of the file to append to, and the end of its last whole chunk."""
         if os.fstat(self._part.fd).st_size == 0:
             return dialect_of(dialect or "B"), 0
         chunks = find_chunks(self._path)
@@ -130,7 +130,7 @@ class RecordIOWriter:
 
     @property
     def dialect(self) -> str:
-        """Of the file: "A" or "B"."""
+        """The dialect of the file: "A" or "B"."""
         return self._dialect.name
 
     # Writing
@@ -139,15 +139,16 @@ class RecordIOWriter:
         """Add one record.
 
         Args:
-            record: anything with the buffer protocol, or an array; may be empty. At most 4 GiB less 5 bytes, with a
-                compressor 1 GiB less 4; nothing is written otherwise.
+            record: anything with the buffer protocol, or an array; may be empty. At most 4 GiB less 5 bytes, or 1 GiB
+                less 4 with a compressor; a larger one is not written.
 
         Raises:
-            TypeError: it is no buffer.
+            TypeError: it is not a buffer.
             ValueError: it is too large.
-            RuntimeError (also ValueError): closed.
-            RuntimeError (also AssertionError): opened by another process.
-            OSError (also RuntimeError): the disk; nothing since the last `flush` is kept, and the writer is closed.
+            RuntimeError (also ValueError): the writer is closed.
+            RuntimeError (also AssertionError): it was opened by another process.
+            OSError (also RuntimeError): the disk failed; nothing since the last `flush` is kept, and the writer is
+                closed.
         """
         self._check_usable()
         data = record if type(record) is bytes else bytes(as_bytes(record))
@@ -163,18 +164,18 @@ class RecordIOWriter:
         self.count += 1
 
     def write_many(self, records: Iterable[Any]) -> None:
-        """Add records one after the other; raises as `write`, those before the one at fault being written."""
+        """Add records one after the other. Errors are those of `write`; records before the failed one are written."""
         for record in records:
             self.write(record)
 
     def flush(self) -> None:
-        """Make a chunk of what was written so far, and make all chunks durable.
+        """Make a chunk of the records so far, and make all chunks durable.
 
-        What is appended can be read from then on, and stays whatever comes. A file that is being created has no name
+        Appended records can be read from then on, and stay whatever happens. A file that is being created has no name
         yet.
 
         Raises:
-            As `write`.
+            The exceptions of `write`.
         """
         self._check_usable()
         if self._records:
@@ -186,10 +187,12 @@ class RecordIOWriter:
         self._safe_end = self._end
 
     def close(self) -> None:
-        """Write what is left, make it durable and, if the file is created, put it under its name. May be repeated.
+        """Write the rest and make it durable.
+
+        A file that is being created gets its name. A second call does nothing.
 
         Raises:
-            As `write`.
+            The exceptions of `write`.
         """
         if not self._open:
             return
@@ -225,7 +228,7 @@ class RecordIOWriter:
 
     def _compress(self, payload: bytes) -> bytes:
         if self._compressor == GZIP:
-            return gzip.compress(payload, GZIP_LEVEL, mtime=0)  # no time: the same records make the same file
+            return gzip.compress(payload, GZIP_LEVEL, mtime=0)  # without a time, the same records make the same file
         return snappy.compress(payload, self._dialect.snappy) if self._compressor == SNAPPY else payload
 
     def _check_usable(self) -> None:
@@ -234,21 +237,21 @@ class RecordIOWriter:
         if not self._part.owned:
             raise StateError(f"{self._path}: opened by another process; a forked child cannot write to it")
 
-    # Life
+    # Failure and closing
 
     def _fail(self, error: OSError) -> NoReturn:
-        """After a failed write: give up, and say so."""
+        """Discard the write after an error, and raise it."""
         self._discard()
         sentence = f"{self._path}: writing records up to {self.count - 1}"
         raise file_error(error.errno or errno.EIO, sentence, self._path) from None
 
     def _discard(self) -> None:
-        """Take back what was not made safe."""
+        """Discard everything that was not made safe."""
         if not self._open:
             return
         self._open = False
         if self._appends and self._part.owned:
-            # A disk that fails even so leaves what a killed writer does: chunks, the last one perhaps torn.
+            # If this fails, too, the file is as after a killed writer: with further chunks, the last one perhaps torn.
             try:
                 os.ftruncate(self._part.fd, self._safe_end)
             except OSError as error:

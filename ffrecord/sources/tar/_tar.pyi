@@ -1,9 +1,9 @@
-"""Headers of tar archives: understood one after the other, and a pass over a whole archive.
+"""Headers of tar archives: a parser of one header after the other, and a pass over a whole archive.
 
-Read are the headers of POSIX (ustar, pax), GNU, star and the seventh edition of Unix: names that a pax record, a GNU
-long name or a prefix gives; sizes in octal digits or, from 8 GiB on, in base 256.
+The parser understands headers of POSIX (ustar, pax), GNU, star and the seventh edition of Unix: names from a pax
+record, a GNU long name or a prefix; sizes in octal digits or, from 8 GiB on, in base 256.
 
-Names of members in WebDataset's archives: keys, fields, samples.
+The module also splits names of members in WebDataset's archives into keys and fields.
 """
 
 from typing import Final
@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
 
-# What a block is; -1: damaged, see `problem`.
+# The kind of a block; -1: damaged, see `problem`.
 END: Final[int]
 MEMBER: Final[int]
 EXTENSION: Final[int]
 
 # Kinds of members: a regular file, a hard link, a directory, another (symbolic link, device ...), or a regular file
-# whose holes are left out.
+# stored without its holes.
 FILE: Final[int]
 LINK: Final[int]
 DIRECTORY: Final[int]
@@ -31,18 +31,18 @@ EXTENSION_MOST: Final[int]
 PROBLEMS: Final[dict[int, str]]
 
 class Headers:
-    """What one header after the other says of the members.
+    """A parser of headers, one after the other.
 
-    Attributes, after the block that they are of:
-        kind: of the member.
-        name, link: of the member, as bytes; what a hard link leads to.
+    Attributes after a block:
+        kind: kind of the member.
+        name, link: name of the member, and target of a hard link, as bytes.
         size: bytes of data that follow, without the zeros up to the next multiple of BLOCK.
         pending: whether an extension waits for its member.
-        stored, computed: checksum of the header, and what it should be; -1 for none.
-        problem: why a block was refused: "checksum"; "size", of no number or a negative one; "pax", a record that is
-            none; "global", defaults for names or sizes; "long", an extension or name of
-            more than EXTENSION_MOST or NAME_MOST bytes; "volume", a member continued from another archive; "lonely",
-            an extension without a member; "memory". None if it was not.
+        stored, computed: stored and actual checksum of the header; -1 for none.
+        problem: reason why a block was refused, or None: "checksum"; "size", not a number or negative; "pax", an
+            invalid record; "global", defaults for names or sizes; "long", an extension or name of more than
+            EXTENSION_MOST or NAME_MOST bytes; "volume", a member continued from another archive; "lonely", an extension
+            without a member; "memory".
     """
 
     def __new__(cls) -> Headers: ...
@@ -63,27 +63,27 @@ class Headers:
     @property
     def problem(self) -> str | None: ...
     def block(self, data: Buffer, /) -> int:
-        """Take the next header, BLOCK bytes: END, MEMBER, EXTENSION, whose data are for `extension`, or -1."""
+        """Take the next header, BLOCK bytes. Return END, MEMBER, EXTENSION (pass its data to `extension`), or -1."""
 
     def extension(self, data: Buffer, /) -> int:
-        """Take the `size` bytes of an extension: EXTENSION, or -1."""
+        """Take the `size` bytes of an extension. Return EXTENSION, or -1."""
 
 class Scan:
     """A pass over the headers of an archive.
 
     Args:
-        fd: of a regular file, read by `pread`.
-        size: of it, bytes.
-        ignore_zeros: go on after blocks of zeros, which end an archive, as for several ones put together by `cat`.
+        fd: descriptor of a regular file, read by `pread`.
+        size: its size, bytes.
+        ignore_zeros: go on after blocks of zeros, which end an archive, for several archives joined by `cat`.
 
     Attributes:
-        n: members found, of every kind.
-        offset, member: of the last header looked at, and of the first one of its member, bytes.
-        headers: that understood them.
-        ended: whether zeros end it, as they should; if not, the file may have been cut between two members.
-        reads: system calls so far.
-        failure: errno of a failed one; 0: the file ended early.
-        problem: why it stopped, if not at the end: as for `Headers`, or "cut header", "cut extension", "cut member"
+        n: number of members found, of every kind.
+        offset, member: offsets of the last header, and of the first header of its member, bytes.
+        headers: the parser of the headers.
+        ended: whether zeros end the archive. If not, the file may have been cut between two members.
+        reads: number of system calls.
+        failure: errno of a failed call; 0 if the file ended early.
+        problem: reason why it stopped before the end: see `Headers`, or "cut header", "cut extension", "cut member"
             (the file ends inside), "failed".
     """
 
@@ -105,29 +105,31 @@ class Scan:
     @property
     def problem(self) -> str | None: ...
     def run(self) -> bool:
-        """Go to the end; whether it was reached. Without the GIL; signals are looked for.
+        """Scan to the end; return whether it was reached. Without the GIL; signals are handled.
 
         Raises:
-            MemoryError: no room for the index.
-            whatever handlers of signals do.
+            MemoryError: there is no room for the index.
+            The exceptions of signal handlers.
         """
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
-        """What was found, by names: headers, offsets, sizes int64 [n]: where each member's first header and its data
-        begin, and bytes of data; kinds uint8 [n]; names, links uint8 with name_offsets, link_offsets int64 [n + 1], of
-        links only those of hard links; a member that is cut short is the last one.
+        """Return the index by names of its arrays.
+
+        It has headers, offsets, sizes, int64 [n]: offset of each member's first header and of its data, and bytes of
+        data; kinds uint8 [n]; names and links, uint8, with name_offsets and link_offsets, int64 [n + 1]. Only hard
+        links have a link. A member that is cut short is the last one.
         """
 
 def split_names(
     blob: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], /
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Part the names of an archive's regular files, in their order, by WebDataset's rules.
+    """Split the names of an archive's regular files by WebDataset's rules.
 
     Args:
-        blob, offsets: the names, as `Names` has them, whose checks they passed.
+        blob, offsets: the names in order, as in `Names`, and checked like these.
 
     Returns:
-        (dots, begins): int64 [n], bytes of each name's key, which a dot and the field follow; -1 for members that are
-        of no sample: names without a dot in their last part, and `__...__` and all below. And uint8 [n]: 1 where a
-        sample begins, a member whose key is not that of the one before it (those of no sample left aside).
+        (dots, begins). dots: int64 [n], bytes of each name's key, before a dot and the field; -1 for members of no
+        sample: names without a dot in their last part, and `__...__` with everything below. begins: uint8 [n], 1 if a
+        sample begins: a member whose key differs from the one before, members of no sample not counted.
     """

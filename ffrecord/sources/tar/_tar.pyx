@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False, auto_pickle=False
-"""Headers of tar archives: understood one after the other, and a pass over a whole archive; documented in _tar.pyi."""
+"""Headers of tar archives: a parser, and a pass over a whole archive; documented in _tar.pyi."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
@@ -22,8 +22,8 @@ cdef enum:
     STAR_PREFIX_FIELD = 131    # times follow it
     NAME_SIZE_MOST = 64 << 10
     EXTENSION_SIZE_MOST = 8 << 20
-    # Read at once: everything in sequence, or a page with a header in it. What is between headers is left out from so many
-    # bytes on, which are as long in coming as a header alone.
+    # Sizes of reads: windows in sequence, or for headers further apart one page with a header. From the distance FAR
+    # (or CACHED_FAR) on, reading the bytes between two headers takes longer than another system call.
     HOP_SIZE = 4096
     CACHED_WINDOW = 256 << 10
     CACHED_FAR = 16 << 10
@@ -32,7 +32,7 @@ cdef enum:
     PROBES = 16
     TURNS = 1 << 14            # headers between looks for signals
 
-# What a block is.
+# The kind of a block.
 cdef enum:
     LIES = -1                  # see `problem`
     NOTHING = 0
@@ -76,7 +76,7 @@ PROBLEMS = {
 # Numbers and names of fields
 
 cdef int64_t _octal(const uint8_t* field, int width) noexcept nogil:
-    """A number of octal digits between spaces, up to a NUL; -1: none. An empty one is 0."""
+    """Parse a number of octal digits between spaces, up to a NUL; -1 if it is none. An empty one is 0."""
     cdef int64_t value = 0
     cdef int i = 0
     while i < width and field[i] == c" ":
@@ -90,7 +90,7 @@ cdef int64_t _octal(const uint8_t* field, int width) noexcept nogil:
 
 
 cdef int64_t _number(const uint8_t* field, int width) noexcept nogil:
-    """The same, or of base 256 after a byte 0x80; -1: neither, or negative, or beyond 62 bits."""
+    """Parse an octal number, or one of base 256 after a byte 0x80; -1 if it is neither, negative, or beyond 62 bits."""
     cdef int64_t value = 0
     cdef int i
     if field[0] < 0x80:
@@ -105,7 +105,10 @@ cdef int64_t _number(const uint8_t* field, int width) noexcept nogil:
 
 
 cdef bint _sums_up(const uint8_t* block, int64_t* stored, int64_t* computed) noexcept nogil:
-    """Whether the checksum is right: the sum of all bytes, its own field taken as spaces. Some old programs took signed ones."""
+    """Tell whether the checksum is right: the sum of all bytes, with spaces for its own field.
+
+    Some old programs summed signed bytes, which is accepted, too.
+    """
     cdef int64_t total = 8 * c" ", high = 0
     cdef int i
     for i in range(BLOCK_SIZE):
@@ -117,7 +120,7 @@ cdef bint _sums_up(const uint8_t* block, int64_t* stored, int64_t* computed) noe
 
 
 cdef int64_t _ends(const uint8_t* field, int64_t width) noexcept nogil:
-    """Bytes before the first NUL."""
+    """Return the number of bytes before the first NUL."""
     cdef const void* found = memchr(field, 0, width)
     return width if found == NULL else <const uint8_t*> found - field
 
@@ -145,7 +148,7 @@ cdef class Headers:
     cdef int _problem
     cdef uint8_t _type
     cdef readonly bint pending       # an extension waits for its member
-    cdef bint _maps                  # blocks with more of the map of a sparse file follow the header
+    cdef bint _maps                  # further blocks of the map of a sparse file follow the header
     cdef bint _given_sparse
     cdef Text _name, _link           # of the member
     cdef Text _given_name, _given_link
@@ -188,7 +191,10 @@ cdef class Headers:
         return LIES
 
     cdef int _block(self, const uint8_t* block) noexcept nogil:
-        """Take a header. MEMBER: of `kind`, `size`, name and link. EXTENSION: `size` bytes for `_extension`."""
+        """Take a header.
+
+        MEMBER: sets `kind`, `size`, name and link. EXTENSION: `size` bytes for `_extension` follow.
+        """
         if block[0] == 0 and _is_zeros(block, BLOCK_SIZE):
             return self._lies(LONELY) if self.pending else NOTHING
         if not _sums_up(block, &self.stored, &self.computed):
@@ -203,7 +209,7 @@ cdef class Headers:
         if self._type in b"LKxXg":
             if self.size > EXTENSION_SIZE_MOST:
                 return self._lies(LONG)
-            # Those that are about the rest of the archive may be its last.
+            # A global header concerns the rest of the archive, so it may be the last one.
             self.pending = self.pending or self._type != c"g"
             return AN_EXTENSION
         return self._member(block)
@@ -216,7 +222,7 @@ cdef class Headers:
         self.kind = A_SPARSE if self._given_sparse and _kind(block) == A_FILE else _kind(block)
         self._maps = self._type == c"S" and block[482] != 0
         if self._type in b"123456":
-            self.size = 0  # they have a number there, but no data
+            self.size = 0  # their header may have a size, but no data follow
         elif self._given_size >= 0:
             self.size = self._given_size
         self._given_name.given = self._given_link.given = self.pending = self._given_sparse = False
@@ -229,7 +235,7 @@ cdef class Headers:
         if self._given_name.given:
             return _set(&self._name, self._given_name.start, self._given_name.size)
         if memcmp(block + 257, b"ustar\0", 6) == 0:
-            # GNU's header has times there.
+            # GNU's magic is another one: its header has times in place of the prefix.
             size = _ends(block + 345, STAR_PREFIX_FIELD if memcmp(block + 508, b"tar\0", 4) == 0 else PREFIX_FIELD)
         memcpy(whole, block + 345, size)
         if size:
@@ -244,7 +250,7 @@ cdef class Headers:
         return _set(&self._link, block + 157, _ends(block + 157, NAME_FIELD))
 
     cdef int _extension(self, const uint8_t* data) noexcept nogil:
-        """Take the data of the extension of which `_block` had the header. Where several say the same, the first counts."""
+        """Take the data of the extension whose header `_block` took. If several say the same, the first counts."""
         cdef int problem
         if self._type in b"xXg":
             problem = self._take_pax(data)
@@ -258,12 +264,12 @@ cdef class Headers:
         return NO_PROBLEM if text.given else _set(text, start, size)
 
     cdef int _take_pax(self, const uint8_t* data) noexcept nogil:
-        """Records "<bytes of the record> <key>=<value>\\n". In one header the last of a key counts."""
+        """Parse records "<bytes of the record> <key>=<value>\\n". If a key repeats in one header, the last counts."""
         cdef int64_t at = 0, size, key, value, found_size = -1
         cdef int64_t path = -1, path_size = 0, link = -1, link_size = 0, whole = -1, whole_size = 0
         cdef bint sparse = False
         while at < self.size and not (data[at] == 0 and _is_zeros(data + at, self.size - at)):
-            if data[at] == c"\n":  # an empty line, as some programs end with
+            if data[at] == c"\n":  # an empty line, which some programs write at the end
                 at += 1
                 continue
             size = _pax_record(data + at, self.size - at, &key, &value)
@@ -275,7 +281,7 @@ cdef class Headers:
                 link, link_size = at + value, size - value - 1
             elif _is_key(data + at, key, value, b"size", 4):
                 found_size = _decimal(data + at + value, size - value - 1)
-                # Of a key without a value, what the header says counts.
+                # For a key without a value, the header's own size counts.
                 if found_size < 0 and size - value > 1:
                     return PAX
             elif value - 1 - key > 11 and memcmp(data + at + key, b"GNU.sparse.", 11) == 0:
@@ -287,7 +293,7 @@ cdef class Headers:
             return GLOBAL if path >= 0 or link >= 0 or found_size >= 0 or sparse else NO_PROBLEM
         if sparse:
             self._given_sparse = True
-            if whole >= 0:             # `path` is a name for programs that know no sparse files
+            if whole >= 0:             # `path` is only a name for programs that do not know sparse files
                 path, path_size = whole, whole_size
         if self._given_size < 0:
             self._given_size = found_size
@@ -305,7 +311,10 @@ cdef bint _is_zeros(const uint8_t* data, int64_t size) noexcept nogil:
 
 
 cdef int _kind(const uint8_t* block) noexcept nogil:
-    """FILE, LINK, DIRECTORY or OTHER. In the oldest archives a directory is a file whose name ends in a slash."""
+    """Return FILE, LINK, DIRECTORY or OTHER.
+
+    In the oldest archives, a directory is a file whose name ends in a slash.
+    """
     cdef int64_t size = _ends(block, NAME_FIELD)
     if block[156] == 0:
         return A_DIRECTORY if size and block[size - 1] == c"/" else A_FILE
@@ -319,7 +328,7 @@ cdef int _kind(const uint8_t* block) noexcept nogil:
 
 
 cdef int64_t _decimal(const uint8_t* digits, int64_t size) noexcept nogil:
-    """-1: no number of at most 18 digits."""
+    """Parse a number of at most 18 digits; -1 if it is none."""
     cdef int64_t i, value = 0
     if not 0 < size <= 18:
         return -1
@@ -331,7 +340,7 @@ cdef int64_t _decimal(const uint8_t* digits, int64_t size) noexcept nogil:
 
 
 cdef int64_t _pax_record(const uint8_t* data, int64_t left, int64_t* key, int64_t* value) noexcept nogil:
-    """Bytes of a record, and where in it its key and value begin; -1: there is none."""
+    """Return the bytes of a record, and the offsets of its key and value in it; -1 if there is none."""
     cdef const void* found = memchr(data, c" ", min(left, <int64_t> 19))
     cdef int64_t size
     if found == NULL:
@@ -355,9 +364,9 @@ cdef bint _is_key(const uint8_t* record, int64_t key, int64_t value, const char*
 
 cdef class Scan:
     cdef readonly int64_t offset     # of the header that was looked at last
-    cdef readonly int64_t member     # where its member begins, with the extensions before it
+    cdef readonly int64_t member     # start of its member, which includes the extensions before it
     cdef readonly int64_t n
-    cdef readonly bint ended         # by zeros, behind which nothing was found
+    cdef readonly bint ended         # whether zeros were the last thing found
     cdef readonly int failure
     cdef readonly int64_t reads
     cdef readonly Headers headers
@@ -365,11 +374,11 @@ cdef class Scan:
     cdef int64_t _end                # of the file
     cdef bint _ignore_zeros
     cdef int _problem
-    # What has been read
+    # The bytes in memory
     cdef uint8_t* _window
     cdef int64_t _start, _stop, _hop
     cdef int _cached                 # -1: not known
-    # What was found
+    # The index so far
     cdef int64_t _room, _names_room, _links_room
     cdef int64_t _names_size, _links_size
     cdef int64_t* _members           # five numbers each: header, offset, size, ends of name and link
@@ -421,7 +430,7 @@ cdef class Scan:
         return found
 
     cdef bint _some(self) noexcept nogil:
-        """Go on for a while; whether there is more."""
+        """Take up to TURNS headers; return whether there are more."""
         cdef int _turn
         for _turn in range(TURNS):
             if not self._next():
@@ -433,7 +442,7 @@ cdef class Scan:
         return False
 
     cdef bint _next(self) noexcept nogil:
-        """Take one header; whether to go on."""
+        """Take one header; return whether to go on."""
         cdef const uint8_t* block
         cdef int found
         cdef int64_t data = self.offset + BLOCK_SIZE
@@ -468,7 +477,7 @@ cdef class Scan:
         return True
 
     cdef int64_t _behind_maps(self, int64_t offset) noexcept nogil:
-        """Where the blocks of a sparse file's map end that begin at `offset`; -1: it failed."""
+        """Return the end of the blocks of a sparse file's map that begin at `offset`; -1 after a failure."""
         cdef const uint8_t* block
         cdef bint more = True
         while more:
@@ -495,12 +504,15 @@ cdef class Scan:
         return True
 
     cdef void _go_to(self, int64_t offset) noexcept nogil:
-        """A moving average, weight 1/4, of the way from header to header decides how much is read at once."""
+        """Set the offset.
+
+        A moving average, weight 1/4, of the distance between headers decides how much is read at once.
+        """
         self._hop += (min(offset - self.offset, <int64_t> 1 << 40) - self._hop) // 4
         self.offset = offset
 
     cdef const uint8_t* _read(self, int64_t offset, int64_t size) noexcept nogil:
-        """`size` bytes at `offset`, which the file has; NULL after a failure."""
+        """Return `size` bytes at `offset`, which are within the file; NULL after a failure."""
         cdef int64_t kept = 0, wanted, got
         if self._start <= offset and offset + size <= self._stop:
             return self._window + (offset - self._start)
@@ -522,7 +534,7 @@ cdef class Scan:
         return self._window
 
     cdef int64_t _wanted(self) noexcept nogil:
-        """Bytes to read at once."""
+        """Return how many bytes to read at once."""
         if self._hop > CACHED_FAR and self._cached < 0:
             self._cached = self._looks_cached()
             if not self._cached:
@@ -532,7 +544,7 @@ cdef class Scan:
         return WINDOW if self._cached == 0 else CACHED_WINDOW
 
     cdef bint _looks_cached(self) noexcept nogil:
-        """Whether most of the file is in the page cache, by bytes here and there."""
+        """Tell whether most of the file is in the page cache, from samples of a byte."""
         cdef uint8_t byte
         cdef iovec part
         cdef int i, found = 0

@@ -1,4 +1,4 @@
-# Names of members in WebDataset's archives: keys, fields, samples; documented in _tar.pyi.
+# Names of members in WebDataset's archives, split into keys and fields; documented in _tar.pyi.
 
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memchr, memcmp
@@ -7,7 +7,10 @@ import numpy as np
 
 
 cdef bint _is_meta(const uint8_t* name, int64_t size) noexcept nogil:
-    """Whether it is, or is below, a top-level name with two underscores at either end. WebDataset allows a line end there."""
+    """Tell whether a name is a top-level name `__...__`, or is below one.
+
+    As in WebDataset, a line end may follow it.
+    """
     cdef const void* slash = memchr(name, c"/", size)
     cdef int64_t top = size if slash == NULL else <const uint8_t*> slash - name
     if slash == NULL and top and name[top - 1] == c"\n" and _is_meta(name, top - 1):
@@ -16,7 +19,7 @@ cdef bint _is_meta(const uint8_t* name, int64_t size) noexcept nogil:
 
 
 cdef int64_t _dot(const uint8_t* name, int64_t size) noexcept nogil:
-    """Where the key of a member ends, at the first dot of its base name; -1: it is of no sample."""
+    """Return the end of a member's key, which is at the first dot of its base name; -1 if it belongs to no sample."""
     cdef int64_t base = size, start, dot
     if _is_meta(name, size):
         return -1
@@ -27,8 +30,9 @@ cdef int64_t _dot(const uint8_t* name, int64_t size) noexcept nogil:
         dot += 1
     if dot == size:
         return -1
-    # What is left is what the regular expression ^((?:.*/|)[^.]+)[.]([^/]*)$ makes of hidden files and line ends: before
-    # the dot there must be something without a dot, from the start or from behind a slash that no line end comes before.
+    # WebDataset's regular expression is ^((?:.*/|)[^.]+)[.]([^/]*)$. The rest of this function treats hidden files and
+    # line ends as it does: before the dot must be text without a dot, from the start of the name, or from a slash on
+    # that has no line end before it.
     start = base if base < dot else base - 1
     while start > 0 and (name[start - 1] != c"/" or memchr(name, c"\n", start) != NULL):
         start -= 1

@@ -1,4 +1,4 @@
-"""What is in tar archives: a pass over their headers."""
+"""Indexes of tar archives, made by a pass over their headers."""
 
 import logging
 import os
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ffrecord.errors import FormatError, TruncatedError, add_file_to_errors, file_error
 from ffrecord.sources.compressed import compression_of
 from ffrecord.sources.files import check_file, each_of
-from ffrecord.sources.index_file import IndexCache, cached
+from ffrecord.sources.index_file import IndexCache, cached_index
 from ffrecord.sources.names import Names, check_members
 from ffrecord.sources.tar import _tar
 from ffrecord.system.atomic_file import read_up_to
@@ -22,12 +22,12 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 logger = logging.getLogger("ffrecord")
 
-KIND = "tar-2"  # of index; to be counted up when it means something else
+KIND = "tar-2"  # format of the index; increase the number when its meaning changes
 COLUMNS: dict[str, type[np.generic]] = {
     **dict.fromkeys(("headers", "offsets", "sizes"), np.int64),
     **dict.fromkeys(("linked", "sparse"), np.uint8),
 }
-THREADS = 8  # archives looked through at once
+THREADS = 8  # archives scanned at once
 
 SPARSE = "a sparse file, whose holes are left out: not supported, store it whole"
 PROBLEMS = {
@@ -41,15 +41,15 @@ PROBLEMS = {
 
 
 class Members(NamedTuple):
-    """The regular files of an archive, in order; hard links to them, too.
+    """The regular files of an archive in order, including hard links to them.
 
     Attributes:
-        path, status: of the archive.
-        names: of each.
-        headers: where the first header of each begins, bytes; int64 [n], as the next two.
-        offsets, sizes: where its data lie, bytes; of a hard link those of the file it leads to.
+        path, status: path and status of the archive.
+        names: name of each file.
+        headers: int64 [n], offset of the first header of each file, bytes.
+        offsets, sizes: int64 [n], offset and size of the data of each file, bytes; for a hard link those of its target.
         linked: uint8 [n], 1 for hard links.
-        sparse: uint8 [n], 1 for files whose holes are left out, which are not read.
+        sparse: uint8 [n], 1 for files stored without their holes, which cannot be read.
         folders: names of the directories, each with a "/" at its end.
     """
 
@@ -71,17 +71,17 @@ def members_of(
     ignore_zeros: bool = False,
     cut: Callable[[str], None] | None = None,
 ) -> list[Members]:
-    """What is in each archive; several are looked through at once.
+    """Return the members of each archive. Several archives are scanned at once.
 
     Args:
-        paths: of the archives.
-        index_cache: as for `cached`.
+        paths: paths of the archives.
+        index_cache: see `cached_index`.
         ignore_zeros: go on after blocks of zeros, which end an archive.
-        cut: told of an archive whose end is missing, which is an error otherwise; its last member may reach beyond the
-            end of the file then.
+        cut: called with a message for an archive whose end is missing, whose last member may then reach beyond the end
+            of the file. None to raise instead.
 
     Raises:
-        FormatError, TruncatedError: an archive that is damaged, compressed or none; with path and offset.
+        FormatError, TruncatedError: an archive is damaged, compressed or not a tar; with path and offset.
         OSError: it cannot be read.
     """
     look = partial(_members, index_cache=index_cache, ignore_zeros=ignore_zeros, cut=cut)
@@ -92,16 +92,19 @@ def _members(path: str, index_cache: IndexCache, ignore_zeros: bool, cut: Callab
     check_file(path)
     status = os.stat(path)
     build = partial(_build, path, ignore_zeros, cut)
-    # What is left of an archive that was cut is not what it is.
+    # With `cut`, no index is kept: it might be that of an archive that was cut.
     place = index_cache if cut is None else None
-    arrays: Arrays = cached(path, f"{KIND}z" if ignore_zeros else KIND, build, place, _check_kept)
+    arrays: Arrays = cached_index(path, f"{KIND}z" if ignore_zeros else KIND, build, place, _check_kept)
     columns = {name: arrays[name] for name in COLUMNS}
     names, folders = Names.from_arrays(arrays), Names(arrays["folders"], arrays["folder_offsets"])
     return Members(path, status, names, **columns, folders=folders)
 
 
 def _check_kept(arrays: Arrays) -> None:
-    """Raise unless these are arrays of `_build`. Where members are is compared with the file when they are read."""
+    """Raise unless these are arrays of `_build`.
+
+    The positions of members are compared with the file when they are read.
+    """
     check_members(arrays, **COLUMNS)
 
 
@@ -119,30 +122,30 @@ def _build(path: str, ignore_zeros: bool, cut: Callable[[str], None] | None) -> 
                     try:
                         raise error
                     finally:
-                        del error  # or the two of them, and the memory of `scan`, stay until garbage is collected
+                        del error  # breaks the cycle of the exception and this frame, which holds the memory of `scan`
                 cut(str(error))
             elif not scan.ended:
-                tell_unended(path, size, scan.n)
+                log_unended(path, size, scan.n)
             return _regular(path, scan.arrays())
         finally:
             os.close(fd)
 
 
-def tell_unended(path: str, size: int, members: int) -> None:
-    """Log that zeros at the end of an archive of `size` bytes are missing: nothing else tells a cut between members."""
+def log_unended(path: str, size: int, members: int) -> None:
+    """Log that an archive lacks the zeros at its end. Nothing else shows that it was cut between two members."""
     end = "without the zeros that end an archive, so it may have been cut"
     logger.warning("%s: %d members in %d bytes, %s", path, members, size, end)
 
 
 def _error(path: str, size: int, scan: _tar.Scan, begins: bytes) -> Exception:
-    """Why a pass stopped."""
+    """Return the error for a pass that stopped early."""
     if scan.problem == "failed":
         if scan.failure:
             return file_error(scan.failure, f"{path}: reading headers at offset {scan.offset}", path)
         return TruncatedError(f"{path}: cut while it was read: nothing at offset {scan.offset}, it had {size} bytes")
     small = scan.problem == "cut header" and compression_of(begins) is not None
     if (scan.problem == "checksum" or small) and scan.n == 0 and scan.offset == 0:
-        return no_tar(path, begins)
+        return not_tar_error(path, begins)
     headers = scan.headers
     if scan.problem and scan.problem.startswith("cut"):
         return TruncatedError(f"{path}: {_cut(scan, size)}; the file ends at {size}")
@@ -158,8 +161,8 @@ def _cut(scan: _tar.Scan, size: int) -> str:
     return f"cut in member {text(headers.name)!r}: {headers.size} bytes from offset {data} on, {size - data} are there"
 
 
-def no_tar(path: str, begins: bytes) -> FormatError:
-    """The error of a file that does not begin with a header."""
+def not_tar_error(path: str, begins: bytes) -> FormatError:
+    """Return the error for a file that does not begin with a header."""
     name = compression_of(begins)
     if name is not None:
         return FormatError(
@@ -171,7 +174,7 @@ def no_tar(path: str, begins: bytes) -> FormatError:
 
 
 def header_error(path: str, offset: int, headers: _tar.Headers, problem: str | None) -> FormatError:
-    """The error of a header at `offset` that was refused."""
+    """Return the error for a refused header at `offset`."""
     where = f"{path}: header at offset {offset}"
     if problem == "checksum":
         stored = "none" if headers.stored < 0 else f"{headers.stored:#o}"
@@ -186,17 +189,17 @@ def header_error(path: str, offset: int, headers: _tar.Headers, problem: str | N
 
 
 def sparse_error(where: str) -> FormatError:
-    """The error of reading what lies in a sparse file."""
+    """Return the error for reading a sparse file."""
     return FormatError(f"{where}: {SPARSE}")
 
 
 def text(name: bytes) -> str:
-    """A name as `Names` gives it."""
+    """Return a name in the form of `Names`."""
     return name.decode(errors="surrogateescape")
 
 
 def _regular(path: str, found: Arrays) -> Arrays:
-    """Of everything in an archive, the files; hard links lead to their data."""
+    """Select the files among all members. Hard links get the data of their targets."""
     kinds = found["kinds"]
     linked = (kinds == _tar.LINK).astype(np.uint8)
     kept = _files(kinds)
@@ -205,13 +208,14 @@ def _regular(path: str, found: Arrays) -> Arrays:
     chosen = np.flatnonzero(kept)
     names = Names.from_arrays(found)
     columns = {name: found[name][chosen] for name in ("headers", "offsets", "sizes")}
-    sparse = (found["kinds"] == _tar.SPARSE_FILE).astype(np.uint8)  # of links: of what they lead to, by now
+    # `_follow` has given links the kind of their targets.
+    sparse = (found["kinds"] == _tar.SPARSE_FILE).astype(np.uint8)
     folders = _folders(found)
     return {
         **columns,
         "linked": linked[chosen],
         "sparse": sparse[chosen],
-        **(names if len(chosen) == len(names) else names.picked(chosen)).arrays(),
+        **(names if len(chosen) == len(names) else names.pick(chosen)).arrays(),
         "folders": folders.blob,
         "folder_offsets": folders.offsets,
     }
@@ -223,13 +227,13 @@ def _files(kinds: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def _folders(found: Arrays) -> Names:
-    """The names of the directories, each with a "/" at its end."""
-    names = Names.from_arrays(found).picked(np.flatnonzero(found["kinds"] == _tar.DIRECTORY))
+    """Return the names of the directories, each with a "/" at its end."""
+    names = Names.from_arrays(found).pick(np.flatnonzero(found["kinds"] == _tar.DIRECTORY))
     return Names.of([f"{name.rstrip('/')}/" for name in names])
 
 
 def _follow(path: str, found: Arrays) -> npt.NDArray[np.bool_]:
-    """Give hard links the data of what they lead to, an earlier member; which of them lead to files."""
+    """Give hard links the data of their targets, which are earlier members. Return which links lead to files."""
     names = Names.from_arrays(found)
     links = Names(found["links"], found["link_offsets"])
     kinds, offsets, sizes = found["kinds"], found["offsets"], found["sizes"]
@@ -244,9 +248,10 @@ def _follow(path: str, found: Arrays) -> npt.NDArray[np.bool_]:
                     f"{path}: member {name!r} at offset {found['headers'][i]} is a hard link to {links[i]!r}, and no "
                     "member before it has that name"
                 )
-            # An archive may link to symbolic links and devices, too.
+            # The target of a hard link may also be a symbolic link or a device.
             files[i], offsets[i], sizes[i] = files[target], offsets[target], sizes[target]
             what[i] = what[target] if files[target] else _tar.LINK
-        earlier[os.path.normpath(name)] = i  # some archives say `./a` in the one place, and `a` in the other
+        # Some archives write `./a` in one place and `a` in the other.
+        earlier[os.path.normpath(name)] = i
     leading: npt.NDArray[np.bool_] = files & links_of
     return leading

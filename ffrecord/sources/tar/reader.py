@@ -1,6 +1,6 @@
-"""Tar archives read in place."""
+"""Readers of tar archives, in place."""
 
-# Records are also read by name, so parameters have other names than those of `Store`.
+# Records are also read by name, so parameters have other names than in `Store`.
 # pyright: reportIncompatibleMethodOverride=false
 
 import io as streams
@@ -21,8 +21,8 @@ from ffrecord.sources.fallback_reader import MixedReader
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.named_files import NamedFiles
-from ffrecord.sources.names import Names, joined
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.names import Names, concatenate_names
+from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.tar.index import Members, members_of, sparse_error
 from ffrecord.system.open_all import open_all
 
@@ -30,29 +30,29 @@ logger = logging.getLogger("ffrecord")
 
 
 class TarReader(NamedFiles, MixedReader):
-    """The regular files of tar archives as records, in stored order, and as files; their names are `keys()`.
+    """The regular files of tar archives in stored order, as records and as files; their names are `keys()`.
 
-    Read are archives of POSIX (ustar, pax), GNU, star and the seventh edition of Unix. A hard link has the bytes of the
-    member that it leads to. Directories, symbolic links, devices and FIFOs are left out. The format guards headers,
-    whose checksums are compared when the index is made, but not data: `checksum` is None.
+    The reader understands archives of POSIX (ustar, pax), GNU, star and the seventh edition of Unix. A hard link has
+    the bytes of its target. Directories, symbolic links, devices and FIFOs are left out. The format has checksums of
+    headers, which are compared when the index is made, but none of data: `checksum` is None.
 
     Args:
-        source: an archive; a directory of some; a glob pattern; or a list or tuple of such, one after the other.
+        source: an archive; a directory of archives; a glob pattern; or a list or tuple of these, in the given order.
         check_data: without effect: there is nothing to compare.
-        io: as for `FileReader`.
-        on_error: as for `FileReader`. Unless it is "raise", an archive whose end is missing can be opened, which is
-            logged: the member that was cut is a record that cannot be read.
-        index_cache: where to keep the index: True for beside each archive, or a directory; None for nowhere. Not kept
-            with an `on_error` other than "raise".
-        ignore_zeros: go on after blocks of zeros, as for archives that were put together by `cat`. Otherwise a block of
-            zeros is the end, and nothing after it is looked at.
+        io: see `FileReader`.
+        on_error: see `FileReader`. Unless it is "raise", you can open an archive whose end is missing. That is logged,
+            and the member that was cut is a record that cannot be read.
+        index_cache: place to keep the index: True for beside each archive, or a directory; None for nowhere. No index
+            is kept if `on_error` is not "raise".
+        ignore_zeros: go on after blocks of zeros, for archives that were joined by `cat`. Otherwise a block of zeros is
+            the end, and the rest of the file is ignored.
 
     Raises:
         FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError), TypeError: `source`.
-        FormatError: no archive, a compressed one, a damaged header, a hard link to nothing. Sparse members raise it
-            when they are read.
-        TruncatedError (a FormatError): an archive ends inside a member or header. Where only the zeros at the end are
-            missing, nothing is.
+        FormatError: not an archive, a compressed one, a damaged header, or a hard link without a target. Sparse members
+            raise it when they are read.
+        TruncatedError (a FormatError): an archive ends inside a member or header. If only the zeros at the end are
+            missing, there is no error.
         OSError: an archive cannot be read.
     """
 
@@ -72,10 +72,10 @@ class TarReader(NamedFiles, MixedReader):
     ) -> None:
         self._index_cache, self._ignore_zeros = index_cache, bool(ignore_zeros)
         archives = members_of(
-            expand(source, SUFFIXES["tar"]), index_cache, ignore_zeros=self._ignore_zeros, cut=on_cut(on_error)
+            expand(source, SUFFIXES["tar"]), index_cache, ignore_zeros=self._ignore_zeros, cut=cut_handler(on_error)
         )
-        self._names = joined([archive.names for archive in archives])
-        self._folder_names = joined([archive.folders for archive in archives])
+        self._names = concatenate_names([archive.names for archive in archives])
+        self._folder_names = concatenate_names([archive.folders for archive in archives])
         sparse: npt.NDArray[np.bool_] = np.concatenate([archive.sparse for archive in archives]).astype(bool)
         self._sparse = sparse if sparse.any() else None
         self._starts = np.cumsum([0, *(len(archive.names) for archive in archives)])
@@ -83,7 +83,7 @@ class TarReader(NamedFiles, MixedReader):
         super().__init__(files, check_data, io=io, on_error=on_error)
 
     def keys(self) -> Names:
-        """The name of each member, as stored. Names may be repeated; `keys().find(name)` is the last one."""
+        """Return the name of each member, as stored. Names may repeat; `keys().find(name)` is the last one."""
         return self._names
 
     def _folders(self) -> Names:
@@ -117,8 +117,8 @@ class TarReader(NamedFiles, MixedReader):
         return {**super()._options(), "index_cache": self._index_cache, "ignore_zeros": self._ignore_zeros}
 
 
-def on_cut(on_error: OnError) -> Callable[[str], None] | None:
-    """What is told of archives that were cut: the log, or nothing, and they are errors."""
+def cut_handler(on_error: OnError) -> Callable[[str], None] | None:
+    """Return the `cut` function of `members_of` for an `on_error`: one that logs, or None to raise."""
     return None if on_error == "raise" else _log_cut
 
 
@@ -127,7 +127,7 @@ def _log_cut(message: str) -> None:
 
 
 def open_archives(archives: Sequence[Members], io: str, spans: Sequence[tuple[Any, Any]]) -> list[SpanFile]:
-    """The archives as files of records: (offsets, sizes) of each."""
+    """Open the archives as files of records; `spans` has (offsets, sizes) for each."""
     return open_all(
         SpanFile(archive.path, offsets, sizes, whole=io == "mmap", status=archive.status)
         for archive, (offsets, sizes) in zip(archives, spans, strict=True)

@@ -18,18 +18,18 @@ from ffrecord.sources.files import check_file
 from ffrecord.sources.names import Names
 from ffrecord.sources.tar import _tar
 from ffrecord.sources.tar._tar import split_names
-from ffrecord.sources.tar.index import header_error, no_tar, tell_unended, text
+from ffrecord.sources.tar.index import header_error, log_unended, not_tar_error, text
 from ffrecord.system.optional import require
 from ffrecord.system.sizes import Size, parse_size
 
 PIECE = 1 << 20  # bytes read at once
-AT_ONCE = 8 << 10  # bytes of bzip2 or xz that a decompressor gets
-MEMORY_MOST = 256 << 20  # bytes that a decompressor may take, whatever a file asks for
-SIZE_MOST = 4 << 30  # bytes of a member, whose memory is bounded by nothing else
+AT_ONCE = 8 << 10  # bytes of bzip2 or xz input for one call of a decompressor
+MEMORY_MOST = 256 << 20  # most bytes of memory for a decompressor, whatever the file asks for
+SIZE_MOST = 4 << 30  # most bytes of a member by default: nothing else bounds the memory for it
 
 
 class Member(NamedTuple):
-    """A regular file of an archive: its name, its bytes as uint8 [size], and where its data begin in the archive."""
+    """A regular file of an archive: its name, its bytes as uint8 [size], and the offset of its data in the archive."""
 
     name: str
     data: npt.NDArray[np.uint8]
@@ -39,18 +39,18 @@ class Member(NamedTuple):
 def iter_members(
     path: str | os.PathLike[str], *, size_most: Size = SIZE_MOST, ignore_zeros: bool = False
 ) -> Iterator[Member]:
-    """The regular files of an archive in order, read once from its start; one is in memory at a time.
+    """Yield the regular files of an archive in order. The archive is read once; one file is in memory at a time.
 
     Args:
-        path: of the archive: plain, or compressed by gzip, bzip2, xz or zstd (which needs zstandard), whatever it
-            is called.
-        size_most: bytes, or text such as "4GB", of the largest member that is read.
-        ignore_zeros: as for `TarReader`.
+        path: path of the archive, with any name: plain, or compressed by gzip, bzip2, xz or zstd (which needs
+            zstandard).
+        size_most: bytes, or text such as "4GB", of the largest member to read.
+        ignore_zeros: see `TarReader`.
 
     Raises:
-        FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError): `path`. The rest while
-            iterating.
-        FormatError: a damaged archive, or compressed data; a sparse member; a hard link, since what it leads to has
+        FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError): `path`. All others are raised
+            while you iterate.
+        FormatError: a damaged archive or damaged compressed data; a sparse member; a hard link, since its target has
             gone by; a member of more than `size_most` bytes.
         TruncatedError (a FormatError): the archive ends inside a member or header.
         ImportError: zstandard is not installed.
@@ -64,21 +64,21 @@ def iter_members(
 def iter_samples(
     path: str | os.PathLike[str], *, size_most: Size = SIZE_MOST, ignore_zeros: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """WebDataset's samples of an archive in order, as `WebDatasetReader.samples` gives them without `decode`.
+    """Yield WebDataset's samples of an archive in order, in the form of `WebDatasetReader.samples` without `decode`.
 
-    One is in memory at a time. Arguments are those of `iter_members`.
+    One sample is in memory at a time. The arguments are those of `iter_members`.
 
     Raises:
-        As `iter_members`, but for hard links that are no part of a sample; FormatError: a field that a sample has
-            twice.
+        The exceptions of `iter_members`; hard links that are not part of a sample raise none. FormatError: a sample has
+            a field twice.
     """
     name = os.fspath(path)
     check_file(name)
     most = parse_size("size_most", size_most)
-    return _grouped(name, _iterate(name, most, ignore_zeros, lambda link: _end_of_key(link) >= 0))
+    return _group(name, _iterate(name, most, ignore_zeros, lambda link: _end_of_key(link) >= 0))
 
 
-def _grouped(path: str, members: Iterator[Member]) -> Iterator[dict[str, Any]]:
+def _group(path: str, members: Iterator[Member]) -> Iterator[dict[str, Any]]:
     sample: dict[str, Any] = {}
     for member in members:
         dot, name = _end_of_key(member.name), member.name.encode(errors="surrogateescape")
@@ -97,7 +97,7 @@ def _grouped(path: str, members: Iterator[Member]) -> Iterator[dict[str, Any]]:
 
 
 def _end_of_key(name: str) -> int:
-    """Bytes of the key that a member's name begins with; < 0: it is of no sample."""
+    """Return the bytes of the key at the start of a member's name; < 0 if it belongs to no sample."""
     names = Names.of([name])
     return int(split_names(names.blob, names.offsets)[0][0])
 
@@ -105,20 +105,21 @@ def _end_of_key(name: str) -> int:
 def _iterate(
     path: str, size_most: int, ignore_zeros: bool, wanted: Callable[[str], bool] = lambda link: True
 ) -> Iterator[Member]:
-    """Members; `wanted` says of a hard link's name whether to refuse it, or to leave it out."""
+    """Yield members. For a hard link's name, `wanted` returns True to refuse it, False to skip it."""
     with open(path, "rb") as file:
         begins = file.read(8)
         file.seek(0)
         kind = compression_of(begins)
-        with _named(path, kind):
-            # zstandard does not say that a stream was cut. Whoever compresses an archive writes its end, too.
-            stream = _Stream(path, _decompressed(file, kind), size_most, needs_end=kind == "zstd", wanted=wanted)
+        with _translate_errors(path, kind):
+            # zstandard does not report a stream that was cut. So the archive's own end must be there: programs that
+            # compress an archive write it.
+            stream = _Stream(path, _decompressor(file, kind), size_most, needs_end=kind == "zstd", wanted=wanted)
             yield from stream.members(ignore_zeros)
 
 
 @contextmanager
-def _named(path: str, kind: str | None) -> Iterator[None]:
-    """Make the errors of decompressors ours."""
+def _translate_errors(path: str, kind: str | None) -> Iterator[None]:
+    """Convert the exceptions of decompressors to ours."""
     try:
         yield
     except EOFError as error:
@@ -128,15 +129,15 @@ def _named(path: str, kind: str | None) -> Iterator[None]:
     except OSError as error:
         if error.errno is not None or isinstance(error, FormatError):
             raise
-        raise FormatError(f"{path}: {kind} data that are damaged: {error}") from None  # of bz2
+        raise FormatError(f"{path}: {kind} data that are damaged: {error}") from None  # raised by bz2
     except Exception as error:
         if type(error).__name__ != "ZstdError":
             raise
         raise FormatError(f"{path}: {kind} data that are damaged: {error}") from None
 
 
-def _decompressed(file: IO[bytes], kind: str | None) -> Callable[[int], bytes]:
-    """What reads up to so many bytes of the archive; b"" at its end."""
+def _decompressor(file: IO[bytes], kind: str | None) -> Callable[[int], bytes]:
+    """Return a function that reads up to so many bytes of the archive; b"" at its end."""
     if kind is None:
         return file.read
     if kind == "gzip":
@@ -154,21 +155,21 @@ def _decompressed(file: IO[bytes], kind: str | None) -> Callable[[int], bytes]:
 
 
 class _Parts:
-    """A file of compressed streams one after the other."""
+    """A file of compressed streams, one behind the other."""
 
     def __init__(self, file: IO[bytes], begin: Callable[[], Any]) -> None:
         self._file, self._begin = file, begin
         self._stream, self._input, self._ahead = begin(), b"", memoryview(b"")
 
     def read(self, size: int) -> bytes:
-        """Up to `size` bytes; b"" at the end.
+        """Read up to `size` bytes; b"" at the end.
 
         Raises:
             EOFError: the file ends inside a stream.
         """
         while True:
             if self._stream.eof:
-                # xz pads streams with zeros; tapes end in them.
+                # xz pads streams with zeros, and tapes end with zeros.
                 self._input = self._stream.unused_data.lstrip(b"\0") or self._fresh()
                 if not self._input:
                     return b""
@@ -189,8 +190,11 @@ class _Parts:
         return data
 
     def _next(self) -> bytes:
-        """Some of the file, little enough: what a stream leaves of it is copied, and there may be as many as there are
-        bytes for their headers."""
+        """Return a small piece of the file.
+
+        The decompressor copies the unused rest of its input at the end of each stream, and a file may have very many
+        streams.
+        """
         if not self._ahead:
             self._ahead = memoryview(self._file.read(PIECE))
         data, self._ahead = self._ahead[:AT_ONCE].tobytes(), self._ahead[AT_ONCE:]
@@ -201,11 +205,11 @@ class _Stream:
     """An archive that is read once.
 
     Args:
-        path: for messages.
-        read: gives up to so many bytes, b"" at the end.
+        path: path for messages.
+        read: returns up to so many bytes, b"" at the end.
         size_most: bytes of the largest member.
-        needs_end: whether the end of the archive must be marked.
-        wanted: whether a hard link of a name is to be had, which it cannot be.
+        needs_end: the end of the archive must be marked by zeros.
+        wanted: tells whether a hard link with a name is wanted, which raises, since its data have gone by.
     """
 
     def __init__(
@@ -219,9 +223,9 @@ class _Stream:
         self._path, self._read, self._size_most, self._needs_end = path, read, size_most, needs_end
         self._wanted = wanted
         self._headers = _tar.Headers()
-        self._offset = 0  # in the archive, bytes
-        self._header = 0  # where the last one began
-        self._ended = False  # by zeros, behind which nothing was found
+        self._offset = 0  # current offset in the archive, bytes
+        self._header = 0  # offset of the last header
+        self._ended = False  # whether zeros were the last thing read
 
     def members(self, ignore_zeros: bool) -> Iterator[Member]:
         count = 0
@@ -240,8 +244,8 @@ class _Stream:
             if self._needs_end:
                 end = f"compressed data end at offset {self._offset}, before the archive does"
                 raise TruncatedError(f"{self._path}: {end}")
-            tell_unended(self._path, self._offset, count)
-        # What comes after the end is nothing, but the checksum of the compressed data.
+            log_unended(self._path, self._offset, count)
+        # Read on: behind the archive's end, decompressors compare the checksum of the compressed data.
         while self._read(PIECE):
             pass
 
@@ -283,7 +287,7 @@ class _Stream:
         self._skip(-size % _tar.BLOCK, name, padding=True)
 
     def _extend(self, found: int, block: bytes) -> None:
-        """Take the data of an extension, if the header was one."""
+        """Take the data of an extension if the header was one; raise if the header was refused."""
         headers = self._headers
         if found == _tar.EXTENSION:
             size = headers.size
@@ -291,7 +295,7 @@ class _Stream:
             self._skip(-size % _tar.BLOCK, None)
         if found != _tar.EXTENSION:
             if self._header == 0 and headers.problem == "checksum":
-                raise no_tar(self._path, block[:8])
+                raise not_tar_error(self._path, block[:8])
             raise self._refusal(headers.problem)
 
     def _refusal(self, problem: str | None) -> FormatError:
@@ -321,7 +325,10 @@ class _Stream:
         )
 
     def _take(self, size: int) -> bytearray:
-        """Up to `size` bytes, fewer at the end. What is not there is not allocated, whatever its size is said to be."""
+        """Read up to `size` bytes, fewer at the end.
+
+        Memory grows with the bytes that come: a wrong size in a header allocates nothing.
+        """
         data = bytearray()
         while len(data) < size and (piece := self._read(min(size - len(data), PIECE))):
             data += piece

@@ -1,4 +1,4 @@
-"""WebDataset archives read in place: consecutive members of one key are a sample."""
+"""WebDataset archives read in place: consecutive members with one key are a sample."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -17,25 +17,25 @@ from ffrecord.reading.record_reader import RecordReader
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.stats import ReadStats
 from ffrecord.reading.store import Indices, OnError
-from ffrecord.sources.fallback_reader import MixedReader, summed
+from ffrecord.sources.fallback_reader import MixedReader, sum_stats
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.names import Names
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.tar.index import Members, Numbers, members_of, sparse_error
-from ffrecord.sources.tar.reader import on_cut, open_archives
+from ffrecord.sources.tar.reader import cut_handler, open_archives
 from ffrecord.sources.tar.webdataset_fields import decode_field
-from ffrecord.sources.tar.webdataset_samples import ArchiveSamples, all_of, grouped
+from ffrecord.sources.tar.webdataset_samples import ArchiveSamples, concatenate_samples, group_members
 from ffrecord.system.braces import expand_braces
 
 
 class SamplePieces(RecordReader):
-    """The pieces, as records of their own.
+    """The pieces of samples that are not in one piece, as records of their own.
 
     Args:
         files: the archives, with the pieces as their tables.
-        samples: of all of them.
-        name: what the sample of a number is called in messages.
+        samples: the samples of all archives.
+        name: returns the name of a sample for messages, by its number.
     """
 
     format = "webdataset"
@@ -45,12 +45,12 @@ class SamplePieces(RecordReader):
         super().__init__(files, False, io=io)
 
     def load(self, positions: Indices) -> list[Array | Exception]:
-        """As `Store._load`, of samples."""
+        """Load samples, with the result of `Store._load`."""
         ends = self._ends[positions]
         starts = np.where(positions > 0, self._ends[positions - 1], 0)
         found = self._load(np.concatenate([np.arange(a, b) for a, b in zip(starts, ends, strict=True)]))
         cuts = np.cumsum([0, *(ends - starts)]).tolist()
-        return [_whole(found[a:b]) for a, b in pairwise(cuts)]
+        return [_join_pieces(found[a:b]) for a, b in pairwise(cuts)]
 
     def _error(self, failure: Failure, positions: Indices) -> Exception:
         piece = int(positions[failure.order])
@@ -59,8 +59,8 @@ class SamplePieces(RecordReader):
         return failure_error(failure, self._files[number], sample, self._name(sample))
 
 
-def _whole(pieces: list[Array | Exception]) -> Array | Exception:
-    """One after the other, or why they cannot be had."""
+def _join_pieces(pieces: list[Array | Exception]) -> Array | Exception:
+    """Concatenate the pieces of a sample; return the error if one failed."""
     arrays = []
     for piece in pieces:
         if isinstance(piece, Exception):
@@ -72,21 +72,22 @@ def _whole(pieces: list[Array | Exception]) -> Array | Exception:
 class WebDatasetReader(MixedReader):
     """Samples of WebDataset's archives: consecutive members whose names are the same up to the first dot.
 
-    Of the name `train/0001.seg.PNG`, `train/0001` is the key and `seg.png` the field. As in WebDataset, members that
-    are no regular files, names without a dot in their last part, and `__...__` at the top with all below are of no
-    sample; and a key that comes again after another is another sample. A sample's record is the piece of its archive
-    that its members are in, headers included; or the pieces, back to back, if something else is between them. With
-    zeros behind it, it is an archive of its own.
+    In the name `train/0001.seg.PNG`, `train/0001` is the key and `seg.png` the field. As in WebDataset, some members
+    belong to no sample: those that are not regular files, names without a dot in their last part, and `__...__` at the
+    top level with everything below. A key that comes again after another is another sample.
+
+    The record of a sample is the piece of its archive with its members, headers included. If something else lies
+    between them, it is the pieces, back to back. With zeros behind it, a record is an archive of its own.
 
     Args:
-        source: as for `TarReader`; and braces are expanded, as in `data-{000..009}.tar`.
-        check_data, io, on_error, index_cache, ignore_zeros: as for `TarReader`.
-        decode: have `samples` decode fields by the end of their names: txt, text and transcript to str; cls, cls2,
-            index, inx, id and count to int; json and jsn; npy; jpg, jpeg and png to uint8 [H, W, 3], RGB. Pickles are
-            never loaded: pkl, pyd, pth and all others stay bytes.
+        source: see `TarReader`; also, braces are expanded, as in `data-{000..009}.tar`.
+        check_data, io, on_error, index_cache, ignore_zeros: see `TarReader`.
+        decode: `samples` decodes fields by the end of their names: txt, text and transcript to str; cls, cls2, index,
+            inx, id and count to int; json and jsn; npy; jpg, jpeg and png to uint8 [H, W, 3], RGB. Pickles are never
+            loaded: pkl, pyd, pth and all others stay bytes.
 
     Raises:
-        As for `TarReader`.
+        The exceptions of `TarReader`.
     """
 
     __slots__ = ("_any_special", "_decodes", "_ignore_zeros", "_index_cache", "_keys", "_parted", "_samples")
@@ -109,12 +110,12 @@ class WebDatasetReader(MixedReader):
             expand(_without_braces(source), SUFFIXES["tar"]),
             index_cache,
             ignore_zeros=self._ignore_zeros,
-            cut=on_cut(on_error),
+            cut=cut_handler(on_error),
         )
-        parts = [grouped(archive) for archive in archives]
+        parts = [group_members(archive) for archive in archives]
         files = open_archives(archives, io, [(part.offsets, part.sizes) for part in parts])
         super().__init__(files, check_data, io=io, on_error=on_error)
-        self._samples = all_of(parts)
+        self._samples = concatenate_samples(parts)
         self._keys: Names | None = None
         self._parted: SamplePieces | None = None
         self._any_special = bool(len(self._samples.piece_sizes) or self._samples.sparse.any())
@@ -131,36 +132,38 @@ class WebDatasetReader(MixedReader):
         return SamplePieces(open_archives(archives, way, spans), self._samples, self._sample_name, way)
 
     def keys(self) -> Names:
-        """The key of each sample, as stored. Keys may be repeated; `keys().find(key)` is the last one."""
+        """Return the key of each sample, as stored. Keys may repeat; `keys().find(key)` is the last one."""
         if self._keys is None:
             firsts = np.append(np.zeros(1, np.int64), self._samples.ends)[: self.n]
-            self._keys = self._samples.names.picked(firsts, self._samples.dots[firsts])
+            self._keys = self._samples.names.pick(firsts, self._samples.dots[firsts])
         return self._keys
 
     def _decode(self, positions: Numbers, records: list[Array]) -> list[dict[str, Any]]:
-        """Dicts: "__key__", and for each field, its name in lower case, an array over the record, or its value.
+        """Return dicts of samples: "__key__", and the fields by their lower-case names.
+
+        A field is an array over the record, or its decoded value.
 
         Raises:
-            FormatError: a field that a sample has twice, or that cannot be decoded.
+            FormatError: a sample has a field twice, or a field cannot be decoded.
         """
         samples = [self._fields(each, record) for each, record in zip(positions.tolist(), records, strict=True)]
         if not self._decodes:
             return samples
-        return [self._decoded(each, sample) for each, sample in zip(positions.tolist(), samples, strict=True)]
+        return [self._decode_fields(each, sample) for each, sample in zip(positions.tolist(), samples, strict=True)]
 
     def _fields(self, position: int, record: Array) -> dict[str, Any]:
-        """A sample as it is without decode=True."""
+        """Return a sample as it is without decode=True."""
         members, start, stop = self._samples, self._first(position), int(self._samples.ends[position])
         sample: dict[str, Any] = {"__key__": self.keys()[position]}
         seen: dict[str, int] = {"__key__": -1}
         starts, lengths = members.starts[start:stop].tolist(), members.lengths[start:stop].tolist()
         if starts[-1] + lengths[-1] > len(record):
-            raise self._wrong(position, f"{len(record)} bytes, its members have {starts[-1] + lengths[-1]}")
+            raise self._sample_error(position, f"{len(record)} bytes, its members have {starts[-1] + lengths[-1]}")
         for member, offset, size in zip(range(start, stop), starts, lengths, strict=True):
             field = self._field(member)
             if field in seen:
                 first = members.names[seen[field]] if seen[field] >= 0 else "its key"
-                raise self._wrong(position, f"field {field!r} twice: {first!r} and {members.names[member]!r}")
+                raise self._sample_error(position, f"field {field!r} twice: {first!r} and {members.names[member]!r}")
             seen[field] = member
             sample[field] = record[offset : offset + size]
         return sample
@@ -168,11 +171,11 @@ class WebDatasetReader(MixedReader):
     def _varies(self, column: str) -> bool:
         return not self._decodes
 
-    def _decoded(self, position: int, sample: dict[str, Any]) -> dict[str, Any]:
+    def _decode_fields(self, position: int, sample: dict[str, Any]) -> dict[str, Any]:
         try:
             return {name: value if name == "__key__" else decode_field(name, value) for name, value in sample.items()}
         except FormatError as error:
-            raise self._wrong(position, str(error)) from None
+            raise self._sample_error(position, str(error)) from None
 
     def _field(self, member: int) -> str:
         names = self._samples.names
@@ -180,10 +183,10 @@ class WebDatasetReader(MixedReader):
         return names.blob[start : names.offsets[member + 1]].tobytes().decode(errors="surrogateescape").lower()
 
     def _first(self, position: int) -> int:
-        """The first member of a sample."""
+        """Return the first member of a sample."""
         return int(self._samples.ends[position - 1]) if position else 0
 
-    def _wrong(self, position: int, what: str) -> FormatError:
+    def _sample_error(self, position: int, what: str) -> FormatError:
         path, _ = self.locate(position)
         return FormatError(
             f"{path}: sample {position}, {self.keys()[position]!r} at offset {self._samples.offsets[position]}: {what}"
@@ -196,9 +199,9 @@ class WebDatasetReader(MixedReader):
         return f"sample {self.keys()[position]!r}"
 
     def stats(self) -> ReadStats:
-        """As of any `RecordReader`; of samples in several pieces it counts the pieces."""
+        """Return the statistics, see `RecordReader.stats`. Samples in several pieces count by their pieces."""
         stats = super().stats()
-        return stats if self._parted is None else summed(stats, self._parted.stats())
+        return stats if self._parted is None else sum_stats(stats, self._parted.stats())
 
     def _release(self) -> None:
         if self._parted is not None:
@@ -236,13 +239,13 @@ class WebDatasetReader(MixedReader):
 
 
 def _without_braces(source: Source) -> Source:
-    """`source` with braces expanded, but for names of files that are there."""
+    """Return `source` with braces expanded, except in names of existing files."""
     if isinstance(source, list | tuple):
-        return [path for each in source for path in _expanded(each)]
-    return _expanded(source) if isinstance(source, str | os.PathLike) else source
+        return [path for each in source for path in _expand_path(each)]
+    return _expand_path(source) if isinstance(source, str | os.PathLike) else source
 
 
-def _expanded(path: Any) -> list[Any]:
+def _expand_path(path: Any) -> list[Any]:
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str) or "{" not in name or os.path.exists(name):
         return [path]

@@ -1,4 +1,4 @@
-"""Bytes of WebDataset's fields → values, by the ends of their names. Nothing in them is ever executed."""
+"""Decoding of WebDataset's fields by the end of their names. Their content is never executed."""
 
 import io
 import json
@@ -12,15 +12,17 @@ from ffrecord.errors import FormatError
 from ffrecord.fields.images.image import ImageField
 from ffrecord.fields.images.jpeg_codec import decompress
 
-HEADER_MOST = 64 << 10  # bytes of an array's description
+HEADER_MOST = 64 << 10  # most bytes of an array's description
 
 
 def decode_field(field: str, data: npt.NDArray[np.uint8]) -> Any:
-    """The value of a field; its bytes as they are where no decoder is known for what follows the last dot of its name.
+    """Decode a field by the text behind the last dot of its name.
+
+    Without a decoder for it, return the bytes as they are.
 
     Raises:
-        FormatError: bytes that are none of that kind.
-        ImportError: an image, and the package that reads it is not installed.
+        FormatError: the bytes are not of that kind.
+        ImportError: the package that reads an image is not installed.
     """
     decoder = DECODERS.get(field.rpartition(".")[2])
     if decoder is None:
@@ -46,7 +48,10 @@ def _json(data: memoryview) -> Any:
 
 
 def _npy(data: memoryview) -> npt.NDArray[Any]:
-    """An array as numpy.save writes it, as a copy. What it says it has is compared with what is there."""
+    """Return a copy of an array that numpy.save wrote.
+
+    The size in its header is compared with the bytes that are there.
+    """
     file = io.BytesIO(data)
     version = np.lib.format.read_magic(file)
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
@@ -54,7 +59,7 @@ def _npy(data: memoryview) -> npt.NDArray[Any]:
         raise FormatError(f"an array of version {version}, expected (1, 0) or (2, 0)")
     try:
         shape, fortran, dtype = read(file, max_header_size=HEADER_MOST)
-    except Exception as error:  # numpy parses a literal of Python, which fails in ways of which there is no list
+    except Exception as error:  # numpy parses a Python literal, which may raise almost anything
         raise FormatError(f"an array whose description is none: {type(error).__name__}: {error}") from None
     if dtype.hasobject:
         raise FormatError("an array of Python objects, which are pickled: refused")
@@ -69,12 +74,12 @@ def _npy(data: memoryview) -> npt.NDArray[Any]:
 
 
 def _jpeg(data: memoryview) -> npt.NDArray[np.uint8]:
-    """uint8 [H, W, 3], also of a grey image."""
+    """Decode to uint8 [H, W, 3], also a grey image."""
     return decompress(data, grey=False)
 
 
 def _png(data: memoryview) -> npt.NDArray[np.uint8]:
-    """The same."""
+    """Decode to uint8 [H, W, 3], also a grey image."""
     return np.array(ImageField().decode(data).convert("RGB"))
 
 

@@ -1,12 +1,12 @@
-# A Feature of tf.train as a row of a column; used from C only.
+# Features of tf.train as rows of a column; used from C only.
 #
 #     Feature     one of: 1 BytesList, 2 FloatList, 3 Int64List; the last one counts
 #     BytesList   1: repeated bytes
 #     FloatList   1: repeated four bytes, one by one or in runs (packed), or both
 #     Int64List   1: repeated varint, likewise
 #
-# Fields of other numbers or types are skipped, as protocol buffers do. All that is read is bounded by the record, and all
-# that is written by what was counted, so a record that somebody else writes to meanwhile can give wrong values only.
+# Fields of other numbers or types are skipped, as protocol buffers do. The record bounds all reads, and the counts
+# bound all writes. So if somebody writes to a record meanwhile, it can give wrong values, but nothing worse.
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t
@@ -27,45 +27,45 @@ from ffrecord.sources.tfrecord._wire cimport (
 )
 
 
-# Kinds, by the number of the field of Feature that holds them. 0: none is set, which means the feature is absent.
+# Kinds, by the number of their field in Feature. 0: none is set, so the feature is absent.
 cdef enum:
     BYTES_LIST = 1
     FLOAT_LIST = 2
     INT64_LIST = 3
 
 cdef enum:
-    _INT64, _FLOAT32, _UINT8, _STRING    # what a column holds; uint8: the bytes of a feature joined; string: one by one
+    _INT64, _FLOAT32, _UINT8, _STRING    # dtypes of columns; uint8: the joined bytes of a feature; string: one by one
 
-# Further faults than those of the wire, with what `found` and `expected` are.
+# Faults in addition to those of the wire, with the meaning of `found` and `expected`.
 cdef enum:
     ABSENT = 11
     KIND                             # the two kinds
     COUNT                            # numbers of values; bytes of uint8
-    CHANGED                          # the record was written to meanwhile: values counted, and found later
+    CHANGED                          # the record was written to meanwhile: values in the second pass, and in the first
 
-# Where the lists of one Feature are: from the first field of the last kind that is set, to the end of its map entry.
-# As everywhere in protocol buffers, a message that comes in several pieces is their concatenation.
+# The lists of one Feature: from the first field of the last kind that is set, to the end of its map entry.
+# As everywhere in protocol buffers, a message in several pieces is their concatenation.
 cdef struct Feature:
     int kind
     ffr_piece value                  # rest of a piece of the Feature
-    ffr_piece entry                  # rest of the map entry, where more pieces may be; empty for a Feature of a list
+    ffr_piece entry                  # rest of the map entry, which may have more pieces; empty for a Feature of a list
 
 cdef struct Column:
     int dtype
     int64_t size                     # values of each row (bytes of uint8); -1: any number
-    const char* default              # of a row of numbers or bytes; NULL: none
-    bint optional                    # absent is no error: it has a default, of whatever kind, or any number of values
+    const char* default              # default of a row of numbers or bytes; NULL: none
+    bint optional                    # it may be absent: it has a default, or any number of values
     char* out                        # rows, or the values of all rows; rows of fixed size are only checked if it is NULL
-    int64_t* offsets                 # [rows + 1] of any number of values
-    int64_t* sizes                   # [rows + 1], likewise of the bytes of strings
-    int64_t* value_offsets           # [values + 1] of strings: where each begins
+    int64_t* offsets                 # [rows + 1] for any number of values
+    int64_t* sizes                   # [rows + 1] for the bytes of strings
+    int64_t* value_offsets           # [values + 1], start of each string
 
 cdef enum:
-    VALUE = 2                  # of a map entry
+    VALUE = 2                  # field of a map entry
 
 
 cdef inline int _next_piece(Feature* feature, ffr_fault* fault) noexcept nogil:
-    """The next piece of the Feature: 1; 0: there is none; -1."""
+    """Go to the next piece of the Feature: 1; 0 if there is none; -1 after a fault."""
     cdef ffr_field field
     cdef int status
     while True:
@@ -77,7 +77,7 @@ cdef inline int _next_piece(Feature* feature, ffr_fault* fault) noexcept nogil:
             return 1
 
 
-# Find the last kind that is set in a Feature of which the value and entry are given. -1 and a fault: damaged.
+# Find the last kind that is set in a Feature, from its value and entry. Return -1 and a fault if it is damaged.
 cdef int settle_kind(Feature* feature, ffr_fault* fault) noexcept nogil:
     cdef Feature rest = feature[0]
     cdef ffr_piece before
@@ -98,10 +98,10 @@ cdef int settle_kind(Feature* feature, ffr_fault* fault) noexcept nogil:
 
 
 cdef inline int _next_values(Feature* feature, ffr_piece* values, ffr_field* field, ffr_fault* fault) noexcept nogil:
-    """The next field with values, of this list or the next: 1; 0 at the end; -1.
+    """Go to the next field with values, of this list or the next: 1; 0 at the end; -1 after a fault.
 
     Args:
-        values: rest of the list; empty to begin with.
+        values: rest of the list; empty at the beginning.
     """
     cdef int status
     while True:
@@ -124,7 +124,7 @@ cdef inline int _next_values(Feature* feature, ffr_piece* values, ffr_field* fie
 
 
 cdef int64_t _take_int64(Feature feature, int64_t* out, int64_t room, ffr_fault* fault) noexcept nogil:
-    """How many there are; they are in `out`, unless it is NULL or there are more than `room`. -1: damaged."""
+    """Return the number of values, -1 if damaged. They are put into `out`, unless it is NULL or `room` is too small."""
     cdef ffr_piece values
     cdef ffr_field field
     cdef int64_t count, total = 0
@@ -145,7 +145,7 @@ cdef int64_t _take_int64(Feature feature, int64_t* out, int64_t room, ffr_fault*
 
 
 cdef int64_t _take_floats(Feature feature, char* out, int64_t room, ffr_fault* fault) noexcept nogil:
-    """The same of float32."""
+    """Return the number of float32 values, -1 if damaged. They are put into `out` as in `_take_int64`."""
     cdef ffr_piece values
     cdef ffr_field field
     cdef int64_t size, total = 0
@@ -166,7 +166,7 @@ cdef int64_t _take_floats(Feature feature, char* out, int64_t room, ffr_fault* f
 
 
 cdef int64_t _take_bytes(Feature feature, char* out, int64_t room, ffr_fault* fault) noexcept nogil:
-    """The bytes of all values, joined: how many, likewise."""
+    """Return the number of bytes of all values, joined, -1 if damaged. They are put into `out` as in `_take_int64`."""
     cdef ffr_piece values
     cdef ffr_field field
     cdef int64_t size, total = 0
@@ -193,7 +193,8 @@ cdef int64_t _count_strings(Feature feature, int64_t* size, ffr_fault* fault) no
     return total if fault.code == 0 else -1
 
 
-# Values of a feature; of bytes also the sum of their sizes, if asked for. -1 and a fault: damaged.
+# Count the values of a feature; for bytes also add up their sizes, unless `size` is NULL. Return -1 and a fault if
+# damaged.
 cdef int64_t count_values(Feature feature, int64_t* size, ffr_fault* fault) noexcept nogil:
     if feature.kind == INT64_LIST:
         return _take_int64(feature, NULL, 0, fault)
@@ -203,7 +204,7 @@ cdef int64_t count_values(Feature feature, int64_t* size, ffr_fault* fault) noex
 
 
 cdef inline int64_t _take(int dtype, const Feature* feature, char* out, int64_t room, ffr_fault* fault) noexcept nogil:
-    """The values of a row; strings are only counted."""
+    """Take the values of a row; strings are only counted."""
     if dtype == _INT64:
         return _take_int64(feature[0], <int64_t*> out, room, fault)
     if dtype == _FLOAT32:
@@ -234,8 +235,8 @@ cdef inline int _measure_absent(const Column* column, const Feature* feature, in
     return 0
 
 
-# First pass: rows of fixed size are made, but for strings; of others offsets[row + 1] is the number of values, and
-# sizes[row + 1] of bytes. -1 and a fault: damaged, or not what the column asks for.
+# First pass: make rows of fixed size, except for strings. For others set offsets[row + 1] to the number of values, and
+# sizes[row + 1] to that of bytes. Return -1 and a fault if the feature is damaged, or does not fit the column.
 cdef int measure(const Column* column, const Feature* feature, int64_t row, ffr_fault* fault) noexcept nogil:
     cdef int64_t count
     cdef char* out = NULL
@@ -281,7 +282,7 @@ cdef int _fill_strings(const Column* column, Feature feature, int64_t row, ffr_f
     return 0 if fault.code == 0 else -1
 
 
-# Second pass, once offsets and sizes are sums: rows of any size.
+# Second pass, when offsets and sizes are sums: fill rows of any size.
 cdef int fill(const Column* column, const Feature* feature, int64_t row, ffr_fault* fault) noexcept nogil:
     cdef int64_t count, start, room
     if column.sizes != NULL:
@@ -296,7 +297,7 @@ cdef int fill(const Column* column, const Feature* feature, int64_t row, ffr_fau
     return 0 if count >= 0 else -1
 
 
-# The values of a feature of bytes, added to a list.
+# Append the values of a feature of bytes to a list.
 cdef int append_strings(list strings, Feature feature, ffr_fault* fault) except? -1:
     cdef ffr_piece values
     cdef ffr_field field

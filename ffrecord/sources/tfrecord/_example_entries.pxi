@@ -1,12 +1,12 @@
-# Names of features, and where they are in an example.
+# Lookup of features by name in an example.
 #
 #     Example           1 features: Features
 #     Features          1 repeated entry of a map: 1 key (UTF-8), 2 value: Feature
 #     SequenceExample   1 context: Features; 2 feature_lists: FeatureLists
 #     FeatureLists      1 repeated entry of a map: 1 key, 2 value: FeatureList
 #
-# Keys come in any order; of a key that comes again the last entry counts. What is not asked for is skipped unseen, but for
-# its key, which must be UTF-8.
+# Keys come in any order; if a key repeats, the last entry counts. Other features are skipped, but their keys must be
+# UTF-8.
 
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -27,8 +27,8 @@ from ffrecord.errors import ArgumentError
 
 
 cdef enum:
-    FEATURES = 1               # the field of Example that is asked for; also the context of SequenceExample
-    FEATURE_LISTS = 2          # of SequenceExample
+    FEATURES = 1               # field of Example; also the context of SequenceExample
+    FEATURE_LISTS = 2          # field of SequenceExample
 
 cdef enum:
     GUESSES = 64
@@ -37,24 +37,24 @@ cdef struct Name:
     const char* start
     int64_t size
 
-# Which name stood where in the last record: most files have the same ones in the same order.
+# The name at each place of the last record: most files have the same names in the same order.
 cdef struct Guesses:
     int[GUESSES] names
 
-# What is looked for. Borrowed from Keys, so that no object is touched without the GIL.
+# The requested names. The memory is that of Keys, so that no Python object is touched without the GIL.
 cdef struct Lookup:
     Name* names
-    int* slots                 # index + 1 of a name, by its hash; 0: none
+    int* slots                 # index + 1 of a name, at the place of its hash; 0: none
     uint64_t mask
     int count
 
 cdef enum:
-    ENTRY = 1                  # of Features and FeatureLists
+    ENTRY = 1                  # field of Features and FeatureLists
     KEY = 1
 
 
 cdef inline int _next_part(ffr_piece* message, unsigned int number, ffr_field* field, ffr_fault* fault) noexcept nogil:
-    """The next field of this number that has bytes: 1; 0 at the end; -1."""
+    """Go to the next field with this number that has bytes: 1; 0 at the end; -1 after a fault."""
     cdef int status
     while True:
         status = ffr_next_field(message, field, fault)
@@ -63,7 +63,7 @@ cdef inline int _next_part(ffr_piece* message, unsigned int number, ffr_field* f
 
 
 cdef int _open_entry(ffr_piece entry, ffr_piece* key, Feature* found, ffr_fault* fault) noexcept nogil:
-    """The key, the last if there are several, and where the first piece of the value is. 0, or -1."""
+    """Set the key, the last if there are several, and the first piece of the value. Return 0, or -1 after a fault."""
     cdef ffr_field field
     cdef int status
     key.at = key.end = entry.at        # a missing key is the empty one
@@ -85,8 +85,8 @@ cdef int _open_entry(ffr_piece entry, ffr_piece* key, Feature* found, ffr_fault*
     return status
 
 
-# The next map entry of field `outer` of a message: 1, and its key and where its value is, of a kind not settled; 0: there
-# is none; -1 and a fault. `group`: rest of the map, empty to begin with.
+# Go to the next map entry of field `outer` of a message: 1, with its key and its value, whose kind is not settled; 0 if
+# there is none; -1 and a fault. `group`: rest of the map, empty at the beginning.
 cdef int next_entry(int outer, ffr_piece* message, ffr_piece* group, ffr_piece* key, Feature* found, ffr_fault* fault) noexcept nogil:
     cdef ffr_field field
     cdef int status
@@ -103,7 +103,7 @@ cdef int next_entry(int outer, ffr_piece* message, ffr_piece* group, ffr_piece* 
 
 
 cdef inline uint64_t _hash(const unsigned char* start, int64_t size) noexcept nogil:
-    """FNV-1a (Fowler, Noll, Vo). The names are the user's, so nobody can choose them to collide."""
+    """Hash a name by FNV-1a (Fowler, Noll, Vo). The user chooses the names, so no attacker can make them collide."""
     cdef uint64_t value = <uint64_t> 0xcbf29ce484222325
     cdef int64_t i
     for i in range(size):
@@ -150,7 +150,7 @@ cdef inline bint _is(const Name* name, ffr_piece key) noexcept nogil:
 
 
 cdef int _find(const Lookup* lookup, ffr_piece key) noexcept nogil:
-    """The index of a name, or -1."""
+    """Return the index of a name, or -1."""
     cdef uint64_t slot = _hash(key.at, key.end - key.at) & lookup.mask
     while lookup.slots[slot] != 0:
         if _is(&lookup.names[lookup.slots[slot] - 1], key):
@@ -159,15 +159,15 @@ cdef int _find(const Lookup* lookup, ffr_piece key) noexcept nogil:
     return -1
 
 
-# Nothing is known of other records yet.
+# Begin without guesses.
 cdef void forget(Guesses* guesses) noexcept nogil:
     cdef int i
     for i in range(GUESSES):
         guesses.names[i] = -1
 
 
-# For each name, where its entry's value is, in `found` [count]; kind and value are 0 and NULL where there is none. Kinds
-# are settled for FEATURES only. -1 and a fault: damaged.
+# Find the value of each name's entry, in `found` [count]; kind and value are 0 and NULL if there is none. Kinds are
+# settled for FEATURES only. Return -1 and a fault if the record is damaged.
 cdef int locate(const Lookup* lookup, int outer, ffr_piece message, Feature* found, Guesses* guesses, ffr_fault* fault) noexcept nogil:
     cdef ffr_piece group, key
     cdef Feature feature

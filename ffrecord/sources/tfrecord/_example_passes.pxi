@@ -1,7 +1,7 @@
-# Passes over the rows of a batch of examples: what happens to each row, and which thread does it.
+# Passes over the rows of a batch of examples: the functions for a row, and the threads that run them.
 #
-# Threads take rows in turn. Once a row is bad nobody begins further ones, but all that were begun are done, so that the first
-# bad row is the same however many threads there are.
+# Threads take rows in turn. After a bad row no further ones are begun, but all rows that were begun are finished. So
+# the first bad row is the same for any number of threads.
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -13,38 +13,38 @@ from ffrecord.sources.tfrecord._wire cimport FFR_BYTES, ffr_fault, ffr_field, ff
 import numpy as np
 
 
-# What a pass does with each row: 0, or -1, a fault and the column it is in.
+# The function of a pass for each row. It returns 0, or -1 with a fault and its column.
 ctypedef int (*row_function)(Pass* work, Part* part, int64_t row) noexcept nogil
 
 cdef struct Pass:
     row_function run
     int64_t rows
-    int64_t following              # first row not taken
-    int64_t step                   # rows taken at once
+    int64_t following              # first row that no thread has taken
+    int64_t step                   # rows that a thread takes at once
     const unsigned char* data
-    const int64_t* offsets         # of records
+    const int64_t* offsets         # offsets of records
     const Lookup* lookup
     Column* columns
     int count
-    int* places                    # of columns whose features are kept, in a row of the table; -1: not kept
-    int kept                       # features in such a row
+    int* places                    # place of each column's feature in a row of the table; -1: not kept
+    int kept                       # features in a row of the table
     Feature* table
-    int64_t** starts               # of lists: [rows + 1], counts of steps, and then sums
-    Feature** steps                # of lists: a table of Features each
+    int64_t** starts               # for each list [rows + 1]: counts of steps, and then sums
+    Feature** steps                # for each list a table of Features
 
 cdef struct Part:
     Task task
     Pass* work
-    Feature* found                 # of one record
+    Feature* found                 # features of one record
     Guesses guesses
     ffr_fault fault
-    int64_t row                    # the fault's
-    int64_t step                   # likewise, in a list, or -1
+    int64_t row                    # row of the fault
+    int64_t step                   # step of the fault in a list, or -1
     int column
 
 cdef enum:
-    CHUNKS = 4                 # for each thread, so that all end at about the same time
-    STEP = 1                   # the field of FeatureList
+    CHUNKS = 4                 # chunks of rows for each thread, so that all end at about the same time
+    STEP = 1                   # field of FeatureList
 
 
 class Fault(Exception):
@@ -61,9 +61,10 @@ cdef inline ffr_piece _record(const Pass* work, int64_t row) noexcept nogil:
     return record
 
 
-# Of examples: features of each record found, and measured or kept. Of rows that were measured: filled.
+# Functions for examples. `parse_row` finds the features of a record, and measures or keeps them; `fill_row` fills the
+# rows.
 cdef int parse_row(Pass* work, Part* part, int64_t row) noexcept nogil:
-    """First pass of features."""
+    """First pass over features."""
     cdef int c
     if locate(work.lookup, FEATURES, _record(work, row), part.found, &part.guesses, &part.fault) < 0:
         return -1
@@ -77,12 +78,12 @@ cdef int parse_row(Pass* work, Part* part, int64_t row) noexcept nogil:
 
 
 cdef int measure_step(Pass* work, Part* part, int64_t row) noexcept nogil:
-    """First pass of the steps of a list, whose features are in the table."""
+    """First pass over the steps of a list, whose features are in the table."""
     return measure(work.columns, &work.table[row], row, &part.fault)
 
 
 cdef int fill_row(Pass* work, Part* part, int64_t row) noexcept nogil:
-    """Second pass of both."""
+    """Second pass over features and steps."""
     cdef int c
     for c in range(work.count):
         if work.columns[c].size < 0:
@@ -92,9 +93,8 @@ cdef int fill_row(Pass* work, Part* part, int64_t row) noexcept nogil:
     return 0
 
 
-# The next Feature of a FeatureList, its kind settled: 1; 0: there is none; -1 and a fault.
 cdef int next_step(Feature* found, Feature* step, ffr_fault* fault) noexcept nogil:
-    """The next Feature of a FeatureList, its kind settled: 1; 0: there is none; -1."""
+    """Go to the next Feature of a FeatureList and settle its kind: 1; 0 if there is none; -1 and a fault."""
     cdef ffr_field field
     cdef int status
     while True:
@@ -109,13 +109,14 @@ cdef int next_step(Feature* found, Feature* step, ffr_fault* fault) noexcept nog
             status = ffr_next_field(&found.entry, &field, fault)
             if status <= 0:
                 return status
-            if field.number == VALUE and field.type == FFR_BYTES:    # a further piece of the value
+            if field.number == VALUE and field.type == FFR_BYTES:    # another piece of the value
                 found.value = field.bytes
 
 
-# Of lists: steps of each record counted; then gathered, and what has a fixed size checked. Of steps: measured.
+# Functions for lists. `count_steps` counts the steps of each record; `gather_steps` collects them, and checks fixed
+# sizes.
 cdef int count_steps(Pass* work, Part* part, int64_t row) noexcept nogil:
-    """First pass of lists."""
+    """First pass over lists."""
     cdef Feature step
     cdef int c
     if locate(work.lookup, FEATURE_LISTS, _record(work, row), part.found, &part.guesses, &part.fault) < 0:
@@ -134,7 +135,7 @@ cdef int count_steps(Pass* work, Part* part, int64_t row) noexcept nogil:
 
 
 cdef int gather_steps(Pass* work, Part* part, int64_t row) noexcept nogil:
-    """Second pass of lists: the steps into the table of each."""
+    """Second pass over lists: put the steps into the table of each list."""
     cdef Feature step, found
     cdef int64_t at, end
     cdef int c
@@ -143,7 +144,8 @@ cdef int gather_steps(Pass* work, Part* part, int64_t row) noexcept nogil:
         found = work.table[row * work.count + c]
         at, end = work.starts[c][row], work.starts[c][row + 1]
         while found.value.at != NULL and at < end and next_step(&found, &step, &part.fault) > 0:
-            # Before the memory of rows is taken, which a step of a few bytes must not decide about.
+            # Check fixed sizes before the memory of rows is allocated: many steps of a few bytes must not make it
+            # large.
             if work.columns[c].size >= 0 and measure(&work.columns[c], &step, 0, &part.fault) < 0:
                 part.step = at - work.starts[c][row]
                 return -1
@@ -158,7 +160,7 @@ cdef int gather_steps(Pass* work, Part* part, int64_t row) noexcept nogil:
 
 
 cdef void _take_rows(void* argument) noexcept nogil:
-    """The work of one thread: rows in turn, until none is left or one is bad."""
+    """The work of one thread: take rows in turn, until none is left or one is bad."""
     cdef Part* part = <Part*> argument
     cdef Pass* work = part.work
     cdef int64_t row = 0, end = 0
@@ -170,14 +172,14 @@ cdef void _take_rows(void* argument) noexcept nogil:
         while row < end:
             if work.run(work, part, row) < 0:
                 part.row = row
-                # Nobody begins anything further; what lies before this row has been begun, and will be done.
+                # No thread begins further rows. All rows before this one have been begun, and will be finished.
                 ffr_fetch_add(&work.following, work.rows)
                 break
             row += 1
 
 
 cdef int _share(Pass* work, int threads, Part* parts, Feature* found) noexcept nogil:
-    """Do a pass; which of the parts has the first bad row, or -1."""
+    """Run a pass; return the part with the first bad row, or -1."""
     cdef int t, first = -1
     for t in range(threads):
         parts[t].work, parts[t].column, parts[t].step, parts[t].found = work, -1, -1, found + t * work.count
@@ -194,13 +196,12 @@ cdef int _share(Pass* work, int threads, Part* parts, Feature* found) noexcept n
     return first
 
 
-# Do a pass with at most so many threads; the GIL is released. Raises Fault, of the first row that is bad. Column and starts
-# are given of a pass over the steps of a list: which it is, and where each example's steps begin (an array).
 cdef int run_pass(Pass* work, row_function run, int threads, int column=-1, starts=None) except -1:
-    """Do a pass with at most so many threads; the GIL is released.
+    """Run a pass with at most so many threads; the GIL is released. Raises Fault for the first bad row.
 
     Args:
-        column, starts: of a pass over the steps of a list: which it is, and where each example's steps begin.
+        column, starts: for a pass over the steps of a list: its column, and the array of the starts of each example's
+            steps.
     """
     cdef int first
     cdef int64_t row, step

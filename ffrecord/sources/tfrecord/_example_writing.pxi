@@ -1,7 +1,7 @@
-# Columns → examples of tf.train. Documented in _examples.pyi.
+# Serialization of columns as examples of tf.train. Documented in _examples.pyi.
 #
-# Every message says its size before it begins, so sizes come first: those of the values of each feature are kept, and all
-# others follow from them.
+# The size of a message stands before it, so sizes are computed first: those of the values of each feature are kept, and
+# all others follow from them.
 
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -16,7 +16,7 @@ from ffrecord.errors import ArgumentError
 
 
 cdef enum:
-    PART_1 = 1 << 3 | 2        # tags of fields 1 and 2 that have bytes: all there are but those of kinds
+    PART_1 = 1 << 3 | 2        # tags of fields 1 and 2 with bytes; only the kinds of a Feature have other tags
     PART_2 = 2 << 3 | 2
 
 
@@ -26,11 +26,11 @@ cdef struct Source:
     int kind
     const char* values
     const int64_t* rows
-    const int64_t* starts      # of strings
+    const int64_t* starts      # starts of strings
 
 
 cdef inline int64_t _part_size(int64_t size) noexcept nogil:
-    """Bytes of a field with so many bytes in it; its tag takes one."""
+    """Return the bytes of a field with so many bytes in it; its tag takes one byte."""
     return 1 + ffr_varint_size(size) + size
 
 
@@ -47,7 +47,7 @@ cdef inline unsigned char* _put(unsigned char* out, int tag, const char* start, 
 
 
 cdef int64_t _payload_size(const Source* source, int64_t row) noexcept nogil:
-    """Bytes of the values themselves; of strings, with the fields they are in."""
+    """Return the bytes of the values themselves; for strings, with the fields that they are in."""
     cdef int64_t i, size = 0
     if source.kind == FLOAT_LIST:
         return 4 * (source.rows[row + 1] - source.rows[row])
@@ -96,7 +96,7 @@ cdef unsigned char* _put_entry(unsigned char* out, const Source* source, int64_t
 
 
 cdef void _measure(const Source* sources, int count, int64_t k, int64_t* payloads, int64_t* sizes, int64_t* offsets) noexcept nogil:
-    """Sizes of values [k, count] and of Features [k]; where each example begins [k + 1]."""
+    """Compute the sizes of values [k, count] and of Features [k], and the offset of each example [k + 1]."""
     cdef int64_t row, payload
     cdef int c
     offsets[0] = 0
@@ -118,7 +118,7 @@ cdef void _write(const Source* sources, int count, int64_t k, const int64_t* pay
 
 
 cdef int _check(const int64_t[::1] offsets, int64_t count, int64_t limit, str of) except -1:
-    """Offsets of `count` things among `limit`."""
+    """Check offsets of `count` things among `limit`."""
     cdef int64_t i
     if len(offsets) != count + 1 or offsets[0] < 0 or offsets[count] > limit:
         raise ArgumentError(f"{of}: {len(offsets)} offsets among {limit}, expected {count + 1} of them in [0, {limit}]")
@@ -129,7 +129,7 @@ cdef int _check(const int64_t[::1] offsets, int64_t count, int64_t limit, str of
 
 
 cdef int _fill_source(Source* source, column, int64_t k) except -1:
-    """From one column, which stays alive meanwhile."""
+    """Fill a source from one column, which must stay alive meanwhile."""
     cdef const unsigned char[::1] values
     cdef const int64_t[::1] rows, starts
     name, source.kind, values, rows, starts = column

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False, auto_pickle=False
-"""Batches of examples: the memory of their columns, and what happens when. Documented in _examples.pyi.
+"""Batches of examples: the memory of their columns, and the order of the passes. Documented in _examples.pyi.
 
-Two passes. The first looks at each record once: it finds the features, makes the rows of fixed size and counts the
-values of others. Where they go is known then, and the second pass puts them there, from the places that the first kept.
-A list of features is rows, too: the steps of all examples, which two passes before these find.
+There are two passes. The first looks at each record once: it finds the features, makes the rows of fixed size, and
+counts the values of others. Then their positions are known, and the second pass puts them there, from the places that
+the first one kept. A list of features is rows, too: the steps of all examples, which two further passes find before.
 """
 
 from libc.stdint cimport int64_t
@@ -25,7 +25,7 @@ include "_example_writing.pxi"
 INT64, FLOAT32, UINT8, STRING = _INT64, _FLOAT32, _UINT8, _STRING
 
 cdef enum:
-    SHARE = 64 << 10           # bytes of records that are worth a thread
+    SHARE = 64 << 10           # bytes of records that are worth another thread
 
 
 cdef class Wanted:
@@ -89,15 +89,21 @@ cdef class _Rows:
             self.column.out = _memory(self.values)
 
     cdef object _row_size(self):
-        """As a Python int: a product that no 64 bits hold is refused by whoever allocates it."""
+        """Return the bytes of a row as a Python int: a product beyond 64 bits must not overflow.
+
+        Allocating it then fails.
+        """
         return _value_size(self.column.dtype) * int(self.column.size)
 
     cdef bint is_kept(self):
-        """Whether the second pass needs the features."""
+        """Tell whether the second pass needs the features."""
         return self.column.size < 0 or self.column.dtype == _STRING
 
     cdef int sum_up(self) except -1:
-        """After the first pass of rows of any size: where each begins, and the memory of their values."""
+        """Compute the offsets of rows of any size from their counts, and allocate their values.
+
+        Called after the first pass.
+        """
         cdef int64_t total
         if self.column.size >= 0:
             return 0
@@ -115,7 +121,7 @@ cdef class _Rows:
         return 0
 
     cdef object strings(self, const Feature* table, int64_t stride, int64_t rows, default):
-        """_Rows of a fixed number of strings, from the kept features."""
+        """Return rows with a fixed number of strings, from the kept features."""
         cdef list found = []
         cdef ffr_fault fault
         cdef int64_t row
@@ -210,7 +216,7 @@ def parse(Wanted wanted not None, const unsigned char[::1] data not None, const 
 
 
 cdef object _steps(Wanted wanted, _Arena lists, int c, starts, int threads):
-    """The steps of one list as rows."""
+    """Return the steps of one list as rows."""
     cdef int64_t count = starts[len(starts) - 1]
     cdef int place = 0
     cdef _Rows rows = _Rows(wanted, c, count)

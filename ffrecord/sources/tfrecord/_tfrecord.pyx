@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False, auto_pickle=False
-"""Where the records of a TFRecord lie: one pass over a file or stream, from record to record; documented in _tfrecord.pyi.
+"""The records of a TFRecord: one pass over a file or stream, from record to record; documented in _tfrecord.pyi.
 
-Between two records are 16 bytes: the checksum of the one, length and its checksum of the other. A length is believed only
-after its checksum, and only as far as the file reaches.
+Between two records are 16 bytes: the checksum of the first, and the length of the second with its checksum. A length is
+used only after its checksum was compared, and only if the file reaches so far.
 """
 
 from cython cimport no_gc_clear
@@ -24,12 +24,12 @@ cdef enum:
     HEADER_SIZE = 12
     LINK_SIZE = 16
     WINDOW_SIZE = 256 << 10    # read at once where records are small
-    NEAR = 8 << 10             # mean size up to which reading all is quicker than a system call for each record
-    NEAR_COLD = 128 << 10      # the same where it must come from the disk
-    WINDOWS = 256              # between looks for signals
+    NEAR = 8 << 10             # mean size up to which reading all is faster than a system call for each record
+    NEAR_COLD = 128 << 10      # the same limit for reads from the disk
+    WINDOWS = 256              # windows between two checks for signals
     FIRST_ROOM = 4096
     FIRST_ROOM_OF_PIECE = 64
-    PAGE_MOST = 64 << 10       # bytes of a page of any machine
+    PAGE_MOST = 64 << 10       # largest page size of any machine
 
 cdef enum:
     NOTHING = 0
@@ -52,8 +52,8 @@ cdef inline uint64_t _number(const uint8_t* p, int width) noexcept nogil:
 
 cdef class Chain:
     cdef readonly int ending
-    cdef readonly int64_t at             # of the next link, or of what ends the chain
-    cdef readonly uint64_t length        # what the header there says
+    cdef readonly int64_t at             # offset of the next link, or of the one that ended the chain
+    cdef readonly uint64_t length        # length in the header there
     cdef readonly uint32_t stored
     cdef readonly uint32_t computed
     cdef readonly int64_t n
@@ -63,17 +63,17 @@ cdef class Chain:
     cdef int64_t* _offsets
     cdef int64_t* _sizes
     cdef uint32_t* _checksums
-    cdef uint8_t _kept[2 * LINK_SIZE]    # of a stream: the beginning of a link that goes on in the next piece
-    cdef int64_t _seen                   # bytes of the stream
+    cdef uint8_t _kept[2 * LINK_SIZE]    # the beginning of a link that goes on in the stream's next piece
+    cdef int64_t _seen                   # bytes of the stream so far
 
     def __cinit__(self, *, bint check=True, int64_t size=-1):
-        # Of a stream nobody knows where it ends; no sum of offsets may overflow.
+        # The end of a stream is unknown. INT64_MAX // 2, so that no sum of offsets overflows.
         self._size = INT64_MAX // 2 if size < 0 else size
         self._check = check
         self._arrays = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint32))
 
     cdef _resize(self, int64_t room):
-        """Make room for so many records; nobody else has these arrays yet."""
+        """Make room for so many records. `refcheck` is off, since nobody else has these arrays yet."""
         cdef int64_t[::1] offsets, sizes
         cdef uint32_t[::1] checksums
         for array in self._arrays:
@@ -84,7 +84,10 @@ cdef class Chain:
             self._offsets, self._sizes, self._checksums = &offsets[0], &sizes[0], &checksums[0]
 
     cdef bint _follow(self, const uint8_t* p, int64_t base, int64_t count) noexcept nogil:
-        """Go on with bytes [base, base + count) of the file, which are at p. True: there is no room for another record."""
+        """Take bytes [base, base + count) of the file, which are at p.
+
+        Return True if there is no room for another record.
+        """
         cdef const uint8_t* header
         cdef int64_t have
         while not self.ending:
@@ -122,7 +125,7 @@ cdef class Chain:
     # A file
 
     cdef int64_t _window(self, int fd, uint8_t* buffer) noexcept nogil:
-        """Read what is next, and more where that is cheap: bytes, 0 at the end, or -errno."""
+        """Read the next link, and more if that is cheap. Return the number of bytes, 0 at the end, or -errno."""
         cdef int64_t mean = self.at // (self.n + 1), got, size = WINDOW_SIZE, total = 0
         cdef iovec part
         if self.n and mean > NEAR:
@@ -132,7 +135,7 @@ cdef class Chain:
                 return got
             if mean > NEAR_COLD:
                 size = LINK_SIZE
-        # What stops short of a link is not the end of the file.
+        # A read may return less than a link before the end of the file: read on.
         while total < LINK_SIZE:
             got = ffr_pread(fd, buffer + total, size - total, self.at + total)
             if got == 0 or got < 0 and got != -EINTR:
@@ -141,7 +144,10 @@ cdef class Chain:
         return total
 
     cdef int64_t _some_of(self, int fd, uint8_t* buffer) noexcept nogil:
-        """As far as WINDOWS reads, or the room, reach: bytes of the last one, 0 at the end, or -errno."""
+        """Read up to WINDOWS windows, or until the room is full.
+
+        Return the bytes of the last one, 0 at the end, or -errno.
+        """
         cdef int64_t got = 1, before
         cdef int _i
         for _i in range(WINDOWS):
@@ -151,7 +157,7 @@ cdef class Chain:
             before = self.at
             if self._follow(buffer, before, got):
                 return 1
-            # A link that the end of the file cuts.
+            # The end of the file cuts a link.
             if self.ending or self.at == before:
                 return 0
         return 1
@@ -163,7 +169,7 @@ cdef class Chain:
             raise MemoryError
         try:
             while got > 0:
-                # Leaving this block is where Python looks for signals.
+                # Python checks for signals between two `nogil` blocks.
                 self._resize(max(<int64_t> FIRST_ROOM, self._room + self._room // 2 if self.n == self._room else self._room))
                 with nogil:
                     got = self._some_of(fd, buffer)
@@ -187,7 +193,7 @@ cdef class Chain:
         p = &piece[0]
         self._seen += size
         if start < base:
-            # A link that began in the piece before; together they are more than one link, if this piece is not short.
+            # A link began in the piece before. Together with this piece it is complete, unless this piece is short.
             memcpy(self._kept + (base - start), p, taken)
             self._follow_piece(self._kept, start, base - start + taken)
             if taken == size and not self.ending:
@@ -200,15 +206,15 @@ cdef class Chain:
     def finish(self):
         self._finish(self._seen)
 
-    # Any
+    # Both
 
     cdef _finish(self, int64_t end):
-        """The file ends here."""
+        """Note that the file ends here."""
         if self.ending:
             return
         self.ending = AT_END
         if self._pending:
-            # A record of which a part is missing, if only of its checksum, is none.
+            # A record does not count if a part of it is missing, and be it of its checksum.
             self.ending = CUT_RECORD
             self.n -= 1
             self.length = <uint64_t> self._sizes[self.n]
@@ -244,7 +250,7 @@ cdef class Ahead:
     def have(self, int64_t start, int64_t size):
         cdef int64_t end = min(start + size, <int64_t> self._mapping.size)
         start &= -PAGE_MOST
-        # What was begun in a process that forked this one is nobody's business here.
+        # A task of the parent process does not matter here: its thread does not exist in a fork.
         if start < 0 or end <= start or self._owner == getpid() and not is_done(&self._task):
             return
         memset(&self._task, 0, sizeof(self._task))
@@ -280,7 +286,7 @@ def cut(memory, Chain chain not None, bint check):
 
 
 cdef list _compared(const uint8_t* data, Chain chain, uint32_t[::1] computed):
-    """(place, CRC-32C) of the records that do not match theirs, of as many as `computed` has room for."""
+    """Return (place, CRC-32C) of the first records, as many as `computed` has places, that do not match."""
     cdef int64_t i, count = computed.shape[0]
     cdef bint good = True
     with nogil:

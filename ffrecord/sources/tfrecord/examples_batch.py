@@ -1,4 +1,4 @@
-"""What the compiled parsers take and give: memory, and arrays over it."""
+"""Input and output of the compiled parsers: memory, and arrays over it."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -16,19 +16,19 @@ from ffrecord.system.buffers import as_bytes
 Column = npt.NDArray[Any] | Ragged | RaggedStrings
 
 
-def packed(records: Sequence[Any]) -> Packed:
-    """Records back to back, and where each begins [k + 1]; a single one is not copied."""
+def pack(records: Sequence[Any]) -> Packed:
+    """Return records back to back, and their offsets [k + 1]. A single record is not copied."""
     views = [np.frombuffer(as_bytes(record), np.uint8) for record in records]
     offsets = np.zeros(len(views) + 1, np.int64)
     np.cumsum([len(view) for view in views], out=offsets[1:])
     return (views[0] if len(views) == 1 else np.concatenate([np.empty(0, np.uint8), *views])), offsets
 
 
-def checked(data: Any, offsets: Any) -> Packed:
-    """The arguments of `parse_batch` as contiguous arrays of their dtypes.
+def check_arguments(data: Any, offsets: Any) -> Packed:
+    """Return the arguments of `parse_batch` as contiguous arrays of their dtypes.
 
     Raises:
-        ArgumentError: offsets that are no 1-D ints, or none at all. Where they lead is looked at later.
+        ArgumentError: the offsets are not 1-D ints, or empty. Their values are checked later.
     """
     numbers = np.asarray(offsets)
     if numbers.ndim != 1 or len(numbers) == 0 or numbers.dtype.kind not in "iu":
@@ -37,10 +37,10 @@ def checked(data: Any, offsets: Any) -> Packed:
 
 
 def rows_memory(features: Features, k: int, into: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any] | None]:
-    """For each feature, an array [>= k, *shape] for its rows; None where rows are not of a fixed size in bytes.
+    """Return for each feature an array [>= k, *shape] for its rows; None if its rows have no fixed size in bytes.
 
     Raises:
-        ArgumentError: an array of `into` that is not for the feature of its name.
+        ArgumentError: an array of `into` does not fit the feature with its name.
     """
     for key in into:
         if key not in features:
@@ -67,12 +67,12 @@ def _memory(key: str, feature: Feature, k: int, given: npt.NDArray[Any] | None) 
 
 
 def bytes_of(memory: npt.NDArray[Any] | None) -> npt.NDArray[np.uint8] | None:
-    """The same memory as bytes."""
+    """Return the same memory as bytes."""
     return None if memory is None else memory.reshape(-1).view(np.uint8)
 
 
 def column(feature: Feature, k: int, memory: npt.NDArray[Any] | None, result: Any) -> Column:
-    """What a batch has for a feature, of the memory or result of the compiled parser."""
+    """Return the column of a feature from its memory, or from the result of the compiled parser."""
     if memory is not None:
         return memory[:k]
     if isinstance(feature, FixedFeature):
@@ -85,7 +85,10 @@ def column(feature: Feature, k: int, memory: npt.NDArray[Any] | None, result: An
 
 
 def row(of: Column, i: int) -> Any:
-    """Row i of a column: a number or `bytes` where the shape is (), else an array; strings as an array of `bytes`."""
+    """Return row i of a column.
+
+    It is a number or `bytes` if the shape is (), else an array; strings are an array of `bytes`.
+    """
     if isinstance(of, Ragged):
         return of.values[of.offsets[i] : of.offsets[i + 1]]
     if isinstance(of, RaggedStrings):

@@ -1,4 +1,4 @@
-"""Python values, or columns → serialized Examples."""
+"""Encoding of Python values or columns as serialized Examples."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,20 +20,21 @@ EMPTY = np.zeros(1, np.int64)
 
 
 def encode_example(features: Mapping[str, Any]) -> bytes:
-    """One serialized `tf.train.Example`.
+    """Serialize one `tf.train.Example`.
 
     Args:
-        features: name → value. Ints and bools, alone or in lists and arrays of any shape, become an Int64List; floats a
-            FloatList of the nearest float32; `bytes` and `str` (as UTF-8) a BytesList. Arrays are flattened, in C
-            order. An array of uint8 becomes one value of its bytes, which `FixedFeature("uint8", shape)` reads. None
-            is left out; an empty list becomes a feature without a kind, which parsers take for an absent one.
+        features: name → value. Ints and bools, alone or in lists and arrays of any shape, become an Int64List; floats
+            become a FloatList of the nearest float32; `bytes` and `str` (as UTF-8) become a BytesList. Arrays are
+            flattened, in C order. An array of uint8 becomes one value with its bytes, which `FixedFeature("uint8",
+            shape)` reads. None is left out. An empty list becomes a feature without a kind, which counts as absent for
+            parsers.
 
     Returns:
-        Entries in the order of `features`.
+        The message, with entries in the order of `features`.
 
     Raises:
-        ArgumentTypeError: `features` is no mapping.
-        ArgumentError: a name that is no `str`; a value of another type, or that int64 or float32 does not hold.
+        ArgumentTypeError: `features` is not a mapping.
+        ArgumentError: a name is not a `str`; a value has another type, or does not fit into int64 or float32.
     """
     if not isinstance(features, Mapping):
         raise ArgumentTypeError(f"features must be a mapping of names to values, not {type(features).__name__}")
@@ -43,19 +44,19 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
 
 
 def encode_batch(columns: Mapping[str, Column | Sequence[Any]]) -> Packed:
-    """Serialized Examples of whole columns: the inverse of `ExampleParser.parse_batch`, without the GIL.
+    """Serialize whole columns as Examples without the GIL. This is the inverse of `ExampleParser.parse_batch`.
 
     Args:
-        columns: name → column of k rows: arrays [k, ...] as in `encode_example` (uint8 [k, ...] with a dimension more
-            is one value of bytes for each row), lists of `bytes` or `str`, `Ragged`, `RaggedStrings`.
+        columns: name → column of k rows: arrays [k, ...] as in `encode_example` (uint8 [k, ...] with a further
+            dimension is one value of bytes for each row), lists of `bytes` or `str`, `Ragged`, `RaggedStrings`.
 
     Returns:
-        uint8 data and int64 offsets [k + 1], as `read_packed` gives records.
+        uint8 data and int64 offsets [k + 1], as `read_packed` returns records.
 
     Raises:
-        ArgumentTypeError: `columns` is no mapping.
-        ArgumentError: columns of different lengths; what `encode_example` refuses; offsets that descend or lead outside
-            their values.
+        ArgumentTypeError: `columns` is not a mapping.
+        ArgumentError: columns have different lengths; a value is one that `encode_example` refuses; or offsets descend
+            or leave their values.
     """
     if not isinstance(columns, Mapping):
         raise ArgumentTypeError(f"columns must be a mapping of names to columns, not {type(columns).__name__}")
@@ -67,7 +68,7 @@ def encode_batch(columns: Mapping[str, Column | Sequence[Any]]) -> Packed:
 
 
 def _values(key: str, value: Any) -> tuple[int, Any]:
-    """Kind, and an array of numbers or a list of `bytes`."""
+    """Return the kind, and an array of numbers or a list of `bytes`."""
     if isinstance(value, bytes | bytearray | memoryview | str):
         return BYTES, [_string(key, value)]
     if isinstance(value, list | tuple):
@@ -125,15 +126,15 @@ def _name(key: str) -> bytes:
 
 
 def _of_values(key: str, kind: int, values: Any) -> Source:
-    """One row."""
+    """Return a source with one row."""
     rows = np.array([0, len(values)], np.int64)
     if kind == BYTES:
-        data, starts = _joined(values)
+        data, starts = _join(values)
         return _name(key), kind, data, rows, starts
     return _name(key), kind, np.asarray(values).view(np.uint8), rows, EMPTY
 
 
-def _joined(strings: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], Table]:
+def _join(strings: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], Table]:
     starts = np.zeros(len(strings) + 1, np.int64)
     np.cumsum([len(each) for each in strings], out=starts[1:])
     return np.frombuffer(b"".join(strings), np.uint8), starts
@@ -154,7 +155,7 @@ def _of_column(key: str, column: Any, k: int) -> Source:
     count = array.size // max(k, 1)
     rows = np.arange(k + 1, dtype=np.int64) * count
     if array.dtype.kind in "OSU":
-        data, starts = _joined([_string(key, each) for each in array.ravel().tolist()])
+        data, starts = _join([_string(key, each) for each in array.ravel().tolist()])
         return _name(key), BYTES, data, rows, starts
     if array.dtype == np.uint8 and array.ndim > 1:
         return _name(key), BYTES, np.ascontiguousarray(array).ravel(), np.arange(k + 1, dtype=np.int64), rows
@@ -176,7 +177,7 @@ def _tables(values: Any, rows: Any, starts: Any) -> tuple[npt.NDArray[np.uint8],
 
 
 def _strings(column: Any) -> Any:
-    """A list of strings as objects: numpy's own strings end at their last byte that is not 0."""
+    """Return a list of strings as an object array: numpy's own strings lose zeros at their end."""
     if isinstance(column, np.ndarray) or not any(isinstance(each, bytes | str) for each in column):
         return column
     array = np.empty(len(column), object)

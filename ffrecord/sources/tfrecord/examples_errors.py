@@ -1,4 +1,4 @@
-"""What can be wrong with an example, in words."""
+"""Errors about examples, and their messages."""
 
 from ffrecord.errors import FormatError
 from ffrecord.sources.tfrecord._examples import Fault
@@ -19,11 +19,11 @@ ABSENT, KIND, COUNT, CHANGED = 11, 12, 13, 14
 
 
 class ExampleError(FormatError):
-    """A record is no Example: its bytes are damaged, or of another format.
+    """A record is not an Example: its bytes are damaged, or of another format.
 
-    Attributes (None where unknown, and after crossing a process; the message says them all):
+    Attributes (None if unknown, and after crossing a process; the message contains them all):
         key: the feature.
-        index: the example, in the batch; among all of the reader, if it is a reader that parses.
+        index: the example, in the batch; from a reader, among all of its records.
         found, expected: the two numbers, or kinds.
     """
 
@@ -40,7 +40,7 @@ class ExampleError(FormatError):
         self.key, self.index, self.found, self.expected = key, index, found, expected
 
     def of_record(self, index: int, name: str) -> "ExampleError":
-        """The same error of a record that has an index and a name, instead of a place in a batch."""
+        """Return the error for a record that has an index and a name, instead of a place in a batch."""
         reason = str(self).removeprefix(f"example {self.index}").removeprefix(": ").removeprefix(", ")
         message = f"Sample {index}: {name}: {reason}"
         return type(self)(message, key=self.key, index=index, found=self.found, expected=self.expected)
@@ -51,19 +51,19 @@ class MissingFeatureError(ExampleError):
 
 
 class FeatureKindError(ExampleError):
-    """A feature is of another kind than asked for."""
+    """A feature has another kind than requested."""
 
 
 class FeatureCountError(ExampleError):
-    """A feature has another number of values than asked for."""
+    """A feature has another number of values than requested."""
 
 
 def error_of(fault: Fault, keys: tuple[bytes, ...], bytes_of: frozenset[int] = frozenset()) -> ExampleError:
-    """The error of a fault.
+    """Return the error for a fault.
 
     Args:
-        keys: of the features, as UTF-8.
-        bytes_of: features that count bytes (uint8), by their place among the keys.
+        keys: names of the features, as UTF-8.
+        bytes_of: places of the features that count bytes (uint8) among the keys.
     """
     where = f"example {fault.row}"
     key = keys[fault.column].decode() if fault.column >= 0 else None

@@ -1,4 +1,4 @@
-"""What to ask of the features of an example."""
+"""Descriptions of the features to parse from an example."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "uint8": np.dtype("u1"),
     "string": np.dtype("O"),
 }
-MOST = 1 << 46  # values of one row: what no machine has, and what products cannot pass unseen
+MOST = 1 << 46  # most values of one row: more than any machine has, and products with it do not overflow
 
 
 class Ragged(NamedTuple):
-    """Rows of any number of values: row i is values[offsets[i]:offsets[i + 1]].
+    """Rows with any number of values: row i is values[offsets[i]:offsets[i + 1]].
 
     Attributes:
         values: [v] int64, float32 or uint8.
@@ -42,8 +42,10 @@ class Ragged(NamedTuple):
 
 
 class RaggedStrings(NamedTuple):
-    """Rows of any number of strings: string j is data[value_offsets[j]:value_offsets[j + 1]], and row i has the strings
-    from row_offsets[i] to row_offsets[i + 1].
+    """Rows with any number of strings.
+
+    String j is data[value_offsets[j]:value_offsets[j + 1]], and row i has the strings from row_offsets[i] to
+    row_offsets[i + 1].
 
     Attributes:
         data: uint8.
@@ -61,14 +63,14 @@ class FixedFeature:
     """A feature with the same number of values in every example.
 
     Args:
-        dtype: "int64", "float32", "string" (each value a `bytes`), or "uint8": the bytes of a feature, joined, as
+        dtype: "int64", "float32", "string" (each value a `bytes`), or "uint8": the joined bytes of a feature, as
             numbers.
-        shape: of the values of one example; of "uint8", of its bytes.
-        default: for examples that lack the feature; of the shape, or one value for all of it. None: an example without
-            it is an error.
+        shape: shape of the values of one example; for "uint8", of its bytes.
+        default: value for examples without the feature; in the shape, or one value for all of it. None: an example
+            without it is an error.
 
     Raises:
-        ArgumentError: another dtype; a shape that is no tuple of ints >= 0; a default that does not fit.
+        ArgumentError: another dtype; a shape that is not a tuple of ints >= 0; or a default that does not fit.
     """
 
     dtype: str
@@ -85,15 +87,15 @@ class FixedFeature:
 
     @property
     def size(self) -> int:
-        """Values of one example."""
+        """Number of values of one example."""
         return prod(self.shape)
 
     def wanted(self) -> tuple[int, int, Any]:
-        """What `_examples.Wanted` takes, but for the name."""
+        """Return the arguments of `_examples.Wanted`, except for the name."""
         return CODES[self.dtype], self.size, self._row()
 
     def _row(self) -> Any:
-        """The default of a whole row: bytes of numbers, a list of strings."""
+        """Return the default of a whole row: the bytes of numbers, or a list of strings."""
         if self.default is None:
             return None
         try:
@@ -111,10 +113,10 @@ class FixedFeature:
 class VarFeature:
     """A feature with any number of values, none if it is absent.
 
-    Batches give `Ragged` and, of strings, `RaggedStrings`.
+    Batches give `Ragged` and, for strings, `RaggedStrings`.
 
     Args:
-        dtype: as of `FixedFeature`. "uint8" gives the bytes of a feature, joined: files such as JPEG, one in each
+        dtype: see `FixedFeature`. "uint8" gives the joined bytes of a feature: for files such as JPEG, one in each
             example.
 
     Raises:
@@ -127,7 +129,7 @@ class VarFeature:
         object.__setattr__(self, "dtype", dtype_name(self.dtype))
 
     def wanted(self) -> tuple[int, int, Any]:
-        """What `_examples.Wanted` takes, but for the name."""
+        """Return the arguments of `_examples.Wanted`, except for the name."""
         return CODES[self.dtype], -1, None
 
 
@@ -136,7 +138,7 @@ Features = Mapping[str, Feature]
 
 
 def dtype_name(dtype: Any) -> str:
-    """One of the four names, also of a numpy dtype."""
+    """Return one of the four names, also for a numpy dtype."""
     try:
         name = dtype if dtype in CODES else np.dtype(dtype).name
     except TypeError:
@@ -153,11 +155,11 @@ def _shape(shape: Any) -> tuple[int, ...]:
         raise ArgumentError(f"shape is {shape!r}, expected a tuple of ints, such as (3,)") from None
 
 
-def wanted(features: Features) -> _examples.Wanted:
-    """What the compiled parser takes.
+def compile_features(features: Features) -> _examples.Wanted:
+    """Return the features in the form for the compiled parser.
 
     Raises:
-        ArgumentError: no mapping from names to features.
+        ArgumentError: it is not a mapping from names to features.
     """
     for key, feature in features.items():
         if not isinstance(key, str) or not isinstance(feature, FixedFeature | VarFeature):
@@ -168,7 +170,7 @@ def wanted(features: Features) -> _examples.Wanted:
 
 
 def counts_bytes(features: Features) -> frozenset[int]:
-    """Which of them, by place, have a number of bytes, not of values."""
+    """Return the places of the features that count bytes, and not values."""
     return frozenset(i for i, feature in enumerate(features.values()) if feature.dtype == "uint8")
 
 
@@ -181,5 +183,5 @@ def _as_bytes(value: Any) -> bytes:
 
 
 def _holds(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Whether numbers of another kind are held by a dtype exactly, such as 0 by uint8."""
+    """Tell whether a dtype holds numbers of another kind exactly, as uint8 holds 0."""
     return array.dtype.kind in "biuf" and bool((array.astype(dtype) == array).all())

@@ -1,4 +1,4 @@
-"""What Examples hold, found out from some of them."""
+"""Features of Examples, inferred from some of them."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,14 +12,14 @@ from ffrecord.sources.tfrecord.examples_features import Feature, FixedFeature, V
 from ffrecord.system.buffers import as_bytes
 
 DTYPES = {1: "string", 2: "float32", 3: "int64"}
-Facts = dict[str, list[tuple[int, int]]]  # name → (kind, count of values) of each place where it is
+Facts = dict[str, list[tuple[int, int]]]  # name → (kind, count of values) for each occurrence
 
 
 def describe(record: Any, index: int = 0, lists: bool = False) -> Facts:
-    """What one record holds: of its features, or of its lists of features, one pair for each step.
+    """Describe one record: its features, or its lists of features with one pair for each step.
 
     Raises:
-        ExampleError: no Example.
+        ExampleError: it is not an Example.
     """
     try:
         return _examples.describe(np.frombuffer(as_bytes(record), np.uint8), 2 if lists else 1)
@@ -29,23 +29,23 @@ def describe(record: Any, index: int = 0, lists: bool = False) -> Facts:
 
 
 def infer(records: Any) -> dict[str, Feature]:
-    """Features that all given records have: what an `ExampleParser` of a file that nobody described takes.
+    """Infer features from records, for an `ExampleParser` of a file without a description.
 
-    A feature that each record has, with the same number of values, becomes a `FixedFeature`, of shape () where that is
-    one and (count,) where it is more; every other becomes a `VarFeature`. Bytes become "string": shapes are not in the
-    file.
+    A feature that each record has, with the same number of values, becomes a `FixedFeature`: of shape () for one value,
+    and of (count,) for more. Every other feature becomes a `VarFeature`. Bytes become "string": the file does not
+    contain shapes.
 
     Args:
-        records: one record, as any buffer, or several. A fixed feature is a guess from these: more of them, from all
-            over the file, make it a better one.
+        records: one record, as any buffer, or several. A fixed feature is a guess from these: more records, from all
+            over the file, make the guess better.
 
     Returns:
-        Name → feature, in the order of the first record; later ones' further names follow.
+        Name → feature, in the order of the first record; further names of later records follow.
 
     Raises:
-        FeatureKindError: of two kinds in two records.
-        ExampleError: a record that is no Example; or a SequenceExample, whose lists would be lost.
-        ArgumentError: no records.
+        FeatureKindError: a feature has different kinds in two records.
+        ExampleError: a record is not an Example; or it is a SequenceExample, whose lists would be lost.
+        ArgumentError: there are no records.
     """
     facts = [_features(record, index) for index, record in enumerate(_several(records))]
     if not facts:
@@ -55,11 +55,14 @@ def infer(records: Any) -> dict[str, Feature]:
 
 
 def first_list(record: Any) -> str | None:
-    """The name of one of the record's lists: None if it has none, as an Example. Parsers of Examples take both."""
+    """Return the name of one of the record's lists; None for an Example, which has none.
+
+    Parsers of Examples accept both.
+    """
     try:
         return next(iter(describe(record, lists=True)), None)
     except ExampleError:
-        return None  # a field of that number that holds something else, which every parser skips
+        return None  # the field with that number is something else, which every parser skips
 
 
 def _features(record: Any, index: int) -> Facts:
@@ -83,7 +86,7 @@ def _several(records: Any) -> Sequence[Any]:
 
 
 def _feature(name: str, facts: list[Facts]) -> Feature | None:
-    """None for a feature that holds nothing anywhere."""
+    """Return the feature with a name; None if it has no values anywhere."""
     found = [each.get(name, [(0, 0)]) for each in facts]
     kind = _kind(name, ([pair[0] for pair in pairs] for pairs in found))
     if kind == 0:
@@ -96,7 +99,7 @@ def _feature(name: str, facts: list[Facts]) -> Feature | None:
 
 
 def _kind(name: str, kinds: Iterable[list[int]]) -> int:
-    """The one kind that a feature has wherever it has one; 0: nowhere."""
+    """Return the one kind that a feature has; 0 if it never has one."""
     known, since = 0, 0
     for index, each in enumerate(kinds):
         for kind in each:

@@ -1,4 +1,4 @@
-"""tf.train.SequenceExample: features of the whole, and lists of features, one for each step."""
+"""tf.train.SequenceExample: features of the whole sequence, and lists of features with one for each step."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -9,18 +9,25 @@ import numpy.typing as npt
 from ffrecord.errors import ArgumentError
 from ffrecord.sources.tfrecord import _examples
 from ffrecord.sources.tfrecord.examples import ExampleParser
-from ffrecord.sources.tfrecord.examples_batch import Column, checked, column, packed, row
+from ffrecord.sources.tfrecord.examples_batch import Column, check_arguments, column, pack, row
 from ffrecord.sources.tfrecord.examples_errors import error_of
-from ffrecord.sources.tfrecord.examples_features import DTYPES, Feature, Features, FixedFeature, counts_bytes, wanted
+from ffrecord.sources.tfrecord.examples_features import (
+    DTYPES,
+    Feature,
+    Features,
+    FixedFeature,
+    compile_features,
+    counts_bytes,
+)
 
 __all__ = ["SequenceParser", "Steps"]
 
 
 class Steps(NamedTuple):
-    """The steps of all examples: those of example i are the rows from offsets[i] to offsets[i + 1].
+    """The steps of all examples: the rows from offsets[i] to offsets[i + 1] are those of example i.
 
     Attributes:
-        rows: what a batch of s Examples has for such a feature: an array [s, *shape], `Ragged` or `RaggedStrings`.
+        rows: column of a batch of s Examples for the feature: an array [s, *shape], `Ragged` or `RaggedStrings`.
         offsets: [k + 1] int64, from 0 to s.
     """
 
@@ -29,22 +36,23 @@ class Steps(NamedTuple):
 
 
 class SequenceParser:
-    """Parses serialized `tf.train.SequenceExample` messages; usable by threads, pickles.
+    """A parser of serialized `tf.train.SequenceExample` messages. Threads can share it, and it can be pickled.
 
     Args:
         context: name → feature, of the whole sequence.
-        lists: name → feature, of each step. A `VarFeature` may have another number of values in each.
-        optional: names of lists that an example may lack: it has no steps then.
+        lists: name → feature, of each step. A `VarFeature` may have another number of values in each step.
+        optional: names of lists that an example may lack: then it has no steps.
 
     Raises:
-        ArgumentError: no such mappings; a list with a default, which steps do not have; an optional list that is none.
+        ArgumentError: they are not such mappings; a list has a default, which steps do not have; or an optional name is
+            not that of a list.
     """
 
     def __init__(self, context: Features, lists: Features, optional: Iterable[str] = ()) -> None:
         self.context = ExampleParser(context)
         self.lists: Features = dict(lists)
         self.optional = frozenset(optional)
-        self._wanted = wanted(self.lists)
+        self._wanted = compile_features(self.lists)
         for key, feature in self.lists.items():
             if isinstance(feature, FixedFeature) and feature.default is not None:
                 raise ArgumentError(f"lists[{key!r}] has a default, expected none: see optional=")
@@ -60,9 +68,11 @@ class SequenceParser:
     def parse_batch(
         self, data: Any, offsets: Any, *, num_threads: int = 1
     ) -> tuple[dict[str, Column], dict[str, Steps]]:
-        """Columns of the contexts, and the steps of the lists, of k examples: arguments and errors of
-        `ExampleParser.parse_batch`; errors of a list name the step, too."""
-        data, offsets = checked(data, offsets)
+        """Parse k examples into the columns of their contexts, and the steps of their lists.
+
+        Arguments and errors are those of `ExampleParser.parse_batch`; errors of a list also name the step.
+        """
+        data, offsets = check_arguments(data, offsets)
         context = self.context.parse_batch(data, offsets, num_threads=num_threads)
         try:
             found = _examples.parse_lists(
@@ -74,9 +84,12 @@ class SequenceParser:
         return context, {key: _steps(feature, *each) for (key, feature), each in parts}
 
     def parse(self, record: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """One example, of any buffer: its context as `ExampleParser.parse` gives it, and for each list the array
-        [steps, *shape], or of a variable feature a list of 1-D arrays. Raises as `parse_batch` does."""
-        context, lists = self.parse_batch(*packed([record]))
+        """Parse one example from any buffer.
+
+        It returns the context as `ExampleParser.parse` does, and for each list the array [steps, *shape], or for a
+        variable feature a list of 1-D arrays. Errors are those of `parse_batch`.
+        """
+        context, lists = self.parse_batch(*pack([record]))
         values = {key: row(each, 0) for key, each in context.items()}
         return values, {key: _all_rows(each.rows) for key, each in lists.items()}
 
@@ -92,5 +105,5 @@ def _steps(feature: Feature, result: Any, offsets: npt.NDArray[np.int64]) -> Ste
 def _all_rows(of: Column) -> Any:
     if isinstance(of, np.ndarray):
         return of
-    offsets = of[-1]  # of rows, last in both
+    offsets = of[-1]  # the offsets of rows are last in both classes
     return [row(of, i) for i in range(len(offsets) - 1)]

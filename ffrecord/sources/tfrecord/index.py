@@ -1,4 +1,4 @@
-"""Which records TFRecord files hold, and how each of them ends."""
+"""Indexes of TFRecord files: their records, and the end of each file."""
 
 import logging
 import os
@@ -13,34 +13,34 @@ import numpy.typing as npt
 from ffrecord._crc import crc32c, mask
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, add_file_to_errors, file_error
 from ffrecord.sources.files import each_of
-from ffrecord.sources.index_file import IndexCache, cached, check_columns
+from ffrecord.sources.index_file import IndexCache, cached_index, check_columns
 from ffrecord.sources.inflated import STATE_SIZE, Inflated
 from ffrecord.sources.tfrecord import _tfrecord
 from ffrecord.system.resources import available_memory
 
 COMPRESSIONS = (None, "none", "gzip", "zlib")
-VERSION = "tfrecord-1"  # of what `_build` gives
+VERSION = "tfrecord-1"  # version of the arrays in an index
 ROW_SIZE = 20  # bytes of the tables for each record
-EXPANSION = 1032  # of DEFLATE, at most
-THREADS = 8  # files looked through at once
-PLACES_SIZE = 16 << 20  # bytes that all files of a reader may take to be decompressed from places inside
+EXPANSION = 1032  # highest ratio of DEFLATE
+THREADS = 8  # files scanned at once
+PLACES_SIZE = 16 << 20  # bytes of saved places, where decompression can begin, for all files of a reader
 
-# Ends of a file besides those of a chain.
+# Kinds of ends of a file, in addition to those of a chain.
 CUT_STREAM = 10
 DAMAGED = 11
-ENDINGS = 7  # numbers of an end that `_arrays` keeps
+ENDINGS = 7  # numbers in the array "ending"
 
 logger = logging.getLogger("ffrecord")
 
 
 @dataclass(frozen=True)
 class TornRecord:
-    """What a file holds behind its last good record.
+    """The first bad record of a file, behind the last good one.
 
     Attributes:
-        record: number of the first one that is not there, in its file.
-        offset: where it begins, bytes; in what the file decompresses to, if it is compressed.
-        reason: why it is not, in words.
+        record: its number in the file.
+        offset: its offset, bytes; in the decompressed bytes if the file is compressed.
+        reason: the reason, in words.
     """
 
     record: int
@@ -51,7 +51,7 @@ class TornRecord:
     computed: int | None = None
 
     def as_error(self, path: str, remedy: str = "") -> Exception:
-        """The same, as it is raised; `remedy` is added to the message."""
+        """Return it as an exception; `remedy` is added to the message."""
         message = f"{path}: record {self.record} at offset {self.offset}: {self.reason}{remedy}"
         if self.error is ChecksumError:
             return ChecksumError(message, path=path, stored=self.stored, computed=self.computed)
@@ -63,13 +63,13 @@ class TFRecordIndex:
     """The records of one file.
 
     Attributes:
-        path, status: of the file.
+        path, status: path and status of the file.
         compression: "gzip", "zlib", or None for none.
-        offsets, sizes: int64 [n], bytes; in what the file decompresses to, if it is compressed.
+        offsets, sizes: int64 [n], bytes; in the decompressed bytes if the file is compressed.
         checksums: uint32 [n], CRC-32C.
-        end: bytes that the file has, or decompresses to as far as it could be.
-        torn: what is behind the last record, or None.
-        stream: what decompresses it, or None.
+        end: bytes of the file, or of its decompressed content as far as it could be read.
+        torn: the torn record behind the last record, or None.
+        stream: its decompressed bytes, or None.
     """
 
     path: str
@@ -86,17 +86,17 @@ class TFRecordIndex:
 def read_indexes(
     paths: Sequence[str], check: bool, index_cache: IndexCache, compression: str | None
 ) -> list[TFRecordIndex]:
-    """One for each file, several files at a time.
+    """Return an index for each file; several files are scanned at once.
 
     Args:
         check: compare lengths with their checksums.
-        index_cache: as for `index_file.cached`.
-        compression: None to see by the first bytes, else "none", "gzip" or "zlib".
+        index_cache: see `index_file.cached_index`.
+        compression: None to find it out from the first bytes, else "none", "gzip" or "zlib".
 
     Raises:
         OSError: a file cannot be read.
-        FormatError: it is no TFRecord; its index needs more memory than there is.
-        ValueError: `compression`.
+        FormatError: it is not a TFRecord; or its index needs more memory than there is.
+        ValueError: `compression` is unknown.
     """
     check_compression(compression)
     places = PLACES_SIZE // STATE_SIZE // len(paths)
@@ -108,13 +108,13 @@ def read_indexes(
 
 
 def check_compression(compression: str | None) -> None:
-    """Raise ValueError unless it is a way in which files are compressed, or None."""
+    """Raise ValueError unless it is the name of a compression, "none", or None."""
     if compression not in COMPRESSIONS:
         raise ArgumentError(f"compression is {compression!r}, expected None, 'none', 'gzip' or 'zlib'")
 
 
 def read_index(path: str, check: bool, index_cache: IndexCache, compression: str | None, places: int) -> TFRecordIndex:
-    """That of one file; places: as for `Inflated`."""
+    """Return the index of one file. For `places` see `places_most` of `Inflated`."""
     status = os.stat(path)
     told = compression_of(path) if compression is None else compression
     packed = None if told == "none" else told
@@ -123,7 +123,7 @@ def read_index(path: str, check: bool, index_cache: IndexCache, compression: str
     format = "-".join([VERSION, packed or "plain", *([] if check else ["unchecked"])])
     most = status.st_size * (EXPANSION if packed else 1)
     try:
-        found: dict[str, Any] = cached(path, format, build, index_cache, lambda arrays: _check_kept(arrays, most))
+        found: dict[str, Any] = cached_index(path, format, build, index_cache, lambda arrays: _check_kept(arrays, most))
     finally:
         if stream is not None:
             stream.release()
@@ -135,7 +135,10 @@ def read_index(path: str, check: bool, index_cache: IndexCache, compression: str
 
 
 def compression_of(path: str) -> str:
-    """As the first bytes say: "none" if they are a length with its checksum, whatever else they look like."""
+    """Find the compression of a file from its first bytes.
+
+    It is "none" if they are a length with its checksum, whatever else they look like.
+    """
     with add_file_to_errors("reading its beginning", path), open(path, "rb") as file:
         head = file.read(_tfrecord.HEADER)
     if len(head) == _tfrecord.HEADER and mask(crc32c(head[:8])) == int.from_bytes(head[8:], "little"):
@@ -174,7 +177,7 @@ def _of_file(path: str, check: bool) -> dict[str, npt.NDArray[Any]]:
 
 
 def _of_stream(stream: Inflated, check: bool) -> dict[str, npt.NDArray[Any]]:
-    """The same of what a file decompresses to."""
+    """Return the index of the decompressed bytes of a file."""
     room = available_memory() // 2
     chain = _tfrecord.Chain(check=check)
     end, damaged = 0, False
@@ -205,11 +208,11 @@ def _arrays(chain: _tfrecord.Chain, ending: int, end: int, source: int) -> dict[
     return {"offsets": offsets, "sizes": sizes, "checksums": checksums, "ending": np.array(numbers, np.uint64)}
 
 
-# Its end
+# The end of a file
 
 
 def _check_kept(arrays: dict[str, npt.NDArray[Any]], most: int) -> None:
-    """Raise unless these may be arrays of `_arrays`, of a file that gives `most` bytes or less."""
+    """Raise unless these may be arrays of `_arrays`, for a file with at most `most` bytes of content."""
     check_columns(arrays, offsets=np.int64, sizes=np.int64, checksums=np.uint32)
     rows, end = check_columns(arrays, ending=np.uint64), int(arrays["ending"][1])
     if rows != ENDINGS or end > most:
@@ -219,9 +222,9 @@ def _check_kept(arrays: dict[str, npt.NDArray[Any]], most: int) -> None:
         raise FormatError(f"records that are not within {end} bytes")
 
 
-def refused(path: str, torn: TornRecord, skip: bool) -> Exception | None:
-    """What a file holds behind its last record, to be raised; or None, where it is left out, and told."""
-    # What does not even begin as a TFRecord is not passed for an empty one.
+def refuse_or_log(path: str, torn: TornRecord, skip: bool) -> Exception | None:
+    """Return the error to raise for a torn record. With `skip`, log it and return None."""
+    # A file that does not even begin like a TFRecord must not pass for an empty one.
     if torn.record == 0 and torn.error is FormatError:
         return torn.as_error(path)
     if not skip:
@@ -231,12 +234,12 @@ def refused(path: str, torn: TornRecord, skip: bool) -> Exception | None:
 
 
 def torn_of(path: str, n: int, ending: list[int], compression: str | None) -> TornRecord | None:
-    """What the numbers of `_arrays` say of the end.
+    """Return the torn record that the array "ending" of `_arrays` describes; None if the file ends well.
 
     Args:
-        n: records before it.
-        ending: [kind, end, at, length, stored, computed, source]: how it ends; bytes that there are; where the record
-            begins that is none; what its header says; bytes of the compressed file that were used.
+        n: number of records before it.
+        ending: [kind, end, at, length, stored, computed, source]: kind of the end; number of bytes; offset of the bad
+            record; length in its header; stored and actual checksum of that; bytes used of the compressed file.
     """
     kind, end, at, length, stored, computed, source = ending
     if kind == _tfrecord.END:

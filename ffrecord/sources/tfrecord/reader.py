@@ -1,4 +1,7 @@
-"""TFRecord files, read in place: indexed in one pass, read through the batch engine, every CRC-32C compared."""
+"""Readers of TFRecord files, in place.
+
+A file is indexed in one pass and read through the batch engine, with every CRC-32C compared.
+"""
 
 from typing import Any, Literal
 
@@ -15,10 +18,10 @@ from ffrecord.reading.store import Indices, OnError
 from ffrecord.sources.fallback_reader import MixedReader
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.tfrecord.examples import ExampleError, ExampleParser, decoder
 from ffrecord.sources.tfrecord.examples_features import Features, FixedFeature
-from ffrecord.sources.tfrecord.index import TFRecordIndex, TornRecord, read_indexes, refused
+from ffrecord.sources.tfrecord.index import TFRecordIndex, TornRecord, read_indexes, refuse_or_log
 from ffrecord.sources.tfrecord.streams import Streams
 from ffrecord.system.open_all import open_all
 
@@ -26,39 +29,39 @@ PROBED = 32  # records that features are inferred from
 
 
 class TFRecordReader(MixedReader):
-    """The records of TFRecord files: plain ones, and those that are compressed as a whole by gzip or zlib.
+    """The records of TFRecord files: uncompressed ones, and ones compressed as a whole by gzip or zlib.
+
+    From a compressed file, reading in sequence takes linear time. Before a record elsewhere, a few megabytes are
+    decompressed. Memory is bounded for any file: 20 bytes for each record, and 16 MB for all files.
 
     Args:
         source: a file; a directory (its files with a suffix of TFRecord, in string order); a glob pattern; or a list or
-            tuple of such, one after the other.
-        check_data: compare the CRC-32C of every length when opening, and that of every record when reading it. Without,
-            files can be read that other programs wrote without checksums; memory is safe either way.
-        io, on_error: as for `RecordReader`; a compressed file is read the same way, whatever `io` is.
-        index_cache: where the index is kept, as for `ffrecord.sources.index_file.cached`; None for nowhere. Then
-            opening goes through the file: from record to record where these are large, over all of it where they are
-            small, or compressed.
-        compression: None to see by the first bytes of each file; or "none", "gzip" or "zlib".
-        on_torn: what to do about a file whose last record is cut; or in which a length is damaged, since then nobody
-            knows where the next record is: "raise", when the file is opened; or "skip" that and all behind it, with a
-            warning.
-
-        features: how `samples` parses each record as a `tf.train.Example`: what `ExampleParser` takes, a parser, or
-            "infer" to find that out from a few records. None: it does not.
+            tuple of these, in the given order.
+        check_data: compare the CRC-32C of every length when opening, and that of every record when reading it. Use
+            False for files that other programs wrote without checksums; memory is safe either way.
+        io, on_error: see `RecordReader`; a compressed file is read in one way, whatever `io` is.
+        index_cache: place to keep the index, see `ffrecord.sources.index_file.cached_index`; None for nowhere. Then
+            opening scans the file: from record to record if these are large, and all of it if they are small, or
+            compressed.
+        compression: None to find it out from the first bytes of each file; or "none", "gzip" or "zlib".
+        on_torn: what to do about a file whose last record is cut, or in which a length is damaged, since then it is
+            unknown where the next record begins: "raise" when the file is opened; or "skip" that record and everything
+            behind it, with a warning.
+        features: how `samples` parses each record as a `tf.train.Example`: the argument of `ExampleParser`, a parser,
+            or "infer" to find the features out from a few records. None: records are not parsed.
 
     Attributes:
-        torn: path → what was skipped at its end.
-        parser: the `ExampleParser` of `features`, or None; its `parse_batch` makes columns of what `read_packed` gives.
-
-    Of a compressed file, records are read in sequence in linear time; before one elsewhere, a few megabytes are
-    decompressed. Memory is bounded for any file: 20 bytes for each record, and 16 MB for all files.
+        torn: path → the torn record that was skipped at its end.
+        parser: the `ExampleParser` of `features`, or None; its `parse_batch` makes columns from the result of
+            `read_packed`.
 
     Raises:
         FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError), TypeError: `source`.
         ValueError: another argument.
         TruncatedError (a FormatError): the last record of a file is cut, or its compressed data are.
         ChecksumError: a length does not match its checksum; .path, .stored, .computed.
-        FormatError: no TFRecord; damaged compressed data; an index that there is no memory for; records that are no
-            examples, where features are to be inferred.
+        FormatError: not a TFRecord; damaged compressed data; an index that does not fit into memory; or records that
+            are not examples, if features are to be inferred.
         OSError: a file cannot be read.
     """
 
@@ -81,7 +84,7 @@ class TFRecordReader(MixedReader):
             raise ArgumentError(f"on_torn is {on_torn!r}, expected 'raise' or 'skip'")
         check_io(io)
         indexes = read_indexes(expand(source, SUFFIXES["tfrecord"]), bool(check_data), index_cache, compression)
-        self.torn = _see_torn(indexes, on_torn == "skip")
+        self.torn = _check_torn(indexes, on_torn == "skip")
         super().__init__(_open(indexes, io == "mmap"), check_data, io=io, on_error=on_error)
         self._settings = {"index_cache": index_cache, "compression": compression, "on_torn": on_torn}
         streams = Streams(indexes, bool(check_data))
@@ -91,7 +94,7 @@ class TFRecordReader(MixedReader):
         try:
             self.parser = None if features is None else decoder(features, lambda: self.read(probes))
         except ExampleError as error:
-            named = self._named(error, probes)
+            named = self._name_error(error, probes)
             self.close()
             raise named from None
         except BaseException:
@@ -104,10 +107,10 @@ class TFRecordReader(MixedReader):
         try:
             return self.parser.decode(records)
         except ExampleError as error:
-            raise self._named(error, positions) from None
+            raise self._name_error(error, positions) from None
 
-    def _named(self, error: ExampleError, positions: Indices) -> ExampleError:
-        """The error of one of the records at `positions`, with its file and number."""
+    def _name_error(self, error: ExampleError, positions: Indices) -> ExampleError:
+        """Return the error for one of the records at `positions`, with its file and number in the message."""
         at = int(positions[error.index or 0])
         path, local = self.locate(at)
         return error.of_record(at, f"{path}: record {local}")
@@ -124,7 +127,10 @@ class TFRecordReader(MixedReader):
         return f"record {local}"
 
     def stats(self) -> ReadStats:
-        """As of any `RecordReader`; batches with records of compressed files count where these can be counted."""
+        """Return the statistics, see `RecordReader.stats`.
+
+        Batches with records of compressed files are counted, too.
+        """
         stats = super().stats()
         if self._streams is None:
             return stats
@@ -145,11 +151,11 @@ class TFRecordReader(MixedReader):
         return [] if self._streams is None else self._streams.load(positions)
 
 
-def _see_torn(indexes: list[TFRecordIndex], skip: bool) -> dict[str, TornRecord]:
-    """What files hold behind their last record: raised, or told."""
+def _check_torn(indexes: list[TFRecordIndex], skip: bool) -> dict[str, TornRecord]:
+    """Return the torn records of files. Raise an error for them, or log it, as `skip` says."""
     found = {index.path: index.torn for index in indexes if index.torn is not None}
     for path, torn in found.items():
-        error = refused(path, torn, skip)
+        error = refuse_or_log(path, torn, skip)
         if error is not None:
             raise error
     return found

@@ -1,4 +1,4 @@
-"""TFRecord files from front to back, in one pass and without an index: the bytes are read once, and none is kept."""
+"""TFRecord files from front to back, in one pass without an index: the bytes are read once, and not kept."""
 
 import os
 from collections.abc import Iterator
@@ -15,13 +15,20 @@ from ffrecord.reading.paths import Source
 from ffrecord.reading.store import tell_skipped
 from ffrecord.sources.files import expand
 from ffrecord.sources.inflated import Inflated
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.tfrecord import _tfrecord
-from ffrecord.sources.tfrecord.index import CUT_STREAM, DAMAGED, check_compression, compression_of, refused, torn_of
+from ffrecord.sources.tfrecord.index import (
+    CUT_STREAM,
+    DAMAGED,
+    check_compression,
+    compression_of,
+    refuse_or_log,
+    torn_of,
+)
 from ffrecord.system.atomic_file import read_into
 
-WINDOW = 1 << 20  # bytes read at once, whose records share memory; more where a record is larger
-MAPPED = 8  # times as many, where nothing is copied
+WINDOW = 1 << 20  # bytes read at once, whose records share memory; more if a record is larger
+MAPPED = 8  # times as many bytes if nothing is copied
 HEADER_AND_FOOTER = _tfrecord.HEADER + _tfrecord.FOOTER
 
 
@@ -34,31 +41,32 @@ def stream_tfrecord(
     on_error: Literal["raise", "skip"] = "raise",
     on_torn: Literal["raise", "skip"] = "raise",
 ) -> Iterator[Array]:
-    """The records of TFRecord files, one after the other. Of one pass, this takes two thirds of the time of a
-    `TFRecordReader` where records have up to some kilobytes, and a little more than its time where they are larger.
+    """Yield the records of TFRecord files, one after the other.
+
+    For one pass, this takes two thirds of the time of a `TFRecordReader` if records have up to some kilobytes, and a
+    little more than its time if they are larger.
 
     Args:
-        source, compression: as for `TFRecordReader`.
-        io: "auto" copies the records. "mmap" maps files that are not compressed, and gives records where they lie,
-            checked: of large ones in the page cache 1.5 times as many a second. But where a page cannot be had,
-            because the disk fails or somebody cuts the file, the process is killed by SIGBUS.
+        source, compression: see `TFRecordReader`.
+        io: "auto" copies the records. "mmap" maps uncompressed files, and gives records in place, checked: 1.5 times as
+            many large ones in the page cache a second. But if a page cannot be read, because the disk fails or somebody
+            cuts the file, SIGBUS kills the process.
         check_data: compare the CRC-32C of every length and every record.
-        on_error: what to do about a record that does not match its checksum: "raise", or "skip" it with a
-            warning.
-        on_torn: what to do about a file whose last record is cut, or in which a length is damaged: "raise" when it
-            is reached, or "skip" that and all behind it, with a warning.
+        on_error: what to do about a record that does not match its checksum: "raise", or "skip" it with a warning.
+        on_torn: what to do about a file whose last record is cut, or in which a length is damaged: "raise" when it is
+            reached, or "skip" that record and everything behind it, with a warning.
 
     Returns:
-        An iterator over uint8 arrays [size]: writable, and up to 1 MiB of neighbours lives as long as one of them; with
-        io="mmap" read-only views, and the map of the file lives as long. It holds one open file, which closes with it;
-        memory is bounded by the largest record, as far as the file reaches, but for pages of the page cache that are
-        mapped.
+        An iterator over uint8 arrays [size]. They are writable, and each keeps up to 1 MiB of its neighbours alive;
+        with io="mmap" they are read-only views, and keep the mapping of the file alive. The iterator holds one open
+        file, which closes with it. The largest record bounds memory, as far as the file reaches, except for mapped
+        pages of the page cache.
 
     Raises:
         FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError), TypeError: `source`.
         ValueError: another argument.
-        While iterating: ChecksumError, TruncatedError, FormatError, OSError, as `TFRecordReader` says them; a file that
-        becomes shorter meanwhile is a TruncatedError, whatever `on_torn` is. What is added meanwhile is not read.
+        While iterating: ChecksumError, TruncatedError, FormatError, OSError, see `TFRecordReader`. A file that becomes
+            shorter meanwhile is a TruncatedError, whatever `on_torn` is. Bytes that are added meanwhile are not read.
     """
     for name, value, (first, second) in (
         ("io", io, ("auto", "mmap")),
@@ -68,13 +76,13 @@ def stream_tfrecord(
         if value not in (first, second):
             raise ArgumentError(f"{name} is {value!r}, expected {first!r} or {second!r}")
     check_compression(compression)
-    how = _How(bool(check_data), on_error == "skip", on_torn == "skip", io == "mmap")
+    how = _StreamOptions(bool(check_data), on_error == "skip", on_torn == "skip", io == "mmap")
     paths = expand(source, SUFFIXES["tfrecord"])
     return chain.from_iterable(_records(path, compression, how) for path in paths)
 
 
-class _How(NamedTuple):
-    """Options: whether checksums are compared, wrong records and torn ends left out, files mapped."""
+class _StreamOptions(NamedTuple):
+    """Options: compare checksums, leave out wrong records, leave out torn ends, map files."""
 
     check: bool
     skip_wrong: bool
@@ -82,7 +90,7 @@ class _How(NamedTuple):
     mapped: bool
 
 
-def _records(path: str, compression: str | None, how: _How) -> Iterator[Array]:
+def _records(path: str, compression: str | None, how: _StreamOptions) -> Iterator[Array]:
     told = compression_of(path) if compression is None else compression
     plain = _MappedFile if how.mapped else _Plain
     with closing(plain(path) if told == "none" else _Packed(path, told)) as file:
@@ -91,13 +99,13 @@ def _records(path: str, compression: str | None, how: _How) -> Iterator[Array]:
 
 
 class _File:
-    """Where the bytes of windows come from.
+    """The source of the bytes of windows.
 
     Attributes:
-        compression: of the file, None for none.
-        size: bytes that there are to be read; -1, for nobody knows.
+        compression: compression of the file, None for none.
+        size: number of bytes to read; -1 if unknown.
         source: bytes of a compressed file used so far.
-        damage: why there are no more, if that is not the file's end.
+        damage: kind of damage that ended it early; 0 for none.
     """
 
     compression: str | None = None
@@ -110,17 +118,17 @@ class _File:
         return WINDOW
 
     def window(self, rest: Array, base: int, room: int) -> Array:
-        """Memory for `room` bytes, of which `rest`, from offset `base` on, are there already."""
+        """Return memory for `room` bytes from offset `base` on; `rest` has the first of them."""
         memory = pooled(room)
         memory[: len(rest)] = rest
         return memory
 
     def fill(self, out: memoryview) -> int:
-        """Read on: bytes, 0 at the end."""
+        """Read further bytes; return their number, 0 at the end."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Once, and at any time."""
+        """Close the file. Called once, at any time."""
         raise NotImplementedError
 
 
@@ -129,11 +137,11 @@ class _Plain(_File):
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._at = 0  # not the descriptor's own place, which forked processes share
+        self._at = 0  # not the descriptor's own position, which forked processes share
         with add_file_to_errors("opening it", path):
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                self.size = os.fstat(self._fd).st_size  # what is added later is not read
+                self.size = os.fstat(self._fd).st_size  # bytes added later are not read
             except BaseException:
                 self.close()
                 raise
@@ -177,7 +185,7 @@ class _MappedFile(_File):
 
 
 class _Packed(_File):
-    """What a file decompresses to."""
+    """The decompressed bytes of a file."""
 
     def __init__(self, path: str, compression: str) -> None:
         with add_file_to_errors("opening it", path):
@@ -208,32 +216,32 @@ class _Windows:
     """A file's bytes in pieces of memory, cut into records.
 
     Args:
-        path, file: of the file.
-        how: as it was asked for.
+        path, file: path and bytes of the file.
+        how: the options.
     """
 
-    def __init__(self, path: str, file: _File, how: _How) -> None:
+    def __init__(self, path: str, file: _File, how: _StreamOptions) -> None:
         self._path, self._file, self._how = path, file, how
-        self._room = file.step  # bytes that there are in memory, unless the file ends before
+        self._room = file.step  # bytes of the window, unless the file ends before
         self._memory = file.window(np.empty(0, np.uint8), 0, self._room)
-        self._have = 0  # bytes in there
-        self._base = 0  # of the first of them, in the file
-        self._n = 0  # records before
-        self._broken = 0  # how the chain of records ended, if before the file did
+        self._have = 0  # bytes in the window so far
+        self._base = 0  # offset of the window in the file
+        self._n = 0  # number of records before the window
+        self._broken = 0  # kind of the chain's end if it ended before the file
         self._ended = False
         self._failure: Exception | None = None
 
     def next(self) -> list[Array] | None:
-        """The records of the next window, which may be none; None at the end.
+        """Return the records of the next window, which may be none; None at the end.
 
         Raises:
-            What is wrong behind those that it gave last.
+            The error behind the records of the last call.
         """
         if self._failure is not None:
             raise self._failure
         if self._ended:
             return None
-        found = self._follow(last=not self._filled())
+        found = self._follow(last=not self._fill_window())
         records, wrong, end, following = _tfrecord.cut(self._memory, found, self._how.check)
         whole = len(records)
         if wrong:
@@ -246,8 +254,8 @@ class _Windows:
         self._n += whole
         return records
 
-    def _filled(self) -> bool:
-        """Have the window full; whether it is, or else the file ended."""
+    def _fill_window(self) -> bool:
+        """Fill the window; return False if the file ended before it was full."""
         got = -1
         while self._have < len(self._memory) and got:
             got = self._file.fill(self._memory.data[self._have :])
@@ -255,7 +263,10 @@ class _Windows:
         return self._have == self._room
 
     def _follow(self, last: bool) -> _tfrecord.Chain:
-        """From the first byte that is here. No record is believed to reach beyond the file, where its size is known."""
+        """Find the records from the window's first byte on.
+
+        If the file's size is known, no record may reach beyond it.
+        """
         size = -1 if self._file.size < 0 else self._file.size - self._base
         found = _tfrecord.Chain(check=self._how.check, size=size)
         found.feed(self._memory.data[: self._have])
@@ -265,7 +276,7 @@ class _Windows:
         return found
 
     def _leave_out(self, records: list[Array], wrong: list[tuple[int, int]], found: _tfrecord.Chain) -> None:
-        """Take wrong records out of those of this window, or all from the first on, which is what fails next."""
+        """Remove wrong records from those of this window; or, to raise, all from the first wrong one on."""
         tables = found.tables()
         errors = (self._mismatch(place, computed, *(int(each[place]) for each in tables)) for place, computed in wrong)
         if not self._how.skip_wrong:
@@ -297,14 +308,17 @@ class _Windows:
         numbers = [kind, end, self._base + found.at, found.length, found.stored, found.computed, self._file.source]
         torn = torn_of(self._path, self._n + whole, numbers, self._file.compression)
         if torn is not None:
-            self._failure = refused(self._path, torn, self._how.skip_torn)
+            self._failure = refuse_or_log(self._path, torn, self._how.skip_torn)
 
     def _go_on(self, used: int, following: int) -> None:
-        """Have what was not used at the start of other memory, with room for the record that it begins, if any (-1)."""
+        """Move the unused bytes to the start of other memory.
+
+        It has room for the record of `following` bytes that they begin; -1 means that they begin none.
+        """
         kept = self._memory[used : self._have]
         rest = self._have - used
         needed = HEADER_AND_FOOTER + following if following >= 0 else 0
-        # Where nobody knows the file's size, a length is not believed before there are half as many bytes.
+        # If the file's size is unknown, a length may be wrong: the memory at most doubles as bytes arrive.
         self._room = max(self._file.step, needed if self._file.size >= 0 else min(needed, 2 * rest))
         self._base, self._have = self._base + used, rest
         self._memory = self._file.window(kept, self._base, self._room)

@@ -12,24 +12,24 @@
 
 enum { FFR_VARINT = 0, FFR_EIGHT = 1, FFR_BYTES = 2, FFR_FOUR = 5 };
 
-/* What can be wrong. `found` and `expected` of the fault are given in brackets. */
+/* Codes of faults. Brackets have the meaning of `found` and `expected`. */
 enum {
     FFR_WIRE_CUT = 1,    /* a varint or a number does not end where its message does [bytes left, bytes needed] */
-    FFR_WIRE_LONG,       /* a varint of more bytes [more than 10, 10] */
+    FFR_WIRE_LONG,       /* a varint of more than 10 bytes [11, 10] */
     FFR_WIRE_TAG,        /* a field number outside [1, 2^29) [the number, 2^29] */
     FFR_WIRE_TYPE,       /* a group, or no type at all [the type, 5] */
-    FFR_WIRE_LENGTH,     /* longer than what is left [the length, bytes left] */
-    FFR_WIRE_RUN,        /* a run of numbers of which the last is not whole [bytes, bytes of one] */
+    FFR_WIRE_LENGTH,     /* a length beyond the end of the message [the length, bytes left] */
+    FFR_WIRE_RUN,        /* a run of numbers whose last one is not complete [bytes, bytes of a number] */
     FFR_WIRE_TEXT        /* text that is not UTF-8 [bytes, 0] */
 };
 
 typedef struct {
     int code;                    /* 0: nothing is wrong */
-    const unsigned char *at;     /* the field it was found in */
+    const unsigned char *at;     /* the field with the fault */
     int64_t found, expected;
 } ffr_fault;
 
-/* What is left of a message. */
+/* The rest of a message. */
 typedef struct {
     const unsigned char *at, *end;
 } ffr_piece;
@@ -37,8 +37,8 @@ typedef struct {
 typedef struct {
     uint32_t number;
     int type;
-    uint64_t value;    /* of types 0, 1 and 5 */
-    ffr_piece bytes;   /* of type 2; else empty */
+    uint64_t value;    /* for types 0, 1 and 5 */
+    ffr_piece bytes;   /* for type 2; else empty */
 } ffr_field;
 
 static inline int ffr_refuse(ffr_fault *fault, int code, const unsigned char *at, uint64_t found, uint64_t expected) {
@@ -49,13 +49,13 @@ static inline int ffr_refuse(ffr_fault *fault, int code, const unsigned char *at
     return -1;
 }
 
-/* The varint at `at`, which must be before `end`: what follows it, or NULL if it is not whole or has more than 10 bytes.
-   Bits above the 64th are dropped, as every implementation does. */
+/* Read the varint at `at`, in the bytes before `end`. Return its end, or NULL if it is not complete or has more than
+   10 bytes. Bits above the 64th are dropped, as in every implementation. */
 static inline const unsigned char *ffr_varint(const unsigned char *at, const unsigned char *end, uint64_t *value) {
     const unsigned char *stop = end - at > 10 ? at + 10 : end;
     uint64_t sum = 0;
     int shift = 0;
-    if (at < end && *at < 0x80) { /* nearly all tags, and lengths of what is short */
+    if (at < end && *at < 0x80) { /* nearly all tags, and small lengths */
         *value = *at;
         return at + 1;
     }
@@ -70,7 +70,7 @@ static inline const unsigned char *ffr_varint(const unsigned char *at, const uns
     return NULL;
 }
 
-/* Why ffr_varint refused. */
+/* Set the fault for a varint that ffr_varint refused. */
 static inline int ffr_refuse_varint(ffr_fault *fault, const unsigned char *at, const unsigned char *end) {
     if (end - at >= 10)
         return ffr_refuse(fault, FFR_WIRE_LONG, at, 11, 10);
@@ -87,7 +87,7 @@ static inline int ffr_fixed(ffr_piece *message, ffr_field *field, const unsigned
     return 1;
 }
 
-/* The next field of a message, which is moved behind it: 1; 0 at its end; -1 and a fault. */
+/* Read the next field of a message, and move the message behind it: 1; 0 at its end; -1 and a fault. */
 static inline int ffr_next_field(ffr_piece *message, ffr_field *field, ffr_fault *fault) {
     const unsigned char *start = message->at, *end = message->end, *at = start;
     uint64_t tag;
@@ -124,11 +124,11 @@ static inline int ffr_next_field(ffr_piece *message, ffr_field *field, ffr_fault
 
 #define FFR_TOPS 0x8080808080808080ull
 
-/* How many varints end in a run. */
+/* Count the varints that end in a run. */
 static inline int64_t ffr_count_varints(ffr_piece run) {
     const unsigned char *at = run.at;
     int64_t count = 0;
-    while (run.end - at >= 8 * 31) { /* eight sums side by side, which 31 steps do not fill */
+    while (run.end - at >= 8 * 31) { /* eight sums side by side in bytes; more than 31 steps could overflow their total */
         uint64_t sums = 0, eight;
         for (int i = 0; i < 31; i++, at += 8) {
             memcpy(&eight, at, 8);
@@ -141,22 +141,23 @@ static inline int64_t ffr_count_varints(ffr_piece run) {
     return count;
 }
 
-/* The low 7 bits of each of eight bytes, closed up. */
+/* Join the low 7 bits of eight bytes. */
 static inline uint64_t ffr_close_up(uint64_t x) {
     x = (x & 0x007f007f007f007full) | ((x & 0x7f007f007f007f00ull) >> 1);
     x = (x & 0x00003fff00003fffull) | ((x & 0x3fff00003fff0000ull) >> 2);
     return (x & 0x000000000fffffffull) | ((x & 0x0fffffff00000000ull) >> 4);
 }
 
-/* Which of eight bytes end a varint, a bit for each: the product brings them together. */
+/* Return which of eight bytes end a varint, a bit for each. The multiplication collects the bits. */
 static inline unsigned ffr_ends(const unsigned char *at) {
     uint64_t eight;
     memcpy(&eight, at, 8);
     return (unsigned)(((~eight & FFR_TOPS) >> 7) * 0x0102040810204080ull >> 56);
 }
 
-/* A run of varints as numbers of 64 bits: how many, or -1 and a fault. The last byte of the run must end one.
-   `most` is at least ffr_count_varints(run), and is kept to all the same: others may be writing to the run. */
+/* Read a run of varints as numbers of 64 bits. Return their number, or -1 and a fault. The last byte of the run must
+   end one. `most` is at least ffr_count_varints(run); it is enforced all the same, since others may be writing to the
+   run. */
 static inline int64_t ffr_take_varints(ffr_piece run, int64_t *out, int64_t most, ffr_fault *fault) {
     const unsigned char *at = run.at, *end = run.end;
     int64_t *start = out, *stop = out + most;
@@ -169,7 +170,7 @@ static inline int64_t ffr_take_varints(ffr_piece run, int64_t *out, int64_t most
             out += 16;
             continue;
         }
-        /* All that end in these sixteen bytes: where the next one begins does not wait for the one before to be read. */
+        /* Read all that end in these sixteen bytes. The start of each is known before the one before it is decoded. */
         const unsigned char *block = at;
         do {
             const unsigned char *next = block + (ends != 0 ? __builtin_ctz(ends) + 1 : 16);
@@ -198,7 +199,7 @@ static inline int64_t ffr_take_varints(ffr_piece run, int64_t *out, int64_t most
     return out - start;
 }
 
-/* Whether it is UTF-8 as RFC 3629 has it: no over-long forms, no surrogates, nothing above U+10FFFF. */
+/* Tell whether a text is UTF-8 by RFC 3629: no over-long forms, no surrogates, nothing above U+10FFFF. */
 static inline int ffr_is_text(ffr_piece text) {
     const unsigned char *at = text.at;
     while (at < text.end) {
@@ -225,7 +226,7 @@ static inline int ffr_is_text(ffr_piece text) {
     return 1;
 }
 
-/* Writing: bytes of a varint, and the varint itself. */
+/* Writing: the size of a varint, and the varint itself. */
 static inline int64_t ffr_varint_size(uint64_t value) { return (70 - __builtin_clzll(value | 1)) / 7; }
 
 static inline unsigned char *ffr_put_varint(unsigned char *out, uint64_t value) {

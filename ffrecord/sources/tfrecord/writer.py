@@ -1,4 +1,4 @@
-"""Write TFRecord files: whole or not at all."""
+"""A writer of TFRecord files, which are written whole or not at all."""
 
 import errno
 import os
@@ -19,30 +19,30 @@ from ffrecord.system.atomic_file import PartFile, write_all
 from ffrecord.system.buffers import as_bytes
 
 LENGTH, WORD = struct.Struct("<Q"), struct.Struct("<I")
-FLUSH_SIZE = 1 << 20  # bytes kept until they are written
+FLUSH_SIZE = 1 << 20  # bytes collected before they are written
 WINDOW_BITS = {"gzip": 31, "zlib": 15}
 LEVEL = 6
 
 
 class TFRecordWriter:
-    """Writes one TFRecord file; nothing is under its name until `close`, then all of it.
+    """A writer of one TFRecord file. The file gets its name at `close`, when it is complete.
+
+    As a context manager it closes at the end, or discards everything after an exception. One thread at a time may use
+    it.
 
     Args:
-        path: of the file; one that is there stays as it is until it is replaced.
-        compression: None, "gzip" or "zlib", of the file as a whole. What is compressed is read more slowly, and worst
+        path: path of the file; an existing file stays as it is until it is replaced.
+        compression: None, "gzip" or "zlib", for the file as a whole. A compressed file is read more slowly, most of all
             in random order.
-        level: of zlib, 0 to 9.
+        level: level of zlib, 0 to 9.
 
     Attributes:
-        path: as given.
+        path: the argument.
         n: number of records written.
 
     Raises:
         ValueError: `compression` or `level`.
         OSError (also RuntimeError): the file cannot be created.
-
-    As a context manager it closes at the end, and discards everything if there was an exception. For one thread at a
-    time.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class TFRecordWriter:
             record: its bytes: anything with the buffer protocol.
 
         Raises:
-            TypeError: `record` is none.
-            OSError (also RuntimeError): the file cannot be written, and was discarded; raised again by later calls.
-            RuntimeError: closed, or this is a fork of the process that opened it.
+            TypeError: `record` is not a buffer.
+            OSError (also RuntimeError): the file cannot be written, and was discarded; later calls raise it again.
+            RuntimeError: it is closed, or this is a fork of the process that opened it.
         """
         data = record if type(record) is bytes else as_bytes(record)
         self._check_open()
@@ -85,7 +85,7 @@ class TFRecordWriter:
         else:
             for piece in (header, data, footer):
                 self._keep(piece)
-            self._flush()  # while the caller's memory is what it is now
+            self._flush()  # now: the caller may change this memory after the call
         self.n += 1
 
     def write_packed(self, data: Any, offsets: Any) -> None:
@@ -93,12 +93,12 @@ class TFRecordWriter:
 
         Args:
             data: uint8, or any buffer.
-            offsets: int64 [k + 1]; record i is data[offsets[i]:offsets[i + 1]]. `read_packed` and `encode_batch` give
+            offsets: int64 [k + 1]; record i is data[offsets[i]:offsets[i + 1]]. `read_packed` and `encode_batch` return
                 both.
 
         Raises:
-            ValueError: offsets that descend or leave `data`; none of its records was written then.
-            Otherwise as `write`.
+            ValueError: offsets descend or leave `data`; then none of the records was written.
+            All others: see `write`.
         """
         piece, ends = as_bytes(data), np.ascontiguousarray(offsets, np.int64)
         self._check_open()
@@ -142,7 +142,7 @@ class TFRecordWriter:
         return self._part
 
     def close(self) -> None:
-        """Make the file durable and give it its name. May be repeated.
+        """Make the file durable and give it its name. A second call does nothing.
 
         Raises:
             OSError (also RuntimeError): nothing was published.
@@ -162,7 +162,7 @@ class TFRecordWriter:
             self._discard()
 
     def _discard(self) -> None:
-        """Give up everything but what is published."""
+        """Discard everything that is not published."""
         if self._part is not None:
             self._part.discard()
         self._part, self._pieces = None, []

@@ -6,27 +6,28 @@ import numpy as np
 import numpy.typing as npt
 
 def read_directory(directory: npt.NDArray[np.uint8], base: int, limit: int) -> dict[str, npt.NDArray[Any]]:
-    """The entries of a directory, in order, as arrays; those of folders, whose names end in "/", apart.
+    """Parse the entries of a directory into arrays, in order. Folders, whose names end in "/", are kept apart.
 
     Args:
-        directory: uint8, contiguous, all of it.
-        base: bytes before the archive: what its offsets count from.
-        limit: where members must end, bytes from the start of the file: where the directory begins.
+        directory: uint8, contiguous, the whole directory.
+        base: bytes before the archive; the offsets in it count from there.
+        limit: offset in the file where the directory begins; members must end before.
 
-    Returns, of n members:
-        names: uint8, back to back, as UTF-8: what was in code page 437 converted, Info-ZIP's Unicode names preferred.
+    Returns, for n members:
+        names: uint8, back to back, as UTF-8. Names in code page 437 are converted; Unicode names of Info-ZIP are
+            preferred.
         name_offsets: int64 [n + 1] in `names`.
-        folders, folder_offsets: the same of folders.
+        folders, folder_offsets: the names of folders, in the same form.
         local: int64 [n], offset of the local header in the file.
-        compressed, sizes: int64 [n], bytes stored and of the content.
+        compressed, sizes: int64 [n], bytes stored, and bytes of content.
         crcs: uint32 [n], CRC-32 of the content.
         times: uint32 [n], MS-DOS time in the lower half and date in the upper.
-        modes: uint16 [n], st_mode where Unix made the entry, else 0.
+        modes: uint16 [n], st_mode if Unix made the entry, else 0.
         methods, flags: uint16 [n].
-        entries: int64 [n], where its entry begins in the directory.
+        entries: int64 [n], offset of the entry in the directory.
 
     Raises:
-        FormatError: an entry that is cut, has no signature or lies where no member can.
+        FormatError: an entry is cut, has no signature, or its member cannot lie where it says.
     """
 
 def read_locals(
@@ -36,14 +37,14 @@ def read_locals(
     local: npt.NDArray[np.int64],
     order: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:
-    """Where the data of each member begins: int64 [n]; -1 where the local header is not that of the directory's entry.
+    """Return the offset of each member's data: int64 [n]; -1 if the local header does not fit the directory's entry.
 
-    A pass over the file that reads little more than the headers, or all where they lie close to each other; what is not
-    in the page cache is asked for ahead. The GIL is released.
+    One pass over the file reads little more than the headers, or everything if they lie close together. Pages that are
+    not in the page cache are requested ahead. The GIL is released.
 
     Args:
-        fd: of the archive.
-        directory, entries, local: as `read_directory` has them.
+        fd: descriptor of the archive.
+        directory, entries, local: arrays of `read_directory`.
         order: int64 [n], the members in ascending order of `local`.
 
     Raises:

@@ -23,8 +23,8 @@ cdef enum:
     ZIP64 = 0x0001             # ids of extra fields
     UNICODE_PATH = 0x7075
     WINDOW = 256 << 10         # of local headers, bytes
-    NEAR = 16 << 10            # bytes between two headers below which what is between them is read, too
-    AHEAD = 64                 # headers asked for before they are read
+    NEAR = 16 << 10            # headers closer than this are read together with the bytes between them
+    AHEAD = 64                 # headers requested ahead of the one that is read
 
 cdef uint32_t ALL_ONES = 0xFFFFFFFF
 cdef uint8_t[256][4] _cp437    # UTF-8 of each character, its size first
@@ -58,7 +58,7 @@ cdef enum Wrong:
 
 
 cdef struct Entry:
-    const uint8_t* name        # as it is to be read, in the directory
+    const uint8_t* name        # in the directory: from the entry, or from an extra field
     int64_t name_size
     bint utf8
     uint64_t compressed
@@ -68,7 +68,7 @@ cdef struct Entry:
 
 
 cdef Wrong _read_entry(const uint8_t* d, int64_t at, int64_t end, int64_t base, int64_t limit, Entry* e) noexcept nogil:
-    """The entry at `at` of the directory d[0, end). Members lie in the file's bytes [base, limit)."""
+    """Parse the entry at `at` of the directory d[0, end). Members lie in the file's bytes [base, limit)."""
     cdef const uint8_t* p = d + at
     cdef int64_t extra
     if end - at < ENTRY_SIZE:
@@ -83,7 +83,7 @@ cdef Wrong _read_entry(const uint8_t* d, int64_t at, int64_t end, int64_t base, 
     e.compressed, e.size, e.local = _u32(p + 20), _u32(p + 24), _u32(p + 42)
     if not _read_extra(d + extra, _u16(p + 30), e):
         return NO_ZIP64
-    # Each is compared alone, so that no sum overflows.
+    # Each number is compared alone, so that no sum overflows.
     if e.local > <uint64_t> (limit - base) or e.compressed > <uint64_t> (limit - base) - e.local or e.size >> 63:
         return OUTSIDE
     e.local += base
@@ -91,28 +91,28 @@ cdef Wrong _read_entry(const uint8_t* d, int64_t at, int64_t end, int64_t base, 
 
 
 cdef bint _read_extra(const uint8_t* p, int64_t size, Entry* e) noexcept nogil:
-    """What of numbers and name the extra fields p[0, size) have; False: numbers that should be there are not."""
+    """Take numbers and name from the extra fields p[0, size); return False if needed numbers are missing."""
     cdef bint wide = e.compressed == ALL_ONES or e.size == ALL_ONES or e.local == ALL_ONES
     cdef int64_t at = 0, length
     while size - at >= 4:
         length = _u16(p + at + 2)
         if length > size - at - 4:
-            break              # padding, as some programs leave it
+            break              # padding, which some programs write
         if _u16(p + at) == ZIP64 and wide:
             if not _read_zip64(p + at + 4, length, e):
                 return False
             wide = False
         elif _u16(p + at) == UNICODE_PATH and length > 5 and p[at + 4] == 1:
-            # Of the name in the entry, or someone renamed it without knowing this field.
+            # The CRC is that of the entry's name. If it differs, a program renamed the entry and ignored this field.
             if _u32(p + at + 5) == crc32_update(0, e.name, e.name_size):
                 e.name, e.name_size, e.utf8 = p + at + 9, length - 5, True
         at += 4 + length
-    # All ones may be what a number is, where no field says another.
+    # Without a ZIP64 field, a size of all ones may be real. An offset of all ones cannot.
     return not wide or e.local != ALL_ONES
 
 
 cdef bint _read_zip64(const uint8_t* p, int64_t size, Entry* e) noexcept nogil:
-    """Numbers in this order, each only if it was all ones."""
+    """Take the numbers of a ZIP64 field. They stand in this order, each only if the entry has all ones instead."""
     cdef uint64_t* numbers[3]
     cdef int64_t at = 0
     cdef int k
@@ -127,7 +127,7 @@ cdef bint _read_zip64(const uint8_t* p, int64_t size, Entry* e) noexcept nogil:
 
 
 cdef int64_t _name_size(const Entry* e) noexcept nogil:
-    """Bytes of the name as UTF-8."""
+    """Return the bytes of the name as UTF-8."""
     cdef int64_t i, total = 0
     if e.utf8:
         return e.name_size
@@ -222,7 +222,7 @@ def read_directory(const uint8_t[::1] directory not None, int64_t base, int64_t 
                 local[i], compressed[i], sizes[i] = e.local, e.compressed, e.size
                 crcs[i], times[i] = _u32(d + at + 16), _u32(d + at + 12)
                 methods[i], flags[i] = _u16(d + at + 10), _u16(d + at + 8)
-                # The upper half of the attributes is st_mode where Unix made the entry.
+                # If Unix made the entry, the upper half of its attributes is st_mode.
                 modes[i] = _u16(d + at + 40) if d[at + 5] == 3 else 0
                 entries[i] = at
             offsets[kind][done[kind] + 1] = offsets[kind][done[kind]] + _put_name(&e, blobs[kind] + offsets[kind][done[kind]])
@@ -254,7 +254,8 @@ cdef struct Window:
 
 
 cdef int64_t _window_at(Window* w, int64_t offset, int64_t need, int64_t want) noexcept nogil:
-    """Have bytes [offset, offset + need) of the file in the window; 0, -errno, or 1: the file ends before."""
+    """Read bytes [offset, offset + need) of the file into the window; return 0, -errno, or 1 if the file ends before.
+    """
     cdef int64_t rc
     if offset >= w.start and offset + need <= w.start + w.size:
         return 0
@@ -271,7 +272,7 @@ cdef int64_t _window_at(Window* w, int64_t offset, int64_t need, int64_t want) n
 
 
 cdef int64_t _read_local(Window* w, const uint8_t* entry, int64_t offset, int64_t gap, int64_t* data) noexcept nogil:
-    """Where the data of a member begins: `data`, -1 if its local header at `offset` is not that of its `entry`."""
+    """Set `data` to the offset of a member's data; to -1 if the local header at `offset` does not fit its `entry`."""
     cdef int64_t name_size = _u16(entry + 28), need = LOCAL_SIZE + name_size
     cdef int64_t rc = _window_at(w, offset, need, WINDOW if gap < NEAR else need)
     cdef const uint8_t* p

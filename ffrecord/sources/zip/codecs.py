@@ -1,4 +1,4 @@
-"""What members of zip archives are compressed with: content in pieces, never more at a time than was asked for."""
+"""Decompression of zip members in pieces of bounded size."""
 
 import bz2
 import lzma
@@ -13,18 +13,18 @@ from ffrecord.system.optional import require
 STORED, DEFLATED, BZIP2, LZMA, ZSTD = 0, 8, 12, 14, 93
 READ_HERE = (STORED, DEFLATED, BZIP2, LZMA, ZSTD)
 OTHERS = {1: "shrink", 6: "implode", 9: "deflate64", 95: "xz", 96: "JPEG", 97: "WavPack", 98: "PPMd", 99: "AES"}
-ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13  # bits of the flags; with strong encryption, with masked local headers
-CHUNK = 256 << 10  # compressed bytes taken at a time
-PIECE = 1 << 20  # bytes of content that zstd is asked for at a time
-RATIO_FREE = 16 << 20  # bytes; content of that size at most may be compressed as far as it can be
-MARKED = 1 << 1  # of the flags: LZMA has a mark of its end
+ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13  # flags: encrypted, strongly encrypted, with masked local headers
+CHUNK = 256 << 10  # compressed bytes read at a time
+PIECE = 1 << 20  # most bytes of content to request from zstd at a time
+RATIO_FREE = 16 << 20  # bytes of content up to which any compression ratio is accepted
+MARKED = 1 << 1  # flag: LZMA data have an end mark
 LZMA_HEAD = struct.Struct("<2sHBI")  # version, size of the properties, lc + 9 (lp + 5 pb), size of the dictionary
 
-Read = Callable[[int], bytes]  # up to so many bytes, > 0; b"" at the end
+Read = Callable[[int], bytes]  # returns up to so many bytes, > 0; b"" at the end
 
 
 def refusal(method: int, flags: int) -> str | None:
-    """Why a member cannot be read here; None: it can."""
+    """Return the reason why a member cannot be read here; None if it can."""
     if flags & ENCRYPTED:
         return "it is encrypted"
     if method not in READ_HERE:
@@ -33,7 +33,7 @@ def refusal(method: int, flags: int) -> str | None:
 
 
 def check_ratio(size: int, compressed: int, max_ratio: float | None) -> None:
-    """Raise FormatError if the content is said to be more than `max_ratio` times what is stored, and is not small."""
+    """Raise FormatError if large content is said to have more than `max_ratio` times its compressed bytes."""
     if max_ratio is not None and size > RATIO_FREE and size > max_ratio * compressed:
         raise FormatError(
             f"{size} bytes are said to be in {compressed}, {size / max(compressed, 1):.0f} times as much, "
@@ -41,41 +41,43 @@ def check_ratio(size: int, compressed: int, max_ratio: float | None) -> None:
         )
 
 
-def inflating(method: int, flags: int, source: Read, size: int) -> Read:
-    """What reads the content of a member, `size` bytes of it, from its compressed bytes, which `source` reads.
+def content_reader(method: int, flags: int, source: Read, size: int) -> Read:
+    """Return a function that reads the content of a member.
+
+    At the end of the data it returns b"", whether or not the content is complete. On invalid data it raises the
+    exceptions of the library.
 
     Args:
-        method, flags: of the member.
-
-    At the end of what is there it gives b"", whether that is where the content ends or not; bytes that are no such
-    compressed data raise what the library raises.
+        method, flags: method and flags of the member.
+        source: reads the compressed bytes.
+        size: bytes of content according to the directory.
 
     Raises:
-        ImportError: the library for `method` is not installed; says what to install.
+        ImportError: the library for `method` is not installed; the message says what to install.
     """
     if method == DEFLATED:
         return _deflate(source)
     if method == ZSTD:
         zstandard = require("zstandard", "zstd", "a member compressed by zstd")
         reader: Any = zstandard.ZstdDecompressor().stream_reader(_Source(source), CHUNK, read_across_frames=True)
-        # It allocates what it is asked for before it looks at anything.
+        # zstandard allocates the requested size before it looks at the data.
         return lambda most: reader.read(min(most, PIECE))
     if method == BZIP2:
         return _bzip2(source)
     read = _lzma(source, size)
-    return read if flags & MARKED else _up_to(read, size)
+    return read if flags & MARKED else _bounded_reader(read, size)
 
 
 def inflate(method: int, flags: int, data: memoryview, size: int) -> bytes:
-    """The content of a member whose compressed bytes are `data`.
+    """Decompress the content of a member.
 
     Raises:
-        FormatError: it is not `size` bytes, or no such compressed data.
-        ImportError: as `inflating`.
+        FormatError: it is not `size` bytes, or the data are invalid.
+        ImportError: see `content_reader`.
     """
-    read = inflating(method, flags, _reading(data), size)
-    pieces, left = [], size + 1  # one more, to see that there is none
-    with translated():
+    read = content_reader(method, flags, _memory_reader(data), size)
+    pieces, left = [], size + 1  # request one byte more, to notice content that is too long
+    with translate_errors():
         while left and (piece := read(left)):
             pieces.append(piece)
             left -= len(piece)
@@ -85,8 +87,11 @@ def inflate(method: int, flags: int, data: memoryview, size: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-class translated:  # noqa: N801 - used as a function
-    """Make what libraries raise of bad bytes a FormatError; they document no lists of that."""
+class translate_errors:  # noqa: N801 - used as a function
+    """A context that turns exceptions of decompressors into FormatError.
+
+    The libraries do not document which they raise.
+    """
 
     def __enter__(self) -> None:
         pass
@@ -111,11 +116,11 @@ def _deflate(source: Read) -> Read:
 
 
 def _bzip2(source: Read) -> Read:
-    return _keeping(bz2.BZ2Decompressor(), source)
+    return _codec_reader(bz2.BZ2Decompressor(), source)
 
 
 def _lzma(source: Read, size: int) -> Read:
-    """Without the properties that zip puts in front, APPNOTE 5.8.8."""
+    """Return a reader of LZMA data behind the properties that zip puts in front, APPNOTE 5.8.8."""
     head = b""
     while len(head) < LZMA_HEAD.size and (piece := source(LZMA_HEAD.size - len(head))):
         head += bytes(piece)
@@ -129,15 +134,18 @@ def _lzma(source: Read, size: int) -> Read:
         "lc": packed % 9,
         "lp": packed // 9 % 5,
         "pb": packed // 45,
-        # No more than there is content, which is all it can hold; liblzma wants 4096.
+        # The content is all that the dictionary can hold; liblzma needs at least 4096.
         "dict_size": max(4096, min(dictionary, size)),
     }
-    with translated():
-        return _keeping(lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[filters]), source)
+    with translate_errors():
+        return _codec_reader(lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[filters]), source)
 
 
-def _up_to(read: Read, size: int) -> Read:
-    """Read no more than `size` bytes: LZMA without a mark of its end, as 7-Zip and WinZip write it, does not tell."""
+def _bounded_reader(read: Read, size: int) -> Read:
+    """Stop a reader after `size` bytes.
+
+    LZMA without an end mark, as 7-Zip and WinZip write it, does not tell its end.
+    """
     left = size
 
     def read_up_to(most: int) -> bytes:
@@ -149,8 +157,8 @@ def _up_to(read: Read, size: int) -> Read:
     return read_up_to
 
 
-def _keeping(codec: "bz2.BZ2Decompressor | lzma.LZMADecompressor", source: Read) -> Read:
-    """Of codecs that keep what they were given and could not use yet."""
+def _codec_reader(codec: "bz2.BZ2Decompressor | lzma.LZMADecompressor", source: Read) -> Read:
+    """Return a reader over a codec that keeps unused input itself."""
 
     def read(most: int) -> bytes:
         while not codec.eof:
@@ -163,7 +171,7 @@ def _keeping(codec: "bz2.BZ2Decompressor | lzma.LZMADecompressor", source: Read)
     return read
 
 
-def _reading(data: memoryview) -> Read:
+def _memory_reader(data: memoryview) -> Read:
     at = 0
 
     def read(most: int) -> bytes:
@@ -175,7 +183,7 @@ def _reading(data: memoryview) -> Read:
 
 
 class _Source:
-    """A function that reads as an object that does."""
+    """An object with a `read` method, made from a function."""
 
     def __init__(self, read: Read) -> None:
         self.read = read

@@ -1,4 +1,4 @@
-"""The end of a zip archive, which says where its directory is.
+"""The end of a zip archive, which tells where its directory is.
 
     end record         22 B and the comment: signature, disk u16, directory's disk u16, entries here u16, entries u16,
                        directory size u32, directory offset u32, comment length u16
@@ -25,19 +25,19 @@ MEMBER_MAGIC = b"PK\3\4"
 ENTRY_MAGIC = b"PK\1\2"
 ENTRY_SIZE = 46
 COMMENT_MOST = 0xFFFF
-PADDING = b"\0\t\n\r\x1a "  # what mail, terminals and tapes put behind a file
+PADDING = b"\0\t\n\r\x1a "  # bytes that mail, terminals and tapes put behind a file
 
 
 @dataclass(frozen=True)
 class EndRecord:
-    """Where the directory is.
+    """The place of the directory.
 
     Attributes:
-        offset: of its first entry in the file, bytes.
-        size: bytes.
-        entries: how many it has; modulo 65536 where `exact` is false, as old programs wrote it.
-        exact: the number is from a ZIP64 record.
-        base: bytes before the archive; offsets that it states count from there.
+        offset: offset of its first entry in the file, bytes.
+        size: its size, bytes.
+        entries: number of entries; modulo 65536 if `exact` is false, as old programs wrote it.
+        exact: whether the number is from a ZIP64 record.
+        base: bytes before the archive; the offsets in the archive count from there.
     """
 
     offset: int
@@ -48,15 +48,17 @@ class EndRecord:
 
 
 def read_end(fd: int, size: int) -> EndRecord:
-    """The end of the archive of `size` bytes that is open as `fd`.
+    """Read the end of the archive of `size` bytes that is open as `fd`.
 
-    The last end record counts whose comment ends where the file ends, and whose directory lies right before it; so a
-    comment may have such signatures in it, and bytes before the archive are allowed. One without entries counts if no
-    other does. If there is none, one counts that only padding follows (zeros, line ends), with an archive from the
-    start of the file; what lies anywhere else may be a member of an archive that was cut.
+    The last end record counts whose comment ends at the end of the file, and whose directory lies right before it. So a
+    comment may contain signatures, and bytes before the archive are allowed. A record without entries counts only if no
+    other does.
+
+    If there is none, an end record counts that only padding follows (zeros, line ends), if its archive begins at the
+    start of the file. An end record anywhere else may belong to a member of an archive that was cut.
 
     Raises:
-        FormatError: there is none; says what the last one contradicts.
+        FormatError: there is no end record; the message says what is wrong with the last candidate.
     """
     start = max(0, size - END.size - COMMENT_MOST)
     tail = read_up_to(fd, size - start, start)
@@ -78,8 +80,8 @@ def read_end(fd: int, size: int) -> EndRecord:
                 if behind:
                     padded = padded or found
                 else:
-                    empty = empty or found  # any zeros look like it, also in a comment
-        at += len(END_MAGIC) - 1  # `rfind` looks at what ends before it
+                    empty = empty or found  # zeros behind a signature look like it, also in a comment
+        at += len(END_MAGIC) - 1  # so that `rfind` finds signatures that begin before this one
     for end in (empty, padded):
         if end is not None:
             return end
@@ -87,19 +89,19 @@ def read_end(fd: int, size: int) -> EndRecord:
 
 
 def _without_end(fd: int, searched: int) -> str:
-    """What to say if there is none in the last `searched` bytes."""
+    """Return the text for an archive without an end record in its last `searched` bytes."""
     cut = "; it begins as one, so it may be cut" if read_up_to(fd, 4, 0) == MEMBER_MAGIC else ""
     return f"no end record in its last {searched} bytes{cut}"
 
 
 def _end_at(fd: int, record: bytes, position: int) -> EndRecord:
-    """The end whose record is at `position`.
+    """Parse the end record at `position`.
 
     Raises:
         FormatError: its directory does not lie right before it.
     """
     _, disk, first_disk, here, entries, size, offset, _ = END.unpack(record)
-    # Some programs write a ZIP64 record that says no more than this one does, since they did not know before the end.
+    # A ZIP64 record may be there though none is needed: some programs write it before they know the final sizes.
     found = _end64(fd, position, 0xFFFF in (disk, first_disk, here, entries) or 0xFFFFFFFF in (size, offset))
     exact = found is not None
     if found is not None:
@@ -117,17 +119,19 @@ def _end_at(fd: int, record: bytes, position: int) -> EndRecord:
 
 
 def _end64(fd: int, position: int, needed: bool) -> tuple[int, int, int, int, int, int, int] | None:
-    """What the ZIP64 record says, if there is one before the end record at `position`: where it is, then its fields.
+    """Return the position and the fields of the ZIP64 record before the end record at `position`; None if there is
+    none.
 
     Raises:
-        FormatError: there is none where its locator says, and it is needed; else those bytes may be no locator.
+        FormatError: it is needed, but is not where its locator says. If it is not needed, those bytes may be no
+            locator.
     """
     at = position - LOCATOR.size
     locator = read_up_to(fd, LOCATOR.size, at) if at >= 0 else b""
     if locator[:4] != LOCATOR_MAGIC:
         return None
     stated = LOCATOR.unpack(locator)[2]
-    # Bytes before the archive move it away from where it is said to be; then it has its least size.
+    # With bytes before the archive, it is not at the stated offset. Then try the least size right before the locator.
     for place in (stated, at - END64.size):
         record = read_up_to(fd, END64.size, place) if 0 <= place <= at - END64.size else b""
         if record[:4] == END64_MAGIC:

@@ -1,4 +1,4 @@
-"""What is where in a zip archive: its directory and local headers, as arrays."""
+"""The index of a zip archive: its directory and local headers, as arrays."""
 
 import os
 from typing import Any
@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ffrecord.errors import FormatError, TruncatedError
 from ffrecord.reading.ffr_file import add_path_to_errors
-from ffrecord.sources.index_file import IndexCache, cached
+from ffrecord.sources.index_file import IndexCache, cached_index
 from ffrecord.sources.names import Names, check_members
 from ffrecord.sources.zip import _zip
 from ffrecord.sources.zip.end import EndRecord, read_end
@@ -25,24 +25,24 @@ COLUMNS: dict[str, type[np.generic]] = {
 
 
 class ZipIndex:
-    """The members of one archive, directories left out, in the order of its directory.
+    """The members of one archive in the order of its directory, without directories.
 
     Args:
-        path: of the archive.
-        index_cache: as for `cached`.
+        path: path of the archive.
+        index_cache: see `cached_index`.
 
     Attributes:
-        path: of the archive.
-        names, folders: of members; of entries that are directories, with the "/" that they end in.
-        data: int64 [n], offset of each member's data in the file; -1 where there is no proper local header.
-        compressed, sizes: int64 [n], bytes there and of the content.
+        path: path of the archive.
+        names, folders: names of members; names of entries that are directories, each with a "/" at its end.
+        data: int64 [n], offset of each member's data in the file; -1 if its local header is wrong.
+        compressed, sizes: int64 [n], bytes in the file, and bytes of content.
         crcs: uint32 [n], CRC-32 of the content.
         times: uint32 [n], MS-DOS time in the lower half, date in the upper.
-        modes: uint16 [n], st_mode where Unix made the entry, else 0.
+        modes: uint16 [n], st_mode if Unix made the entry, else 0.
         methods, flags: uint16 [n].
 
     Raises:
-        FormatError: no zip archive, a damaged directory, or members that overlap.
+        FormatError: not a zip archive, a damaged directory, or members that overlap.
         OSError: it cannot be opened or read.
     """
 
@@ -57,7 +57,7 @@ class ZipIndex:
 
     def __init__(self, path: str, index_cache: IndexCache = None) -> None:
         self.path = path
-        arrays: Arrays = cached(path, FORMAT, lambda: build(path), index_cache, _check_kept)
+        arrays: Arrays = cached_index(path, FORMAT, lambda: build(path), index_cache, _check_kept)
         self.names = Names.from_arrays(arrays)
         self.folders = Names(arrays["folders"], arrays["folder_offsets"])
         for name in COLUMNS:
@@ -68,12 +68,15 @@ class ZipIndex:
 
 
 def _check_kept(arrays: Arrays) -> None:
-    """Raise unless these are arrays of `build`. Where members are is compared with the file when they are read."""
+    """Raise unless these are arrays of `build`.
+
+    The positions of members are compared with the file when they are read.
+    """
     check_members(arrays, **COLUMNS)
 
 
 def build(path: str) -> Arrays:
-    """The arrays of a `ZipIndex`, from the archive itself."""
+    """Return the arrays of a `ZipIndex` from the archive itself."""
     with add_path_to_errors(path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -108,7 +111,10 @@ def _check_count(arrays: Arrays, end: EndRecord) -> None:
 
 
 def _check_overlaps(arrays: Arrays, local: npt.NDArray[np.int64], order: npt.NDArray[np.int64], limit: int) -> None:
-    """Raise FormatError if bytes belong to two members, by which a small archive may hold more than a disk does."""
+    """Raise FormatError if bytes belong to two members.
+
+    Otherwise a small archive could contain more than a disk can hold.
+    """
     starts = local[order]
     data = np.maximum(arrays["data"][order], starts + LOCAL_SIZE)
     ends = data + arrays["compressed"][order]

@@ -1,6 +1,6 @@
-"""Members of zip archives, read in place."""
+"""Readers of zip archives, in place."""
 
-# Records are also read by name, so parameters have other names than those of `Store`.
+# Records are also read by name, so parameters have other names than in `Store`.
 # pyright: reportIncompatibleMethodOverride=false
 
 import io
@@ -20,13 +20,13 @@ from ffrecord.reading.record_reader import RecordReader
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.stats import ReadStats
 from ffrecord.reading.store import Indices, OnError
-from ffrecord.sources.fallback_reader import MixedReader, summed
+from ffrecord.sources.fallback_reader import MixedReader, sum_stats
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.names import Names
-from ffrecord.sources.suffixes import SUFFIXES
-from ffrecord.sources.zip.codecs import STORED, inflating, translated
+from ffrecord.sources.registry import SUFFIXES
+from ffrecord.sources.zip.codecs import STORED, content_reader, translate_errors
 from ffrecord.sources.zip.index import ZipIndex
 from ffrecord.sources.zip.members import ZipMembers
 from ffrecord.system.open_all import open_all
@@ -35,28 +35,28 @@ MAX_RATIO = 2000.0
 
 
 class ZipReader(NamedFiles, MixedReader):
-    """The members of zip archives, directories left out, as records and as files.
+    """The members of zip archives, without directories, as records and as files.
 
-    Stored members are read in place by the batch engine. Deflated ones (zlib), bzip2 and LZMA (standard library) and
-    zstd (`zstandard`) are decompressed. ZIP64, archive and member comments, data descriptors and bytes before the
-    archive are understood; names are UTF-8 or code page 437, as each says.
+    The batch engine reads stored members in place. Members compressed by deflate (zlib), bzip2 and LZMA (standard
+    library) and zstd (`zstandard`) are decompressed. The reader understands ZIP64, comments of archives and members,
+    data descriptors, and bytes before the archive. Names are UTF-8 or code page 437, as each entry says.
 
     Args:
-        source: an archive; a directory, whose `.zip` files are taken; a glob pattern; or a list of such. The members of
-            several are numbered through, in the order of each directory.
-        check_data: compare the directory's CRC-32 with what is read.
-        io, on_error: as for `RecordReader`.
-        index_cache: where to keep what opening found; see `ffrecord.sources.index_file.cached`.
-        max_ratio: refuse to decompress what is said to be more than so many times its compressed size, when it is read;
-            content of 16 MiB at most is always decompressed. Deflate cannot exceed 1032. None for no limit but what
-            the directory says, beyond which nothing is decompressed in any case.
+        source: an archive; a directory, whose `.zip` files are read; a glob pattern; or a list of these. The members of
+            several archives are numbered through, in the order of each directory.
+        check_data: compare the CRC-32 of the directory with the content.
+        io, on_error: see `RecordReader`.
+        index_cache: place to keep the index; see `ffrecord.sources.index_file.cached_index`.
+        max_ratio: refuse to decompress a member whose content is said to be more than so many times its compressed
+            size. Content of at most 16 MiB is always decompressed. Deflate cannot exceed 1032. None for no such limit.
+            Never is more decompressed than the directory says.
 
     Attributes:
-        members: what the directories say of each; see `ZipMembers`.
+        members: the facts in the directories; see `ZipMembers`.
 
     Raises:
-        FormatError: no zip archive, a damaged directory, or members that overlap. What concerns one member only, such
-            as encryption, an unknown method or a damaged local header, is raised when it is read.
+        FormatError: not a zip archive, a damaged directory, or members that overlap. Problems of one member, such as
+            encryption, an unknown method or a damaged local header, are raised when you read it.
         OSError: a file cannot be opened.
     """
 
@@ -88,10 +88,10 @@ class ZipReader(NamedFiles, MixedReader):
                 super().close()
                 raise
 
-    # What a store of named files gives
+    # Methods of a store of named files
 
     def keys(self) -> Names:
-        """The name of each member, in order."""
+        """Return the name of each member, in order."""
         return self.members.names
 
     def _folders(self) -> Names:
@@ -110,9 +110,9 @@ class ZipReader(NamedFiles, MixedReader):
         return {**super()._options(), "index_cache": self._index_cache, "max_ratio": self._max_ratio}
 
     def stats(self) -> ReadStats:
-        """As of any `RecordReader`; of members that are compressed it counts the compressed bytes."""
+        """Return the statistics, see `RecordReader.stats`. For compressed members, bytes are the compressed ones."""
         stats = super().stats()
-        return stats if self._compressed is None else summed(stats, self._compressed.stats())
+        return stats if self._compressed is None else sum_stats(stats, self._compressed.stats())
 
     def _release(self) -> None:
         if self._compressed is not None:
@@ -148,31 +148,31 @@ class ZipReader(NamedFiles, MixedReader):
             return SpanRaw(reopen(self._files[number]), offset, checked)
         raw = SpanRaw(reopen(self._files[number]), offset, Checked(path, name, int(members.compressed[index]), None))
         try:
-            return PulledRaw(partial(self._pulling, index, raw), checked, raw.close)
+            return PulledRaw(partial(self._content_reader, index, raw), checked, raw.close)
         except BaseException:
             raw.close()
             raise
 
-    def _pulling(self, index: int, raw: SpanRaw) -> Callable[[int], bytes]:
-        """What reads the content of a member from its start, out of its compressed bytes."""
+    def _content_reader(self, index: int, raw: SpanRaw) -> Callable[[int], bytes]:
+        """Return a function that reads the content of a member from its start, out of its compressed bytes."""
         raw.seek(0)
         try:
             method, flags = int(self.members.methods[index]), int(self.members.flags[index])
-            read = inflating(method, flags, raw.read, int(self.members.sizes[index]))
+            read = content_reader(method, flags, raw.read, int(self.members.sizes[index]))
         except (FormatError, ImportError) as error:
-            raise self.members.about(index, error) from None
-        return partial(self._translated, index, read)
+            raise self.members.name_error(index, error) from None
+        return partial(self._read_translated, index, read)
 
-    def _translated(self, index: int, read: Callable[[int], bytes], most: int) -> bytes:
+    def _read_translated(self, index: int, read: Callable[[int], bytes], most: int) -> bytes:
         try:
-            with translated():
+            with translate_errors():
                 return read(most)
         except FormatError as error:
-            raise self.members.about(index, error) from error.__cause__
+            raise self.members.name_error(index, error) from error.__cause__
 
 
 class _Compressed(RecordReader):
-    """The members as they lie there, compressed."""
+    """The compressed bytes of members, as records."""
 
     format = "zip"
 
@@ -185,7 +185,7 @@ class _Compressed(RecordReader):
 
 
 def _open(indexes: Sequence[ZipIndex], status: Sequence[os.stat_result], io: str | None = None) -> list[SpanFile]:
-    """The archives, to be read by `io`; None: without checksums."""
+    """Open the archives, to be read by `io`; None means without checksums."""
     kind, whole = None if io is None else "crc32", io == "mmap"
     return open_all(
         SpanFile(each.path, each.data, each.compressed, each.crcs if kind else None, kind, whole=whole, status=then)

@@ -47,7 +47,7 @@ DEFECTS = (
         "lzma-without-a-mark-read-beyond-its-size",
         "G3",
         "ffrecord/sources/zip/codecs.py",
-        "    return read if flags & MARKED else _up_to(read, size)\n",
+        "    return read if flags & MARKED else _bounded_reader(read, size)\n",
         "    return read\n",
         ("test_zip.py::test_lzma_that_ends_at_its_size",),
     ),

@@ -95,8 +95,8 @@ DEFECTS = (
         "any-ratio-of-zip-inflated",
         "G4",
         "ffrecord/sources/zip/codecs.py",
-        "    pieces, left = [], size + 1  # one more, to see that there is none\n",
-        "    pieces, left = [], size  # one more, to see that there is none\n",
+        "    pieces, left = [], size + 1  # request one byte more, to notice content that is too long\n",
+        "    pieces, left = [], size  # request one byte more, to notice content that is too long\n",
         ("test_zip_damage.py",),
     ),
     Defect(
