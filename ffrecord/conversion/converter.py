@@ -86,7 +86,7 @@ def convert(
         "resume": resume,
         "storage_options": storage_options,
         "staging": staging,
-        **_skipping(max_skipped, arguments.flag("verify", verify)),
+        **_skipping(max_skipped, arguments.check_flag("verify", verify)),
     }
     DatasetWriter(out, None, **asked)  # a wrong argument is refused before anything is opened
     check_outside(source, out)
@@ -98,7 +98,7 @@ def convert(
             )
         summary = _write(found, DatasetWriter(out, found.fields, **asked))
         if verify:
-            asked_of = (before, arguments.workers(num_workers), start_method, progress)
+            asked_of = (before, arguments.check_num_workers(num_workers), start_method, progress)
             with FileReader(out, storage_options=storage_options) as result:
                 compare_all(found, result, urls.redacted(os.fspath(out)), *asked_of)
     return replace(summary, seconds=time.monotonic() - started)

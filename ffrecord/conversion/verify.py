@@ -10,9 +10,9 @@ import msgspec
 
 from ffrecord._crc import crc32
 from ffrecord.conversion.input import Given
-from ffrecord.dataset_writer.encoding import as_it_is
+from ffrecord.dataset_writer.encoding import encode_plain
 from ffrecord.dataset_writer.progress import WriteProgress
-from ffrecord.dataset_writer.tasks import had_together, together
+from ffrecord.dataset_writer.tasks import fetch_together, first_batch
 from ffrecord.errors import MismatchError, counted
 from ffrecord.fields import schema_of
 from ffrecord.processes import heartbeats
@@ -110,7 +110,7 @@ def _settle(outcomes: Iterator[Compared], bar: WriteProgress, out: str, count: i
 
 def _encoder(found: Given, reader: FileReader) -> Callable[[Any], Any]:
     schema = found.schema or schema_of(reader)
-    return as_it_is if schema is None else schema.encode
+    return encode_plain if schema is None else schema.encode
 
 
 def _of_range(
@@ -125,9 +125,9 @@ def _of_range(
     stop = min(start + AT_ONCE, len(reader) - before)
     total = Compared(0, 0, 0, [])
     while start < stop:
-        indices = together(dataset, list(range(start, stop)))
+        indices = first_batch(dataset, list(range(start, stop)))
         at(start)
-        samples = had_together(dataset, indices) if hasattr(dataset, "__getitems__") else []
+        samples = fetch_together(dataset, indices) if hasattr(dataset, "__getitems__") else []
         samples = samples or list(_each(partial(getitem, dataset), indices, indices, at))
         expected = list(_each(encode, samples, indices, at))
         total = total.plus(_compared(start, expected, reader, before))

@@ -119,7 +119,7 @@ class RayRemoteTarget(RayTarget):
         self._held = True  # first: the marker may be there though an exception comes in between
         self._objects.claim(self._token)
         if self._appends:
-            self._found = target.look(self._objects, ())
+            self._found = target.load_remote_base(self._objects, ())
         return RemotePlace(self._objects, self._token)
 
     def commit(self, shards: Sequence[Shard], schema: Schema | None) -> None:
@@ -129,7 +129,7 @@ class RayRemoteTarget(RayTarget):
         if found is None:
             listing = manifest.build(new, builtins)
         else:
-            listing = found.together(new, builtins, tell=builtins is not None)
+            listing = found.manifest_with(new, builtins, tell=builtins is not None)
         data = msgspec.json.format(msgspec.json.encode(listing), indent=1) + b"\n"
         with signals.defer_signals():
             self._objects.put_manifest(data, None if found is None else found.fingerprint, listing.fingerprint)
@@ -143,7 +143,7 @@ class RayRemoteTarget(RayTarget):
             if not self._held:
                 return
             self._held = False
-            objects = self._objects.hurried()
+            objects = self._objects.with_deadline()
             for step in (self._release, self._remove_unlisted):
                 try:
                     step(objects)

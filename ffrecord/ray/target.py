@@ -81,7 +81,7 @@ class RayTarget(ABC):
     def check_same(self, schema: Schema | None) -> None:
         """Raise MismatchError if what is there has other columns."""
         if self._found is not None and not self._found.blank:
-            append.check_same(self.label, self._found, None if schema is None else schema.to_builtins(), None)
+            append.check_same_encoding(self.label, self._found, None if schema is None else schema.to_builtins(), None)
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class LocalTarget(RayTarget):
         published = resume.take_over(part, resume=self._resumes)
         resume.claim(part, added=published and self._appends)
         self.check()
-        self._found = append.look(self._path) if self._appends else None
+        self._found = append.load_base(self._path) if self._appends else None
         return LocalPlace(part.open, self._path)
 
     def commit(self, shards: Sequence[Shard], schema: Schema | None) -> None:
@@ -162,7 +162,7 @@ class LocalTarget(RayTarget):
             with signals.defer_signals():
                 part.publish([manifest.NAME, *names], listing.fingerprint)
             return
-        listing = found.together(named, builtins, tell=builtins is not None)
+        listing = found.manifest_with(named, builtins, tell=builtins is not None)
         with signals.defer_signals():
             part.publish_more(names, found.listing, listing)
 
@@ -190,7 +190,7 @@ class LocalTarget(RayTarget):
 
     def abandon(self) -> None:
         with signals.defer_signals():
-            if not self._part.held:
+            if not self._part.is_held:
                 return
             # Under another name first, so that a task which Ray has not stopped yet has no path to it any more.
             gone = f"{self._part.open}-gone"

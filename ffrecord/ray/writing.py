@@ -9,7 +9,7 @@ from typing import Any, Literal, SupportsIndex
 from ray.data.datasource import Datasink
 
 from ffrecord.dataset_writer import Summary, options
-from ffrecord.dataset_writer.encoding import extension_of
+from ffrecord.dataset_writer.encoding import make_extension
 from ffrecord.dataset_writer.layout import ByBytes, ByCount
 from ffrecord.dataset_writer.options import SHARD_SIZE
 from ffrecord.errors import ArgumentError, FFRecordError
@@ -70,12 +70,12 @@ def write(
         ray.exceptions.RayTaskError: what a task raised, which it is an instance of, too.
         In every case nothing is at the path that was not there before.
     """
-    cuts = options.one_cut(samples_per_shard=samples_per_shard, shard_size=shard_size)
-    appends = options.appends(mode)
-    name = options.directory(path)
+    cuts = options.check_cuts(samples_per_shard=samples_per_shard, shard_size=shard_size)
+    appends = options.check_mode(mode)
+    name = options.check_path(path)
     given = schema if schema is None or isinstance(schema, Schema) else Schema.of(schema)
     started = time.perf_counter()
-    target = target_of(name, storage_options, appends=appends, resumes=options.flag("resume", resume))
+    target = target_of(name, storage_options, appends=appends, resumes=options.check_flag("resume", resume))
     try:
         place = target.begin()
         columns = given or target.schema() or _shown(ds)
@@ -137,7 +137,7 @@ class ShardDatasink(Datasink[WrittenShard]):
         return self._cut.samples if isinstance(self._cut, ByCount) else None
 
     def _extension(self) -> Extension | None:
-        return None if self._schema is None else extension_of(schema=self._schema.to_builtins())
+        return None if self._schema is None else make_extension(schema=self._schema.to_builtins())
 
     def write(self, blocks: Iterable[Any], ctx: Any) -> WrittenShard:
         """A task: its blocks as shards that are complete when this returns."""
