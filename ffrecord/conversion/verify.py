@@ -17,7 +17,7 @@ from ffrecord.errors import MismatchError, counted
 from ffrecord.fields import schema_of
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Heart
-from ffrecord.processes.map import map_parts, parts_asked
+from ffrecord.processes.map import map_parts, receive_parts
 from ffrecord.processes.pool import WorkerPool, run_pool
 from ffrecord.processes.process import Link
 from ffrecord.reader import FileReader
@@ -178,6 +178,6 @@ def compare(
     link: Link, heart: Heart, *, dataset: Any, fields: Callable[[Any], Any], reader: FileReader, before: int
 ) -> None:
     """The work of a worker: samples from the number that the parent sends."""
-    for start in parts_asked(link, heart):
-        outcome = _of_range(dataset, fields, reader, before, start, partial(heart.at, heartbeats.SAMPLE))
+    for start in receive_parts(link, heart):
+        outcome = _of_range(dataset, fields, reader, before, start, partial(heart.mark, heartbeats.SAMPLE))
         link.send(msgspec.msgpack.encode(outcome))

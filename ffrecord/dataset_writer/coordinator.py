@@ -171,7 +171,7 @@ class Coordinator:
     def _hand_out_task(self, pool: WorkerPool, worker: int, death_watch: DeathWatch) -> None:
         state, task = self._states[worker], self._handed_out
         slot = state.free[-1]
-        with death_watch.armed(pool):
+        with death_watch.interruptible(pool):
             task_message = self._source.take(task, slot, self._next_task_samples(state), self._carrier)
         if task_message is None:
             self._exhausted = True

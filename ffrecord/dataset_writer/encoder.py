@@ -116,7 +116,7 @@ class Encoder:
         self._heart.begin(task_samples.task)
         first: list[tuple[int, object, Exception | None]] = []
         for index in task_samples.indices:
-            self._heart.at(heartbeats.SAMPLE, index)
+            self._heart.mark(heartbeats.SAMPLE, index)
             try:
                 first.append((index, task_samples.get(index), None))
             except StreamEnd:
@@ -126,7 +126,7 @@ class Encoder:
                 first.append((index, None, error))
             if len(first) == count:
                 break
-        self._heart.at(heartbeats.OURS, first[-1][0] if first else -1)
+        self._heart.mark(heartbeats.OURS, first[-1][0] if first else -1)
         return [sample for _, sample, error in first if error is None], ReplayedSamples(task_samples, first)
 
     def chunks(self, task_samples: TaskSamples) -> Iterator[Chunk]:
@@ -172,7 +172,7 @@ class Encoder:
         Raises:
             OSError (also a RuntimeError): refused.
         """
-        self._heart.at(heartbeats.OURS, chunk.last_index)
+        self._heart.mark(heartbeats.OURS, chunk.last_index)
         if self._spill is None:
             self._spill = SpillFile(self._files.directory, self._files.label)
         chunk.spilled = self._spill.put(chunk.records.view(0, chunk.size))
@@ -187,7 +187,7 @@ class Encoder:
         Raises:
             OSError (also a RuntimeError): refused.
         """
-        self._heart.at(heartbeats.OURS, chunk.last_index)
+        self._heart.mark(heartbeats.OURS, chunk.last_index)
         first = start = 0
         for segment in segments:
             stop = start + int(chunk.sizes[first : first + segment.samples].sum())
@@ -234,7 +234,7 @@ class Encoder:
             records.fill(
                 task_samples.indices, task_samples.get, self._encode, words, heartbeats.INDEX, PART_BYTES, stop
             )
-            self._heart.at(heartbeats.OURS, words[heartbeats.INDEX])
+            self._heart.mark(heartbeats.OURS, words[heartbeats.INDEX])
             _check_sizes(records, first, size)
             part = Segment(segment.shard, offset, records.count - first)
             self._output.write(part, records.view(0, records.size), task_samples.sample_name(words[heartbeats.INDEX]))

@@ -261,7 +261,7 @@ def _probe_samples(
 ) -> ProbeResult:
     samples, failure = {}, None
     for index in indices:
-        heart.at(heartbeats.SAMPLE, index)
+        heart.mark(heartbeats.SAMPLE, index)
         try:
             samples[index] = dataset[index]
         except Exception as error:
@@ -272,7 +272,7 @@ def _probe_samples(
             if request.is_enough(samples[index]):
                 break
     schema = None
-    heart.at(heartbeats.OURS, indices[-1])
+    heart.mark(heartbeats.OURS, indices[-1])
     if encode is None:
         if not samples and request.declared is not None:
             return ProbeResult(None, [])
@@ -286,7 +286,7 @@ def _probe_samples(
         return ProbeResult(schema, [])
     probes = []
     for index, sample in samples.items():
-        heart.at(heartbeats.SAMPLE, index)
+        heart.mark(heartbeats.SAMPLE, index)
         try:
             record = as_bytes(encode(sample))
         except Exception:
