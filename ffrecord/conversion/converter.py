@@ -15,7 +15,7 @@ from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.dataset_writer import options as arguments
 from ffrecord.errors import ArgumentError
 from ffrecord.format.manifest import load
-from ffrecord.inputs.stores import OfStore
+from ffrecord.inputs.stores import StoreSamples
 from ffrecord.reader import FileReader
 from ffrecord.system import urls
 
@@ -118,7 +118,7 @@ def _write(found: Given, writer: DatasetWriter) -> Summary:
     dataset = found.dataset
     if dataset is None:
         return writer.from_iterable(found.samples())
-    with dataset.read_once() if isinstance(dataset, OfStore) else contextlib.nullcontext():
+    with dataset.read_once() if isinstance(dataset, StoreSamples) else contextlib.nullcontext():
         return writer.from_indexed_dataset(dataset, fingerprint=getattr(dataset, "fingerprint", None))
 
 

@@ -19,7 +19,7 @@ from ffrecord.dataset_writer.selection import dataset_length
 from ffrecord.dataset_writer.shards import Files
 from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.format import manifest
-from ffrecord.inputs.recognised import Ours, input_of
+from ffrecord.inputs.recognised import StoreInput, input_of
 from ffrecord.processes.pool import usable_workers
 from ffrecord.reading.paths import local
 from ffrecord.system import signals
@@ -81,7 +81,7 @@ def _with_encoding(dataset: Any, serializer: Serializer | None) -> tuple[Any, En
     Records of `.ffr` files are copied, and the new files keep their description.
     """
     known = None if serializer is not None else input_of(dataset)
-    if isinstance(known, Ours) and known.are_records:
+    if isinstance(known, StoreInput) and known.are_records:
         records = known.dataset(None)
         schema = None if records.columns is None else records.columns.schema
         encode = as_bytes if schema is None else schema.encode

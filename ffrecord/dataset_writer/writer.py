@@ -28,7 +28,7 @@ from ffrecord.dataset_writer.transaction import WritePlan, WriteTransaction
 from ffrecord.dataset_writer.write_log import Request
 from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, counted
 from ffrecord.fields import Schema
-from ffrecord.inputs.recognised import Ours, input_of
+from ffrecord.inputs.recognised import StoreInput, input_of
 from ffrecord.processes.pool import start_method_of
 from ffrecord.system import urls
 from ffrecord.writing.file_writer import whole_number
@@ -101,7 +101,7 @@ class _WriteInput:
     def __init__(self, dataset: Any, serializer: Any = None) -> None:
         found = input_of(dataset)
         self.dataset = dataset
-        self.known = None if serializer is not None and isinstance(found, Ours) else found
+        self.known = None if serializer is not None and isinstance(found, StoreInput) else found
         self._once = ExitStack()
 
     @property

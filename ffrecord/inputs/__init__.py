@@ -1,13 +1,15 @@
-"""What people write datasets from: objects of ours, tables, and what `convert` reads besides.
+"""Inputs that datasets are written from: our own objects, tables, and the further formats that `convert` reads.
 
-recognised.py   an object → the samples that it has, if it is ours or a table
-parts.py        stores, some of their samples, several of them: which record each sample is
-selected.py     samples of such parts, by index
-stores.py       samples of record stores, many at once
-passthrough.py  records of `.ffr` files, copied as they are, or with other fields for some columns
-tables.py       rows of DataFrames, Arrow tables and dicts of columns
-examples.py     of TFRecord files: examples by feature
-huggingface.py  rows of Hugging Face datasets
-rows.py         rows by column → samples; the columns that Arrow's and Hugging Face's types are
-columns.py      a few samples → the columns
+recognised.py     an object → its samples, if it is ours or a table
+parts.py          stores, some of their samples, several of them: the record of each sample
+selected.py       samples of such parts, by index
+stores.py         samples of record stores, many at once
+passthrough.py    records of `.ffr` files, copied unchanged, or with other fields for some columns
+tables.py         rows of DataFrames, Arrow tables and dicts of columns
+examples.py       examples of TFRecord files, by feature
+huggingface.py    rows of Hugging Face datasets
+rows.py           rows of Arrow tables → samples
+arrow_types.py    types of Arrow → fields
+arrow_values.py   values of Arrow columns
+columns.py        a few samples → the columns
 """

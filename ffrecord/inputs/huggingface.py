@@ -1,28 +1,28 @@
-"""Rows of Hugging Face datasets by index: as they are stored, images not decoded."""
+"""Rows of Hugging Face datasets by index, as they are stored: images are not decoded."""
 
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from ffrecord.errors import ArgumentError, FormatError, counted
-from ffrecord.inputs.arrow_types import shown_by_nulls
-from ffrecord.inputs.arrow_values import RowError, missing_in
-from ffrecord.inputs.columns import ColumnFacts, chosen
+from ffrecord.inputs.arrow_types import depends_on_nulls
+from ffrecord.inputs.arrow_values import RowError, count_missing
+from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows
-from ffrecord.inputs.stores import spread
+from ffrecord.inputs.stores import spread_indices
 
-STORED = (None, "arrow")  # formats that give what is stored
+STORED = (None, "arrow")  # formats that return the stored values
 
 
 class HuggingFaceDataset:
-    """The rows of a `datasets.Dataset`, as they are stored. Pickles as that does.
+    """The rows of a `datasets.Dataset`, as they are stored. It pickles like that dataset.
 
     Args:
-        dataset: given by the user; of the columns that it gives.
-        fields: that the user asks for, see `columns.chosen`.
+        dataset: dataset of the user, with the columns that its format selects.
+        fields: fields from the user, see `columns.choose_columns`.
 
     Attributes:
-        columns: of the result.
+        columns: columns of the result.
     """
 
     def __init__(self, dataset: Any, fields: Any = None) -> None:
@@ -32,19 +32,19 @@ class HuggingFaceDataset:
         self._dataset = dataset.with_format("arrow")
         table = self._dataset.data
         kinds = self._dataset.features.arrow_schema
-        missing = {each.name: missing_in(table.column(each.name)) for each in kinds if shown_by_nulls(each.type)}
+        missing = {each.name: count_missing(table.column(each.name)) for each in kinds if depends_on_nulls(each.type)}
         classes = {
             name: feature.names
             for name, feature in dataset.features.items()
             if type(feature).__name__ == "ClassLabel" and _are_classes(table.column(name), len(feature.names))
         }
         self._rows = TableRows(kinds, missing, classes, fields, beside=True)
-        samples = self._read(spread(len(dataset)))
-        self.columns = chosen(samples, fields, ColumnFacts(fields=self._rows.fields)) if samples else None
+        samples = self._read(spread_indices(len(dataset)))
+        self.columns = choose_columns(samples, fields, ColumnFacts(fields=self._rows.fields)) if samples else None
 
     @property
     def fingerprint(self) -> str:
-        """What tells these rows from others, as the library says it."""
+        """Fingerprint of these rows, from the library."""
         return str(self._dataset._fingerprint)
 
     def __len__(self) -> int:
@@ -56,7 +56,7 @@ class HuggingFaceDataset:
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         if self.columns is None:
             raise IndexError(f"{counted(len(self), 'row')}")
-        return [self.columns.prepared(sample) for sample in self._read(indices)]
+        return [self.columns.prepare(sample) for sample in self._read(indices)]
 
     def _read(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         try:
@@ -65,15 +65,16 @@ class HuggingFaceDataset:
             raise FormatError(f"row {indices[error.place]}: {error}") from None
 
 
-def of_object(source: Any, fields: Any) -> HuggingFaceDataset | None:
-    """Return the rows of the dataset that `source` is; None for anything else, also for one with a transform: its
-    samples are what that gives.
+def open_huggingface(source: Any, fields: Any) -> HuggingFaceDataset | None:
+    """Return the rows of a dataset; None for any other object, and for a dataset with a transform, which makes the
+    samples.
 
     Raises:
-        ArgumentError: it is several, by name.
+        ArgumentError: it is a dict of several datasets.
         FormatError: its format changes values.
     """
-    library = sys.modules.get("datasets")  # no object of it without it; and others call a module of theirs so, too
+    # Without the import no object is of its classes. Other packages have a module of this name too.
+    library = sys.modules.get("datasets")
     one, several = (getattr(library, name, ()) for name in ("Dataset", "DatasetDict"))
     if isinstance(source, several):
         kinds = ", ".join(map(repr, source))
@@ -92,6 +93,6 @@ def of_object(source: Any, fields: Any) -> HuggingFaceDataset | None:
 
 
 def _are_classes(column: Any, count: int) -> bool:
-    """Whether all numbers are classes: -1 for an unknown one is not."""
+    """Return whether all numbers are classes; -1 for an unknown class is not."""
     values = column.to_numpy() if not column.null_count else None
     return values is not None and (not len(values) or bool(values.min() >= 0 and values.max() < count))

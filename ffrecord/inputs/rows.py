@@ -1,4 +1,4 @@
-"""Rows of Arrow tables as samples, and the fields that hold the types of their columns."""
+"""Rows of Arrow tables as samples, and the fields for the types of their columns."""
 
 import logging
 from collections import Counter
@@ -7,27 +7,27 @@ from typing import Any
 
 from ffrecord.errors import FormatError
 from ffrecord.fields import IntField, JSONField, LabelField, ListField, MsgpackField, OptionalField, Schema
-from ffrecord.inputs.arrow_types import FILES, HOLD_NONE, PYTHON, ArrowPlan, Missing, plan_of, zones
-from ffrecord.inputs.arrow_values import TAKES, RowError, Values, files_beside
+from ffrecord.inputs.arrow_types import FILES, HOLD_NONE, PYTHON, ArrowPlan, Missing, plan_column, zones
+from ffrecord.inputs.arrow_values import TAKES, RowError, Values, file_values_beside
 
 _log = logging.getLogger("ffrecord")
 
 
 class TableRows:
-    """How the columns of a table become samples. Pickles.
+    """The conversion of a table's rows into samples. Pickles.
 
     Args:
-        schema: of Arrow.
-        missing: column → what is missing in it; without an entry, nothing is.
+        schema: schema of Arrow.
+        missing: column → its missing values; without an entry, none are missing.
         classes: column → names of its classes, by number.
-        wanted: what the user declares, by column, or a Schema.
-        beside: whether files that a row only names are read, too; not of tables that anybody may have written.
+        wanted: fields from the user, by column, or a Schema.
+        beside: whether to read files that a row only names; not for tables that anybody may have written.
 
     Attributes:
         fields: column → Field; without an entry, values show it.
 
     Raises:
-        FormatError: two columns of one name, or a type that no field holds.
+        FormatError: two columns of one name, or a type that no field stores.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class TableRows:
         self._takes: dict[str, str] = {}
         self._beside = beside
         for each in schema:
-            plan = _plan(each, missing.get(each.name, Missing()), declared.get(each.name))
+            plan = _plan_of(each, missing.get(each.name, Missing()), declared.get(each.name))
             field = plan.field
             if each.name in classes and isinstance(field, IntField):
                 field = LabelField(classes[each.name])
@@ -65,7 +65,7 @@ class TableRows:
 
     def _values(self, name: str, column: Any) -> Values:
         take = self._takes[name]
-        get = files_beside if take == FILES and self._beside else TAKES[take]
+        get = file_values_beside if take == FILES and self._beside else TAKES[take]
         values: Values = []
         for chunk in column.chunks:
             try:
@@ -79,16 +79,16 @@ class TableRows:
         return values
 
 
-def _plan(column: Any, missing: Missing, declared: Any) -> ArrowPlan:
-    """Return how a column is stored.
+def _plan_of(column: Any, missing: Missing, declared: Any) -> ArrowPlan:
+    """Return the plan for a column.
 
     Raises:
-        FormatError: no field holds its values, and the user declares none.
+        FormatError: no field stores its values, and the user declares none.
     """
     inner = declared.inner if isinstance(declared, OptionalField) else declared
     if isinstance(inner, JSONField | MsgpackField | ListField):
         return ArrowPlan(declared, PYTHON)
-    found = plan_of(column.type, missing)
+    found = plan_column(column.type, missing)
     if found is None and declared is None:
         raise FormatError(
             f"column {column.name!r}: {column.type}, which no field holds: leave it out, or give it another type"
@@ -97,10 +97,10 @@ def _plan(column: Any, missing: Missing, declared: Any) -> ArrowPlan:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse several columns of one name.
+    """Check that no two columns have one name.
 
     Raises:
-        FormatError: there are.
+        FormatError: two have.
     """
     name, count = max(Counter(names).items(), key=lambda pair: pair[1], default=("", 0))
     if count > 1:
