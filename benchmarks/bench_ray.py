@@ -60,7 +60,7 @@ class RayProgram(Program):
 
 @contextmanager
 def started(workers: int) -> Iterator[None]:
-    """Ray on this machine, which asks nobody for anything, and whose tasks find these modules."""
+    """Start Ray on this machine, without network requests; its tasks find these modules."""
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_memory_monitor_refresh_ms": "0"}
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     import logging

@@ -75,7 +75,7 @@ class Remote(Program):
                     self._measure(work, "batches", [reading("iter_batches", reader, data, work)], rivals(asked))
 
     def cache(self) -> None:
-        """From when every shard is in it."""
+        """Measure the cache once every shard is in it."""
         work = self._reads()[0]
         data = make_data(work, self.root)
         with (

@@ -27,7 +27,7 @@ COLD_SECONDS = 2.0
 
 
 def reading_ways() -> list[Way]:
-    """Each with checks and without."""
+    """Return the ways to read, each with checks and without."""
     ways = (("read", "auto"), ("read_packed", "auto"), ("read", "mmap"))
     return [ours(method, io, check) for method, io in ways for check in (True, False)]
 
@@ -49,7 +49,7 @@ class Safety(Program):
             files.delete()
 
     def cold(self) -> None:
-        """Where the storage is what is waited for."""
+        """Measure where the storage is the limit."""
         ways = [way for way in reading_ways() if way.name.startswith("read auto")]
         for work in self._reads():
             records = make_records(work)

@@ -81,7 +81,7 @@ def describe(work: object, cache: str) -> str:
 
 
 def grid(found: Sequence[Measurement]) -> str:
-    """Fastest first."""
+    """Return the rows, fastest first."""
     return table(
         ["", "GB/s", "samples/s", "seconds (min..max)"],
         [
