@@ -1,6 +1,6 @@
-"""What else people read records with. Each delivers bytes of its own: nothing that still lies in a mapping.
+"""Other packages that read records. Each returns its own bytes: nothing that still lies in a mapping.
 
-None of them compares a checksum of a record by itself but ArrayRecord, whose chunks have hashes.
+Only ArrayRecord compares checksums by itself: its chunks have hashes.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""What else people write records with. Each ends with the data on the disk, brought there by itself or by us."""
+"""Other packages that write records. Each ends with the data on the disk, synced by itself or by us."""
 
 import importlib
 import importlib.util
@@ -17,7 +17,7 @@ GROUP_BYTES = 64 << 10
 
 
 def room(source: Source) -> int:
-    """Of the map of lmdb, which the file does not take unless it needs it."""
+    """Return the size of lmdb's map, which the file takes only as needed."""
     return 2 * source.size + 200 * source.n + (64 << 20)
 
 
@@ -93,7 +93,7 @@ def peers() -> list[Way]:
 
 
 def usable(ways: list[Way]) -> list[Way]:
-    """Those whose package is installed."""
+    """Return the ways whose package is installed."""
     found = []
     for way in ways:
         package = way.name.partition(",")[0]

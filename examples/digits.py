@@ -49,7 +49,7 @@ class Tested(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        """Return the share of right answers."""
+        """Share of right answers."""
         return float((self.labels == self.predictions).mean())
 
 
