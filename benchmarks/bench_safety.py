@@ -84,7 +84,7 @@ class Safety(Program):
 def options_of(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
     add_parts(parser, PARTS)
-    # An epoch from an empty page cache takes as long as the storage does, whatever is checked.
+    # An epoch from an empty page cache is limited by the storage, with or without checks.
     parser.set_defaults(part=set(USUAL.split(",")))
 
 

@@ -24,7 +24,7 @@ from ffrecord import DatasetWriter
 CLI_TESTS = Path(__file__).resolve().parents[1] / "tests" / "cli"
 FIRST = 48  # samples of the first page, about
 SHOWN = "document.querySelectorAll('.cell:not(.waiting)').length > 3"
-# Of what every answer costs: Python itself, and numpy, which all commands need that look into a dataset.
+# The common cost of every answer: Python itself, and NumPy, which all commands that read a dataset need.
 FLOORS = {"Python alone": "pass", "Python and numpy": "import numpy"}
 LOADED = "import ffrecord, sys; assert not {'torch', 'numpy'} & set(sys.modules); assert ffrecord.__file__"
 
@@ -65,7 +65,7 @@ def made_dataset(directory: Path, work: workloads.Commands) -> Iterator[Path]:
     """Write shards of a few samples each."""
     path = directory / "shards"
     samples = [{"index": index, "check": ~index} for index in range(work.samples)]
-    with not_durable():  # or it would take minutes to make
+    with not_durable():  # otherwise it would take minutes to create
         DatasetWriter(
             path, num_workers=0, samples_per_shard=work.samples // work.shards, progress=False
         ).from_indexed_dataset(samples)

@@ -21,7 +21,7 @@ from ffrecord._crc import crc32
 PIECE = 1 << 20  # bytes of a direct or plain read
 IN_FLIGHT = 8
 FIO_SECONDS = 1.0
-MEMORY = 256 << 20  # bytes whose CRC-32 is the limit: more than any cache of a CPU has
+MEMORY = 256 << 20  # bytes for the CRC-32 limit: more than any CPU cache
 
 
 @contextmanager

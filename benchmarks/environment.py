@@ -11,7 +11,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Those that choose a kernel, of CRC-32 or of memcpy.
+# CPU features that choose a kernel of CRC-32 or of memcpy.
 FLAGS = {"sse4_1", "pclmulqdq", "vpclmulqdq", "avx2", "bmi2", "avx512f", "avx512bw", "avx512dq", "avx512vl"}
 FLAGS |= {"erms", "fsrm", "crc32", "pmull", "asimd", "sve"}
 
@@ -86,7 +86,7 @@ def filesystem(path: os.PathLike[str] | str) -> str:
     real = os.path.realpath(path)
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     inside = [(len(where), kind) for _, where, kind, *_ in mounts if f"{real}/".startswith(f"{where.rstrip('/')}/")]
-    return max(inside, default=(0, "unknown"))[1]  # in a directory that is another system's root no mount is known
+    return max(inside, default=(0, "unknown"))[1]  # no mount is known inside another system's root directory
 
 
 def read_ahead() -> dict[str, int]:

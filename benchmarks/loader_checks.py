@@ -8,7 +8,7 @@ from harness import WrongAnswerError
 from loader_ways import Batches
 from write_cifar import SHAPE, Cifar
 
-EVERY = 20  # batches, of which the pixels of one are compared
+EVERY = 20  # the pixels of one batch in this many are compared
 
 
 def once_each(name: str, found: list[Any], expected: int) -> None:

@@ -17,7 +17,7 @@ from harness import Contestant, Measurement, WrongAnswerError, measure
 from ffrecord import DatasetWriter, FileReader
 from ffrecord.order import Random
 
-PAYLOAD = 16 << 20  # random bytes, of which each sample has a window
+PAYLOAD = 16 << 20  # random bytes; each sample is a window of them
 INDEX = 8  # bytes of the sample's number
 
 

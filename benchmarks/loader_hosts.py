@@ -15,7 +15,7 @@ from harness import Contestant, Measurement, WrongAnswerError, take_turns
 from loader_parts import of_work
 from loader_ways import Way
 
-SECONDS = 600  # after which a contestant that says nothing is given up: some compile for a minute
+SECONDS = 600  # time limit for an answer of a contestant: some compile for a minute
 PROGRAM = Path(__file__).with_name("loader_host.py")
 
 

@@ -13,7 +13,7 @@ from loader_peers import pairs
 from loader_ways import Batches, Opened
 
 Sizes = tuple[int, ...]
-SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)  # of the crops, everybody's defaults
+SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)  # of the crops; the usual defaults
 
 
 def packed(directory: Path, work: workloads.Crops) -> Path:

@@ -29,7 +29,7 @@ from ffrecord.order import Random
 SEED = 7
 SIZE = 16  # bytes of a sample
 PIECE = 1 << 22  # samples made at once
-AFTER = 40  # batches, after which memory is asked for: each of the workers has read some
+AFTER = 40  # batches before memory is measured: each worker has read some by then
 LOADER, WORKERS = "Loader", "DataLoader"
 
 
@@ -50,7 +50,7 @@ def made(directory: Path, samples: int) -> Iterator[Path]:
         path.unlink()
 
 
-# In a process of its own
+# In a separate process
 
 
 def loader(path: str, work: workloads.Starts, state: dict[str, Any] | None) -> Any:

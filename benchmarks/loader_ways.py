@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PEERS = ("ffcv", "mosaicml-streaming", "litdata")  # in an environment of their own
+PEERS = ("ffcv", "mosaicml-streaming", "litdata")  # in a separate environment
 Batches = Iterable[tuple[Any, Any]]  # the images of a batch, and its labels: tensors or arrays
 
 

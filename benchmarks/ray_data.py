@@ -32,7 +32,7 @@ class Samples:
     """
 
     def __init__(self, directory: str, work: workloads.Blocks) -> None:
-        # What is made of each sample takes the time: no array of a class of its own, and no int of numpy.
+        # Objects per sample cost time: so use no array subclass, and no NumPy int.
         self._data = np.asarray(np.memmap(Path(directory) / "bytes", np.uint8, "r"))
         self._ends = np.load(Path(directory) / "ends.npy")
         self._bounds: list[int] = self._ends.tolist()

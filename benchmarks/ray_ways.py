@@ -20,7 +20,7 @@ from write_timing import settled
 import ffrecord.ray
 
 PROGRAM = Path(__file__).with_name("ray_local.py")
-BLOCK = 64 << 20  # bytes of samples that a task of writing makes
+BLOCK = 64 << 20  # bytes of samples that a writing task makes
 SECONDS = 1800
 
 
@@ -103,7 +103,7 @@ class Ways:
         self.samples.check_read("FileReader", int(self._local("digest", self._written)))
 
     def _read(self, what: Callable[[Any], int]) -> int:
-        """Read; the samples are used where they are read."""
+        """Read the dataset; its samples are used where they are read."""
 
         def found(table: Any) -> dict[str, Any]:
             return {"found": [what(table)]}

@@ -61,7 +61,7 @@ def inside(task: Task) -> list[harness.Measurement]:
 
 
 def main() -> None:
-    # Imported by its name, so that both processes know the classes by the same one.
+    # Imported by its name, so that both processes pickle the classes under the same module name.
     from read_limited import inside
 
     output, sys.stdout = sys.stdout, sys.stderr  # remarks are not measurements

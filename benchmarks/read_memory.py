@@ -41,7 +41,7 @@ def of_open(path: str, check: bool) -> dict[str, int]:
 
 
 def read_forked(reader: FileReader, seed: int, here: Any) -> None:
-    """Read, and wait until all processes have, so that shared memory is counted as shared."""
+    """Read the file, and wait until all processes have, so that shared memory is counted as shared."""
     random = np.random.default_rng(seed)
     for _ in range(BATCHES):
         reader.read(random.integers(0, reader.n, BATCH))

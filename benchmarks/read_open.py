@@ -16,7 +16,7 @@ from read_data import write_bytes
 from ffrecord import FileReader
 
 PROCESSES = 8
-FORKED_ROUNDS = 3  # of memory, which varies less than time
+FORKED_ROUNDS = 3  # for memory, which varies less than time
 
 
 @contextmanager

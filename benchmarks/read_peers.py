@@ -12,7 +12,7 @@ import numpy as np
 from read_data import Batch, Files, key
 from read_ways import Batches, Open, Results, Way, grouped
 
-# Of record_reader options, what its documentation advises for random access; threads pay off when cold.
+# Options that record_reader's documentation advises for random access; threads pay off when cold.
 ONE_BY_ONE = "readahead_buffer_size:0,max_parallelism:0"
 IN_THREADS = "readahead_buffer_size:0"
 

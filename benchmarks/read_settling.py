@@ -13,7 +13,7 @@ from read_data import Batch, Files, Records
 from ffrecord import FileReader
 
 BEFORE, AFTER, SETTLED, WINDOW = 24, 120, 60, 8  # batches
-NEAR = 1.10  # of the time of the better pinned mode: what is called settled
+NEAR = 1.10  # settled: at most this factor over the better pinned mode
 PINNED = ("pread", "direct")
 
 
@@ -57,7 +57,7 @@ def once(scene: Scene, change: str, records: Records) -> tuple[float, float, int
     batches = endless(records)
     levels = pinned_levels(scene, change, batches)
     after = timed_after(scene, change, "auto", batches, AFTER)
-    # Before and after, since a disk that others use is faster or slower for seconds.
+    # Before and after, because the speed of a shared disk changes for seconds.
     level = min(fmean(each) for each in zip(levels, pinned_levels(scene, change, batches), strict=True))
     return median(after[-SETTLED:]), level, settled_after(after, level)
 

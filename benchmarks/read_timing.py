@@ -14,7 +14,7 @@ from harness import Contestant, Measurement, WrongAnswerError, measure, take_tur
 from read_data import Batch, Files, Records
 from read_ways import Results, Way
 
-# A repetition, cached: enough to time well, little enough that the contestants take turns often.
+# One repetition, cached: long enough to time well, short enough that the contestants take turns often.
 HOT_BYTES, HOT_RECORDS = 400_000_000, 100_000
 FIO_SECONDS = 1.0
 
@@ -75,7 +75,7 @@ def hot_contestant(
             way.check(results, records, batches)
 
     def run() -> float:
-        # Some machines reclaim what was not looked at for a while, even with memory to spare.
+        # Some machines reclaim pages that were unused for a while, even with free memory.
         if coldness.resident(files.path(way.kind)) < 1:
             coldness.warm(files.path(way.kind))
         first = next(firsts)
@@ -91,7 +91,7 @@ def measure_hot(ways: Sequence[Way], files: Files, records: Records, rounds: int
         opened = [(way, stack.enter_context(way.open(files))) for way in ways]
         contestants = [hot_contestant(way, results, files, records, batches, sizes) for way, results in opened]
         taken = measure(contestants, rounds)
-        # Each was looked at before each of its rounds; this is to see that the memory is there at all.
+        # Each file was warmed before its rounds; this checks that there is memory for it at all.
         require_hot({files.path(way.kind) for way in ways})
     return measurements(ways, records, sizes, taken, "hot")
 
@@ -158,7 +158,7 @@ def cold_contestant(cold: Cold, way: Way, batches: Sequence[Batch], sizes: Sizes
                 if time.perf_counter() - start > cold.limit:
                     break
             seconds = time.perf_counter() - start
-            del stream, _last  # or what it has mapped could not be evicted
+            del stream, _last  # otherwise its mapped pages could not be evicted
         return sizes.of_mean(seconds, 0, done)
 
     return Contestant(way.name, run, lambda: None)

@@ -6,10 +6,10 @@ import workloads
 from harness import Measurement
 from read_figures import Figure, Group, ratio, size_name
 
-SERVER_LEAST = 0.9  # of what the server gives to who does nothing with it
+SERVER_LEAST = 0.9  # share of the server's speed for a client that does nothing with the bytes
 FSSPEC_LEAST = 5.0
 CACHE_LEAST = 0.9
-OPEN_MOST = 200.0  # ms, and the latency of a request
+OPEN_MOST = 200.0  # ms, in addition to the latency of a request
 REQUESTS_MOST = 3
 
 __all__ = ["describe", "figures", "groups"]

@@ -8,7 +8,7 @@ from harness import WrongAnswerError
 from ffrecord import DatasetWriter, FileReader
 from ffrecord.format import manifest
 
-FILES = 10  # that there are, of one sample each; the others are names of these
+FILES = 10  # real files, of one sample each; the others are hard links to these
 SIZE = 100  # bytes of a sample
 
 

@@ -16,8 +16,8 @@ from remote_ways import Data
 
 WRK_SECONDS, CHECK_SECONDS = 4, 1
 COMPARED = 100  # records of each rival that are compared byte by byte, at most
-FSSPEC_RECORDS, SMOKE_FSSPEC_RECORDS = 100, 5  # in a turn: it takes a latency for each
-HEADERS = 1024  # bytes of an answer's, at most
+FSSPEC_RECORDS, SMOKE_FSSPEC_RECORDS = 100, 5  # in one turn: each takes a latency
+HEADERS = 1024  # largest headers of an answer, bytes
 
 SCRIPT = """
 local spans = {{ {spans} }}
@@ -31,7 +31,7 @@ done = function(summary, latency, requests)
         + summary.errors.read + summary.errors.connect + summary.errors.timeout, summary.duration, summary.bytes))
 end
 """
-# Looks at each answer, which takes time, so only while answers are compared.
+# Inspects each answer; this takes time, so use it only to compare answers.
 LOOK = """
 local left, bodies = {left}, nil
 response = function(status, headers, body)

@@ -82,7 +82,7 @@ def together(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def part_of(measurement: Measurement) -> tuple[Any, ...]:
     """Return measurements made together, by contestant."""
-    work, part = measurement.workload, measurement.details.get("part")  # some do several things with one workload
+    work, part = measurement.workload, measurement.details.get("part")  # some parts do several things with one workload
     return type(work).__name__, work, measurement.cache, part
 
 

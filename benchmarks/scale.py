@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
     world = world_of(arguments, __doc__)
     try:
         found = sections(world)
-    except FFRecordError as error:  # such as a dataset.json larger than any may be
+    except FFRecordError as error:  # for example a dataset.json above the size limit
         print(f"scale.py: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     for title, text in found.items():

@@ -9,7 +9,7 @@ from scale_world import World, figure, share, size
 from ffrecord.order import Placed
 
 EPOCHS = 4
-PARTS = (0.25, 0.5, 1.0, 1.25)  # of a node's share of the dataset
+PARTS = (0.25, 0.5, 1.0, 1.25)  # sizes of a cache, as parts of a node's share of the dataset
 HEADER = ["order", "cache of a node", *(f"epoch {number}" for number in range(EPOCHS)), "if old shards gave way"]
 
 

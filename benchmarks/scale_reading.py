@@ -72,7 +72,7 @@ def asked(world: World, way: Way) -> Asked:
         counts.append(
             (len(set(shards.tolist())), len(_requests(world, samples, shards, ends)), _missed(held, shards, most))
         )
-    # The first half fills what is held.
+    # The first half fills the cache of tables.
     shards_of, asked_for, tables = np.array(counts[len(counts) // 2 :], float).mean(axis=0).tolist()
     return Asked(shards_of, asked_for, tables)
 

@@ -16,7 +16,7 @@ STEPS = 2000
 AHEAD = (1, 2, 4, 8, 16)  # batches; the loader has 4 ready and 4 being read unless told otherwise
 HEADER = ["fetched, of all samples", "requests of a step", "slow ones", "of", *(f"{number} ahead" for number in AHEAD)]
 MISSES = (1.0, 0.25, 0.01)
-LONGER = (1, 5)  # times what slow requests take
+LONGER = (1, 5)  # factors for the time of slow requests
 NORMAL = NormalDist()
 
 
@@ -34,7 +34,7 @@ def transfer_ms(world: World, missed: float, node_gbit: float) -> float:
 
 
 def slowest_ms(world: World, missed: float) -> list[float]:
-    """Return, for each of some steps, the time of the slowest request of all ranks."""
+    """Return the time of the slowest request of all ranks, for each of some steps."""
     count = missed * world.world_size * world.batch
     waves = max(1, -(-missed * world.batch // world.in_flight))
     found = []
@@ -53,7 +53,7 @@ def speed(world: World, slowest: list[float], transfer: float, ahead: int) -> fl
         ahead: number of batches.
     """
     begun: list[float] = []
-    through, done = 0.0, 0.0  # when the bytes of all batches so far have come; when the last step is done
+    through, done = 0.0, 0.0  # times when the bytes so far have arrived, and when the last step is done
     for j, waited in enumerate(slowest):
         asked = begun[j - ahead] if j >= ahead else 0.0
         through = max(through, asked) + transfer

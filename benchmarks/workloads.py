@@ -457,7 +457,7 @@ WRITES = [
     Writes(4_000_000, 8, 1_000_000_000),
 ]
 SMOKE_WRITES = [Writes(256, 100, 200_000), Writes(110_000, 4, 1_200_000)]
-# What safety costs: of pages and of photographs.
+# The cost of safety, for pages and for photographs.
 SAFETY_READS = [READS[1], READS[2]]
 SAFETY_WRITES = [Writes(4 * KIB, 1024, 400_000_000), Writes(110_000, 64, 400_000_000)]
 PACKS, SMOKE_PACKS = Packs(200_000), Packs(400)
@@ -465,7 +465,7 @@ PICTURES, SMOKE_PICTURES = Pictures(10_000), Pictures(40)
 GROWTHS = [Growth(samples, 50_000) for samples in (100_000, 1_000_000, 10_000_000)]
 SMOKE_GROWTHS = [Growth(samples, 500) for samples in (1_000, 10_000)]
 
-# 20 ms are the first byte of an object in the same region. With more requests in flight it is the CPU that counts.
+# 20 ms is the usual time to the first byte of an object in the same region. With more requests the CPU is the limit.
 REMOTE_READS = [RemoteReads(110_000, 64, 4_000, 20), RemoteReads(110_000, 64, 4_000, 20, 128)]
 SMOKE_REMOTE_READS = [RemoteReads(110_000, 8, 64, 20, 16)]
 REMOTE_OPENS, SMOKE_REMOTE_OPENS = RemoteOpens(10_000, 20), RemoteOpens(200, 20)
@@ -478,15 +478,15 @@ START_SAMPLES, SMOKE_START_SAMPLES = (100_000, 100_000_000), (50_000, 100_000)
 STARTS_AT = (0.0, 0.5, 0.99)
 START_BATCH, START_PROCESSES = 512, 8
 
-# DareBlopy's: 200 files of about 30 kB. Its figure is for all of them at once.
+# The workload of DareBlopy: 200 files of about 30 kB. Its figure is for all of them at once.
 MEMBERS, SMOKE_MEMBERS = Members(200, 30_000, 200), Members(20, 3_000, 20)
 CONTAINED = [Contained(4 * KIB, 256, 400_000_000), Contained(110_000, 64, 700_000_000)]
 SMOKE_CONTAINED = [Contained(4 * KIB, 16, 1_200_000)]
-# Starting a write or a read takes Ray about a second: enough that this is not all there is to see.
+# Ray takes about a second to start a write or a read: so the work must take longer.
 BLOCKS = [Blocks("images", 600_000, 3072), Blocks("files", 20_000, 110_000)]
 SMOKE_BLOCKS = [Blocks("images", 2_000, 3072), Blocks("files", 100, 10_000)]
 DECODED, SMOKE_DECODED = Decoded(500), Decoded(10)
-# The call (256 B), the page (4 KiB), what DareBlopy measured (60 kB).
+# The cost of the call (256 B), of a page (4 KiB), and the size that DareBlopy measured (60 kB).
 STREAMS = [Stream(256, 100_000_000), Stream(4 * KIB, 400_000_000), Stream(60_000, 600_000_000)]
 SMOKE_STREAMS = [Stream(4 * KIB, 200_000)]
 EXAMPLES = [Examples(20_000, 256), Examples(20_000, 256, 1_000)]
@@ -501,7 +501,7 @@ SMOKE_CONVERSIONS = [Conversions(source, 60, 1_000) for source in ("zip", "lmdb"
 IMPORTED = Commands("import")
 SHOWN_SHARDS, SMOKE_SHOWN_SHARDS = Commands("info", 100_000, 10_000), Commands("info", 500, 50)
 VIEWED, SMOKE_VIEWED = Commands("view", 10_000_000, 1), Commands("view", 10_000, 1)
-# Checksums of photographs are to be as fast as memory allows; of pages, calls and bookkeeping count.
+# For photographs the limit is memory; for pages it is calls and bookkeeping.
 VERIFIED = [Verified(4 * KIB, 400_000_000), Verified(110_000, 2_000_000_000), Verified(4_000_000, 2_000_000_000)]
 SMOKE_VERIFIED = [Verified(110_000, 2_400_000)]
 VERIFIED_COLD, SMOKE_VERIFIED_COLD = VERIFIED[1:2], SMOKE_VERIFIED

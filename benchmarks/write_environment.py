@@ -11,7 +11,7 @@ from pathlib import Path
 
 REQUIREMENTS = Path(__file__).with_name("writers.txt")
 FFCV = "ffcv==1.0.2"
-BUILD = ["setuptools==84.2.1"]  # FFCV's setup.py asks for none, and needs one
+BUILD = ["setuptools==84.2.1"]  # FFCV's setup.py needs one without declaring it
 WRITERS = Path(sys.prefix, "writers")
 
 

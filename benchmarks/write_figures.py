@@ -9,17 +9,17 @@ from read_figures import Figure, Group, figure_table, ratio, size_name
 
 MB = 1e6
 BESIDE = "reading the files while fio writes as much"
-MORE = 8  # workers, of which most wait for a file
+MORE = 8  # workers; most of them wait for a file
 READING, PACKING, PACKING_MORE, CONVERTING = (
     "reading the files",
     "DatasetWriter",
     f"DatasetWriter, {MORE} workers",
     "convert",
 )
-SCRIPT = ", whole script"  # at the end of the names of ways that are timed from the start of their process
-MEMORY_SLACK = 1.0  # MB: what two runs of the same differ by
+SCRIPT = ", whole script"  # suffix of names of ways timed from the start of their process
+MEMORY_SLACK = 1.0  # MB: difference between two equal runs
 TABLES = 12  # bytes of the parent's memory for each sample of an open shard
-WAITING = 2  # shards: one that is being finished, and one that waits for that, which the smallest run of two has not
+WAITING = 2  # shards: one being finished and one waiting; the smallest run has only two shards, so it lacks them
 
 __all__ = ["figure_table", "figures", "groups", "size_name"]
 
@@ -93,7 +93,7 @@ def picture_figures(group: Group, cache: str, work: workloads.Pictures) -> list[
     state = "cold" if cache == "cold" else "cached"
     about = f"{work.files:,} JPEG files, {state}: time of %s / time that {work.workers} processes take to read them"
     found = []
-    # The last one is what the disk allows.
+    # The last one is the limit of the disk.
     for name, most in ((PACKING, 1.1), (PACKING_MORE, None), (CONVERTING, 1.1), (BESIDE, None)):
         way = group.named(name)
         if reading is not None and way is not None:

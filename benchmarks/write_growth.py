@@ -16,8 +16,8 @@ from harness import Measurement, WrongAnswerError
 
 from ffrecord import DatasetWriter, FileReader
 
-ROUNDS = 3  # of memory, which varies less than time
-PERIOD = 0.02  # seconds between two looks
+ROUNDS = 3  # for memory, which varies less than time
+PERIOD = 0.02  # seconds between two samples of the memory
 SIZE = 8  # bytes of a sample
 AT_ONCE = 100_000  # samples compared at a time
 

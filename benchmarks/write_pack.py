@@ -19,7 +19,7 @@ import environment
 from write_cifar import Cifar
 from write_packers import PACKERS, Packer
 
-FEW = 200  # packed beforehand: importing a package takes seconds, and is not what is measured
+FEW = 200  # packed beforehand: importing a package takes seconds, and is not to be measured
 
 
 def to_disk(directory: Path) -> None:

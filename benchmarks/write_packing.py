@@ -17,9 +17,9 @@ from write_figures import SCRIPT
 from write_packers import PACKERS
 from write_timing import FIO, MIB, fio_contestant, settled
 
-SECONDS = 900  # after which a way that has not ended is given up
+SECONDS = 900  # time limit of a way
 PROGRAM = Path(__file__).with_name("write_pack.py")
-SLOW = ("litdata, sample by sample",)  # which no script is made of: it would take a minute a round
+SLOW = ("litdata, sample by sample",)  # not run as a whole script: that would take a minute a round
 
 
 class PackingFailedError(Exception):

@@ -10,9 +10,9 @@ from read_data import key
 from write_data import Source, check_records, to_disk
 from write_ways import Way
 
-# Puts of one transaction: its pages stay in memory until the commit, so few of them if they are large.
+# Puts per transaction: its pages stay in memory until the commit, so few if records are large.
 PUTS, PUT_BYTES = 1000, 64 << 20
-# array_record compresses a group at once: 1 for what is read at random, as bench_read.py does; more is written faster.
+# array_record compresses a group at once: 1 for random reads as in bench_read.py; larger groups are written faster.
 GROUP_BYTES = 64 << 10
 
 

@@ -26,7 +26,7 @@ import ffrecord.torch
 from ffrecord.order import Random
 
 CHECKPOINT = "checkpoint.pt"
-BATCH = 96  # of all processes together: the same steps whatever their number
+BATCH = 96  # of all processes together, so that any number of them makes the same steps
 
 
 class Run(NamedTuple):
@@ -56,9 +56,9 @@ def main() -> int:
     shutil.rmtree(directory, ignore_errors=True)
     for name, samples in zip(("train", "test"), digits(), strict=True):
         write(samples, directory / name, workers=2)
-    # Gloo looks for the network by the name of the machine, which need not have one.
+    # Gloo resolves the machine's name to find the network, but the name may not resolve.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.set_num_threads(1)  # for all processes, which would be in each other's way
+    torch.set_num_threads(1)  # more threads of all processes would slow each other down
     torch.manual_seed(SEED)
     save(directory, *untrained(), {})
     for run in RUNS:
@@ -114,7 +114,7 @@ def train(loader: ffrecord.torch.Loader, run: Run, directory: Path, epochs: int)
     for _, batch in zip(range(run.steps or sys.maxsize), until(loader, epochs), strict=False):
         step(model, optimizer, batch, loader.batch_mask)
         yield Seen(loader.epoch, loader.batch_indices.tolist(), int((~loader.batch_mask).sum()))
-    # All ranks have made as many steps, so the place of one is the place of all.
+    # All ranks have made the same number of steps, so the position of one is that of all.
     if get_rank() == 0:
         save(directory, network, optimizer, loader.state_dict())
 

@@ -57,7 +57,7 @@ def main() -> int:
     """Run the whole example; return 0 if the accuracy is high enough."""
     options = parse()
     started = time.perf_counter()
-    torch.set_num_threads(1)  # so small a network gains nothing from more, and they would be in the workers' way
+    torch.set_num_threads(1)  # so small a network gains nothing from more threads, and they would slow down the workers
     shards = options.out / "digits"
     shutil.rmtree(shards, ignore_errors=True)
     for name, samples in zip(("train", "test"), digits(), strict=True):
@@ -155,7 +155,9 @@ def torch_loader(directory: Path, workers: int, *, shuffle: bool = False) -> Dat
         batch_sampler=ffrecord.torch.BatchSampler(dataset, BATCH, shuffle=shuffle, seed=SEED),
         num_workers=workers,
         persistent_workers=workers > 0,
-        generator=torch.Generator().manual_seed(SEED),  # or it draws from the one that the network learns with
+        generator=torch.Generator().manual_seed(
+            SEED
+        ),  # otherwise it would use the generator that the network trains with
     )
 
 

@@ -26,7 +26,7 @@ import ffrecord.torch
 from ffrecord.fields import IntField, JPEGField
 
 SEED = 0
-SIDES = (96, 256)  # of a crop, pixels, at least and at most
+SIDES = (96, 256)  # smallest and largest side of a crop, pixels
 QUALITY = 90
 SHOWN = (4, 8)  # rows and columns of the picture
 SKIMAGE = (
