@@ -52,12 +52,12 @@ def compile_driver(directory: Path) -> ctypes.CDLL:
 
 
 def address(array: Bytes | Words) -> ctypes.c_void_p:
-    """A pointer that keeps the array alive."""
+    """Return a pointer that keeps the array alive."""
     return array.ctypes.data_as(ctypes.c_void_p)
 
 
 def right_answer(name: str, piece: Bytes, value: int = 0) -> int:
-    """Of memcpy the last byte, of all others what zlib says."""
+    """Return the right result: for memcpy the last byte, for all others the result of zlib."""
     return value ^ int(piece[-1]) if name == SCALE else zlib.crc32(piece.data, value)
 
 
@@ -67,7 +67,7 @@ def expect(name: str, computed: int, right: int, size: int) -> None:
 
 
 def enough_calls(loop: Callable[[int], float], seconds: float) -> int:
-    """How many calls take about so long."""
+    """Return how many calls take about this time."""
     calls = 1
     while (taken := loop(calls)) < seconds / 20:
         calls *= 4
@@ -75,7 +75,7 @@ def enough_calls(loop: Callable[[int], float], seconds: float) -> int:
 
 
 def contestant(name: str, loop: Callable[[int], float], check: Callable[[], None], seconds: float) -> Contestant:
-    """Times `loop(calls)`, for about `seconds`; a result is one call's."""
+    """Return a contestant that times `loop(calls)` for about `seconds`; its result is the time of one call."""
     calls = 0
 
     def run() -> float:
@@ -101,7 +101,7 @@ def of_checksum(driver: Driver, work: workloads.Checksum, seconds: float) -> lis
 
 
 def records(work: workloads.MixedChecksums) -> tuple[Bytes, Words, Words]:
-    """uint8 data, and the uint32 offsets and sizes of the records in it."""
+    """Return uint8 data, and the uint32 offsets and sizes of the records in it."""
     random = np.random.default_rng(work.seed)
     data = random.integers(0, 256, 64 * workloads.KIB, np.uint8)
     sizes = random.integers(work.smallest, work.largest + 1, work.count, np.uint32)
@@ -146,13 +146,13 @@ def describe(work: Work) -> str:
 
 
 def cell(measurement: Measurement) -> str:
-    """Median and spread, in GB/s."""
+    """Return median and spread, in GB/s."""
     low, high = (measurement.size / seconds / 1e9 for seconds in (max(measurement.seconds), min(measurement.seconds)))
     return f"{three(measurement.gigabytes_per_second)} ({three(low)}..{three(high)})"
 
 
 def grid(measurements: Sequence[Measurement], names: Sequence[str]) -> str:
-    """A row for each workload, a column for each contestant."""
+    """Return a row for each workload, with a column for each contestant."""
     by_work: dict[Work, dict[str, Measurement]] = {}
     for measurement in measurements:
         by_work.setdefault(measurement.workload, {})[measurement.contestant] = measurement
@@ -161,9 +161,9 @@ def grid(measurements: Sequence[Measurement], names: Sequence[str]) -> str:
 
 
 def ratio(report: Report, size: int, ours: str, theirs: str) -> str | None:
-    """How many times as fast ours is, by independent calls: median over the rounds, in each of which both ran.
+    """Return how many times as fast ours is, by independent calls: the median over the rounds in which both ran.
 
-    None if not both were measured.
+    Return None if not both were measured.
     """
     work = workloads.Checksum(size, "independent")
     found = {m.contestant: m for m in report.measurements if m.workload == work}

@@ -65,7 +65,9 @@ class Formats(Program):
 
 
 def encoded(work: workloads.Decoded, smoke: bool) -> list[bytes]:
-    """Windows of photographs as JPEG, with `smoke` of drawings; none without the packages that ship these."""
+    """Return windows of photographs as JPEG, with `smoke` of drawings; none without the packages that ship
+    photographs.
+    """
     images = write_pictures.photographs(smoke)
     if images is None:
         return []
@@ -87,7 +89,7 @@ def _jpeg(module: Any, image: Any, random: Any) -> bytes:
 
 
 def grid(found: Sequence[Measurement]) -> str:
-    """Fastest first."""
+    """Return the rows, fastest first."""
     rows = []
     for m in sorted(found, key=lambda m: m.median):
         taken = f"{1000 * m.median:.2f} ({1000 * min(m.seconds):.2f}..{1000 * max(m.seconds):.2f})"

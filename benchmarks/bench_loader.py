@@ -40,7 +40,7 @@ class Loading(Program):
                 getattr(self, part)()
 
     def small(self) -> None:
-        """Both parts over the same data."""
+        """Measure both parts over the same data."""
         work = workloads.SMOKE_EPOCHS if self.smoke else workloads.EPOCHS
         directory = self.directory / "small"
         directory.mkdir()
@@ -91,7 +91,7 @@ class Loading(Program):
 
 
 def grid(found: Sequence[Measurement]) -> str:
-    """Fastest first."""
+    """Return the rows, fastest first."""
     return table(
         ["", "samples/s", "GB/s", "ms (min..max)"],
         [

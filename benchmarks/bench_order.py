@@ -26,7 +26,7 @@ Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def timed(work: Callable[[], object]) -> Callable[[], float]:
-    """As the harness's, by the thread's own clock: nothing here waits for anything but the CPU."""
+    """Return a timed run by the thread's own CPU clock: nothing here waits for anything but the CPU."""
 
     def run() -> float:
         start = time.thread_time()
@@ -37,7 +37,7 @@ def timed(work: Callable[[], object]) -> Callable[[], float]:
 
 
 def walk(order: Order, work: workloads.Positions) -> None:
-    """What is timed: consecutive batches from the middle of an epoch on."""
+    """Return the timed work: consecutive batches from the middle of an epoch on."""
     first = (work.n - work.count) // 2
     for start in range(first, first + work.count, work.batch):
         order.indices(np.arange(start, start + work.batch), work.n, work.seed, 0)
@@ -49,7 +49,9 @@ def expect_every_sample(name: str, found: Indices) -> None:
 
 
 def check(name: str, order: Order, work: workloads.Positions) -> None:
-    """A small epoch has every sample; and a large one none twice, whether asked together or one by one."""
+    """Check that a small epoch has every sample, and that a large one has none twice, whether requested together or
+    alone.
+    """
     expect_every_sample(name, order.indices(np.arange(SMALL), SMALL, work.seed, 0))
     positions = np.arange(work.n - 1000, work.n)
     together = order.indices(positions, work.n, work.seed, 0)
@@ -70,7 +72,7 @@ def contestants(work: workloads.Positions) -> list[Contestant]:
 
 
 def cell(measurement: Measurement | None) -> str:
-    """Median and spread, in million samples/s."""
+    """Return median and spread, in million samples/s."""
     if measurement is None:
         return ""
     low, high = (measurement.count / seconds / 1e6 for seconds in (max(measurement.seconds), min(measurement.seconds)))

@@ -27,7 +27,7 @@ class RayProgram(Program):
     parts = PARTS
 
     def run(self) -> None:
-        from ray_ways import Ways  # only once Ray knows what it is told by variables
+        from ray_ways import Ways  # imported after the environment variables for Ray are set
 
         for work in workloads.SMOKE_BLOCKS if self.smoke else workloads.BLOCKS:
             directory = self.directory / work.content
@@ -42,7 +42,7 @@ class RayProgram(Program):
         contestants = getattr(ways, part)()
         for contestant in contestants:
             contestant.check()
-            contestant.run()  # the first time workers are started, and modules imported
+            contestant.run()  # the first run starts workers and imports modules
         size = ways.samples.size  # type: ignore[attr-defined]
         self.add(
             [
@@ -60,7 +60,7 @@ class RayProgram(Program):
 
 @contextmanager
 def started(workers: int) -> Iterator[None]:
-    """Ray on this machine, which asks nobody for anything, and whose tasks find these modules."""
+    """Start Ray on this machine, without network requests; its tasks find these modules."""
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_memory_monitor_refresh_ms": "0"}
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     import logging
@@ -80,7 +80,7 @@ def started(workers: int) -> Iterator[None]:
     try:
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
-        context.op_resource_reservation_enabled = False  # or one of two workers would have nothing to do
+        context.op_resource_reservation_enabled = False  # otherwise one of two workers would be idle
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         yield
     finally:

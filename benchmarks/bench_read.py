@@ -53,7 +53,7 @@ class Reading(Program):
 
     @contextmanager
     def files(self, work: workloads.Reads) -> Iterator[tuple[Files, Records]]:
-        """One size at a time: they take gigabytes."""
+        """Yield the files of one size at a time, because they take gigabytes."""
         records = make_records(work)
         files = make_files(self.directory, records)
         try:
@@ -72,7 +72,9 @@ class Reading(Program):
             self.limited(files, records.work)
 
     def job(self, job: fio.Job) -> fio.Job | None:
-        """None if it is not to run: it takes a third of a second to start, which is too long to see that it does."""
+        """Return the job of fio, or None to leave it out: its start takes a third of a second, too long for a smoke
+        run.
+        """
         return job if fio.installed() and (not self.smoke or job.size == workloads.LIMITED_MEANS[0]) else None
 
     def hot(self, loops: read_limit.Loops, files: Files, records: Records) -> None:

@@ -27,8 +27,8 @@ from ffrecord.format import manifest
 PARTS = ("batches", "cache", "opening")
 ROOM = 2 << 30
 SHARDS = 8
-CACHE_LOOK_SECONDS = 1.1  # after which a reader sees that a copy is complete
-PATIENCE = 60.0  # seconds until all is in the cache
+CACHE_LOOK_SECONDS = 1.1  # a reader notices a complete copy after this time
+PATIENCE = 60.0  # seconds to wait until all is in the cache
 
 
 def make_data(work: workloads.RemoteReads, root: Path) -> Data:
@@ -75,7 +75,7 @@ class Remote(Program):
                     self._measure(work, "batches", [reading("iter_batches", reader, data, work)], rivals(asked))
 
     def cache(self) -> None:
-        """From when every shard is in it."""
+        """Measure the cache once every shard is in it."""
         work = self._reads()[0]
         data = make_data(work, self.root)
         with (
@@ -94,9 +94,9 @@ class Remote(Program):
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             epoch(reader, data, work.batch)
-            if len(list((self.directory / "cache").glob("*.ffr"))) == SHARDS:  # complete copies, read as files are
+            if len(list((self.directory / "cache").glob("*.ffr"))) == SHARDS:  # complete copies are read like files
                 time.sleep(CACHE_LOOK_SECONDS)
-                epoch(reader, data, work.batch)  # which finds them
+                epoch(reader, data, work.batch)  # so that the reader finds them
                 return
             time.sleep(0.1)
         raise SystemExit(f"not all shards are in the cache after {PATIENCE} seconds")

@@ -27,7 +27,7 @@ COLD_SECONDS = 2.0
 
 
 def reading_ways() -> list[Way]:
-    """Each with checks and without."""
+    """Return the ways to read, each with checks and without."""
     ways = (("read", "auto"), ("read_packed", "auto"), ("read", "mmap"))
     return [ours(method, io, check) for method, io in ways for check in (True, False)]
 
@@ -49,7 +49,7 @@ class Safety(Program):
             files.delete()
 
     def cold(self) -> None:
-        """Where the storage is what is waited for."""
+        """Measure where the storage is the limit."""
         ways = [way for way in reading_ways() if way.name.startswith("read auto")]
         for work in self._reads():
             records = make_records(work)
@@ -84,7 +84,7 @@ class Safety(Program):
 def options_of(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
     add_parts(parser, PARTS)
-    # An epoch from an empty page cache takes as long as the storage does, whatever is checked.
+    # An epoch from an empty page cache is limited by the storage, with or without checks.
     parser.set_defaults(part=set(USUAL.split(",")))
 
 

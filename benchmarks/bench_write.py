@@ -23,7 +23,7 @@ from write_ways import own_ways, plain_ways
 
 PARTS = ("files", "datasets", "pictures", "memory")
 PEERS = ("lmdb", "array_record", "bagz")
-ROOM = 8 << 30  # of the disk: a record store may take twice what it is given, and a dataset stands beside it
+ROOM = 8 << 30  # bytes on the disk: a record store may take twice its data, beside a dataset
 
 
 class Writing(Program):
@@ -81,7 +81,7 @@ def describe(work: object, cache: str) -> str:
 
 
 def grid(found: Sequence[Measurement]) -> str:
-    """Fastest first."""
+    """Return the rows, fastest first."""
     return table(
         ["", "GB/s", "samples/s", "seconds (min..max)"],
         [

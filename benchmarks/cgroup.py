@@ -1,4 +1,4 @@
-"""A control group that leaves little memory, of version 1 or 2, where this process may make one."""
+"""A control group that limits memory, of version 1 or 2, where this process may create one."""
 
 import os
 from collections.abc import Iterator
@@ -11,30 +11,30 @@ ROOT = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Group:
-    """A group with a limit of memory, the page cache of its processes included."""
+    """A group with a memory limit, which includes the page cache of its processes."""
 
     path: Path
     limit_file: str
 
     def limit(self, size: int | None) -> None:
-        """Bytes; None for no limit."""
+        """Set the limit in bytes; None for no limit."""
         without = "max" if self.limit_file == "memory.max" else "-1"
         (self.path / self.limit_file).write_text(without if size is None else str(size))
 
     def join(self) -> None:
-        """This process moves in. What it has in memory already is not counted."""
+        """Move this process into the group. Memory that it has already is not counted."""
         (self.path / "cgroup.procs").write_text(str(os.getpid()))
 
 
 def own(controller: str) -> str:
-    """Path of this process's group below the root of a hierarchy; controller "" for version 2."""
+    """Return the path of this process's group below the root of a hierarchy; controller "" for version 2."""
     lines = (line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines())
     return next((path.lstrip("/") for _, names, path in lines if controller in names.split(",")), "")
 
 
 @contextmanager
 def group() -> Iterator[Group | None]:
-    """A new group, deleted in the end; None where there is no memory controller, or none for us."""
+    """Yield a new group, and delete it in the end; None if there is no memory controller that we may use."""
     for where, limit_file in (
         (ROOT / "memory" / own("memory"), "memory.limit_in_bytes"),
         (ROOT / own(""), "memory.max"),

@@ -1,4 +1,4 @@
-"""Control of the page cache, for files of our own: what is called cold is cold, and what is called hot is hot."""
+"""Control of the page cache, for our own files: cold files are cold, and hot files are hot."""
 
 import ctypes
 import mmap
@@ -16,11 +16,14 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class NotColdError(Exception):
-    """The kernel kept pages: nothing read now is a cold read."""
+    """The error that the kernel kept pages: a read now would not be cold."""
 
 
 def resident(path: Path) -> float:
-    """Share of a file's pages that are in the page cache. The file must be ours: of others' files mincore lies."""
+    """Return the share of a file's pages that are in the page cache.
+
+    The file must be ours: mincore lies about others' files.
+    """
     size = path.stat().st_size
     mapped = np.memmap(path, np.uint8, "r")
     pages = np.empty(-(-size // mmap.PAGESIZE), np.uint8)
@@ -45,7 +48,7 @@ def evict(paths: Iterable[Path]) -> None:
 
 
 def let_go(path: Path) -> None:
-    """Take a file's pages out of the mappings of this process: what is mapped is not dropped."""
+    """Release a file's pages from the mappings of this process, because mapped pages are not dropped."""
     wanted = str(path.resolve())
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, _, _, _, _, *name = line.split(maxsplit=5)
@@ -64,19 +67,21 @@ def forget(path: Path) -> None:
 
 
 def drop_everything() -> None:
-    """The page cache of the whole machine, where that is permitted."""
+    """Drop the page cache of the whole machine, where that is permitted."""
     with suppress(OSError):
         Path("/proc/sys/vm/drop_caches").write_text("1")
 
 
 def have_memory(size: int) -> None:
-    """Touch so many bytes and free them: the host of a virtual machine may have taken free memory away, and whoever is
-    the next to use it would wait for its return, 4 KiB at a time."""
+    """Touch and free `size` bytes, so that the host of a virtual machine returns free memory that it has taken away.
+
+    Otherwise the next user of the memory would wait for its return, 4 KiB at a time.
+    """
     np.ones(size, np.uint8)
 
 
 def warm(path: Path) -> None:
-    """Bring a file into the page cache."""
+    """Read a file into the page cache."""
     buffer = bytearray(1 << 20)
     with path.open("rb", buffering=0) as file:
         while file.readinto(buffer):
@@ -84,17 +89,17 @@ def warm(path: Path) -> None:
 
 
 def on_disk(directory: Path) -> bool:
-    """Whether files there have a storage that they can be read from again."""
+    """Return whether files there have a storage that they can be read from again."""
     return environment.filesystem(directory) not in ("tmpfs", "ramfs")
 
 
 def check_disk(directory: Path, room: int, smoke: bool, consequence: str) -> None:
-    """End the program where files have no storage, or do not fit.
+    """End the program if files have no storage there, or do not fit.
 
     Args:
-        room: bytes needed.
-        smoke: say so instead, as nothing is measured.
-        consequence: of having no storage, for then.
+        room: number of bytes needed.
+        smoke: only say so instead, because nothing is measured.
+        consequence: text for that case: the effect of having no storage.
     """
     if not on_disk(directory):
         kind = environment.filesystem(directory)

@@ -1,4 +1,4 @@
-"""The figures that the command is judged by, from measurements of one run."""
+"""Figures of the command with their targets, from the measurements of one run."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ def describe(work: object) -> str:
 
 
 def start_figures(group: Group, work: workloads.Commands) -> list[Figure]:
-    """Of whole processes, Python's own start included."""
+    """Return the figures of whole processes, including Python's own start."""
     where = "" if work.does == "import" else f", {work.samples:,} samples, {work.shards:,} shards"
     if work.does == "view":
         where = f", {work.samples:,} samples: first page"

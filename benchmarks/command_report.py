@@ -35,7 +35,7 @@ def place_of(cache: str, work: object) -> str:
 
 
 def taken(m: Measurement) -> str:
-    """Times of what only has to answer, rates of what reads."""
+    """Return times of commands that only answer, and rates of those that read."""
     values = [seconds * 1000 for seconds in m.seconds]
     if m.size:
         values = [m.size / seconds / 1e9 for seconds in m.seconds]
@@ -44,4 +44,4 @@ def taken(m: Measurement) -> str:
 
 
 def plots(measured: Sequence[Measurement], directory: Path) -> None:
-    """None: few numbers each."""
+    """Return None: there are few numbers each."""

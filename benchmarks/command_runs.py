@@ -1,4 +1,4 @@
-"""Runs of the command: each a process of its own, timed from outside, its answer looked at."""
+"""Runs of the command: each is its own process, timed from outside, with its answer checked."""
 
 import json
 import os
@@ -15,11 +15,11 @@ COMMAND = [sys.executable, "-m", "ffrecord"]
 
 
 class Ran(NamedTuple):
-    """What a process took and said.
+    """The time and the output of a process.
 
     Attributes:
-        seconds: from before it was started to after its end.
-        facts: what it printed, JSON.
+        seconds: time from before its start to after its end.
+        facts: its output, JSON.
     """
 
     seconds: float
@@ -28,7 +28,7 @@ class Ran(NamedTuple):
 
 
 def timed_process(command: list[str], cpu: int | None = None) -> tuple[float, subprocess.CompletedProcess[str]]:
-    """Seconds, and what it printed. cpu: the only one that it may use."""
+    """Run a process; return seconds and output. cpu: the only CPU that it may use."""
     pin = None if cpu is None else lambda: os.sched_setaffinity(0, {cpu})
     start = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=pin)
@@ -36,7 +36,7 @@ def timed_process(command: list[str], cpu: int | None = None) -> tuple[float, su
 
 
 def run(*arguments: object, cpu: int | None = None) -> Ran:
-    """A command with --json.
+    """Run a command with --json.
 
     Raises:
         WrongAnswerError: it failed.
@@ -49,7 +49,7 @@ def run(*arguments: object, cpu: int | None = None) -> Ran:
 
 @contextmanager
 def pinned(cpu: int) -> Iterator[None]:
-    """This thread, and what it starts, on one CPU."""
+    """Return a context in which this thread, and the processes it starts, run on one CPU."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {cpu})
     try:
@@ -62,7 +62,7 @@ def expect(facts: Any, **wanted: object) -> None:
     """Compare some of the facts.
 
     Raises:
-        WrongAnswerError: another value.
+        WrongAnswerError: a value differs.
     """
     for name, value in wanted.items():
         if facts[name] != value:
@@ -70,7 +70,7 @@ def expect(facts: Any, **wanted: object) -> None:
 
 
 def checked(take: Callable[[], float]) -> Callable[[], None]:
-    """A `Contestant.check` of a run that looks at its answer each time."""
+    """Return a `Contestant.check` for a run that checks its answer each time."""
 
     def check() -> None:
         take()

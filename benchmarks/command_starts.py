@@ -1,4 +1,4 @@
-"""How soon there is an answer: importing the package, `info` of many shards, the first page of `view`."""
+"""Times until the first answer: importing the package, `info` of many shards, the first page of `view`."""
 
 import importlib
 import json
@@ -24,7 +24,7 @@ from ffrecord import DatasetWriter
 CLI_TESTS = Path(__file__).resolve().parents[1] / "tests" / "cli"
 FIRST = 48  # samples of the first page, about
 SHOWN = "document.querySelectorAll('.cell:not(.waiting)').length > 3"
-# Of what every answer costs: Python itself, and numpy, which all commands need that look into a dataset.
+# The common cost of every answer: Python itself, and NumPy, which all commands that read a dataset need.
 FLOORS = {"Python alone": "pass", "Python and numpy": "import numpy"}
 LOADED = "import ffrecord, sys; assert not {'torch', 'numpy'} & set(sys.modules); assert ffrecord.__file__"
 
@@ -34,7 +34,7 @@ def contestant(name: str, take: Callable[[], float]) -> Contestant:
 
 
 def program(code: str) -> Callable[[], float]:
-    """A `Contestant.run` of a Python program, from its start to its end."""
+    """Return a `Contestant.run` of a Python program, from its start to its end."""
 
     def take() -> float:
         seconds, done = timed_process([sys.executable, "-c", code])
@@ -62,10 +62,10 @@ def importing(work: workloads.Commands, rounds: int) -> list[Measurement]:
 
 @contextmanager
 def made_dataset(directory: Path, work: workloads.Commands) -> Iterator[Path]:
-    """Shards of a few samples each."""
+    """Write shards of a few samples each."""
     path = directory / "shards"
     samples = [{"index": index, "check": ~index} for index in range(work.samples)]
-    with not_durable():  # or it would take minutes to make
+    with not_durable():  # otherwise it would take minutes to create
         DatasetWriter(
             path, num_workers=0, samples_per_shard=work.samples // work.shards, progress=False
         ).from_indexed_dataset(samples)
@@ -98,7 +98,7 @@ def view(directory: Path, work: workloads.Commands, rounds: int, *, browser: boo
 
 
 def viewed(path: Path, work: workloads.Commands, look: Callable[[str, workloads.Commands], None]) -> float:
-    """Seconds from the start of the command until `look` has seen the first samples."""
+    """Return the seconds from the start of the command until `look` has seen the first samples."""
     start = time.perf_counter()
     with subprocess.Popen([*COMMAND, "view", str(path), "--json"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -110,7 +110,7 @@ def viewed(path: Path, work: workloads.Commands, look: Callable[[str, workloads.
 
 
 def asked(url: str, work: workloads.Commands) -> None:
-    """The page, and what it asks for first."""
+    """Request the page, and then what it requests first."""
     page = get(url)
     if f'"count": {work.samples}'.encode() not in page:
         raise WrongAnswerError("the page has another number of samples")
@@ -127,7 +127,7 @@ def get(url: str) -> bytes:
 
 @contextmanager
 def chromium(wanted: bool) -> Iterator[Any]:
-    """A browser that waits for a page, driven as the tests do it; None without one."""
+    """Return a browser that waits for a page, driven as in the tests; None without one."""
     sys.path.insert(0, str(CLI_TESTS))
     module = importlib.import_module("chromium") if wanted else None
     if module is None or module.PATH is None:

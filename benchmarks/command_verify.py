@@ -1,4 +1,4 @@
-"""How fast `ffrecord verify` reads: beside the CRC-32 of memory when the file is cached, else beside the disk."""
+"""Speed of `ffrecord verify`: beside the CRC-32 of memory if the file is cached, else beside the disk."""
 
 import mmap
 import os
@@ -21,7 +21,7 @@ from ffrecord._crc import crc32
 PIECE = 1 << 20  # bytes of a direct or plain read
 IN_FLIGHT = 8
 FIO_SECONDS = 1.0
-MEMORY = 256 << 20  # bytes whose CRC-32 is the limit: more than any cache of a CPU has
+MEMORY = 256 << 20  # bytes for the CRC-32 limit: more than any CPU cache
 
 
 @contextmanager
@@ -36,14 +36,14 @@ def made(directory: Path, work: workloads.Verified) -> Iterator[tuple[Path, Reco
 
 
 def verify(path: Path, records: Records, *options: object, cpu: int | None = None, whole: bool = False) -> float:
-    """Seconds: the command's own, as it tells them; of the whole process if `whole`."""
+    """Return the seconds: those that the command reports, or those of the whole process if `whole`."""
     ran = run("verify", path, *options, cpu=cpu)
     expect(ran.facts, records=records.n, bytes=len(records.payload), bad=[], checksum="CRC-32")
     return ran.seconds if whole else float(ran.facts["seconds"])
 
 
 def notices(path: Path, records: Records) -> None:
-    """That one wrong bit is found.
+    """Check that one wrong bit is found.
 
     Raises:
         WrongAnswerError: it is not.
@@ -64,7 +64,7 @@ def notices(path: Path, records: Records) -> None:
 
 
 def cached(directory: Path, work: workloads.Verified, rounds: int) -> list[Measurement]:
-    """On one CPU."""
+    """Measure cached files, on one CPU."""
     cpu = max(os.sched_getaffinity(0))
     with made(directory, work) as (path, records):
         sources = {"CRC-32 of memory": np.frombuffer(records.payload, np.uint8, min(MEMORY, len(records.payload)))}
@@ -89,7 +89,7 @@ def cached(directory: Path, work: workloads.Verified, rounds: int) -> list[Measu
 
 
 def limit(name: str, array: "np.ndarray[tuple[int], np.dtype[np.uint8]]", piece: int, cpu: int) -> Contestant:
-    """The same kernel over pieces of the mean size, on the same CPU, and nothing else."""
+    """Return the limit: the same kernel over pieces of the mean size, on the same CPU, and nothing else."""
     pieces = [array[start : start + piece].data for start in range(0, len(array), piece)]
 
     def run() -> float:
@@ -103,7 +103,9 @@ def limit(name: str, array: "np.ndarray[tuple[int], np.dtype[np.uint8]]", piece:
 
 
 def cold(directory: Path, work: workloads.Verified, rounds: int) -> list[Measurement]:
-    """From an empty page cache, by all CPUs; beside direct and plain reads of the same file from front to back."""
+    """Measure from an empty page cache, with all CPUs, beside direct and plain reads of the same file from front to
+    back.
+    """
     with made(directory, work) as (path, records):
         size = path.stat().st_size
 
@@ -136,7 +138,7 @@ def role(name: str) -> str:
 
 
 def direct(path: Path, size: int) -> float:
-    """Seconds of reading a file around the page cache, some reads in flight; the last piece as the others."""
+    """Return the seconds to read a file around the page cache, with some reads in flight."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
     except OSError:  # of tmpfs before Linux 6.6: with --smoke
@@ -157,7 +159,7 @@ def direct(path: Path, size: int) -> float:
 
 
 def plain(path: Path) -> float:
-    """Seconds of reading it into one buffer, as cat does."""
+    """Return the seconds to read it into one buffer, as cat does."""
     buffer = bytearray(PIECE)
     start = time.perf_counter()
     with path.open("rb", buffering=0) as file:

@@ -15,11 +15,11 @@ Record = dict[str, Any]
 
 
 class DifferentWorkloadsError(Exception):
-    """The files do not measure the same."""
+    """The error that two files do not measure the same."""
 
 
 def load(path: Path) -> dict[Key, Record]:
-    """The measurements of a file; of several of the same, the last."""
+    """Load the measurements of a file; of several of the same, the last."""
     records = map(json.loads, path.read_text().splitlines())
     return {key_of(record): record for record in records}
 
@@ -30,7 +30,7 @@ def key_of(record: Record) -> Key:
 
 
 def require_same_workloads(before: dict[Key, Record], after: dict[Key, Record]) -> None:
-    """Contestants may differ: some come, some go. What they worked on may not."""
+    """Raise unless all workloads of common measurements are equal; contestants may come and go."""
     left, right = ({key[:3] for key in records} for records in (before, after))
     if left != right:
         lines = (f"  {', '.join(key)}" for key in sorted(left ^ right))
@@ -38,7 +38,7 @@ def require_same_workloads(before: dict[Key, Record], after: dict[Key, Record]) 
 
 
 def row(before: Record, after: Record) -> list[str]:
-    """A change that the rounds of both overlap with is none."""
+    """Return a row; a change is none if the rounds of both overlap with it."""
     ratio = before["median_seconds"] / after["median_seconds"]
     overlap = before["min_seconds"] <= after["max_seconds"] and after["min_seconds"] <= before["max_seconds"]
     rates = [three(record["gigabytes_per_second"]) for record in (before, after)]
@@ -61,7 +61,7 @@ def comparison(before: dict[Key, Record], after: dict[Key, Record]) -> str:
 
 
 def warnings(before: dict[Key, Record], after: dict[Key, Record]) -> list[str]:
-    """Why the files may not be comparable after all."""
+    """Return reasons why the files may not be comparable."""
     first, second = (next(iter(records.values())) for records in (before, after))
     names = ("machine", "fs", "crc_kernel")
     return [

@@ -1,4 +1,4 @@
-"""What the storage gives: fio, which takes turns with the others."""
+"""Speed of the storage: fio, which takes turns with the other contestants."""
 
 import json
 import shutil
@@ -12,9 +12,9 @@ class Job:
     """One kind of read, with O_DIRECT, by Linux AIO.
 
     Attributes:
-        name: in tables and results.
-        size: bytes of a read.
-        depth: reads in flight.
+        name: name in tables and results.
+        size: size of a read, bytes.
+        depth: number of reads in flight.
         pattern: fio's: "randread" or "read".
     """
 
@@ -24,7 +24,9 @@ class Job:
     pattern: str = "randread"
 
     def run(self, path: Path, seconds: float) -> float:
-        """Seconds for one read, each of them part of `seconds` of reading; the file's content does not matter."""
+        """Return the seconds for one read, measured over `seconds` of reading; the content of the file does not
+        matter.
+        """
         command = ["fio", f"--name={self.pattern}", f"--filename={escaped(path.resolve())}", f"--rw={self.pattern}"]
         command += [f"--bs={self.size}", f"--iodepth={self.depth}", f"--runtime={round(1000 * seconds)}ms"]
         command += ["--ioengine=libaio", "--direct=1", "--readonly", "--time_based", "--randrepeat=0"]
@@ -36,7 +38,7 @@ class Job:
 
 
 def escaped(path: Path) -> str:
-    """fio takes a colon for a separator."""
+    """Escape colons, which fio takes for separators."""
     return str(path).replace("\\", "\\\\").replace(":", "\\:")
 
 
@@ -51,7 +53,7 @@ def version() -> str:
 
 
 def random_job(mean: int) -> Job:
-    """Of the size class of records of about `mean` bytes."""
+    """Return the job for the size class of records of about `mean` bytes."""
     size, name = next(
         (size, name) for size, name in ((4096, "4k"), (131072, "128k"), (1048576, "1m")) if mean <= size or name == "1m"
     )

@@ -1,4 +1,4 @@
-"""Other formats made datasets by several processes, beside the same samples written from memory."""
+"""Other formats converted into datasets by several processes, beside the same samples written from memory."""
 
 import importlib
 import itertools
@@ -26,8 +26,8 @@ class Given:
 
     Attributes:
         source: path or dataset.
-        options: of its reader.
-        is_typed: whether its bytes are arrays for those who read it.
+        options: options of its reader.
+        is_typed: whether its readers take its bytes as arrays.
     """
 
     source: Any
@@ -44,7 +44,7 @@ def given(path: Path, format: str) -> Given:
 
 
 def without_bytes(given: Given) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The column of bytes of each sample, and the other ones."""
+    """Return the column of bytes of each sample, and the other columns."""
     if not isinstance(given.source, Path) or given.source.suffix == ".parquet":  # which `open` does not read
         labels = (parquet_rows(given.source) if isinstance(given.source, Path) else given.source)["label"]
         yield from (("data", {"label": label}) for label in labels)
@@ -61,10 +61,10 @@ def parquet_rows(path: Path) -> dict[str, Any]:
 
 
 class InMemory:
-    """The samples that conversion makes, in the memory that forked workers share."""
+    """The samples that conversion makes, in memory that forked workers share."""
 
     def __init__(self, given: Given, records: Records) -> None:
-        """The columns are those of a sample of the source; the bytes come from `records`."""
+        """Take the columns from a sample of the source, and the bytes from `records`."""
         samples = list(without_bytes(given))
         self.column, self.rest = samples[0][0], [rest for _, rest in samples]
         self.as_array = given.is_typed
@@ -123,7 +123,7 @@ def converted(directory: Path, work: workloads.Conversions, rounds: int) -> list
 
 
 def expect(name: str, out: Path, records: Records) -> None:
-    """Every record's bytes, in order, somewhere in its sample."""
+    """Check that every record's bytes are in its sample, in order."""
     with ffrecord.FileReader(out) as reader:
         if reader.n != records.n:
             raise WrongAnswerError(f"{name}: {reader.n} samples, expected {records.n}")

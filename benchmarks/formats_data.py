@@ -1,4 +1,4 @@
-"""The same records in files of other formats, written by other libraries or by hand, not by what is measured."""
+"""The same records in files of other formats, written by other libraries or by hand, not by the measured code."""
 
 import importlib
 import io
@@ -49,7 +49,7 @@ def write_tfrecord(path: Path, records: Records) -> None:
 
 
 def write_recordio(path: Path, records: Records) -> None:
-    """Of the dialect of PaddlePaddle, not compressed, in chunks of a megabyte."""
+    """Write PaddlePaddle's dialect, not compressed, in chunks of a megabyte."""
     zlib = importlib.import_module("zlib")
     with path.open("wb") as file:
         chunk: list[bytes] = []
@@ -70,7 +70,7 @@ def write_lmdb(path: Path, records: Records) -> None:
 
 
 def write_folder(path: Path, records: Records) -> None:
-    """Ten classes of files that look like pictures from outside; nobody decodes them here."""
+    """Write ten classes of files with names of pictures; nobody decodes them here."""
     for label in range(10):
         (path / f"class{label}").mkdir(parents=True)
     for index, record in enumerate(records):
@@ -78,7 +78,7 @@ def write_folder(path: Path, records: Records) -> None:
 
 
 def write_list(path: Path, records: Records) -> None:
-    """The same files, named by a list with their labels."""
+    """Write the same files, named by a list with their labels."""
     write_folder(path, records)
     files = sorted(path.rglob("*.jpg"))
     lines = (f"{file} {index * 10 // records.n}\n" for index, file in enumerate(files))
@@ -103,7 +103,7 @@ WRITERS: dict[str, tuple[str, Callable[[Path, Records], None]]] = {
 
 
 def make(directory: Path, format: str, records: Records) -> Path:
-    """The records in a file or directory of a format, on the disk."""
+    """Write the records to a file or directory of a format, and sync it to disk."""
     file, write = WRITERS[format]
     path = directory / file
     write(path, records)
@@ -114,7 +114,7 @@ def make(directory: Path, format: str, records: Records) -> Path:
 
 
 def example_class() -> Any:
-    """tf.train.Example as google.protobuf makes it, from a description made here."""
+    """Return tf.train.Example as google.protobuf builds it, from a description made here."""
     descriptors = importlib.import_module("google.protobuf.descriptor_pb2")
     pool = importlib.import_module("google.protobuf.descriptor_pool").DescriptorPool()
     kind, file = descriptors.FieldDescriptorProto, descriptors.FileDescriptorProto(name="example.proto", package="t")

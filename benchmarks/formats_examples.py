@@ -1,4 +1,4 @@
-"""tf.train.Example messages parsed, a batch of them to one array for each feature."""
+"""tf.train.Example messages, parsed in batches to one array for each feature."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +17,7 @@ Columns = dict[str, Any]
 
 
 class Messages:
-    """They, back to back as a reader gives them, and what is in them."""
+    """The messages, back to back as a reader returns them, and their contents."""
 
     def __init__(self, work: workloads.Examples) -> None:
         random = np.random.default_rng(work.seed)
@@ -46,7 +46,7 @@ class Messages:
 
 
 def by_protobuf(kind: Any, data: Any, offsets: Any) -> Columns:
-    """Parsed one by one, as its users do, and put into arrays."""
+    """Parse them one by one, as protobuf's users do, and put them into arrays."""
     images, labels, values = [], [], []
     buffer = data.tobytes()
     for low, high in pairwise(offsets.tolist()):
@@ -58,7 +58,7 @@ def by_protobuf(kind: Any, data: Any, offsets: Any) -> Columns:
 
 
 def only_parsed(kind: Any, data: Any, offsets: Any) -> Columns:
-    """What is left for protobuf if nobody looks at what it parsed."""
+    """Parse with protobuf, without using the result."""
     buffer = data.tobytes()
     for low, high in pairwise(offsets.tolist()):
         kind.FromString(buffer[low:high])

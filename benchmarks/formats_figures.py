@@ -1,4 +1,4 @@
-"""The figures that reading and converting other formats is judged by, from measurements of one run."""
+"""Figures of reading and converting other formats with their targets, from the measurements of one run."""
 
 from collections.abc import Sequence
 from typing import Any

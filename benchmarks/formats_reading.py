@@ -30,8 +30,8 @@ class Way:
     """A contestant.
 
     Attributes:
-        name, details: as they are published.
-        run: the work; gives what it read, for the check.
+        name, details: published name and details.
+        run: function that does the work and returns what it read, for the check.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Way:
 def measured(
     work: Any, ways: Sequence[Way], expected: Sequence[bytes], rounds: int, size: int, repeat: int = 1
 ) -> list[Measurement]:
-    """Times ways whose answers are `expected`, in this order; each answer need only last until the next."""
+    """Time ways whose answers are `expected`, in this order; each answer need only last until the next."""
 
     def check(way: Way) -> None:
         found = list(map(bytes, way.run()))
@@ -66,7 +66,7 @@ def measured(
 
 
 def zipped(directory: Path, work: workloads.Members, rounds: int) -> list[Measurement]:
-    """Members in random order, ten times as DareBlopy did; the archive is opened before."""
+    """Read members in random order, ten times as DareBlopy did; the archive is open before."""
     records = make_records(workloads.Reads(work.mean, work.batch, work.files * work.mean))
     path = formats_data.make(directory, "zip", records)
     order = np.random.default_rng(work.seed).permutation(records.n).tolist()
@@ -86,7 +86,7 @@ def zipped(directory: Path, work: workloads.Members, rounds: int) -> list[Measur
 
 
 def decoded(directory: Path, pictures: Sequence[bytes], work: workloads.Decoded, rounds: int) -> list[Measurement]:
-    """Each member to an array, one thread."""
+    """Decode each member to an array, in one thread."""
     simplejpeg = importlib.import_module("simplejpeg")
     path = directory / "pictures.zip"
     names = [f"{index}.jpg" for index in range(len(pictures))]
@@ -131,12 +131,14 @@ def decoded(directory: Path, pictures: Sequence[bytes], work: workloads.Decoded,
 
 
 def by_tfrecord(path: Path) -> Iterable[Any]:
-    """The package without TensorFlow that people use; it compares no checksums, and gives views of the same memory."""
+    """Read with the usual package without TensorFlow; it compares no checksums, and returns views of the same
+    memory.
+    """
     return importlib.import_module("tfrecord.reader").tfrecord_iterator(str(path))
 
 
 def streamed(directory: Path, work: workloads.Stream, rounds: int) -> list[Measurement]:
-    """Opening counts: without an index that was kept it is a pass of its own."""
+    """Read from opening on: without a stored index, opening is a pass of its own."""
     records = make_records(workloads.Reads(work.mean, 1, work.total, "sequential"))
     path = formats_data.make(directory, "tfrecord", records)
     coldness.warm(path)
@@ -184,7 +186,7 @@ FORMATS = ("ffrecord", "zip", "tar", "tfrecord", "recordio", "lmdb")
 
 
 def read_cold(path: Path, batches: Sequence[Any], seconds: float) -> tuple[float, int, int]:
-    """Seconds taken, bytes and records read, from an empty page cache; the store is opened before it is emptied."""
+    """Return seconds, bytes and records read, from an empty page cache; the store is opened before it is emptied."""
     files = [path] if path.is_file() else sorted(each for each in path.iterdir() if each.is_file())
     with ffrecord.open(path) as store:
         coldness.evict(files)
@@ -206,7 +208,7 @@ def check_contained(format: str, path: Path, records: Records) -> None:
 
 
 def contained(directory: Path, work: workloads.Contained, rounds: int, seconds: float) -> list[Measurement]:
-    """Rounds of whole batches for at most so many seconds, the formats in turns: seconds for each record compare."""
+    """Measure rounds of whole batches for a limited time, the formats in turns: compare seconds for each record."""
     records = make_records(workloads.Reads(work.mean, work.batch, work.total))
     paths = {format: formats_data.make(directory, format, records) for format in FORMATS}
     for format, path in paths.items():

@@ -22,4 +22,4 @@ def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> st
 
 
 def plots(measured: Sequence[Measurement], directory: Path) -> None:
-    """None: few bars each."""
+    """Return None: there are few bars each."""

@@ -1,4 +1,4 @@
-"""The same records in files with typed columns, beside a label: written by the packages of the formats, or by hand."""
+"""The same records in files with typed columns, beside a label: written by the formats' packages, or by hand."""
 
 import importlib
 import json
@@ -14,7 +14,7 @@ PAGE = 8 << 20  # of a .beton file, as FFCV has it
 
 
 def write_mds(path: Path, records: Records) -> None:
-    """Shards of 64 MB with a column of bytes and one of ints."""
+    """Write shards of 64 MB with a column of bytes and one of ints."""
     path.mkdir()
     described = json.dumps(
         {"column_names": ["data", "label"], "column_encodings": ["bytes", "int"], "column_sizes": [None, 8]}
@@ -45,7 +45,7 @@ def mds_shard(path: Path, described: bytes, bodies: list[bytes]) -> dict[str, An
 
 
 def write_beton(path: Path, records: Records) -> None:
-    """Bytes and ints, pages of 8 MiB, as one worker fills them."""
+    """Write bytes and ints in pages of 8 MiB, as one worker fills them."""
     fields = [(3, b"data"), (1, b"label")]
     descriptors = b"".join(struct.pack("<B16s1024s", kind, title, b"") for kind, title in fields)
     rows_end = 24 + len(descriptors) + 24 * records.n
@@ -69,7 +69,7 @@ def write_beton(path: Path, records: Records) -> None:
 
 
 def write_torchrecord(path: Path, records: Records) -> None:
-    """Four databases of messages with the bytes and a label, as caffe2's TensorProtos."""
+    """Write four databases of messages with the bytes and a label, as caffe2's TensorProtos."""
     lmdb = importlib.import_module("lmdb")
     room = 2 * len(records.payload) + 200 * records.n + (16 << 20)
     bounds = [records.n * part // 4 for part in range(5)]
@@ -83,7 +83,7 @@ def write_torchrecord(path: Path, records: Records) -> None:
 
 
 def tensors(record: bytes, label: bytes) -> bytes:
-    """A TensorProtos of a row of bytes and of a label, both as byte_data."""
+    """Return a TensorProtos of a row of bytes and of a label, both as byte_data."""
     picture = field(1, varint(len(record))) + field(2, varint(3)) + sized(5, record)
     return sized(1, picture) + sized(1, field(2, varint(3)) + sized(5, label))
 
@@ -110,7 +110,7 @@ def arrow_table(records: Records) -> Any:
 
 
 def write_parquet(path: Path, records: Records) -> None:
-    """Row groups of 1000; not compressed, as such bytes would not be."""
+    """Write row groups of 1000; not compressed, because random bytes would not shrink."""
     importlib.import_module("pyarrow.parquet").write_table(
         arrow_table(records), path, row_group_size=1000, compression="none", use_dictionary=False
     )

@@ -1,7 +1,7 @@
-"""How every benchmark here measures: contestants take turns, answers are checked first, every round is kept.
+"""The common way of measuring: contestants take turns, answers are checked first, every round is kept.
 
-A benchmark makes a `Contestant` of each thing to compare, has `measure` time them, and hands the `Measurement`s to
-a `Report`, which appends them, with all that they depend on, to results/<date>-<machine>-<commit>.jsonl.
+A benchmark makes a `Contestant` of each thing to compare, lets `measure` time them, and passes the `Measurement`s to a
+`Report`. This appends them, with everything they depend on, to results/<date>-<machine>-<commit>.jsonl.
 """
 
 import argparse
@@ -27,9 +27,9 @@ class Contestant:
     """Something to be timed.
 
     Attributes:
-        name: in the table and in the results.
-        run: does the work once, and returns the seconds that it took; see `timed`.
-        check: raises `WrongAnswerError` unless the work's result is right. Called once, before the first `run`.
+        name: name in the table and in the results.
+        run: function that does the work once, and returns the seconds it took; see `timed`.
+        check: function that raises `WrongAnswerError` unless the result is right. Called once, before the first `run`.
     """
 
     name: str
@@ -38,20 +38,20 @@ class Contestant:
 
 
 class WrongAnswerError(Exception):
-    """A contestant computed something else; nothing was measured."""
+    """The error that a contestant computed a wrong result; nothing was measured."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one contestant took for one workload.
+    """The times of one contestant for one workload.
 
     Attributes:
         workload: a frozen dataclass of workloads.py.
-        seconds: one repetition's, for each round.
-        size: bytes worked on in one repetition.
+        seconds: seconds of one repetition, for each round.
+        size: bytes processed in one repetition.
         count: samples in one repetition.
-        cache: where the data came from: "hot" (CPU cache or page cache, as far as it fits) or "cold" (storage).
-        details: what else there is to say, such as what kind of contestant it is.
+        cache: place of the data: "hot" (CPU cache or page cache, as far as it fits) or "cold" (storage).
+        details: further details, such as the kind of contestant.
     """
 
     contestant: str
@@ -72,7 +72,7 @@ class Measurement:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "Measurement":
-        """What `as_record` made a record of."""
+        """Return the measurement that `as_record` made a record of."""
         names = ("contestant", "seconds", "size", "count", "cache")
         fields = {name: record[name] for name in names}
         return cls(workload=workloads.from_fields(record["workload"]), details=record.get("details", {}), **fields)
@@ -96,7 +96,7 @@ class Measurement:
 
 
 def timed(work: Callable[[], object]) -> Callable[[], float]:
-    """A `Contestant.run` that is `work`, timed here."""
+    """Return a `Contestant.run` that times `work`."""
 
     def run() -> float:
         start = time.perf_counter()
@@ -107,12 +107,12 @@ def timed(work: Callable[[], object]) -> Callable[[], float]:
 
 
 def measure(contestants: Sequence[Contestant], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each contestant, by name, for each round.
+    """Return the seconds of each contestant, by name, for each round.
 
-    They take turns, and another one begins each round: a machine that is slow for a while is slow for all of them.
+    They take turns, and each round begins with another one: a machine that is slow for a while is slow for all of them.
 
     Raises:
-        WrongAnswerError: a contestant's; nothing was timed.
+        WrongAnswerError: raised by a contestant; nothing was timed.
     """
     for contestant in contestants:
         contestant.check()
@@ -120,7 +120,7 @@ def measure(contestants: Sequence[Contestant], rounds: int) -> dict[str, list[fl
 
 
 def take_turns(contestants: Sequence[Contestant], rounds: int) -> dict[str, list[float]]:
-    """`measure`, of contestants whose answers were compared before."""
+    """Measure contestants whose answers were compared before."""
     seconds: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
     for turn in range(rounds):
         first = turn % max(1, len(contestants))
@@ -131,12 +131,12 @@ def take_turns(contestants: Sequence[Contestant], rounds: int) -> dict[str, list
 
 @dataclass
 class Report:
-    """The measurements of one benchmark, with all that they depend on.
+    """The measurements of one benchmark, with everything they depend on.
 
     Attributes:
-        bench: its name.
-        context: what else there is to say: library versions, the CRC-32 kernel, the file system.
-        out: JSON lines are appended here; None for none.
+        bench: name of the benchmark.
+        context: further facts: library versions, the CRC-32 kernel, the file system.
+        out: file to which JSON lines are appended; None for none.
     """
 
     bench: str
@@ -145,7 +145,7 @@ class Report:
     measurements: list[Measurement] = field(default_factory=list)
 
     def add(self, measurement: Measurement) -> None:
-        """Keeps it, and writes it at once: an interrupted run has lost nothing."""
+        """Keep a measurement, and write it at once, so that an interrupted run loses nothing."""
         self.measurements.append(measurement)
         if self.out is not None:
             self.out.parent.mkdir(parents=True, exist_ok=True)
@@ -158,14 +158,14 @@ class Report:
         return {**record, "machine": environment.machine(), **self.context}
 
     def heading(self) -> str:
-        """One line: what was measured on."""
+        """Return one line about the environment."""
         commit = environment.commit()
         dirty = " with changes" if commit["dirty"] else ""
         return f"{self.bench} on {environment.machine()['cpu']}, commit {commit['commit']}{dirty}"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as they need; the first to the left, the others to the right."""
+    """Format a table with columns as wide as needed; the first is aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
 
     def line(cells: Sequence[str]) -> str:
@@ -183,7 +183,7 @@ def default_out() -> Path:
 
 
 def some_of(names: Sequence[str]) -> Callable[[str], set[str]]:
-    """The type of an option that takes some of `names`, with commas between."""
+    """Return the type of an option that takes some of `names`, separated by commas."""
 
     def parse(text: str) -> set[str]:
         asked = set(text.split(","))
@@ -195,22 +195,22 @@ def some_of(names: Sequence[str]) -> Callable[[str], set[str]]:
 
 
 def add_data(parser: argparse.ArgumentParser, about: str = "directory to write in") -> None:
-    """The option --data: .data is a Path."""
+    """Add the option --data: .data is a Path."""
     parser.add_argument("--data", type=Path, default=Path(), help=f"{about}; the current one unless told")
 
 
 def add_parts(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
-    """The option --part: .part is a set."""
+    """Add the option --part: .part is a set."""
     about = f"some of {','.join(names)}, with commas between; all unless told"
     parser.add_argument("--part", type=some_of(names), default=set(names), help=about)
 
 
 def arguments(description: str, add: Callable[[argparse.ArgumentParser], object] = vars) -> argparse.Namespace:
-    """The options all benchmarks have: .smoke, .rounds (>= 5), and .out (a Path, or None).
+    """Parse the options of all benchmarks: .smoke, .rounds (>= 5), and .out (a Path, or None).
 
     Args:
-        description: of the program.
-        add: adds options of its own to the parser.
+        description: description of the program.
+        add: function that adds further options to the parser.
     """
     parser = argparse.ArgumentParser(description=description)
     add(parser)

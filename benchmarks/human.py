@@ -4,7 +4,7 @@ from math import floor, log10
 
 
 def three(number: float) -> str:
-    """Write a number with three digits that count, never as a power of ten: 5.00, 0.0219, 353, 29,300."""
+    """Format a number with three significant digits, never as a power of ten: 5.00, 0.0219, 353, 29,300."""
     if number == 0:
         return "0"
     rounded = float(f"{number:.3g}")
@@ -13,7 +13,7 @@ def three(number: float) -> str:
 
 
 def per_second(rate: float) -> str:
-    """Write a number of things per second: 252/s, 113 k/s, 4.41 M/s."""
+    """Format a number of things per second: 252/s, 113 k/s, 4.41 M/s."""
     for unit, name in ((1e6, " M/s"), (1e3, " k/s")):
         if float(f"{rate:.3g}") >= unit:
             return f"{three(rate / unit)}{name}"

@@ -1,4 +1,4 @@
-"""Whether a loader gives what was packed: every sample once, and the right pixels for each label."""
+"""Checks of a loader's answers: every sample once, and the right pixels for each label."""
 
 from pathlib import Path
 from typing import Any
@@ -8,11 +8,11 @@ from harness import WrongAnswerError
 from loader_ways import Batches
 from write_cifar import SHAPE, Cifar
 
-EVERY = 20  # batches, of which the pixels of one are compared
+EVERY = 20  # the pixels of one batch in this many are compared
 
 
 def once_each(name: str, found: list[Any], expected: int) -> None:
-    """All labels, which are those of [0, expected)."""
+    """Check that all labels of [0, expected) come once."""
     labels = np.concatenate(found) if found else np.empty(0, np.int64)
     if len(labels) != expected or not np.array_equal(np.sort(labels), np.arange(expected)):
         raise WrongAnswerError(
@@ -21,7 +21,7 @@ def once_each(name: str, found: list[Any], expected: int) -> None:
 
 
 def shuffled(name: str, found: list[Any], order: Any) -> None:
-    """Not as they were packed, nor in runs of it: few neighbours of the file are neighbours here."""
+    """Check that the order is shuffled: few neighbours of the file are neighbours here."""
     where = np.empty(len(order), np.int64)
     where[order] = np.arange(len(order))
     steps = np.diff(where[np.concatenate(found)])
@@ -44,7 +44,7 @@ def cifar(name: str, batches: Batches, directory: Path, work: Any) -> None:
 
 
 def pictures(name: str, batches: Batches, directory: Path, work: Any) -> None:
-    """A crop is another one each time: its mean must be one that a part of its picture can have."""
+    """Check crops, which differ each time: the mean must be possible for a part of the picture."""
     bounds = np.load(directory / "bounds.npy")
     found = []
     for number, (images, labels) in enumerate(batches):

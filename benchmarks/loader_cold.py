@@ -1,4 +1,4 @@
-"""A shuffled epoch from storage: the loader, beside the engine that it is built on."""
+"""A shuffled epoch from storage: the loader, beside the engine below it."""
 
 import importlib
 import shutil
@@ -17,12 +17,12 @@ from harness import Contestant, Measurement, WrongAnswerError, measure
 from ffrecord import DatasetWriter, FileReader
 from ffrecord.order import Random
 
-PAYLOAD = 16 << 20  # random bytes, of which each sample has a window
+PAYLOAD = 16 << 20  # random bytes; each sample is a window of them
 INDEX = 8  # bytes of the sample's number
 
 
 class Windows:
-    """Samples of random bytes, each with its number; not so many bytes in memory."""
+    """Samples of random bytes, each with its number; they take little memory."""
 
     def __init__(self, work: workloads.ColdEpochs) -> None:
         self.size = work.mean - INDEX
@@ -62,7 +62,7 @@ def by_loader(path: Path, work: workloads.ColdEpochs) -> Sums:
 
 
 def batches(reader: FileReader, work: workloads.ColdEpochs) -> Iterator[Any]:
-    """The order that the loader has, batch by batch."""
+    """Return the order of the loader, batch by batch."""
     for first in range(0, reader.n, work.batch):
         positions = np.arange(first, min(first + work.batch, reader.n))
         yield Random().indices(positions, reader.n, work.seed, 0)
@@ -97,14 +97,14 @@ WAYS: dict[str, Callable[[Path, workloads.ColdEpochs], Sums]] = {
 
 
 def cold(name: str, path: Path, work: workloads.ColdEpochs) -> float:
-    """Seconds of an epoch from an empty page cache, with opening and closing."""
+    """Return the seconds of an epoch from an empty page cache, with opening and closing."""
     coldness.evict(sorted(path.glob("*.ffr")))
     coldness.have_memory(2 * work.total)
     return epoch(name, path, work)
 
 
 def epoch(name: str, path: Path, work: workloads.ColdEpochs) -> float:
-    """Its seconds, if all samples were there."""
+    """Return the seconds of an epoch, after checking that all samples were there."""
     start = time.perf_counter()
     count, total = WAYS[name](path, work)
     seconds = time.perf_counter() - start
@@ -115,7 +115,7 @@ def epoch(name: str, path: Path, work: workloads.ColdEpochs) -> float:
 
 
 def measure_cold(path: Path, work: workloads.ColdEpochs, rounds: int) -> list[Measurement]:
-    """In turns; each has run before, so that what it imports is there."""
+    """Measure in turns; each has run before, so that its imports are done."""
     contestants = [Contestant(name, partial(cold, name, path, work), partial(epoch, name, path, work)) for name in WAYS]
     count = work.total // work.mean
     found = []

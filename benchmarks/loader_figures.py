@@ -1,4 +1,4 @@
-"""The figures that loading is judged by, each with its target, from measurements of one run."""
+"""Figures of loading with their targets, from the measurements of one run."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,7 +30,7 @@ def describe(work: Any) -> str:
 
 
 def best(group: Group, package: str) -> Measurement | None:
-    """The fastest way of a package."""
+    """Return the fastest way of a package."""
     return fastest(*(m for m in group.of.values() if m.details.get("package") == package))
 
 
@@ -70,7 +70,7 @@ def picture_figures(group: Group) -> list[Figure]:
 
 
 def cold_figures(group: Group, mean: int) -> list[Figure]:
-    """Against the faster of the engine's ways."""
+    """Return the figures against the faster of the engine's ways."""
     return ratio(f"cold {size_name(mean)}", group.named("Loader"), group.best("limit"), 0.9)
 
 
@@ -79,7 +79,9 @@ def milliseconds(about: str, measurement: Measurement, target: float | None) -> 
 
 
 def added(measurement: Measurement) -> list[float]:
-    """MB that the loader made the process and its workers take together, in each round; but for cached files."""
+    """Return the MB that the loader adds to the process and its workers together, in each round, without cached
+    files.
+    """
     workers = measurement.details.get("workers") or [[]] * len(measurement.seconds)
     own = (each["proportional"] for each in measurement.details["memory"])
     return [
@@ -99,7 +101,7 @@ def memory(about: str, found: Measurement, of: Memory, target: float | None) -> 
 
 
 def more(about: str, many: Measurement, few: Measurement | None, of: Memory) -> list[Figure]:
-    """What many samples take more than few."""
+    """Return the additional cost of many samples over few."""
     if few is None:
         return []
     values = [larger - smaller for larger, smaller in zip(of(many), of(few), strict=True)]
@@ -107,7 +109,7 @@ def more(about: str, many: Measurement, few: Measurement | None, of: Memory) -> 
 
 
 def worker_figures(m: Measurement, few: Measurement | None) -> list[Figure]:
-    """Through torch's DataLoader: each of its workers takes memory, whatever it reads."""
+    """Return the figures through torch's DataLoader: each of its workers takes memory, whatever it reads."""
     where = f"{m.workload.samples:,} samples, {m.workload.processes} workers"
     together, largest = f"{where}: memory of all", f"{where}: private memory of the largest worker"
     return [
@@ -120,7 +122,7 @@ def worker_figures(m: Measurement, few: Measurement | None) -> list[Figure]:
 
 
 def loader_start_figures(starts: Sequence[Measurement]) -> list[Figure]:
-    """Of a Loader from the start of an epoch, and from further on."""
+    """Return the figures of a Loader from the start of an epoch, and from later positions."""
     found: list[Figure] = []
     for m in starts:
         where, at = f"{m.workload.samples:,} samples", f"{m.workload.at:.0%}"
@@ -134,7 +136,7 @@ def loader_start_figures(starts: Sequence[Measurement]) -> list[Figure]:
 
 
 def start_figures(measurements: Sequence[Measurement]) -> list[Figure]:
-    """Of the largest number of samples."""
+    """Return the figures for the largest number of samples."""
     starts = [m for m in measurements if isinstance(m.workload, workloads.Starts)]
     most = max((m.workload.samples for m in starts), default=0)
     few = next((m for m in starts if m.workload.processes and m.workload.samples < most), None)

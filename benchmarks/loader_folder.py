@@ -1,4 +1,4 @@
-"""The folder of JPEG files that bench_loader.py crops: needs nothing that is not in every environment."""
+"""The folder of JPEG files that bench_loader.py crops; it needs no package that some environment lacks."""
 
 from io import BytesIO
 from pathlib import Path
@@ -23,25 +23,25 @@ class Files:
 
     @property
     def size(self) -> int:
-        """Bytes of all."""
+        """Size of all files, bytes."""
         return sum(path.stat().st_size for path in self.paths)
 
 
 def decoded(data: bytes) -> Any:
-    """uint8 [H, W, 3]."""
+    """Return the pixels, uint8 [H, W, 3]."""
     from PIL import Image
 
     return np.asarray(Image.open(BytesIO(data)).convert("RGB"))
 
 
 def bounds(image: Any) -> Any:
-    """[2, 3]: the least and the most that the mean of a large part of a picture can be, in each channel."""
+    """Return [2, 3]: the smallest and largest possible mean of a large part of a picture, in each channel."""
     height, width = (side // BLOCK * BLOCK for side in image.shape[:2])
     blocks = image[:height, :width].reshape(height // BLOCK, BLOCK, width // BLOCK, BLOCK, 3).mean((1, 3))
     return np.stack([blocks.min((0, 1)) - MARGIN, blocks.max((0, 1)) + MARGIN])
 
 
 def save_bounds(directory: Path) -> None:
-    """What crops are checked against."""
+    """Save the bounds that crops are checked against."""
     files = Files(directory)
     np.save(directory / "bounds.npy", np.stack([bounds(decoded(files[i]["image"])) for i in range(len(files))]))

@@ -1,9 +1,9 @@
-"""One contestant of bench_loader.py in a process of its own: `python loader_host.py NAME DIRECTORY WORKLOAD`.
+"""One contestant of bench_loader.py in its own process: `python loader_host.py NAME DIRECTORY WORKLOAD`.
 
-It has as many CPUs as the workload has workers. Its standard input tells when to run, a line for each epoch. It prints
-JSON objects, one on each line: first {"version": of its package}, once a whole epoch was compared with what was packed,
-or {"missing": why its package cannot be imported}; then, for each epoch, {"seconds", "count": samples, "sum": of the
-labels}.
+It has as many CPUs as the workload has workers. A line on its standard input starts each epoch. It prints JSON objects,
+one on each line. The first is {"version": of its package}, once a whole epoch was compared with the packed samples, or
+{"missing": reason why its package cannot be imported}. Then follows, for each epoch, {"seconds", "count": samples,
+"sum": of the labels}.
 """
 
 import json
@@ -19,7 +19,7 @@ import workloads
 
 
 class Answers:
-    """Standard output, which from now on is this program's alone: some packages print."""
+    """Standard output for the answers of this program alone, because some packages print."""
 
     def __init__(self) -> None:
         self.file = os.fdopen(os.dup(1), "w")

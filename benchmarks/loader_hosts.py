@@ -1,4 +1,4 @@
-"""Contestants in processes of their own, which wait while it is another one's turn."""
+"""Contestants in their own processes, which wait while another one runs."""
 
 import json
 import subprocess
@@ -15,20 +15,20 @@ from harness import Contestant, Measurement, WrongAnswerError, take_turns
 from loader_parts import of_work
 from loader_ways import Way
 
-SECONDS = 600  # after which a contestant that says nothing is given up: some compile for a minute
+SECONDS = 600  # time limit for an answer of a contestant: some compile for a minute
 PROGRAM = Path(__file__).with_name("loader_host.py")
 
 
 class ContestantFailedError(Exception):
-    """A contestant ended with an error, or did not answer."""
+    """The error that a contestant failed or did not answer."""
 
 
 class Host:
-    """One contestant, opened and compared with what was packed.
+    """One contestant, opened and compared with the packed samples.
 
     Attributes:
-        missing: why its package cannot be imported; "" if it can.
-        version: of its package.
+        missing: reason why its package cannot be imported; "" if it can.
+        version: version of its package.
     """
 
     def __init__(self, name: str, python: str, directory: Path, work: Any) -> None:
@@ -64,14 +64,14 @@ class Host:
         return dict(json.loads(line))
 
     def run(self) -> dict[str, Any]:
-        """One epoch."""
+        """Run one epoch."""
         assert self.process.stdin is not None
         self.process.stdin.write("run\n")
         self.process.stdin.flush()
         return self._answer()
 
     def close(self) -> None:
-        """It ends when nobody can tell it anything any more."""
+        """End the process: it ends when its input is closed."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.close()
         try:
@@ -97,10 +97,10 @@ class Hosts:
     """The contestants of a part, side by side.
 
     Attributes:
-        directory: of the data.
-        peers: the Python that has the packages that are not ours.
-        missing: why those are not measured that cannot be imported.
-        versions: of the packages of those that can.
+        directory: directory of the data.
+        peers: Python that has the packages of others.
+        missing: reasons why some cannot be imported, and are not measured.
+        versions: versions of the packages that can be imported.
     """
 
     directory: Path
@@ -109,7 +109,9 @@ class Hosts:
     versions: dict[str, str] = field(default_factory=dict)
 
     def measure(self, work: Any, size: int, count: int, rounds: int) -> list[Measurement]:
-        """Each epoch's seconds; its samples and the sum of its labels, [0, count), are compared each time."""
+        """Return each epoch's seconds; the number of samples and the sum of the labels, [0, count), are compared
+        each time.
+        """
         with ExitStack() as stack:
             ways, contestants = {}, []
             for name, way in of_work(work).ways.items():

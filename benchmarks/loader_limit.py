@@ -21,11 +21,11 @@ RING = 2
 
 
 class NoCompilerError(Exception):
-    """There is no C compiler."""
+    """The error that there is no C compiler."""
 
 
 class Epoch(ctypes.Structure):
-    """`epoch` of loader_limit.c."""
+    """The struct `epoch` of loader_limit.c."""
 
     _fields_ = (
         ("records", ctypes.c_void_p),
@@ -54,7 +54,7 @@ def compiled(directory: Path) -> ctypes.CDLL:
 
 
 class Loop(Opened):
-    """Gathers the images and labels of all samples; `check`: compares their CRC-32 too."""
+    """A loop that gathers the images and labels of all samples; with `check` it compares their CRC-32 too."""
 
     def __init__(self, directory: Path, work: Any, check: bool) -> None:
         self.loops, self.work = compiled(directory), work
@@ -75,7 +75,7 @@ class Loop(Opened):
         self.image, self.label, self.record_size = schema.slots["image"], schema.slots["label"], schema.record_size
 
     def _gather(self, order: Any, threads: int) -> tuple[Any, Any, int]:
-        """(images, labels, their sum) of the batches gathered last, and of all."""
+        """Return (images, labels, their sum) of the batches gathered last, and of all."""
         slots = (threads * RING, self.work.batch)
         if not hasattr(self, "images") or self.images.shape[:2] != slots:
             self.images, self.labels = np.ones((*slots, self.image.size), np.uint8), np.ones(slots, np.int64)
@@ -91,7 +91,7 @@ class Loop(Opened):
         return self.random.permutation(len(self.records))
 
     def _batches(self) -> Batches:
-        """One at a time, to be looked at."""
+        """Yield the batches one at a time, for a check."""
         order = self.order()
         for first in range(0, len(order), self.work.batch):
             count = min(self.work.batch, len(order) - first)
@@ -99,7 +99,7 @@ class Loop(Opened):
             yield images[0, :count], labels[0, :count]
 
     def prepare(self) -> None:
-        """The order, which a loop in C has from elsewhere."""
+        """Prepare the order, which a loop in C gets from outside."""
         self.next = self.order()
         self._gather(self.next[:1], self.work.workers)
 

@@ -1,4 +1,4 @@
-"""The contestants of each part of bench_loader.py that runs them in processes of their own."""
+"""The contestants of each part of bench_loader.py that runs them in their own processes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ class Part:
     """Contestants over the same data.
 
     Attributes:
-        ways: by name.
-        check: (name, batches of an epoch, directory of the data, workload) raises `WrongAnswerError`.
+        ways: ways to load, by name.
+        check: function (name, batches of an epoch, directory of the data, workload) that raises `WrongAnswerError`.
     """
 
     ways: Mapping[str, Way]

@@ -12,7 +12,7 @@ from write_packers import PACKERS, mosaicml
 
 
 def packed(kind: str, directory: Path, work: workloads.Epochs) -> str:
-    """Where a package has the dataset, as bench_write.py packs it."""
+    """Return the path of a package's dataset, as bench_write.py packs it."""
     out = directory / kind
     if not out.exists():
         PACKERS[kind].pack(Cifar(directory, work.samples), str(out), work.workers)
@@ -24,8 +24,10 @@ def pairs(loader: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def ffcv(directory: Path, work: workloads.Epochs) -> Opened:
-    """From the page cache, as its documentation says for data that fits into memory. Its batches are its own buffers,
-    which it fills again."""
+    """Open FFCV's loader from the page cache, as its documentation recommends for data that fits into memory.
+
+    Its batches are its own buffers, which it overwrites.
+    """
     path = f"{packed('ffcv', directory, work)}/data.beton"
     loader, decoders = importlib.import_module("ffcv.loader"), importlib.import_module("ffcv.fields.decoders")
     transforms = importlib.import_module("ffcv.transforms")

@@ -1,4 +1,4 @@
-"""JPEG files, decoded and cropped at random: the same bytes for everybody."""
+"""JPEG files, decoded and cropped at random: the same bytes for all contestants."""
 
 import importlib
 import zlib
@@ -13,11 +13,11 @@ from loader_peers import pairs
 from loader_ways import Batches, Opened
 
 Sizes = tuple[int, ...]
-SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)  # of the crops, everybody's defaults
+SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)  # of the crops; the usual defaults
 
 
 def packed(directory: Path, work: workloads.Crops) -> Path:
-    """The files in this package's format, as they are."""
+    """Pack the files in this package's format, unchanged."""
     fields = importlib.import_module("ffrecord.fields")
     out = directory / "pictures"
     if not out.exists():
@@ -36,9 +36,9 @@ def loader(directory: Path, work: workloads.Crops) -> Opened:
 
 
 class Alone(Opened):
-    """The decoder of our loader, called by threads on bytes that are in memory, into memory that is there: the limit.
+    """The limit: our loader's decoder, called by threads on bytes in memory, into existing memory.
 
-    Each thread has batches of its own, so that nobody waits for anybody.
+    Each thread has its own batches, so that none waits for another.
     """
 
     def __init__(self, directory: Path, work: workloads.Crops) -> None:
@@ -77,7 +77,7 @@ class Alone(Opened):
 
 
 class Bare(Alone):
-    """The library that decodes, called by threads on bytes in memory: whole pictures, and nothing made of them."""
+    """The decoding library, called by threads on bytes in memory: whole pictures, without any further step."""
 
     def _decode(self, part: Any, room: Any) -> None:
         decode = importlib.import_module("simplejpeg").decode_jpeg
@@ -95,7 +95,7 @@ class Bare(Alone):
 
 
 class AsTheyAre:
-    """The pictures for FFCV's writer, which encodes pixels: it is given back the bytes that they were decoded from."""
+    """The pictures for FFCV's writer, which encodes pixels: it gets back the bytes that they were decoded from."""
 
     def __init__(self, directory: Path) -> None:
         self.files = Files(directory)
@@ -121,7 +121,9 @@ def write_beton(path: Path, directory: Path) -> None:
 
 
 def ffcv(directory: Path, work: workloads.Crops) -> Opened:
-    """As for CIFAR; it decodes whole pictures, and has the faster and coarser of libjpeg's transforms."""
+    """Open FFCV's loader as for CIFAR; it decodes whole pictures, with the faster and coarser of libjpeg's
+    transforms.
+    """
     module, decoders = importlib.import_module("ffcv.loader"), importlib.import_module("ffcv.fields.decoders")
     transforms, path = importlib.import_module("ffcv.transforms"), directory / "pictures.beton"
     if not path.exists():
@@ -137,7 +139,7 @@ def ffcv(directory: Path, work: workloads.Crops) -> Opened:
 
 
 class Cropped(Files):
-    """The files decoded and cropped by Pillow; `draft`: in its way to decode no more pixels than needed."""
+    """The files decoded and cropped by Pillow; `draft` uses its way to decode no more pixels than needed."""
 
     def __init__(self, directory: Path, side: int, draft: bool) -> None:
         super().__init__(directory)
@@ -155,13 +157,13 @@ class Cropped(Files):
         return np.array(resized), index
 
     def _box(self, crop: Sizes, whole: Sizes, now: Sizes) -> tuple[float, ...]:
-        """The edges of a crop in a picture that was made smaller."""
+        """Return the edges of a crop in a picture that was made smaller."""
         left, top, width, height = crop
         edges = zip((left, top, left + width, top + height), whole * 2, now * 2, strict=True)
         return tuple(edge * less / more for edge, more, less in edges)
 
     def _crop(self, width: int, height: int) -> tuple[int, int, int, int]:
-        """As torchvision's RandomResizedCrop, from torch's generator, which differs from worker to worker."""
+        """Crop as torchvision's RandomResizedCrop does, with torch's generator, which differs from worker to worker."""
         import torch
 
         for _ in range(10):

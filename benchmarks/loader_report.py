@@ -28,7 +28,7 @@ PARTS: dict[str, tuple[str, Chosen]] = {
 
 
 def of_rates(measured: Sequence[Measurement]) -> str:
-    """Fastest first."""
+    """Return the table of rates, fastest first."""
     rows = []
     for m in sorted(measured, key=lambda m: m.median):
         low, high = (m.count / seconds for seconds in (max(m.seconds), min(m.seconds)))
@@ -38,7 +38,7 @@ def of_rates(measured: Sequence[Measurement]) -> str:
 
 
 def of_starts(measured: Sequence[Measurement]) -> str:
-    """Time to the first batch; memory that is not simply cached file."""
+    """Return the table of times to the first batch, and of memory without cached files."""
     rows = []
     for m in measured:
         taken = f"{1000 * m.median:.1f} ({1000 * min(m.seconds):.1f}–{1000 * max(m.seconds):.1f}) ms"

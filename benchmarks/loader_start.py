@@ -1,5 +1,7 @@
-"""The first batch of a shuffled epoch over very many samples, in a process of its own:
-`python loader_start.py FILE WORKLOAD STATE` prints one JSON object."""
+"""The first batch of a shuffled epoch over very many samples, in its own process.
+
+`python loader_start.py FILE WORKLOAD STATE` prints one JSON object.
+"""
 
 import importlib
 import json
@@ -27,13 +29,13 @@ from ffrecord.order import Random
 SEED = 7
 SIZE = 16  # bytes of a sample
 PIECE = 1 << 22  # samples made at once
-AFTER = 40  # batches, after which memory is asked for: each of the workers has read some
+AFTER = 40  # batches before memory is measured: each worker has read some by then
 LOADER, WORKERS = "Loader", "DataLoader"
 
 
 @contextmanager
 def made(directory: Path, samples: int) -> Iterator[Path]:
-    """Samples of two int64 columns: the number of the sample, and its complement."""
+    """Write samples of two int64 columns: the number of the sample, and its complement."""
     path = directory / "many.ffr"
     schema = Schema.of({"index": IntField(), "check": IntField()})
     with FileWriter(path, samples, extension=Extension(schema.to_builtins())) as writer:
@@ -48,7 +50,7 @@ def made(directory: Path, samples: int) -> Iterator[Path]:
         path.unlink()
 
 
-# In a process of its own
+# In a separate process
 
 
 def loader(path: str, work: workloads.Starts, state: dict[str, Any] | None) -> Any:
@@ -67,7 +69,7 @@ def through_torch(path: str, work: workloads.Starts, state: dict[str, Any] | Non
 
 
 def first_batch(path: str, work: workloads.Starts, state: dict[str, Any] | None) -> dict[str, Any]:
-    """The seconds from nothing to the first batch; then what memory that and some more batches took."""
+    """Return the seconds from nothing to the first batch, then the memory that this and some more batches took."""
     importlib.import_module("ffrecord.torch")
     before = private()
     start = time.perf_counter()
@@ -119,7 +121,7 @@ def contestant(path: Path, work: workloads.Starts, state: dict[str, Any], found:
 
 
 def measure_starts(path: Path, samples: int, batch: int, rounds: int) -> list[Measurement]:
-    """From the start, from the middle and from near the end, in turns; then with worker processes."""
+    """Measure from the start, the middle and near the end, in turns; then with worker processes."""
     plain = workloads.Starts(samples, batch)
     works = [replace(plain, at=at) for at in workloads.STARTS_AT]
     works.append(replace(plain, processes=workloads.START_PROCESSES))

@@ -17,7 +17,7 @@ PIXELS = int(np.prod(SHAPE))
 
 
 def workers(work: workloads.Epochs) -> dict[str, Any]:
-    """Processes that stay from epoch to epoch, as it is fastest for everybody."""
+    """Return options for processes that stay from epoch to epoch, which is fastest for everybody."""
     return {"num_workers": work.workers, "persistent_workers": True, "multiprocessing_context": "fork"}
 
 
@@ -29,28 +29,28 @@ def with_sampler(directory: Path, work: workloads.Epochs) -> Opened:
 
 
 def shuffled(directory: Path, work: workloads.Epochs) -> Opened:
-    """As whoever exchanges only the dataset has it."""
+    """Return a shuffled DataLoader, as a user has who exchanges only the dataset."""
     dataset = ffrecord.torch.Dataset(packed("DatasetWriter", directory, work))
     loader = DataLoader(dataset, work.batch, shuffle=True, **workers(work))
     return Opened(lambda: pairs(loader))
 
 
 class Original(ffrecord.torch.Dataset):
-    """As programs written for ffrecord 1.x have it: one read for a batch, and samples made of bytes in Python."""
+    """A dataset as in programs for ffrecord 1.x: one read for a batch, and samples made from bytes in Python."""
 
     def process(self, indices: list[int], data: list[Any]) -> list[tuple[Any, int]]:
         return [(record[:PIXELS].reshape(SHAPE), int(record[PIXELS:].view(np.int64)[0])) for record in data]
 
 
 def original(directory: Path, work: workloads.Epochs) -> Opened:
-    """With today's reader, which is faster than that of ffrecord 1.x."""
+    """Open it with today's reader, which is faster than that of ffrecord 1.x."""
     dataset = Original(packed("DatasetWriter", directory, work))
     loader = DataLoader(dataset, work.batch, shuffle=True, **workers(work))
     return Opened(lambda: loader)
 
 
 class Mapped(Dataset[tuple[Any, Any]]):
-    """Arrays mapped from their files: a sample for an int, a batch for a list of them."""
+    """Arrays mapped from their files: a sample for an int, a batch for a list of ints."""
 
     def __init__(self, directory: Path, work: workloads.Epochs) -> None:
         self.images = Cifar(directory, work.samples).images
@@ -69,14 +69,14 @@ def memmap(directory: Path, work: workloads.Epochs) -> Opened:
 
 
 class MappedBatches(Mapped):
-    """A batch gathered by numpy, for a list of indices."""
+    """Batches gathered by NumPy, for lists of indices."""
 
     def __getitem__(self, index: Any) -> tuple[Any, Any]:
         return torch.from_numpy(self.images[index]), torch.from_numpy(self.labels[index])
 
 
 def memmap_batches(directory: Path, work: workloads.Epochs) -> Opened:
-    """As few write it: batches of indices stand in for indices, and nothing is collated."""
+    """Open a rarely used form: batches of indices take the place of indices, and nothing is collated."""
     dataset = MappedBatches(directory, work)
     batches = BatchSampler(RandomSampler(dataset), work.batch, False)
     loader = DataLoader(dataset, batch_size=None, sampler=batches, **workers(work))

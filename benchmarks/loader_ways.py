@@ -1,4 +1,4 @@
-"""What a contestant of bench_loader.py is: something that is opened once and then run for epoch after epoch."""
+"""Contestants of bench_loader.py: a loader is opened once and then run for epoch after epoch."""
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
@@ -6,25 +6,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PEERS = ("ffcv", "mosaicml-streaming", "litdata")  # in an environment of their own
+PEERS = ("ffcv", "mosaicml-streaming", "litdata")  # in a separate environment
 Batches = Iterable[tuple[Any, Any]]  # the images of a batch, and its labels: tensors or arrays
 
 
 class Opened:
-    """A loader over data that is there.
+    """A loader over existing data.
 
     Attributes:
-        batches: those of the next epoch.
+        batches: function that returns the batches of the next epoch.
     """
 
     def __init__(self, batches: Callable[[], Batches]) -> None:
         self.batches = batches
 
     def prepare(self) -> None:
-        """Called before each epoch that is timed."""
+        """Prepare each epoch that is timed."""
 
     def epoch(self) -> tuple[int, int]:
-        """One epoch, as a training loop that does nothing: (samples, sum of the labels)."""
+        """Run one epoch, like a training loop that does nothing; return (samples, sum of the labels)."""
         count = total = 0
         for _images, labels in self.batches():
             count += len(labels)
@@ -37,11 +37,11 @@ class Way:
     """One way to load. Its module is imported in the process that it runs in: no environment needs all of them.
 
     Attributes:
-        role: "ours", "peer", "plain" (what people write themselves), "limit".
-        package: its distribution, as package indexes call it.
-        where: "module.function", a function from the directory of the data and the workload to an `Opened`. It packs
-            what it reads if that is not there.
-        options: more arguments of that function.
+        role: "ours", "peer", "plain" (code that people write themselves), "limit".
+        package: name of its distribution in package indexes.
+        where: "module.function" of a function from the directory of the data and the workload to an `Opened`. It packs
+            the data that it reads, if they are missing.
+        options: further arguments of that function.
     """
 
     role: str
@@ -51,7 +51,7 @@ class Way:
 
     @property
     def foreign(self) -> bool:
-        """Whether it runs in the environment of the other packages."""
+        """True if it runs in the environment of the other packages."""
         return self.package in PEERS
 
     def open(self, directory: Path, work: Any) -> Opened:

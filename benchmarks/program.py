@@ -1,4 +1,4 @@
-"""What the benchmarks share that work on files: one run, in a directory of its own, shown as it goes on."""
+"""The common part of benchmarks on files: one run, in its own directory, with results shown as they come."""
 
 import argparse
 import tempfile
@@ -19,8 +19,8 @@ class Program(ABC):
 
     Args:
         options: .smoke, .rounds, .part and its own.
-        directory: where its files are made.
-        report: where what is found is kept.
+        directory: directory for its files.
+        report: report that keeps the results.
     """
 
     parts: Sequence[str]  # in order; each is a method, unless `run` is another
@@ -30,20 +30,20 @@ class Program(ABC):
         self.smoke, self.rounds = options.smoke, options.rounds
 
     def run(self) -> None:
-        """Measure what was asked for."""
+        """Measure the requested parts."""
         for part in self.parts:
             if part in self.options.part:
                 getattr(self, part)()
 
     def add(self, found: Sequence[Measurement]) -> None:
-        """Keeps them, and shows them at once: the whole takes long."""
+        """Keep measurements, and show them at once, because the whole takes long."""
         for measurement in found:
             self.report.add(measurement)
         self.show(found)
 
     @abstractmethod
     def show(self, found: Sequence[Measurement]) -> None:
-        """Print them."""
+        """Print measurements."""
 
 
 def measure(
@@ -57,10 +57,10 @@ def measure(
     """Run a program, and print its figures.
 
     Args:
-        name: of the benchmark.
-        options: with .data, the directory in which that of its files is made.
-        versions, more: what there is to say of what it is measured on.
-        figures: of all that was measured.
+        name: name of the benchmark.
+        options: options with .data, the parent of the directory for its files.
+        versions, more: further facts about the environment.
+        figures: function that computes figures from all measurements.
     """
     context = {"versions": versions, "crc_kernel": _crc.kernel(), "fs": environment.filesystem(options.data), **more}
     report = Report(name, context, options.out)

@@ -1,4 +1,4 @@
-"""What tasks of Ray, and processes without it, write and read: samples mapped from files, the same for all of them."""
+"""Samples for Ray tasks, and for processes without Ray: mapped from files, the same for all of them."""
 
 import os
 import zlib
@@ -27,12 +27,12 @@ class Samples:
     """Dicts by index, of arrays or bytes that are mapped.
 
     Attributes:
-        schema: of them.
-        size: bytes of all.
+        schema: schema of the samples.
+        size: size of all, bytes.
     """
 
     def __init__(self, directory: str, work: workloads.Blocks) -> None:
-        # What is made of each sample takes the time: no array of a class of its own, and no int of numpy.
+        # Objects per sample cost time: so use no array subclass, and no NumPy int.
         self._data = np.asarray(np.memmap(Path(directory) / "bytes", np.uint8, "r"))
         self._ends = np.load(Path(directory) / "ends.npy")
         self._bounds: list[int] = self._ends.tolist()
@@ -50,7 +50,7 @@ class Samples:
         return {"data": self._data[self._bounds[index] : self._bounds[index + 1]].tobytes(), "label": index}
 
     def batch(self, indices: Any) -> Any:
-        """As Ray has it, in the quickest way to hand it over. The indices are consecutive."""
+        """Return a batch in Ray's form, by the quickest way. The indices are consecutive."""
         if self._pixels is None:
             ends = self._ends[indices[0] : indices[-1] + 2]
             buffers = [None, pyarrow.py_buffer(ends - ends[0]), pyarrow.py_buffer(self._data[ends[0] : ends[-1]])]
@@ -59,14 +59,14 @@ class Samples:
         return {"image": self._pixels[indices[0] : indices[-1] + 1], "label": np.asarray(indices)}
 
     def check_read(self, who: str, found: int) -> None:
-        """Compare what was read, by its `digest`: every sample once, in any order."""
+        """Compare samples that were read, by their `digest`: every sample once, in any order."""
         data = self._data.data
         wanted = digest((data[start:stop], i) for i, (start, stop) in enumerate(pairwise(self._bounds)))
         if found != wanted:
             raise WrongAnswerError(f"{who}: the samples that were read are not those that there are")
 
     def check_written(self, who: str, path: str) -> None:
-        """Compare what was written: every sample once, in any order."""
+        """Compare samples that were written: every sample once, in any order."""
         with FileReader(path) as reader:
             if len(reader) != len(self):
                 raise WrongAnswerError(f"{who}: {len(reader)} samples, expected {len(self)}")
@@ -76,24 +76,24 @@ class Samples:
 
 
 def digest(samples: Iterable[tuple[Any, int]]) -> int:
-    """Of bytes and labels, the same in any order; that of other samples is another."""
+    """Return a digest of bytes and labels that does not depend on their order; other samples have another one."""
     return sum(zlib.crc32(data, int(label)) for data, label in samples)
 
 
 def digest_of(columns: Any) -> int:
-    """Of columns that were read: pixels or bytes, and labels."""
+    """Return the digest of columns that were read: pixels or bytes, and labels."""
     data = columns["image"] if "image" in columns else columns["data"]
     return digest(zip(map(np.ascontiguousarray, data) if "image" in columns else data, columns["label"], strict=True))
 
 
 def bytes_of(columns: Any) -> int:
-    """Of the values alone."""
+    """Return the bytes of the values alone."""
     data = columns["image"] if "image" in columns else columns["data"]
     return 8 * len(columns["label"]) + (int(data.nbytes) if hasattr(data, "nbytes") else sum(map(len, data)))
 
 
 def make(directory: Path, work: workloads.Blocks) -> None:
-    """The files that `Samples` maps, in the page cache and on the disk."""
+    """Write the files that `Samples` maps; they are in the page cache and on the disk."""
     random = np.random.default_rng(work.seed)
     sizes = np.full(work.samples, work.mean)
     if work.content == "files":
@@ -108,5 +108,5 @@ def make(directory: Path, work: workloads.Blocks) -> None:
 
 @cache
 def samples(directory: str, work: workloads.Blocks) -> Samples:
-    """Once in each process."""
+    """Return the samples, opened once in each process."""
     return Samples(directory, work)

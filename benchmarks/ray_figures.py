@@ -1,4 +1,4 @@
-"""The figures that Ray's part is judged by, each with its target, from measurements of one run."""
+"""Figures of the Ray part with their targets, from the measurements of one run."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ TARGET = 0.7
 
 
 def figures(measurements: Sequence[Measurement]) -> list[Figure]:
-    """Of writing, and of reading."""
+    """Return the figures of writing and reading."""
     found: list[Figure] = []
     for (_, work), group in groups(measurements).items():
         if isinstance(work, workloads.Blocks):

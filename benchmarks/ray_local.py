@@ -1,6 +1,7 @@
-"""Without Ray, once: `python ray_local.py write|read|digest DATA WORK PATH`, in a process of its own: Ray has threads.
+"""One run without Ray: `python ray_local.py write|read|digest DATA WORK PATH`, in its own process, because Ray has
+threads.
 
-Prints the seconds that it took, or the digest of what was read. WORK is a workload as JSON.
+Prints the seconds, or the digest of the samples read. WORK is a workload as JSON.
 """
 
 import json
@@ -26,7 +27,7 @@ def write(directory: str, work: workloads.Blocks, path: str) -> float:
 
 
 def read(directory: str, work: workloads.Blocks, path: str) -> float:
-    """Decoded."""
+    """Read and decode the samples."""
     seconds, total = _of_parts(work, path, ray_data.bytes_of)
     if total != ray_data.samples(directory, work).size:
         raise RuntimeError(f"read {total} bytes")
@@ -34,13 +35,16 @@ def read(directory: str, work: workloads.Blocks, path: str) -> float:
 
 
 def digest(directory: str, work: workloads.Blocks, path: str) -> int:
-    """Of all that `read` reads."""
+    """Return the digest of all samples read."""
     return _of_parts(work, path, ray_data.digest_of)[1]
 
 
 def _of_parts(work: workloads.Blocks, path: str, what: Callable[[Any], int]) -> tuple[float, int]:
-    """(seconds, sum of what is found of every batch): each process opens the dataset and reads its part of the samples;
-    the start of the processes does not count, as that of Ray's workers does not."""
+    """Return (seconds, sum of the results of all batches): each process opens the dataset and reads its part of the
+    samples.
+
+    The start of the processes does not count, like that of Ray's workers.
+    """
     context = get_context("fork")
     ready, begin = context.Barrier(work.workers + 1), context.Barrier(work.workers + 1)
     counts = context.SimpleQueue()

@@ -27,4 +27,4 @@ def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> st
 
 
 def plots(measured: Sequence[Measurement], directory: Path) -> None:
-    """None: few numbers each."""
+    """Return None: there are few numbers each."""

@@ -20,7 +20,7 @@ from write_timing import settled
 import ffrecord.ray
 
 PROGRAM = Path(__file__).with_name("ray_local.py")
-BLOCK = 64 << 20  # bytes of samples that a task of writing makes
+BLOCK = 64 << 20  # bytes of samples that a writing task makes
 SECONDS = 1800
 
 
@@ -28,8 +28,8 @@ class Ways:
     """All ways to write and to read one dataset.
 
     Args:
-        directory: for the samples, and for what is made of them.
-        work: what they are.
+        directory: directory for the samples, and for the results.
+        work: workload.
     """
 
     def __init__(self, directory: Path, work: workloads.Blocks) -> None:
@@ -103,7 +103,7 @@ class Ways:
         self.samples.check_read("FileReader", int(self._local("digest", self._written)))
 
     def _read(self, what: Callable[[Any], int]) -> int:
-        """What is done with the samples is done where they are read."""
+        """Read the dataset; its samples are used where they are read."""
 
         def found(table: Any) -> dict[str, Any]:
             return {"found": [what(table)]}
@@ -112,12 +112,12 @@ class Ways:
         return sum(row["found"] for row in ds.iter_rows())
 
     def _read_to_store(self, what: Callable[[Any], int]) -> int:
-        """All blocks come to be in Ray's object store, and go again as they are looked at."""
+        """Read all blocks into Ray's object store; they leave it as they are used."""
         return sum(map(what, ffrecord.ray.read(self._written).iter_batches(batch_format="pyarrow", batch_size=None)))
 
 
 def _bytes_of(table: Any) -> int:
-    """Of the values alone: tables count what they keep beside them, too."""
+    """Return the bytes of the values alone, because tables count further memory too."""
     import pyarrow.compute as compute
 
     first = table.column(0)

@@ -28,11 +28,11 @@ class Batch:
 
 @dataclass(frozen=True)
 class Records:
-    """The truth: what a workload's records are, whatever a file says.
+    """The true records of a workload, whatever a file says.
 
     Attributes:
-        payload: their bytes, back to back.
-        starts: int64 [n + 1], of each record in `payload`, and its end.
+        payload: bytes of the records, back to back.
+        starts: int64 [n + 1], start of each record in `payload`, and the end.
     """
 
     work: workloads.Reads
@@ -51,7 +51,7 @@ class Records:
         return np.fromiter(map(zlib.crc32, self), np.uint32, self.n)
 
     def batches(self) -> list[Batch]:
-        """Every record once, in the workload's order."""
+        """Return batches that have every record once, in the workload's order."""
         order = np.arange(self.n)
         if self.work.order == "random":
             order = np.random.default_rng(self.work.seed + 1).permutation(self.n)
@@ -59,7 +59,7 @@ class Records:
         return [Batch(part, part.tolist()) for part in parts]
 
     def size(self, batches: Sequence[Batch]) -> int:
-        """Bytes of the records in these batches."""
+        """Return the bytes of the records in these batches."""
         sizes = np.diff(self.starts)
         return int(sum(sizes[batch.array].sum() for batch in batches))
 
@@ -73,11 +73,11 @@ def make_records(work: workloads.Reads) -> Records:
 
 @dataclass(frozen=True)
 class Files:
-    """Where the records lie.
+    """The files of the records.
 
     Attributes:
-        directory: holds one file for each format whose package is installed.
-        starts, checksums: of each record in `ffr`, for those who bring no index of their own; `starts` has the end too.
+        directory: directory with one file for each format whose package is installed.
+        starts, checksums: of each record in `ffr`, for contestants that have no index; `starts` has the end too.
     """
 
     directory: Path
@@ -109,7 +109,9 @@ class Files:
 
 
 def write_file(path: Path, checksums: Checksums, starts: Ints, payload: bytes) -> None:
-    """By docs/format.md, not by the package that is measured. starts: int64 [n + 1], counted from the first record."""
+    """Write a file by docs/format.md, not by the measured package. starts: int64 [n + 1], counted from the first
+    record.
+    """
     n = len(checksums)
     offsets = starts[:-1] + 12 + 12 * n
     tables = np.int64(n).tobytes() + checksums.tobytes() + offsets.tobytes()
@@ -120,7 +122,9 @@ def write_file(path: Path, checksums: Checksums, starts: Ints, payload: bytes) -
 
 
 def settle(path: Path) -> None:
-    """Written back: else that would go on while others are timed, and pages not written yet count as private memory."""
+    """Write files back to disk: later writes would disturb measurements, and unwritten pages count as private
+    memory.
+    """
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
@@ -130,7 +134,7 @@ def write_ffr(path: Path, records: Records) -> None:
 
 
 def write_bytes(path: Path, samples: int, seed: int) -> None:
-    """A file of samples of one byte each."""
+    """Write a file of samples of one byte each."""
     payload = np.random.default_rng(seed).integers(0, 256, samples, np.uint8)
     of_byte = np.array([zlib.crc32(bytes([value])) for value in range(256)], np.uint32)
     write_file(path, of_byte[payload], np.arange(samples + 1), payload.tobytes())
@@ -174,7 +178,7 @@ WRITERS: dict[str, Callable[[Path, Records], None]] = {
 
 
 def make_files(directory: Path, records: Records) -> Files:
-    """All formats whose packages are installed."""
+    """Write the files of all formats whose packages are installed."""
     files = Files.of(directory, records)
     write_ffr(files.ffr, records)
     for kind, write in WRITERS.items():

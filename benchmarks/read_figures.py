@@ -1,4 +1,4 @@
-"""The figures that reading is judged by, each with its target, from measurements of one run."""
+"""Figures of reading with their targets, from the measurements of one run."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ class Figure:
     """One comparison.
 
     Attributes:
-        about: what was compared with what.
-        values: one for each round.
-        target: what the median has to reach.
-        at_most: the target is an upper bound.
+        about: description of both sides.
+        values: one value for each round.
+        target: value that the median must reach.
+        at_most: whether the target is an upper bound.
     """
 
     about: str
@@ -51,7 +51,7 @@ class Group:
         self.of = {m.contestant: m for m in measurements}
 
     def best(self, role: str, names: Sequence[str] = ()) -> Measurement | None:
-        """The fastest of a role, or of those named; in bytes for each second."""
+        """Return the fastest of a role, or of some names, in bytes per second."""
         found = [m for m in self.of.values() if (m.contestant in names if names else m.details.get("role") == role)]
         return max(found, key=lambda m: m.gigabytes_per_second, default=None)
 
@@ -78,7 +78,7 @@ def ratio(
     target: float | None,
     by: Callable[[Measurement], int] = lambda m: m.size,
 ) -> list[Figure]:
-    """How many times as fast, by bytes or by reads, in each round; nothing unless both were measured."""
+    """Return how many times as fast, by bytes or by reads, in each round; nothing unless both were measured."""
     if ours is None or other is None or ours is other:
         return []
     factor = by(ours) / by(other)
@@ -152,7 +152,7 @@ def settling_figures(measurements: Iterable[Measurement]) -> list[Figure]:
 
 
 def open_figures(measurements: Iterable[Measurement]) -> list[Figure]:
-    """Of the largest number of samples."""
+    """Return the figures of the largest number of samples."""
     opens = [m for m in measurements if isinstance(m.workload, workloads.Opens)]
     largest = max((m.workload.samples for m in opens), default=0)
     of = {m.contestant: m for m in opens if m.workload.samples == largest and not m.workload.processes}
@@ -170,7 +170,7 @@ def open_figures(measurements: Iterable[Measurement]) -> list[Figure]:
 
 
 def forked_figures(opens: Iterable[Measurement]) -> list[Figure]:
-    """What a forked reader has more for many samples than for few."""
+    """Return the additional memory of a forked reader for many samples over few."""
     forked = sorted((m for m in opens if m.workload.processes), key=lambda m: m.workload.samples)
     if len(forked) < 2:
         return []

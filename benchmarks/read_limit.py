@@ -1,4 +1,4 @@
-"""The limit: the C loops of read_limit.c, which are compiled for the run."""
+"""The limit: the C loops of read_limit.c, compiled for the run."""
 
 import ctypes
 import os
@@ -22,7 +22,7 @@ Loop = Callable[..., int]
 
 
 class Table(ctypes.Structure):
-    """`records` of read_limit.c."""
+    """The struct `records` of read_limit.c."""
 
     _fields_ = (
         ("fd", ctypes.c_int),
@@ -37,8 +37,8 @@ class Loops:
     """The C loops, compiled for this run.
 
     Attributes:
-        free: called without the GIL.
-        held: the same, with it: for what makes Python objects.
+        free: library called without the GIL.
+        held: the same library called with the GIL, for loops that make Python objects.
     """
 
     free: ctypes.CDLL
@@ -68,7 +68,7 @@ def none_bad(bad: int, batch: Batch) -> None:
 
 @contextmanager
 def opened_table(files: Files) -> Iterator[Table]:
-    """The file, open and mapped, and its tables."""
+    """Return the file, open and mapped, and its tables."""
     mapped = np.memmap(files.ffr, np.uint8, "r")
     with files.ffr.open("rb") as file:
         yield Table(file.fileno(), mapped.ctypes.data, files.starts.ctypes.data, files.checksums.ctypes.data)

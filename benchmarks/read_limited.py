@@ -1,6 +1,6 @@
-"""Cold reads where memory is short: run in a process of its own, inside a control group, by bench_read.py.
+"""Cold reads with little memory: bench_read.py runs this in its own process, inside a control group.
 
-Gets a pickled `Task` as its argument, and writes pickled measurements.
+The argument is a pickled `Task`; the output is pickled measurements.
 """
 
 import base64
@@ -23,11 +23,11 @@ from read_ways import cold_ways
 
 @dataclass(frozen=True)
 class Task:
-    """What the process is to do.
+    """The task of the process.
 
     Attributes:
-        directory: of the files, which are there.
-        limit: as for cold reads elsewhere.
+        directory: directory of the existing files.
+        limit: limit, as for other cold reads.
         with_fio: whether it takes turns with fio.
     """
 
@@ -40,7 +40,7 @@ class Task:
 
 
 def measure(task: Task) -> list[harness.Measurement]:
-    """In a process of its own."""
+    """Measure in a separate process."""
     sent = base64.b64encode(pickle.dumps(task)).decode()
     result = subprocess.run([sys.executable, __file__, sent], stdout=subprocess.PIPE)
     if result.returncode:
@@ -49,7 +49,7 @@ def measure(task: Task) -> list[harness.Measurement]:
 
 
 def inside(task: Task) -> list[harness.Measurement]:
-    """Everything that takes memory once is done before the process joins the group."""
+    """Measure inside the group; everything that takes memory once is done before the process joins it."""
     records = make_records(task.work)
     files = Files.of(Path(task.directory), records)
     job = fio.random_job(task.work.mean) if task.with_fio and fio.installed() else None
@@ -61,7 +61,7 @@ def inside(task: Task) -> list[harness.Measurement]:
 
 
 def main() -> None:
-    # Imported by its name, so that both processes know the classes by the same one.
+    # Imported by its name, so that both processes pickle the classes under the same module name.
     from read_limited import inside
 
     output, sys.stdout = sys.stdout, sys.stderr  # remarks are not measurements

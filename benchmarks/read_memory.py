@@ -1,4 +1,4 @@
-"""Private memory of readers, each in processes of their own: prints one JSON object."""
+"""Private memory of readers, each in its own process: prints one JSON object."""
 
 import json
 import os
@@ -16,9 +16,9 @@ BATCHES, BATCH = 20, 512
 
 
 def private(process: int | str = "self") -> dict[str, int]:
-    """Bytes that no other process has mapped; "dirty" are those that are not simply cached file.
+    """Return the bytes that no other process has mapped; "dirty" are those that are not simply cached file.
 
-    "proportional" has, of what is dirty and mapped by several processes, the share of this one (Linux 6.0 tells).
+    "proportional" is this process's share of dirty memory that several processes map (Linux 6.0 reports it).
     """
     lines = (line.split() for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:])
     kib = {name: int(value) for name, value, *_ in lines}
@@ -34,14 +34,14 @@ def less(after: dict[str, int], before: dict[str, int]) -> dict[str, int]:
 
 
 def of_open(path: str, check: bool) -> dict[str, int]:
-    """What opening adds."""
+    """Return the memory that opening adds."""
     before = private()
     with FileReader(path, check):
         return less(private(), before)
 
 
 def read_forked(reader: FileReader, seed: int, here: Any) -> None:
-    """Reads, and waits until all have, so that what they share is counted as shared."""
+    """Read the file, and wait until all processes have, so that shared memory is counted as shared."""
     random = np.random.default_rng(seed)
     for _ in range(BATCHES):
         reader.read(random.integers(0, reader.n, BATCH))
@@ -51,7 +51,7 @@ def read_forked(reader: FileReader, seed: int, here: Any) -> None:
 
 
 class Meeting:
-    """What forked processes share."""
+    """The state that forked processes share."""
 
     def __init__(self, processes: int) -> None:
         context = get_context("fork")
@@ -59,7 +59,7 @@ class Meeting:
 
 
 def of_forked(path: str, processes: int) -> dict[str, int]:
-    """The mean over processes forked from one that has the file open."""
+    """Return the mean over processes forked from one that has the file open."""
     here = Meeting(processes)
     with FileReader(path) as reader:
         context = get_context("fork")
@@ -73,7 +73,7 @@ def of_forked(path: str, processes: int) -> dict[str, int]:
 
 
 def ask(what: str, path: Path, argument: int) -> dict[str, int]:
-    """One of the functions above, in a fresh process."""
+    """Run one of the functions above in a fresh process."""
     command = [sys.executable, __file__, what, os.fspath(path), str(argument)]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return dict(json.loads(output))

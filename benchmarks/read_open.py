@@ -1,4 +1,4 @@
-"""Opening millions of samples: seconds, and private memory in processes of their own."""
+"""Opening millions of samples: seconds, and private memory in separate processes."""
 
 import struct
 import time
@@ -16,7 +16,7 @@ from read_data import write_bytes
 from ffrecord import FileReader
 
 PROCESSES = 8
-FORKED_ROUNDS = 3  # of memory, which varies less than time
+FORKED_ROUNDS = 3  # for memory, which varies less than time
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def opening(path: Path, check: bool) -> Contestant:
 
 
 def original(path: Path) -> Contestant:
-    """As ffrecord 1.x: the tables read into memory, and zlib over them."""
+    """Open as ffrecord 1.x does: read the tables into memory, and run zlib over them."""
 
     def run() -> float:
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The original's checked read, for which serial loops of pread and zlib stand in: in Python and in C."""
+"""The original's checked read, represented by serial loops of pread and zlib: in Python and in C."""
 
 import ctypes
 import os
@@ -19,7 +19,7 @@ def pointer(array: Any) -> ctypes.c_void_p:
 
 
 def in_arrays(loops: Loops) -> Open:
-    """In C, making numpy arrays: the original too hands its records to Python."""
+    """Read in C, but into NumPy arrays: the original too returns its records to Python."""
 
     @contextmanager
     def opened(files: Files) -> Iterator[Results]:

@@ -1,6 +1,6 @@
-"""What else people read records with. Each delivers bytes of its own: nothing that still lies in a mapping.
+"""Other packages that read records. Each returns its own bytes: nothing that still lies in a mapping.
 
-None of them compares a checksum of a record by itself but ArrayRecord, whose chunks have hashes.
+Only ArrayRecord compares checksums by itself: its chunks have hashes.
 """
 
 import importlib
@@ -12,7 +12,7 @@ import numpy as np
 from read_data import Batch, Files, key
 from read_ways import Batches, Open, Results, Way, grouped
 
-# Of record_reader options, what its documentation advises for random access; threads pay off when cold.
+# Options that record_reader's documentation advises for random access; threads pay off when cold.
 ONE_BY_ONE = "readahead_buffer_size:0,max_parallelism:0"
 IN_THREADS = "readahead_buffer_size:0"
 

@@ -1,4 +1,4 @@
-"""How soon `io="auto"` notices that the page cache has lost the file, or has it now."""
+"""Time until `io="auto"` notices that the page cache has lost the file, or has it now."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -13,12 +13,12 @@ from read_data import Batch, Files, Records
 from ffrecord import FileReader
 
 BEFORE, AFTER, SETTLED, WINDOW = 24, 120, 60, 8  # batches
-NEAR = 1.10  # of the time of the better pinned mode: what is called settled
+NEAR = 1.10  # settled: at most this factor over the better pinned mode
 PINNED = ("pread", "direct")
 
 
 def timed_batches(reader: FileReader, batches: Iterator[Batch], count: int) -> list[float]:
-    """Seconds of each."""
+    """Return the seconds of each batch."""
     found = []
     for _, batch in zip(range(count), batches, strict=False):
         start = time.perf_counter()
@@ -28,7 +28,9 @@ def timed_batches(reader: FileReader, batches: Iterator[Batch], count: int) -> l
 
 
 def settled_after(seconds: Sequence[float], level: float) -> int:
-    """Batches before the first WINDOW of them whose median is near the level; all of them if there is none."""
+    """Return the number of batches before the first WINDOW whose median is near the level; all of them if there is
+    none.
+    """
     for first in range(len(seconds) - WINDOW + 1):
         if median(seconds[first : first + WINDOW]) <= NEAR * level:
             return first
@@ -51,24 +53,25 @@ class Scene:
 
 
 def once(scene: Scene, change: str, records: Records) -> tuple[float, float, int]:
-    """(seconds of a batch of auto once settled, of the better pinned mode, batches to settle)."""
+    """Return (seconds of a settled batch of auto, seconds of the better pinned mode, batches to settle)."""
     batches = endless(records)
     levels = pinned_levels(scene, change, batches)
     after = timed_after(scene, change, "auto", batches, AFTER)
-    # Before and after, since a disk that others use is faster or slower for seconds.
+    # Before and after, because the speed of a shared disk changes for seconds.
     level = min(fmean(each) for each in zip(levels, pinned_levels(scene, change, batches), strict=True))
     return median(after[-SETTLED:]), level, settled_after(after, level)
 
 
 def pinned_levels(scene: Scene, change: str, batches: Iterator[Batch]) -> list[float]:
-    """Seconds of a batch by each of PINNED, after the same change."""
+    """Return the seconds of a batch by each of PINNED, after the same change."""
     return [median(timed_after(scene, change, io, batches, SETTLED)) for io in PINNED]
 
 
 def timed_after(scene: Scene, change: str, io: str, batches: Iterator[Batch], count: int) -> list[float]:
-    """Seconds of batches after a change.
+    """Return the seconds of batches after a change.
 
-    Before it auto has read some, for each mode: single pages that it left are slower to copy from than large ones.
+    Auto reads some batches before, for each mode: copying from single pages that it left is slower than from large
+    ones.
     """
     path = scene.files.ffr
     scene.make("evicted" if change == "warmed" else "warmed")

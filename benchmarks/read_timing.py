@@ -1,4 +1,4 @@
-"""From ways to read to measurements: what is timed, and in which state of the page cache."""
+"""Measurements of ways to read, and the state of the page cache for each."""
 
 import itertools
 import time
@@ -14,13 +14,15 @@ from harness import Contestant, Measurement, WrongAnswerError, measure, take_tur
 from read_data import Batch, Files, Records
 from read_ways import Results, Way
 
-# A repetition, cached: enough to time well, little enough that the contestants take turns often.
+# One repetition, cached: long enough to time well, short enough that the contestants take turns often.
 HOT_BYTES, HOT_RECORDS = 400_000_000, 100_000
 FIO_SECONDS = 1.0
 
 
 class Sizes:
-    """Turns the time for some batches into that of a batch of mean size: then rates are comparable byte for byte."""
+    """A conversion of the time for some batches into that of a batch of mean size, so that rates compare byte for
+    byte.
+    """
 
     def __init__(self, records: Records, batches: Sequence[Batch]) -> None:
         self.upto = np.cumsum([records.size([batch]) for batch in batches])
@@ -32,7 +34,7 @@ class Sizes:
 
 
 def usable(ways: Iterable[Way], files: Files) -> list[Way]:
-    """Those whose files could be made."""
+    """Return the ways whose files could be made."""
     found = []
     for way in ways:
         if files.path(way.kind).exists():
@@ -43,7 +45,7 @@ def usable(ways: Iterable[Way], files: Files) -> list[Way]:
 
 
 def consume(results: Iterable[object]) -> float:
-    """Seconds. One result is kept while the next one is read, as a training loop does."""
+    """Return the seconds. One result is kept while the next one is read, as in a training loop."""
     last = None
     start = time.perf_counter()
     for last in results:  # noqa: B007
@@ -56,7 +58,9 @@ def consume(results: Iterable[object]) -> float:
 def hot_contestant(
     way: Way, results: Results, files: Files, records: Records, batches: Sequence[Batch], sizes: Sizes
 ) -> Contestant:
-    """Reads the next part of the epoch in each turn; all have the same parts in the same turns."""
+    """Return a contestant that reads the next part of the epoch in each turn; all have the same parts in the same
+    turns.
+    """
     at_once = len(batches)
     if records.work.order == "random":
         most = min(HOT_BYTES // round(sizes.mean), HOT_RECORDS // round(sizes.count))
@@ -71,7 +75,7 @@ def hot_contestant(
             way.check(results, records, batches)
 
     def run() -> float:
-        # Some machines reclaim what was not looked at for a while, even with memory to spare.
+        # Some machines reclaim pages that were unused for a while, even with free memory.
         if coldness.resident(files.path(way.kind)) < 1:
             coldness.warm(files.path(way.kind))
         first = next(firsts)
@@ -87,7 +91,7 @@ def measure_hot(ways: Sequence[Way], files: Files, records: Records, rounds: int
         opened = [(way, stack.enter_context(way.open(files))) for way in ways]
         contestants = [hot_contestant(way, results, files, records, batches, sizes) for way, results in opened]
         taken = measure(contestants, rounds)
-        # Each was looked at before each of its rounds; this is to see that the memory is there at all.
+        # Each file was warmed before its rounds; this checks that there is memory for it at all.
         require_hot({files.path(way.kind) for way in ways})
     return measurements(ways, records, sizes, taken, "hot")
 
@@ -104,7 +108,7 @@ class Cold:
 
     Attributes:
         limit: seconds after which a contestant is stopped in its epoch.
-        job: None to leave fio out.
+        job: job of fio; None to leave fio out.
     """
 
     ways: Sequence[Way]
@@ -114,13 +118,13 @@ class Cold:
     job: fio.Job | None
 
     def check(self) -> None:
-        """Compares all answers, whatever is cached."""
+        """Compare all answers, cached or not."""
         batches = self.records.batches()
         for way in self.ways:
             way.check_opened(self.files, self.records, batches)
 
     def take_turns(self, rounds: int) -> list[Measurement]:
-        """Of what was checked."""
+        """Measure contestants whose answers were compared."""
         batches = self.records.batches()
         sizes = Sizes(self.records, batches)
         contestants = [cold_contestant(self, way, batches, sizes) for way in self.ways]
@@ -136,9 +140,10 @@ class Cold:
 
 
 def cold_contestant(cold: Cold, way: Way, batches: Sequence[Batch], sizes: Sizes) -> Contestant:
-    """Opens and reads until the end of the epoch, or for `cold.limit` seconds, each time from an empty page cache.
+    """Return a contestant that opens and reads to the end of the epoch, or for `cold.limit` seconds, each time
+    uncached.
 
-    Opening counts: what one reads then, another reads with the records.
+    Opening counts: some packages read then what others read with the records.
     """
     path = cold.files.path(way.kind)
 
@@ -153,7 +158,7 @@ def cold_contestant(cold: Cold, way: Way, batches: Sequence[Batch], sizes: Sizes
                 if time.perf_counter() - start > cold.limit:
                     break
             seconds = time.perf_counter() - start
-            del stream, _last  # or what it has mapped could not be evicted
+            del stream, _last  # otherwise its mapped pages could not be evicted
         return sizes.of_mean(seconds, 0, done)
 
     return Contestant(way.name, run, lambda: None)

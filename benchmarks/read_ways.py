@@ -1,4 +1,4 @@
-"""Ways to read records: a common shape for all contestants, and ours."""
+"""Ways to read records: a common interface for all contestants, and our ways."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,12 +25,12 @@ class Way:
     """One way to read batches.
 
     Attributes:
-        name: in tables and results.
-        role: "ours", "peer", "original" or "limit": what it is compared as.
+        name: name in tables and results.
+        role: "ours", "peer", "original" or "limit": its part in comparisons.
         kind: suffix of the file it reads.
-        open: opens it; inside, a function that gives one result after the other for batches.
-        pieces: the records of one result, as buffers.
-        open_to_check: `open`, for a way that keeps no record when timed.
+        open: context that opens the file; it gives a function from batches to one result after the other.
+        pieces: function that returns the records of one result, as buffers.
+        open_to_check: replaces `open` in the check, for a way that keeps no record when timed.
         checks: whether it compares checksums.
     """
 
@@ -43,7 +43,7 @@ class Way:
     checks: bool = False
 
     def check(self, results: Results, records: Records, batches: Batches) -> None:
-        """Every record of the batches against the truth, byte by byte."""
+        """Compare every record of the batches with the truth, byte by byte."""
         starts = records.starts.tolist()
         for batch, result in zip(batches, results(batches), strict=True):
             for index, piece in zip(batch.listed, self.pieces(result), strict=True):
@@ -51,7 +51,7 @@ class Way:
                     raise WrongAnswerError(f"{self.name}: record {index} of {records.work} has other bytes")
 
     def check_opened(self, files: Files, records: Records, batches: Batches) -> None:
-        """`check`, of a reader that is opened for it."""
+        """Compare the records of a reader that is opened for it."""
         with (self.open_to_check or self.open)(files) as results:
             self.check(results, records, batches)
 
@@ -62,7 +62,7 @@ def packed_pieces(result: tuple[Any, Any]) -> list[Any]:
 
 
 def ours(method: str, io: str, check: bool) -> Way:
-    """`read` or `read_packed`, a batch after the other."""
+    """Read with `read` or `read_packed`, one batch after the other."""
 
     @contextmanager
     def opened(files: Files) -> Iterator[Results]:
@@ -79,7 +79,7 @@ def name(method: str, io: str, check: bool = True) -> str:
 
 
 def into_buffer(io: str) -> Way:
-    """`read_packed` into memory of the caller's, the same again and again."""
+    """Read with `read_packed` into the caller's memory, the same every time."""
 
     @contextmanager
     def opened(files: Files) -> Iterator[Results]:
@@ -104,7 +104,7 @@ def into_buffer(io: str) -> Way:
 
 
 def by_threads(count: int) -> Way:
-    """`read_packed` by several threads that share one reader; batches are delivered in order."""
+    """Read with `read_packed` in several threads that share one reader; batches are delivered in order."""
 
     @contextmanager
     def opened(files: Files) -> Iterator[Results]:
@@ -127,7 +127,7 @@ def by_threads(count: int) -> Way:
 
 
 def prefetching(io: str) -> Way:
-    """`iter_batches`, which reads two batches ahead."""
+    """Read with `iter_batches`, which reads two batches ahead."""
 
     @contextmanager
     def opened(files: Files) -> Iterator[Results]:
@@ -138,7 +138,7 @@ def prefetching(io: str) -> Way:
 
 
 def iterating(io: str) -> Way:
-    """`for record in reader`; a result is one record. Batches say only how far."""
+    """Read with `for record in reader`; a result is one record. Batches only say how far."""
 
     @contextmanager
     def opened(files: Files) -> Iterator[Results]:
@@ -149,7 +149,7 @@ def iterating(io: str) -> Way:
 
 
 def grouped(records: Iterator[Any], batches: Batches) -> Iterator[list[Any]]:
-    """Records that came one by one, as many at once as there are in each batch."""
+    """Group single records into the sizes of the batches."""
     for batch in batches:
         some = list(islice(records, len(batch.listed)))
         if len(some) != len(batch.listed):
@@ -158,7 +158,7 @@ def grouped(records: Iterator[Any], batches: Batches) -> Iterator[list[Any]]:
 
 
 def ranges(io: str) -> Way:
-    """`read_range`, from front to back."""
+    """Read with `read_range`, from front to back."""
 
     @contextmanager
     def opened(files: Files) -> Iterator[Results]:

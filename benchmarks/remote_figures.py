@@ -1,4 +1,4 @@
-"""The figures that reading by URL is judged by, each with its target, from measurements of one run."""
+"""Figures of reading by URL with their targets, from the measurements of one run."""
 
 from collections.abc import Sequence
 
@@ -6,17 +6,17 @@ import workloads
 from harness import Measurement
 from read_figures import Figure, Group, ratio, size_name
 
-SERVER_LEAST = 0.9  # of what the server gives to who does nothing with it
+SERVER_LEAST = 0.9  # share of the server's speed for a client that does nothing with the bytes
 FSSPEC_LEAST = 5.0
 CACHE_LEAST = 0.9
-OPEN_MOST = 200.0  # ms, and the latency of a request
+OPEN_MOST = 200.0  # ms, in addition to the latency of a request
 REQUESTS_MOST = 3
 
 __all__ = ["describe", "figures", "groups"]
 
 
 def groups(measurements: Sequence[Measurement]) -> dict[tuple[str, object], Group]:
-    """What was measured together, by part of the benchmark and workload."""
+    """Return measurements made together, by part of the benchmark and workload."""
     found: dict[tuple[str, object], list[Measurement]] = {}
     for m in measurements:
         found.setdefault((m.details["part"], m.workload), []).append(m)
@@ -24,7 +24,7 @@ def groups(measurements: Sequence[Measurement]) -> dict[tuple[str, object], Grou
 
 
 def describe(part: str, work: object) -> str:
-    """What was done."""
+    """Describe a measurement."""
     if isinstance(work, workloads.RemoteOpens):
         return f"opening {work.shards:,} shards, {work.milliseconds} ms a request"
     assert isinstance(work, workloads.RemoteReads)
@@ -35,7 +35,7 @@ def describe(part: str, work: object) -> str:
 
 
 def figures(measurements: Sequence[Measurement]) -> list[Figure]:
-    """Of batches, of the cache, and of opening."""
+    """Return the figures of batches, of the cache, and of opening."""
     found: list[Figure] = []
     for (part, work), group in groups(measurements).items():
         if isinstance(work, workloads.RemoteOpens):
@@ -61,7 +61,7 @@ def of_cache(work: workloads.RemoteReads, group: Group) -> list[Figure]:
 
 
 def of_opens(work: workloads.RemoteOpens, group: Group) -> list[Figure]:
-    """The round with most requests counts: a median may hide one."""
+    """Return the figures of opening. The round with most requests counts, because a median may hide one."""
     found = []
     where = f"opening {work.shards:,} shards, {work.milliseconds} ms"
     for m in group.of.values():

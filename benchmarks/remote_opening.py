@@ -1,4 +1,4 @@
-"""A dataset of very many shards, and what one who opens it has to find."""
+"""A dataset of very many shards, and the facts that opening it must find."""
 
 import os
 from pathlib import Path
@@ -8,17 +8,17 @@ from harness import WrongAnswerError
 from ffrecord import DatasetWriter, FileReader
 from ffrecord.format import manifest
 
-FILES = 10  # that there are, of one sample each; the others are names of these
+FILES = 10  # real files, of one sample each; the others are hard links to these
 SIZE = 100  # bytes of a sample
 
 
 def record(index: int) -> bytes:
-    """What a sample is: its file has a number, and so has its shard."""
+    """Return a sample: the number of its file, and that of its shard."""
     return bytes([index % FILES]) * SIZE
 
 
 def make(directory: Path, shards: int) -> Path:
-    """A dataset of so many, each with a sample, of which most are other names of a few files."""
+    """Write a dataset of this many shards of one sample; most of them are other names of a few files."""
     directory.mkdir()
     few = directory / "few"
     writer = DatasetWriter(few, num_workers=0, samples_per_shard=1, progress=False)
@@ -35,10 +35,10 @@ def make(directory: Path, shards: int) -> Path:
 
 
 def check(name: str, reader: FileReader, shards: int) -> None:
-    """Compare how many there are of shards and of samples, where each sample is, and three of them.
+    """Compare the numbers of shards and samples, the place of each sample, and the contents of three.
 
     Raises:
-        WrongAnswerError: something is another; the number that was found is in it.
+        WrongAnswerError: something differs; the message has the number found.
     """
     found = len(reader.fnames), len(reader)
     if found != (shards, shards):

@@ -25,7 +25,7 @@ def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> st
 
 
 def of_opens(measured: Sequence[Measurement]) -> str:
-    """Time, with all latency, and requests."""
+    """Return the table of times, with all latency, and of requests."""
     rows = []
     for m in measured:
         taken = f"{1000 * m.median:.0f} ({1000 * min(m.seconds):.0f}–{1000 * max(m.seconds):.0f}) ms"
@@ -37,4 +37,4 @@ def of_opens(measured: Sequence[Measurement]) -> str:
 
 
 def plots(measured: Sequence[Measurement], directory: Path) -> None:
-    """None: few numbers each."""
+    """Return None: there are few numbers each."""

@@ -1,4 +1,4 @@
-"""What fetches the same ranges of a server, and has no more to do with them: wrk, curl, and fsspec record by record."""
+"""Programs that fetch the same ranges of a server and do nothing else: wrk, curl, and fsspec record by record."""
 
 import re
 import shutil
@@ -16,8 +16,8 @@ from remote_ways import Data
 
 WRK_SECONDS, CHECK_SECONDS = 4, 1
 COMPARED = 100  # records of each rival that are compared byte by byte, at most
-FSSPEC_RECORDS, SMOKE_FSSPEC_RECORDS = 100, 5  # in a turn: it takes a latency for each
-HEADERS = 1024  # bytes of an answer's, at most
+FSSPEC_RECORDS, SMOKE_FSSPEC_RECORDS = 100, 5  # in one turn: each takes a latency
+HEADERS = 1024  # largest headers of an answer, bytes
 
 SCRIPT = """
 local spans = {{ {spans} }}
@@ -31,7 +31,7 @@ done = function(summary, latency, requests)
         + summary.errors.read + summary.errors.connect + summary.errors.timeout, summary.duration, summary.bytes))
 end
 """
-# Looks at each answer, which takes time, so only while answers are compared.
+# Inspects each answer; this takes time, so use it only to compare answers.
 LOOK = """
 local left, bodies = {left}, nil
 response = function(status, headers, body)
@@ -50,13 +50,13 @@ end
 
 
 class Fetching(NamedTuple):
-    """What rivals are told.
+    """The settings for rivals.
 
     Attributes:
-        server: which to ask.
-        data: of which the records are.
-        work: in which order, and how many requests in flight.
-        directory: for scripts and answers.
+        server: server to request from.
+        data: dataset of the records.
+        work: order, and number of requests in flight.
+        directory: directory for scripts and answers.
         smoke: whether numbers mean nothing.
     """
 
@@ -68,24 +68,24 @@ class Fetching(NamedTuple):
 
     @property
     def compared(self) -> int:
-        """How many records: requests end in any order, but those after the first epoch begin after these ended."""
+        """Number of records to compare: requests end in any order, but the second epoch begins after the first one."""
         return min(COMPARED, self.work.samples - self.work.requests)
 
 
 def rivals(asked: Fetching) -> list[Contestant]:
-    """Those that are installed."""
+    """Return the installed rivals."""
     return [make(asked) for name, make in RIVALS.items() if name not in absent()]
 
 
 def absent() -> dict[str, str]:
-    """Those that are not, and why."""
+    """Return the missing rivals, with reasons."""
     programs = [name for name in ("wrk", "curl") if shutil.which(name) is None]
     packages = [name for name in ("fsspec", "aiohttp") if find_spec(name) is None]
     return {**dict.fromkeys(programs, "not installed"), **({"fsspec": "not installed"} if packages else {})}
 
 
 def said(name: str, command: Sequence[str]) -> str:
-    """What a command prints.
+    """Return the output of a command.
 
     Raises:
         WrongAnswerError: it failed.
@@ -97,7 +97,7 @@ def said(name: str, command: Sequence[str]) -> str:
 
 
 def wrk(asked: Fetching) -> Contestant:
-    """For some seconds, in the order of the epoch, which is begun again."""
+    """Run wrk for some seconds, over the epoch's order again and again."""
     data, work, name = asked.data, asked.work, f"wrk, {asked.work.requests} connections"
     spans = [data.spans[index] for index in data.order]
     lines = ",\n".join(f'{{ "/{data.name}/{file}", "{first}-{last}" }}' for file, first, last in spans)
@@ -119,9 +119,9 @@ def wrk(asked: Fetching) -> Contestant:
 
 
 def seconds_of_epoch(name: str, printed: str, work: workloads.RemoteReads) -> float:
-    """What all records would take, of what wrk says: answers that were whole, in all of the time that it ran.
+    """Return the time for all records by wrk's count of whole answers.
 
-    Its count of bytes is no measure. It has headers in it, and what came of answers that the end cut off.
+    Its count of bytes is not used: it includes headers, and parts of answers that the end cut off.
     """
     found = re.search(r"answers (\d+) errors (\d+) microseconds (\d+) bytes (\d+)", printed)
     answers, errors, microseconds, came = map(int, found.groups()) if found else (0, 0, 0, 0)
@@ -132,7 +132,7 @@ def seconds_of_epoch(name: str, printed: str, work: workloads.RemoteReads) -> fl
 
 
 def compare(name: str, found: Sequence[bytes], asked: Fetching) -> None:
-    """In any order."""
+    """Compare answers, in any order."""
     if len(found) != asked.compared or len(set(found)) != len(found):
         raise WrongAnswerError(f"{name}: {len(set(found))} different records, expected {asked.compared}")
     if not set(found) <= set(asked.data.records):
@@ -140,7 +140,7 @@ def compare(name: str, found: Sequence[bytes], asked: Fetching) -> None:
 
 
 def curl(asked: Fetching) -> Contestant:
-    """All records, with one command for all; it takes its time to begin."""
+    """Fetch all records with one curl command; its start counts."""
     name = f"curl, {asked.work.requests} in parallel"
     answers = asked.directory / f"curl-{asked.work.requests}"
     everything = curl_command(asked, asked.data.order.tolist(), lambda index: "/dev/null")
@@ -166,7 +166,7 @@ def curl(asked: Fetching) -> Contestant:
 
 
 def curl_command(asked: Fetching, indices: Sequence[int], output: Callable[[int], str]) -> list[str]:
-    """One that fetches these records, each to the file that is its output."""
+    """Return a command that fetches these records, each to its own output file."""
     spans, root = asked.data.spans, f"{asked.server.url}/{asked.data.name}"
     blocks = [
         f'url = "{root}/{spans[i][0]}"\nrange = "{spans[i][1]}-{spans[i][2]}"\noutput = "{output(i)}"\n'
@@ -180,7 +180,7 @@ def curl_command(asked: Fetching, indices: Sequence[int], output: Callable[[int]
 
 
 def fsspec_one_by_one(asked: Fetching) -> Contestant:
-    """Each record by a call of fsspec's HTTP file system, as a `__getitem__` would."""
+    """Fetch each record by a call of fsspec's HTTP file system, as a `__getitem__` would."""
     import fsspec
 
     name, data, files = "fsspec, record by record", asked.data, fsspec.filesystem("http")

@@ -1,4 +1,4 @@
-"""nginx, for the time of a benchmark, as the tests run it: ranges of files over loopback, each answer after a while."""
+"""nginx for the time of a benchmark, as in the tests: ranges of files over loopback, each answer after a delay."""
 
 import re
 import shutil
@@ -14,13 +14,13 @@ __all__ = ["Nginx", "missing", "serving", "versions"]
 
 
 def versions() -> dict[str, str]:
-    """Of the server, and of the programs that ask it."""
+    """Return the versions of the server, and of the clients."""
     commands = {"nginx": ["nginx", "-v"], "wrk": ["wrk", "-v"], "curl": ["curl", "--version"]}
     return {name: _version(command) for name, command in commands.items()}
 
 
 def _version(command: list[str]) -> str:
-    """The first number in what it says, to whichever stream, with whichever status."""
+    """Return the first number in the output of a program, on either stream, with any exit status."""
     if shutil.which(command[0]) is None:
         return "not installed"
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""A dataset that is served, and readers of ours that have an epoch of it."""
+"""A served dataset, and our readers that read an epoch of it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,14 +14,14 @@ AHEAD = 4  # batches
 
 
 class Data(NamedTuple):
-    """A dataset and what is to be read of it.
+    """A dataset and the records to read of it.
 
     Attributes:
-        name: of its directory below the root that is served.
-        local: the same, on this machine.
-        records: all of them, in order.
+        name: name of its directory below the served root.
+        local: the same directory on this machine.
+        records: all records, in order.
         spans: (name of the file, first byte, last byte) of each.
-        order: of an epoch.
+        order: order of an epoch.
     """
 
     name: str
@@ -32,23 +32,23 @@ class Data(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of all records."""
+        """Size of all records, bytes."""
         return sum(map(len, self.records))
 
     def batches(self, size: int) -> list[np.ndarray]:
-        """An epoch, in batches."""
+        """Return an epoch, in batches."""
         return [self.order[start : start + size] for start in range(0, len(self.order), size)]
 
 
 def epoch(reader: FileReader, data: Data, batch: int) -> None:
-    """Read it, and count what came."""
+    """Read an epoch, and count the bytes."""
     size = sum(len(array) for arrays in reader.iter_batches(data.batches(batch), AHEAD) for array in arrays)
     if size != data.size:
         raise WrongAnswerError(f"an epoch of {data.name} has {size} bytes, expected {data.size}")
 
 
 def check_epoch(name: str, reader: FileReader, data: Data, batch: int) -> None:
-    """Compare every byte of one."""
+    """Compare every byte of an epoch."""
     batches = data.batches(batch)
     for indices, arrays in zip(batches, reader.iter_batches(batches, AHEAD), strict=True):
         for index, array in zip(indices, arrays, strict=True):
@@ -57,7 +57,7 @@ def check_epoch(name: str, reader: FileReader, data: Data, batch: int) -> None:
 
 
 def reading(name: str, reader: FileReader, data: Data, work: workloads.RemoteReads) -> Contestant:
-    """An epoch by a reader of ours."""
+    """Return an epoch by one of our readers."""
     return Contestant(
         name,
         timed(lambda: epoch(reader, data, work.batch)),

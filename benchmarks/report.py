@@ -58,7 +58,7 @@ TABLES: dict[str, Chosen] = {
 
 
 def load(paths: Sequence[Path], bench: str) -> tuple[list[Measurement], list[dict[str, Any]]]:
-    """The measurements of a benchmark, and a line of each file that has any, which says what they were made on."""
+    """Return the measurements of a benchmark, and a line about the environment of each file that has any."""
     parts: dict[tuple[Any, ...], list[Measurement]] = {}
     about = []
     for path in paths:
@@ -72,7 +72,7 @@ def load(paths: Sequence[Path], bench: str) -> tuple[list[Measurement], list[dic
 
 
 def together(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The last line of a file, with what any of them says of other packages: not every part needs them all."""
+    """Return the last line of a file, with the other packages that any line names: not every part needs them all."""
     united: dict[str, dict[str, str]] = {"versions": {}, "not_measured": {}}
     for line in lines:
         for name, of in united.items():
@@ -81,13 +81,13 @@ def together(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def part_of(measurement: Measurement) -> tuple[Any, ...]:
-    """What is measured together, contestant by contestant."""
-    work, part = measurement.workload, measurement.details.get("part")  # some do several things with one workload
+    """Return measurements made together, by contestant."""
+    work, part = measurement.workload, measurement.details.get("part")  # some parts do several things with one workload
     return type(work).__name__, work, measurement.cache, part
 
 
 def of_kind(measured: Sequence[Measurement], chosen: Chosen) -> dict[int, Group]:
-    """By mean size."""
+    """Return measurements by mean size."""
     return {work.mean: group for (cache, work), group in groups(measured).items() if chosen(cache, work)}
 
 
@@ -115,7 +115,7 @@ def plots(measured: Sequence[Measurement], directory: Path) -> None:
 
 
 def replaced(page: str, made: str) -> str:
-    """The page with what lies between the marks made anew."""
+    """Return the page with new text between the marks."""
     before, rest = page.split(BEGIN, 1)
     return f"{before}{BEGIN}\n\n{made}\n\n{END}{rest.split(END, 1)[1]}"
 

@@ -1,4 +1,4 @@
-"""What the reports of all benchmarks are made of: tables, lines of plots, and what was measured on."""
+"""Parts of all benchmark reports: tables, lines of plots, and the environment."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,7 +28,7 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def rate(measurement: Measurement | None) -> str:
-    """Bytes and samples, both: for small records the one says something, for large ones the other."""
+    """Format bytes and samples per second: the latter matters for small records, the former for large ones."""
     if measurement is None:
         return ""
     low, high = (measurement.size / seconds / 1e9 for seconds in (max(measurement.seconds), min(measurement.seconds)))
@@ -37,7 +37,7 @@ def rate(measurement: Measurement | None) -> str:
 
 
 def throughput(by_size: Mapping[int, Group]) -> str:
-    """A row for each contestant, a column for each mean size."""
+    """Return a row for each contestant, with a column for each mean size."""
     names = list(dict.fromkeys(name for group in by_size.values() for name in group.of))
     rows = [[name, *(rate(group.of.get(name)) for group in by_size.values())] for name in names]
     return markdown(["", *map(size_name, by_size)], rows)
@@ -48,7 +48,7 @@ def figure_rows(found: Sequence[Figure]) -> str:
 
 
 def about(lines: Sequence[dict[str, Any]], measured: Sequence[Measurement]) -> str:
-    """What was measured on: the same machine with the same versions, at one commit or several."""
+    """Describe the environment: the same machine with the same versions, at one commit or several."""
     line = lines[-1]
     again = ", of the later what was measured again" if len(lines) > 1 else ""
     commits = " and ".join(f"{each['commit']}{' with changes' if each['dirty'] else ''}" for each in lines)
@@ -70,12 +70,12 @@ def about(lines: Sequence[dict[str, Any]], measured: Sequence[Measurement]) -> s
 
 
 def named(group: Group, name: str) -> Measurement | None:
-    """fio's name has the size of its requests in it."""
+    """Return a contestant's name without the size of its requests, which fio's name contains."""
     return next((m for contestant, m in group.of.items() if contestant == name or contestant.split()[0] == name), None)
 
 
 def plot(by_size: Mapping[int, Group], lines: dict[str, tuple[str, Style]], title: str, path: Path) -> None:
-    """Throughput against size of record."""
+    """Plot throughput against the size of records."""
     figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
     for name, (label, style) in lines.items():
         found = [(mean, m) for mean, group in by_size.items() if (m := named(group, name))]
@@ -90,7 +90,7 @@ def plot(by_size: Mapping[int, Group], lines: dict[str, tuple[str, Style]], titl
 
 
 def bars(measured: Sequence[Measurement], title: str, path: Path) -> None:
-    """Samples for each second, the fastest on top, from the slowest to the fastest round."""
+    """Plot samples per second, the fastest on top, from the slowest to the fastest round."""
     ordered = sorted(measured, key=lambda m: m.count / m.median)
     rates = [m.count / m.median for m in ordered]
     spread = [
@@ -107,7 +107,7 @@ def bars(measured: Sequence[Measurement], title: str, path: Path) -> None:
 
 
 def reproducible() -> None:
-    """Plots of equal results are equal files."""
+    """Return a context in which equal results give equal plot files."""
     mpl.use("svg")
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "ffrecord", "legend.framealpha": 0})
     inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "grid.color")
@@ -123,6 +123,6 @@ def save(figure: Any, path: Path) -> None:
 
 
 def themed(svg: str) -> str:
-    """Add a rule to an SVG: where the page around it is dark, text and axes are light."""
+    """Add a rule to an SVG for dark pages: text and axes become light."""
     rules = "".join(f'[style*="{what}: {INK}"]{{{what}: {LIGHT_INK} !important}}' for what in ("fill", "stroke"))
     return svg.replace("</style>", f"\n@media (prefers-color-scheme: dark){{{rules}}}</style>", 1)

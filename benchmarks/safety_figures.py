@@ -1,4 +1,4 @@
-"""What safety costs, of one run: how many times as fast the safe way is as the other, in each round."""
+"""The cost of safety in one run: how many times as fast the safe way is, in each round."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ DATASETS = (("DatasetWriter", "DatasetWriter without fsync"),)
 
 
 def figures(measurements: Sequence[Measurement]) -> list[Figure]:
-    """Of checks, and of durability."""
+    """Return the figures of checks and of durability."""
     found: list[Figure] = []
     for (cache, work), group in groups(measurements).items():
         if isinstance(work, workloads.Reads):

@@ -20,7 +20,7 @@ BEGIN, END = "<!-- made by benchmarks/safety_report.py -->", "<!-- end of what i
 
 
 def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> str:
-    """Ratios first, then what they are made of."""
+    """Return the report: ratios first, then the times behind them."""
     ratios = [figure.row()[:2] for figure in figures(measured)]
     rates = [
         [described(cache, work) if place == 0 else "", m.contestant, rate(m)]
@@ -38,14 +38,14 @@ def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> st
 
 
 def described(cache: str, work: Any) -> str:
-    """What was done, with records of which size."""
+    """Describe the work and the size of the records."""
     if isinstance(work, workloads.Writes):
         return f"written, {size_name(work.mean)}"
     return f"read, {'cached' if cache == 'hot' else cache}, {size_name(work.mean)}"
 
 
 def replaced(page: str, made: str) -> str:
-    """The page with what lies between the marks made anew."""
+    """Return the page with new text between the marks."""
     before, rest = page.split(BEGIN, 1)
     return f"{before}{BEGIN}\n\n{made}\n\n{END}{rest.split(END, 1)[1]}"
 

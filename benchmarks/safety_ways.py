@@ -1,4 +1,4 @@
-"""Ways to write with and without what makes it safe: the same bytes by the same code, but for waiting for the disk."""
+"""Ways to write with and without safety: the same bytes by the same code, except for waiting for the disk."""
 
 import contextlib
 import os
@@ -25,13 +25,13 @@ FLUSH_SIZE = 64 << 20  # bytes between two flushes
 
 @contextlib.contextmanager
 def not_durable() -> Iterator[None]:
-    """Inside, fsync does nothing, in processes that are forked, too."""
+    """Return a context in which fsync does nothing, in forked processes too."""
     with mock.patch.object(os, "fsync", lambda fd: None):
         yield
 
 
 def without(write: Write) -> Write:
-    """The same, not durable."""
+    """Return the same way, not durable."""
 
     def unsafely(path: Path, source: Source) -> None:
         with not_durable():
@@ -41,7 +41,7 @@ def without(write: Write) -> Write:
 
 
 def flushing(path: Path, source: Source) -> None:
-    """So that after a kill no more than FLUSH_SIZE bytes are lost."""
+    """Write so that a kill loses at most FLUSH_SIZE bytes."""
     with FileWriter(path, source.n) as writer:
         since = 0
         for batch in source.batches:
@@ -53,7 +53,7 @@ def flushing(path: Path, source: Source) -> None:
 
 
 def plain(path: Path, source: Source, *, durable: bool) -> None:
-    """The bytes of the records and nothing else."""
+    """Write the bytes of the records and nothing else."""
     with path.open("wb", buffering=BUFFER) as file:
         for record in source.records:
             file.write(record)
@@ -62,7 +62,7 @@ def plain(path: Path, source: Source, *, durable: bool) -> None:
 
 
 def file_ways() -> list[Way]:
-    """One file, one thread."""
+    """Return the ways to write one file with one thread."""
     return [
         Way("FileWriter", "ours", many, check_ffr),
         Way("FileWriter, flushed every 64 MiB", "ours", flushing, check_ffr),
@@ -84,7 +84,7 @@ def check_dataset(name: str, path: Path, source: Source) -> None:
 
 
 def dataset_ways() -> list[Way]:
-    """A dataset of shards, by two workers."""
+    """Return the ways to write a dataset of shards with two workers."""
     return [
         Way("DatasetWriter", "ours", dataset, check_dataset),
         Way("DatasetWriter without fsync", "ours", without(dataset), check_dataset),
@@ -92,7 +92,7 @@ def dataset_ways() -> list[Way]:
 
 
 def dataset_contestant(way: Way, source: Source, directory: Path) -> Contestant:
-    """What it writes is compared in every round, and deleted."""
+    """Return a contestant; its output is compared in every round, and deleted."""
     path = directory / "dataset"
 
     def run() -> float:

@@ -17,7 +17,7 @@ from ffrecord import FFRecordError
 
 
 def demand(world: World) -> list[list[str]]:
-    """What all nodes together ask of the store while nothing is in a cache."""
+    """Return the load of all nodes on the store while nothing is cached."""
     requests = world.samples_per_second
     received = requests * world.sample_bytes
     busy = requests / world.nodes * world.latency_ms / 1000
@@ -39,7 +39,7 @@ def demand(world: World) -> list[list[str]]:
 
 
 def sections(world: World) -> dict[str, str]:
-    """Title → table in Markdown."""
+    """Return title → table in Markdown."""
     return {
         "Assumptions": table(["", "", ""], assumptions(world)),
         "Demand": table(["", ""], demand(world)),
@@ -53,7 +53,7 @@ def sections(world: World) -> dict[str, str]:
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
-    """In Markdown."""
+    """Format a table in Markdown."""
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
     world = world_of(arguments, __doc__)
     try:
         found = sections(world)
-    except FFRecordError as error:  # such as a dataset.json larger than any may be
+    except FFRecordError as error:  # for example a dataset.json above the size limit
         print(f"scale.py: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     for title, text in found.items():

@@ -1,4 +1,4 @@
-"""How much of an epoch is in a node's cache: whole epochs of the real orders, of fewer samples in as many shards."""
+"""The cached share of an epoch on a node: whole epochs of the real orders, with fewer samples in as many shards."""
 
 from collections import OrderedDict
 
@@ -9,19 +9,19 @@ from scale_world import World, figure, share, size
 from ffrecord.order import Placed
 
 EPOCHS = 4
-PARTS = (0.25, 0.5, 1.0, 1.25)  # of a node's share of the dataset
+PARTS = (0.25, 0.5, 1.0, 1.25)  # sizes of a cache, as parts of a node's share of the dataset
 HEADER = ["order", "cache of a node", *(f"epoch {number}" for number in range(EPOCHS)), "if old shards gave way"]
 
 
 class Keeping:
-    """A cache like ours: what is there stays, and once it is full nothing more comes in."""
+    """A cache like ours: contents stay, and once it is full nothing more comes in."""
 
     def __init__(self, samples: int, most: int) -> None:
         self._here = np.zeros(samples, bool)
         self._left = most
 
     def epoch(self, samples: list[int], shards: list[int]) -> int:
-        """How many of these, in turn, are there."""
+        """Return how many of these samples, in turn, are cached."""
         wanted = np.array(samples)
         missing = wanted[~self._here[wanted]][: self._left]
         hits = int(self._here[wanted].sum())
@@ -31,14 +31,14 @@ class Keeping:
 
 
 class Replacing:
-    """The usual kind: the shard that was not used for longest goes, with all that is there of it."""
+    """The usual kind of cache: the shard that was unused for longest is dropped with all its contents."""
 
     def __init__(self, samples: int, most: int) -> None:
         self._shards: OrderedDict[int, set[int]] = OrderedDict()
         self._left = most
 
     def epoch(self, samples: list[int], shards: list[int]) -> int:
-        """As of `Keeping`."""
+        """Return how many of these samples, in turn, are cached."""
         hits = 0
         for sample, shard in zip(samples, shards, strict=True):
             held = self._shards.setdefault(shard, set())
@@ -54,12 +54,12 @@ class Replacing:
 
 
 def small_samples(world: World) -> int:
-    """Of the dataset that is simulated."""
+    """Return the number of samples of the simulated dataset."""
     return world.shards * world.small
 
 
 def read_by_node(world: World, way: Way, epoch: int) -> list[int]:
-    """The samples of the ranks of a node in the middle, step by step."""
+    """Return the samples of the ranks of a node in the middle, step by step."""
     node, found = world.nodes // 2, []
     for rank in range(node * world.ranks, (node + 1) * world.ranks):
         course = way.course(world, small_samples(world), rank, 1 << 20)
@@ -70,7 +70,7 @@ def read_by_node(world: World, way: Way, epoch: int) -> list[int]:
 
 
 def rows(world: World) -> list[list[str]]:
-    """Of the orders, and the whole dataset's cache for comparison."""
+    """Return rows for the orders, and the whole dataset's cache for comparison."""
     n, found = small_samples(world), []
     ends = world.ends(n)
     for way in ways(world):
@@ -92,7 +92,7 @@ MOVED_HEADER = ["nodes now", "slices", "of a node's share in its cache"]
 
 
 def moved(world: World) -> list[list[str]]:
-    """How much of its share a node has already, after the number of nodes changed from the world's."""
+    """Return the share that a node has cached already, after the number of nodes changed from the world's."""
     n, nodes, found = world.samples, world.nodes, []
     for now, slices in (
         (nodes - 1, nodes - 1),

@@ -1,4 +1,4 @@
-"""What opening takes: the real `dataset.json` of as many shards."""
+"""The cost of opening: the real `dataset.json` of as many shards."""
 
 import os
 import tempfile
@@ -12,7 +12,7 @@ HEADER = ["shards", "dataset.json", "for each", "a node's processes", "all proce
 
 
 def document(world: World, shards: int) -> int:
-    """Bytes of the dataset.json of so many shards of this size, as it is written and read."""
+    """Return the bytes of the dataset.json of this many shards of this size, as it is written and read."""
     samples = round(world.shard_samples)
     made = []
     for i, chance in enumerate(chances(world.seed, 1, shards).tolist()):
@@ -48,5 +48,5 @@ def rows(world: World) -> list[list[str]]:
 
 
 def most_shards(world: World) -> int:
-    """That a dataset.json may list before it is refused as too large."""
+    """Return the largest number of shards in a dataset.json before it is refused as too large."""
     return int(manifest.SIZE_MAX / (document(world, 10_000) / 10_000))

@@ -1,4 +1,4 @@
-"""What a rank asks for, by the real orders over the whole number of samples, and the real merging of requests."""
+"""The requests of a rank, by the real orders over the whole number of samples, and the real merging of requests."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class Way:
     placed: bool
 
     def course(self, world: World, samples: int, rank: int, batch: int) -> Course:
-        """Of a rank."""
+        """Return the cursor of a rank."""
         placement = Placement.of(rank, world.world_size, world.nodes) if self.placed else None
         return Course(
             Identity(samples),
@@ -37,7 +37,7 @@ class Way:
 
 
 def ways(world: World) -> list[Way]:
-    """Lanes are what ranks read one of each."""
+    """Return the ways; a lane is one of the parts that a rank reads in parallel."""
     return [
         Way("random", Random(), placed=False),
         Way("random, placed", Random(), placed=True),
@@ -51,9 +51,9 @@ class Asked:
     """Means over batches of one rank.
 
     Attributes:
-        shards: different ones in a batch.
-        requests: for its records, neighbours together.
-        tables: of shards that were not held.
+        shards: number of different shards in a batch.
+        requests: number of requests for its records, neighbours merged.
+        tables: number of tables that were not cached.
     """
 
     shards: float
@@ -62,7 +62,7 @@ class Asked:
 
 
 def asked(world: World, way: Way) -> Asked:
-    """What a rank in the middle of the cluster asks for."""
+    """Return the requests of a rank in the middle of the cluster."""
     ends = world.ends(world.samples)
     held: OrderedDict[int, None] = OrderedDict()
     most = max(1, int(world.tables_memory / (TABLE_BYTES * world.shard_samples)))
@@ -72,13 +72,13 @@ def asked(world: World, way: Way) -> Asked:
         counts.append(
             (len(set(shards.tolist())), len(_requests(world, samples, shards, ends)), _missed(held, shards, most))
         )
-    # The first half fills what is held.
+    # The first half fills the cache of tables.
     shards_of, asked_for, tables = np.array(counts[len(counts) // 2 :], float).mean(axis=0).tolist()
     return Asked(shards_of, asked_for, tables)
 
 
 def batches(world: World, way: Way) -> Iterator[Integers]:
-    """int64 [batch], ascending samples of each of some batches in a row."""
+    """Return int64 [batch], ascending samples of each of some consecutive batches."""
     course = way.course(world, world.samples, world.world_size // 2 + world.ranks // 2, world.batch)
     course.set_position(world.steps // 2 * world.world_size * world.batch)
     for step in course.steps():
@@ -95,7 +95,7 @@ def _requests(world: World, samples: Integers, shards: Integers, ends: Integers)
 
 
 def _missed(held: "OrderedDict[int, None]", shards: Integers, most: int) -> int:
-    """Tables that are not among those used last, which are held then."""
+    """Return the number of tables that are not cached, and cache them."""
     missed = 0
     for shard in dict.fromkeys(shards.tolist()):
         missed += shard not in held
@@ -107,7 +107,7 @@ def _missed(held: "OrderedDict[int, None]", shards: Integers, most: int) -> int:
 
 
 def shards_of_node(world: World, way: Way) -> float:
-    """How many shards a node reads of in an epoch, at most."""
+    """Return the largest number of shards that a node reads in an epoch."""
     if not way.placed:
         return min(world.shards, world.samples / world.nodes)
     course = way.course(world, world.samples, 0, world.batch)
@@ -124,7 +124,7 @@ def shards_of_node(world: World, way: Way) -> float:
 
 
 def rows(world: World) -> list[list[str]]:
-    """A way each."""
+    """Return a row for each way."""
     found = []
     for way in ways(world):
         of = asked(world, way)

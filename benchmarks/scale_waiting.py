@@ -1,9 +1,9 @@
-"""What the slowest costs where all wait for each other: a model, in which only the times of requests are chance.
+"""The cost of the slowest request if all ranks wait for each other: a model where only request times are random.
 
-Step j begins when step j - 1 is done and all ranks have its batch. A batch is asked for when the one `ahead` steps
-before it is taken. It is there when the slowest of its requests has been answered, and its bytes have come through, one
-batch after the other. The slowest of m independent requests is drawn at once: the m-th root of a uniform number is
-distributed as the largest of m.
+Step j begins when step j - 1 is done and all ranks have its batch. A batch is requested when the batch `ahead` steps
+before it is taken. It is there when its slowest request has been answered, and its bytes have arrived, one batch after
+the other. The slowest of m independent requests is drawn at once: the m-th root of a uniform number is distributed like
+the largest of m.
 """
 
 from dataclasses import replace
@@ -16,12 +16,12 @@ STEPS = 2000
 AHEAD = (1, 2, 4, 8, 16)  # batches; the loader has 4 ready and 4 being read unless told otherwise
 HEADER = ["fetched, of all samples", "requests of a step", "slow ones", "of", *(f"{number} ahead" for number in AHEAD)]
 MISSES = (1.0, 0.25, 0.01)
-LONGER = (1, 5)  # times what slow requests take
+LONGER = (1, 5)  # factors for the time of slow requests
 NORMAL = NormalDist()
 
 
 def request_ms(world: World, chance: float) -> float:
-    """The time of a request that is longer than this share of all."""
+    """Return the request time that is longer than this share of all."""
     usual = 1 - world.slow_share
     if chance >= usual:
         return world.slow_ms
@@ -29,12 +29,12 @@ def request_ms(world: World, chance: float) -> float:
 
 
 def transfer_ms(world: World, missed: float, node_gbit: float) -> float:
-    """For the bytes of a step that a node has to fetch."""
+    """Return the time to transfer the bytes of a step to a node."""
     return missed * world.ranks * world.batch * world.sample_bytes * 8 / (node_gbit * 1e6)
 
 
 def slowest_ms(world: World, missed: float) -> list[float]:
-    """Of each of some steps, the time of the slowest request of all ranks."""
+    """Return the time of the slowest request of all ranks, for each of some steps."""
     count = missed * world.world_size * world.batch
     waves = max(1, -(-missed * world.batch // world.in_flight))
     found = []
@@ -45,15 +45,15 @@ def slowest_ms(world: World, missed: float) -> list[float]:
 
 
 def speed(world: World, slowest: list[float], transfer: float, ahead: int) -> float:
-    """Of that without waiting.
+    """Return the speed relative to that without waiting.
 
     Args:
         slowest: ms, of each step.
         transfer: ms, for the bytes of a step.
-        ahead: batches.
+        ahead: number of batches.
     """
     begun: list[float] = []
-    through, done = 0.0, 0.0  # when the bytes of all batches so far have come; when the last step is done
+    through, done = 0.0, 0.0  # times when the bytes so far have arrived, and when the last step is done
     for j, waited in enumerate(slowest):
         asked = begun[j - ahead] if j >= ahead else 0.0
         through = max(through, asked) + transfer
@@ -63,7 +63,7 @@ def speed(world: World, slowest: list[float], transfer: float, ahead: int) -> fl
 
 
 def rows(world: World) -> list[list[str]]:
-    """For shares of samples that are not in caches, and slow requests that are slower yet."""
+    """Return rows for shares of samples that are not cached, and for slower slow requests."""
     found = []
     for longer in LONGER:
         slower = replace(world, slow_ms=world.slow_ms * longer)
@@ -80,7 +80,7 @@ NODE_HEADER = ["the slowest node receives", "all fetched", "a quarter", "a hundr
 
 
 def slow_node(world: World) -> list[list[str]]:
-    """Speed of all, where one node receives less than the others: no reading ahead helps against that."""
+    """Return the speed of all if one node receives less than the others: reading ahead does not help against that."""
     found = []
     for part in (1.0, 0.1, 0.05, 0.02):
         gbit = world.node_gbit * part

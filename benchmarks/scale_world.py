@@ -1,4 +1,4 @@
-"""The cluster, dataset and store that scale.py works out, and what follows from their numbers alone."""
+"""The cluster, dataset and store of scale.py, and the numbers that follow from them alone."""
 
 import argparse
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def _given(default: Any, text: str) -> Any:
 
 @dataclass(frozen=True)
 class World:
-    """All that is assumed. Each is an option of the program."""
+    """All assumptions. Each is an option of the program."""
 
     samples: int = _given(10**10, "of the dataset")
     shards: int = _given(10**5, "that they are in, of sizes that differ by up to a third")
@@ -46,39 +46,41 @@ class World:
 
     @property
     def world_size(self) -> int:
-        """Ranks on all nodes."""
+        """Number of ranks on all nodes."""
         return self.nodes * self.ranks
 
     @property
     def steps(self) -> int:
-        """Of an epoch."""
+        """Number of steps of an epoch."""
         return self.samples // (self.world_size * self.batch)
 
     @property
     def shard_samples(self) -> float:
-        """Of a mean shard."""
+        """Number of samples of a mean shard."""
         return self.samples / self.shards
 
     @property
     def samples_per_second(self) -> float:
-        """Of all ranks, as fast as they compute."""
+        """Samples per second of all ranks, as fast as they compute."""
         return self.world_size * self.batch / (self.step_ms / 1000)
 
     def ends(self, samples: int) -> Integers:
-        """int64 [shards], where each shard of a dataset of so many samples ends: sizes differ by up to a third."""
+        """Return int64 [shards], the end of each shard of a dataset of this many samples: sizes differ by up to a
+        third.
+        """
         weights = 1 + chances(self.seed, 0, self.shards) / 3
         ends: Integers = np.round(np.cumsum(weights) / weights.sum() * samples).astype(np.int64)
         return ends
 
 
 def chances(seed: int, stream: int, count: int) -> Floats:
-    """float64 [count] in [0, 1): the same on every machine, with any version of anything."""
+    """Return float64 [count] in [0, 1): the same on every machine, with any version of any package."""
     found: Floats = (sample_seeds(seed, stream, np.arange(count)) >> np.uint64(11)).astype(np.float64)
     return found * 2.0**-53
 
 
 def world_of(arguments: Sequence[str] | None, description: str | None) -> World:
-    """What the command line says."""
+    """Return the assumptions from the command line."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     for each in fields(World):
         kind = _whole if each.type in (int, "int") else float
@@ -94,7 +96,7 @@ def world_of(arguments: Sequence[str] | None, description: str | None) -> World:
 
 
 def _whole(text: str) -> int:
-    """An int, also as 1e10."""
+    """Return an int, also from text like 1e10."""
     number = float(text)
     if not number.is_integer():
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
@@ -102,19 +104,19 @@ def _whole(text: str) -> int:
 
 
 def assumptions(world: World) -> list[list[str]]:
-    """Rows: name, value, meaning."""
+    """Return rows: name, value, meaning."""
     return [[each.name, figure(getattr(world, each.name)), each.metadata["help"]] for each in fields(World)]
 
 
 def figure(number: float) -> str:
-    """As people read it: whole where it is, three digits else."""
+    """Format a number for people: whole if it is, else three digits."""
     if isinstance(number, int) or (number == int(number) and abs(number) < 1e15):
         return f"{int(number):,}"
     return f"{number:.3g}" if abs(number) < 1000 else f"{number:,.0f}"
 
 
 def size(count: float) -> str:
-    """Bytes, as people read them."""
+    """Format bytes for people."""
     units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"]
     while count >= 999.5 and len(units) > 1:
         count /= 1000
@@ -123,5 +125,5 @@ def size(count: float) -> str:
 
 
 def share(part: float) -> str:
-    """Of 1, in per cent."""
+    """Format a share of 1 in per cent."""
     return f"{100 * part:.3g} %"

@@ -1,4 +1,4 @@
-"""What the benchmarks work on, and what each isolates. Equal workloads give equal bytes."""
+"""Workloads of the benchmarks, and the effect that each isolates. Equal workloads give equal bytes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +11,10 @@ class Checksum:
     """CRC-32 of one buffer, again and again.
 
     Attributes:
-        size: bytes.
+        size: size of the buffer, bytes.
         calls: "independent" calls may overlap in the CPU, as when a batch's records are checked: throughput. Each
             "dependent" call starts from the result of the one before, as when a file is checked in pieces: latency.
-        seed: of the bytes.
+        seed: seed of the bytes.
     """
 
     size: int
@@ -24,12 +24,13 @@ class Checksum:
 
 @dataclass(frozen=True)
 class MixedChecksums:
-    """CRC-32 of records of many sizes in turn: what wrongly predicted branches cost, which equal sizes hide.
+    """CRC-32 of records of many sizes in turn: this shows the cost of wrongly predicted branches, which equal sizes
+    hide.
 
     Attributes:
-        smallest, largest: bytes; sizes are uniform between them.
-        count: of records, each anywhere in 64 KiB. Branch predictors learn a few thousand sizes by heart.
-        seed: of sizes, places and bytes.
+        smallest, largest: limits of the sizes, bytes; sizes are uniform between them.
+        count: number of records, each anywhere in 64 KiB. Branch predictors learn a few thousand sizes by heart.
+        seed: seed of sizes, places and bytes.
     """
 
     smallest: int
@@ -43,10 +44,10 @@ class Positions:
     """Positions of an epoch turned into samples, which are not read.
 
     Attributes:
-        n: samples in the dataset. The fewer, the more rounds a random order takes.
-        batch: consecutive positions asked for at once: what one call costs, or next to nothing of it.
-        count: positions, from the middle of the epoch on.
-        seed: of the order.
+        n: number of samples in the dataset. The fewer, the more rounds a random order takes.
+        batch: number of consecutive positions per call: the cost of a call is large for few, small for many.
+        count: number of positions, from the middle of the epoch on.
+        seed: seed of the order.
     """
 
     n: int
@@ -60,13 +61,13 @@ class Reads:
     """Records read from a file that is far larger than a batch.
 
     Attributes:
-        mean: bytes of a record. Sizes are lognormal about it (`SPREAD`), so none is aligned, as in datasets.
-        batch: records asked for at once.
-        total: bytes of all records.
+        mean: mean size of a record, bytes. Sizes are lognormal about it (`SPREAD`), so none is aligned, as in datasets.
+        batch: number of records requested at once.
+        total: size of all records, bytes.
         order: "random": every record once, in batches. "sequential": from front to back.
         memory: bytes that a control group leaves to the process and its page cache, None for all there are. A cold
             file that is small against memory is a different task from one that is not.
-        seed: of sizes, bytes and order.
+        seed: seed of sizes, bytes and order.
     """
 
     mean: int
@@ -79,12 +80,12 @@ class Reads:
 
 @dataclass(frozen=True)
 class Opens:
-    """Opening a file whose page cache is warm: what a number of samples costs, in time and in private memory.
+    """Opening a file whose page cache is warm: the cost of a number of samples, in time and in private memory.
 
     Attributes:
-        samples: of one byte each, so that the tables are nearly all of the file.
-        processes: 0: this process opens it. Else so many are forked from one that has it open, and read from it.
-        seed: of the bytes.
+        samples: number of samples of one byte each, so that the file is nearly all tables.
+        processes: 0: this process opens it. Else this many are forked from one that has it open, and read from it.
+        seed: seed of the bytes.
     """
 
     samples: int
@@ -94,10 +95,10 @@ class Opens:
 
 @dataclass(frozen=True)
 class Settling:
-    """How many batches `io="auto"` needs after the situation changed under it.
+    """The number of batches that `io="auto"` needs after the situation has changed.
 
     Attributes:
-        reads: what is read.
+        reads: workload that is read.
         change: "evicted" (the file was in the page cache, and memory is short now) or "warmed" (the other way round).
     """
 
@@ -110,10 +111,10 @@ class Writes:
     """Records in memory written to one file, until all of them are on the disk.
 
     Attributes:
-        mean: bytes of a record. Sizes are lognormal about it (`SPREAD`), as in `Reads`.
+        mean: mean size of a record, bytes. Sizes are lognormal about it (`SPREAD`), as in `Reads`.
         batch: records handed over at once, by those that take many.
         total: bytes of all records: enough for a round to take a good part of a second.
-        seed: of sizes and bytes.
+        seed: seed of sizes and bytes.
     """
 
     mean: int
@@ -127,9 +128,9 @@ class Packs:
     """A dataset like CIFAR packed by several processes: images of 32 x 32 x 3 bytes, each with an int.
 
     Attributes:
-        samples: how many. The pixels are random: nobody compresses.
-        workers: processes.
-        seed: of pixels and ints.
+        samples: number of samples. The pixels are random: they do not compress.
+        workers: number of processes.
+        seed: seed of pixels and ints.
     """
 
     samples: int
@@ -142,9 +143,9 @@ class Pictures:
     """A folder of JPEG files, windows of photographs, packed as they are by several processes.
 
     Attributes:
-        files: how many.
-        workers: processes.
-        seed: of the windows.
+        files: number of files.
+        workers: number of processes.
+        seed: seed of the windows.
     """
 
     files: int
@@ -154,12 +155,12 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Growth:
-    """Tiny samples packed, for what a larger dataset costs in memory.
+    """Tiny samples packed, for the memory cost of a larger dataset.
 
     Attributes:
-        samples: of 8 bytes each.
-        per_shard: samples of a shard.
-        workers: processes.
+        samples: number of samples, 8 bytes each.
+        per_shard: number of samples of a shard.
+        workers: number of processes.
     """
 
     samples: int
@@ -172,11 +173,11 @@ class Epochs:
     """Shuffled epochs of a dataset like CIFAR, by a loader: images of 32 x 32 x 3 bytes, each with an int.
 
     Attributes:
-        samples: how many. The pixels are random: nobody compresses.
-        batch: samples of a batch.
+        samples: number of samples. The pixels are random: they do not compress.
+        batch: number of samples of a batch.
         through: "a loader" of the contestant's own, or torch's "DataLoader" with worker processes.
-        workers: threads or processes.
-        seed: of pixels and ints.
+        workers: number of threads or processes.
+        seed: seed of pixels and ints.
     """
 
     samples: int
@@ -191,11 +192,11 @@ class Crops:
     """Shuffled epochs of JPEG files, windows of photographs, decoded and randomly cropped.
 
     Attributes:
-        files: how many.
+        files: number of files.
         batch: images of a batch.
         side: of a crop that is resized, pixels.
-        workers: threads or processes.
-        seed: of the windows.
+        workers: number of threads or processes.
+        seed: seed of the windows.
     """
 
     files: int
@@ -210,10 +211,10 @@ class ColdEpochs:
     """A shuffled epoch of samples of one size, from an empty page cache.
 
     Attributes:
-        mean: bytes of every sample, an int64 and uint8 values.
-        batch: samples of a batch.
-        total: bytes of all samples.
-        seed: of the bytes and of the order.
+        mean: size of every sample, bytes: an int64 and uint8 values.
+        batch: number of samples of a batch.
+        total: size of all samples, bytes.
+        seed: seed of the bytes and of the order.
     """
 
     mean: int
@@ -224,13 +225,13 @@ class ColdEpochs:
 
 @dataclass(frozen=True)
 class Starts:
-    """The first batch of a shuffled epoch, and what it takes in memory.
+    """The first batch of a shuffled epoch, and its memory.
 
     Attributes:
-        samples: of 16 bytes each.
-        batch: samples of a batch.
-        at: where in the epoch the loader begins, as a share of it.
-        processes: 0: a `Loader`. Else torch's DataLoader with so many workers, whose memory is asked for.
+        samples: number of samples, 16 bytes each.
+        batch: number of samples of a batch.
+        at: position in the epoch where the loader begins, as a share of it.
+        processes: 0: a `Loader`. Else torch's DataLoader with this many workers, whose memory is measured.
     """
 
     samples: int
@@ -245,7 +246,7 @@ class Blocks:
 
     Attributes:
         content: "images": 32 x 32 x 3 bytes, each with an int. "files": bytes of any size, each with an int.
-        samples: how many. All bytes are random: nobody compresses.
+        samples: number of samples. All bytes are random: they do not compress.
         mean: bytes of a sample, its int left out. Those of files are lognormal about it (`SPREAD`).
         workers: of Ray, or processes.
         seed: of all bytes.
@@ -263,10 +264,10 @@ class Members:
     """Files in a zip archive, stored, read in batches.
 
     Attributes:
-        files: how many.
-        mean: bytes of one. Sizes are lognormal about it (`SPREAD`).
+        files: number of files.
+        mean: mean size of a file, bytes. Sizes are lognormal about it (`SPREAD`).
         batch: members asked for at once.
-        seed: of sizes, bytes and order.
+        seed: seed of sizes, bytes and order.
     """
 
     files: int
@@ -280,10 +281,10 @@ class Contained:
     """The same records in files of several formats, read in random batches from an empty page cache.
 
     Attributes:
-        mean: bytes of a record. Sizes are lognormal about it (`SPREAD`).
-        batch: records asked for at once.
-        total: bytes of all records.
-        seed: of sizes, bytes and order.
+        mean: mean size of a record, bytes. Sizes are lognormal about it (`SPREAD`).
+        batch: number of records requested at once.
+        total: size of all records, bytes.
+        seed: seed of sizes, bytes and order.
     """
 
     mean: int
@@ -297,8 +298,8 @@ class Decoded:
     """JPEG files in a zip archive, windows of photographs, decoded to arrays one by one.
 
     Attributes:
-        files: how many.
-        seed: of the windows.
+        files: number of files.
+        seed: seed of the windows.
     """
 
     files: int
@@ -310,9 +311,9 @@ class Checked:
     """A file read from front to back, its checksums compared.
 
     Attributes:
-        mean: bytes of a record. Sizes are lognormal about it (`SPREAD`).
-        total: bytes of all records.
-        seed: of sizes and bytes.
+        mean: mean size of a record, bytes. Sizes are lognormal about it (`SPREAD`).
+        total: size of all records, bytes.
+        seed: seed of sizes and bytes.
     """
 
     mean: int
@@ -343,14 +344,14 @@ class Examples:
 
 @dataclass(frozen=True)
 class Conversions:
-    """Files of another format made a dataset, and the same samples written from memory.
+    """Files of another format converted into a dataset, and the same samples written from memory.
 
     Attributes:
-        source: the format; "jpeg folder" for an image folder.
-        files: how many records.
-        mean: bytes of one. Sizes are lognormal about it (`SPREAD`).
-        workers: processes.
-        seed: of sizes and bytes.
+        source: format; "jpeg folder" for an image folder.
+        files: number of records.
+        mean: mean size of a record, bytes. Sizes are lognormal about it (`SPREAD`).
+        workers: number of processes.
+        seed: seed of sizes and bytes.
     """
 
     source: str
@@ -366,8 +367,8 @@ class Commands:
 
     Attributes:
         does: "import" of the package alone, or the command: "info" or "view".
-        samples: of the dataset, two ints each.
-        shards: files that it consists of.
+        samples: number of samples of the dataset, two ints each.
+        shards: number of its files.
     """
 
     does: str
@@ -381,15 +382,15 @@ class Verified(Checked):
 
 @dataclass(frozen=True)
 class RemoteReads:
-    """An epoch in random order, by URL, of a server that waits before each answer.
+    """An epoch in random order, by URL, from a server that waits before each answer.
 
     Attributes:
-        mean: bytes of every record.
-        batch: records asked for at once.
-        samples: how many.
-        milliseconds: that each request waits.
-        requests: in flight at most.
-        seed: of bytes and order.
+        mean: size of every record, bytes.
+        batch: number of records requested at once.
+        samples: number of samples.
+        milliseconds: delay of each request.
+        requests: largest number of requests in flight.
+        seed: seed of bytes and order.
     """
 
     mean: int
@@ -402,11 +403,11 @@ class RemoteReads:
 
 @dataclass(frozen=True)
 class RemoteOpens:
-    """Opening a dataset by URL, and telling which sample is last.
+    """Opening a dataset by URL, and locating its last sample.
 
     Attributes:
-        shards: how many.
-        milliseconds: that each request waits.
+        shards: number of shards.
+        milliseconds: delay of each request.
     """
 
     shards: int
@@ -414,7 +415,7 @@ class RemoteOpens:
 
 
 def from_fields(fields: dict[str, Any]) -> Any:
-    """The workload of which a result file has the kind and the fields."""
+    """Return the workload with the kind and fields from a result file."""
     given = {name: value for name, value in fields.items() if name != "kind"}
     if "reads" in given:
         given["reads"] = Reads(**given["reads"])
@@ -456,7 +457,7 @@ WRITES = [
     Writes(4_000_000, 8, 1_000_000_000),
 ]
 SMOKE_WRITES = [Writes(256, 100, 200_000), Writes(110_000, 4, 1_200_000)]
-# What safety costs: of pages and of photographs.
+# The cost of safety, for pages and for photographs.
 SAFETY_READS = [READS[1], READS[2]]
 SAFETY_WRITES = [Writes(4 * KIB, 1024, 400_000_000), Writes(110_000, 64, 400_000_000)]
 PACKS, SMOKE_PACKS = Packs(200_000), Packs(400)
@@ -464,7 +465,7 @@ PICTURES, SMOKE_PICTURES = Pictures(10_000), Pictures(40)
 GROWTHS = [Growth(samples, 50_000) for samples in (100_000, 1_000_000, 10_000_000)]
 SMOKE_GROWTHS = [Growth(samples, 500) for samples in (1_000, 10_000)]
 
-# 20 ms are the first byte of an object in the same region. With more requests in flight it is the CPU that counts.
+# 20 ms is the usual time to the first byte of an object in the same region. With more requests the CPU is the limit.
 REMOTE_READS = [RemoteReads(110_000, 64, 4_000, 20), RemoteReads(110_000, 64, 4_000, 20, 128)]
 SMOKE_REMOTE_READS = [RemoteReads(110_000, 8, 64, 20, 16)]
 REMOTE_OPENS, SMOKE_REMOTE_OPENS = RemoteOpens(10_000, 20), RemoteOpens(200, 20)
@@ -477,15 +478,15 @@ START_SAMPLES, SMOKE_START_SAMPLES = (100_000, 100_000_000), (50_000, 100_000)
 STARTS_AT = (0.0, 0.5, 0.99)
 START_BATCH, START_PROCESSES = 512, 8
 
-# DareBlopy's: 200 files of about 30 kB. Its figure is for all of them at once.
+# The workload of DareBlopy: 200 files of about 30 kB. Its figure is for all of them at once.
 MEMBERS, SMOKE_MEMBERS = Members(200, 30_000, 200), Members(20, 3_000, 20)
 CONTAINED = [Contained(4 * KIB, 256, 400_000_000), Contained(110_000, 64, 700_000_000)]
 SMOKE_CONTAINED = [Contained(4 * KIB, 16, 1_200_000)]
-# Starting a write or a read takes Ray about a second: enough that this is not all there is to see.
+# Ray takes about a second to start a write or a read: so the work must take longer.
 BLOCKS = [Blocks("images", 600_000, 3072), Blocks("files", 20_000, 110_000)]
 SMOKE_BLOCKS = [Blocks("images", 2_000, 3072), Blocks("files", 100, 10_000)]
 DECODED, SMOKE_DECODED = Decoded(500), Decoded(10)
-# The call (256 B), the page (4 KiB), what DareBlopy measured (60 kB).
+# The cost of the call (256 B), of a page (4 KiB), and the size that DareBlopy measured (60 kB).
 STREAMS = [Stream(256, 100_000_000), Stream(4 * KIB, 400_000_000), Stream(60_000, 600_000_000)]
 SMOKE_STREAMS = [Stream(4 * KIB, 200_000)]
 EXAMPLES = [Examples(20_000, 256), Examples(20_000, 256, 1_000)]
@@ -500,7 +501,7 @@ SMOKE_CONVERSIONS = [Conversions(source, 60, 1_000) for source in ("zip", "lmdb"
 IMPORTED = Commands("import")
 SHOWN_SHARDS, SMOKE_SHOWN_SHARDS = Commands("info", 100_000, 10_000), Commands("info", 500, 50)
 VIEWED, SMOKE_VIEWED = Commands("view", 10_000_000, 1), Commands("view", 10_000, 1)
-# Checksums of photographs are to be as fast as memory allows; of pages, calls and bookkeeping count.
+# For photographs the limit is memory; for pages it is calls and bookkeeping.
 VERIFIED = [Verified(4 * KIB, 400_000_000), Verified(110_000, 2_000_000_000), Verified(4_000_000, 2_000_000_000)]
 SMOKE_VERIFIED = [Verified(110_000, 2_400_000)]
 VERIFIED_COLD, SMOKE_VERIFIED_COLD = VERIFIED[1:2], SMOKE_VERIFIED

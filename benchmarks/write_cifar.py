@@ -1,4 +1,4 @@
-"""A dataset like CIFAR, to be packed: needs nothing that is not in every environment with a package that packs."""
+"""A dataset like CIFAR, to be packed; it needs no package that some packing environment lacks."""
 
 import os
 from collections.abc import Iterable
@@ -13,11 +13,11 @@ SHAPE = (32, 32, 3)
 
 
 class Cifar:
-    """Arrays in the page cache, mapped, so that no way of starting processes has to copy them.
+    """Arrays in the page cache, mapped, so that no start method has to copy them.
 
     Attributes:
         images: uint8 [samples, 32, 32, 3].
-        labels: ints, all different, so that a sample is known wherever it is found.
+        labels: ints, all different, so that a sample is recognised in any order.
     """
 
     def __init__(self, directory: Path, samples: int) -> None:
@@ -31,7 +31,7 @@ class Cifar:
         return self.images[index], self.labels[index]
 
     def check(self, name: str, found: Iterable[tuple[Any, int]]) -> None:
-        """Every sample once, in any order, each image with its int."""
+        """Check that every sample comes once, in any order, each image with its int."""
         where = {label: index for index, label in enumerate(self.labels)}
         for image, label in found:
             index = where.pop(int(label), None)
@@ -42,7 +42,7 @@ class Cifar:
 
 
 def make(directory: Path, work: workloads.Packs) -> None:
-    """The files that a `Cifar` maps, in the page cache and on the disk."""
+    """Write the files that a `Cifar` maps; they are in the page cache and on the disk."""
     random = np.random.default_rng(work.seed)
     np.save(directory / "images.npy", random.integers(0, 256, (work.samples, *SHAPE), np.uint8))
     np.save(directory / "labels.npy", random.permutation(work.samples))

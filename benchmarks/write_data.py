@@ -1,4 +1,4 @@
-"""The records that writing is measured with, in every form that contestants take, and what a file of ours must hold."""
+"""The records for measuring writing, in every form that contestants take, and the expected contents of our file."""
 
 import os
 import zlib
@@ -20,10 +20,10 @@ class Source:
     """The same records in all forms: nobody pays for a conversion.
 
     Attributes:
-        work: what they are made by.
-        truth: the bytes back to back, and where each record begins.
-        records: one by one.
-        batches: lists of `work.batch` of them.
+        work: workload that they are made from.
+        truth: bytes back to back, and the start of each record.
+        records: single records.
+        batches: lists of `work.batch` records.
         packed: the same batches, each as uint8 [bytes] and int64 offsets [records + 1].
     """
 
@@ -55,7 +55,7 @@ def make_source(work: workloads.Writes) -> Source:
 
 
 def to_disk(path: Path) -> None:
-    """What a library leaves in the page cache goes to the disk; its name too."""
+    """Sync a file that a library leaves in the page cache, and its name."""
     for each in (path, path.parent):
         fd = os.open(each, os.O_RDONLY)
         try:
@@ -70,7 +70,7 @@ def require(right: bool, name: str, what: str) -> None:
 
 
 def check_ffr(name: str, path: Path, source: Source) -> None:
-    """By docs/format.md, not by the package that is measured: header, tables, every byte of every record."""
+    """Check a file by docs/format.md, not by the measured package: header, tables, every byte of every record."""
     data = np.memmap(path, np.uint8, "r")
     n = int(data[4:12].view("<i8")[0])
     require(n == source.n, name, f"{n} records, expected {source.n}")
@@ -83,7 +83,7 @@ def check_ffr(name: str, path: Path, source: Source) -> None:
 
 
 def check_bytes(name: str, data: Any, source: Source) -> None:
-    """uint8 [bytes]: the records back to back, and nothing else."""
+    """Check uint8 [bytes]: the records back to back, and nothing else."""
     payload = np.frombuffer(source.truth.payload, np.uint8)
     require(len(data) == len(payload), name, f"{len(data)} bytes, expected {len(payload)}")
     for at in range(0, len(payload), PIECE):
@@ -92,7 +92,7 @@ def check_bytes(name: str, data: Any, source: Source) -> None:
 
 
 def check_records(name: str, found: Iterable[Any], source: Source) -> None:
-    """One buffer after the other."""
+    """Check one buffer after the other."""
     count = 0
     for record in found:
         require(count < source.n and bytes(record) == source.records[count], name, f"record {count} has other bytes")

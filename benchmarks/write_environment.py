@@ -1,7 +1,7 @@
-"""Makes the environment of the packages that bench_write.py packs datasets with and bench_loader.py loads them with:
-`python write_environment.py`.
+"""Create the environment of the packages that bench_write.py packs with and bench_loader.py loads with: `python
+write_environment.py`.
 
-It is writers/ in the environment that this runs in. What cannot be installed is said, and is not measured.
+It is writers/ in the environment that this runs in. Packages that cannot be installed are printed, and not measured.
 """
 
 import subprocess
@@ -11,12 +11,12 @@ from pathlib import Path
 
 REQUIREMENTS = Path(__file__).with_name("writers.txt")
 FFCV = "ffcv==1.0.2"
-BUILD = ["setuptools==84.2.1"]  # FFCV's setup.py asks for none, and needs one
+BUILD = ["setuptools==84.2.1"]  # FFCV's setup.py needs one without declaring it
 WRITERS = Path(sys.prefix, "writers")
 
 
 def install(*arguments: str) -> str:
-    """Why pip could not; nothing if it could."""
+    """Install packages; return the reason of a failure, or nothing."""
     pip = [str(WRITERS / "bin" / "python"), "-m", "pip", "--no-input", "--disable-pip-version-check", "install"]
     result = subprocess.run([*pip, "--quiet", *arguments], capture_output=True, text=True)
     return result.stderr if result.returncode else ""

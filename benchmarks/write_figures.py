@@ -1,4 +1,4 @@
-"""The figures that writing is judged by, each with its target, from measurements of one run."""
+"""Figures of writing with their targets, from the measurements of one run."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,23 +9,23 @@ from read_figures import Figure, Group, figure_table, ratio, size_name
 
 MB = 1e6
 BESIDE = "reading the files while fio writes as much"
-MORE = 8  # workers, of which most wait for a file
+MORE = 8  # workers; most of them wait for a file
 READING, PACKING, PACKING_MORE, CONVERTING = (
     "reading the files",
     "DatasetWriter",
     f"DatasetWriter, {MORE} workers",
     "convert",
 )
-SCRIPT = ", whole script"  # at the end of the names of ways that are timed from the start of their process
-MEMORY_SLACK = 1.0  # MB: what two runs of the same differ by
+SCRIPT = ", whole script"  # suffix of names of ways timed from the start of their process
+MEMORY_SLACK = 1.0  # MB: difference between two equal runs
 TABLES = 12  # bytes of the parent's memory for each sample of an open shard
-WAITING = 2  # shards: one that is being finished, and one that waits for that, which the smallest run of two has not
+WAITING = 2  # shards: one being finished and one waiting; the smallest run has only two shards, so it lacks them
 
 __all__ = ["figure_table", "figures", "groups", "size_name"]
 
 
 def groups(measurements: Sequence[Measurement]) -> dict[tuple[str, object], Group]:
-    """What was measured together, by state of the page cache and workload."""
+    """Return measurements made together, by state of the page cache and workload."""
     found: dict[tuple[str, object], list[Measurement]] = {}
     for m in measurements:
         found.setdefault((m.cache, m.workload), []).append(m)
@@ -37,7 +37,7 @@ def fastest(*measured: Measurement | None) -> Measurement | None:
 
 
 def file_figures(group: Group, mean: int) -> list[Figure]:
-    """One file, one thread."""
+    """Return the figures of one file, written by one thread."""
     where, one, many = f"{size_name(mean)}", group.named("write_one"), group.named("write_many")
     store, plain, fio = group.best("peer"), group.named("plain writes"), group.best("limit")
     others = fastest(group.best("original"), store, plain)
@@ -62,13 +62,13 @@ def file_figures(group: Group, mean: int) -> list[Figure]:
 
 
 def returned(measurement: Measurement) -> Measurement:
-    """The same, timed to where the package said that it was done, which may be before the data is on the disk."""
+    """Return the same, timed until the package returned, which may be before the data is on the disk."""
     name = f"{measurement.contestant} until it returns"
     return replace(measurement, contestant=name, seconds=measurement.details["returned_seconds"])
 
 
 def pack_figures(group: Group, work: workloads.Packs) -> list[Figure]:
-    """Against the fastest way of each package: as a script, and without its imports."""
+    """Return figures against the fastest way of each package: as a script, and without its imports."""
     where, found = f"{work.samples:,} images, {work.workers} workers", []
     scripts = [m for m in group.of.values() if m.contestant.endswith(SCRIPT)]
     others = [m for m in group.of.values() if m not in scripts]
@@ -88,12 +88,12 @@ def of_package(measurements: Sequence[Measurement], package: str) -> list[Measur
 
 
 def picture_figures(group: Group, cache: str, work: workloads.Pictures) -> list[Figure]:
-    """Of seconds: how much longer than reading alone."""
+    """Return figures of seconds: how much longer than reading alone."""
     reading = group.named(READING)
     state = "cold" if cache == "cold" else "cached"
     about = f"{work.files:,} JPEG files, {state}: time of %s / time that {work.workers} processes take to read them"
     found = []
-    # The last one is what the disk allows.
+    # The last one is the limit of the disk.
     for name, most in ((PACKING, 1.1), (PACKING_MORE, None), (CONVERTING, 1.1), (BESIDE, None)):
         way = group.named(name)
         if reading is not None and way is not None:
@@ -103,8 +103,10 @@ def picture_figures(group: Group, cache: str, work: workloads.Pictures) -> list[
 
 
 def growth_figures(measurements: Sequence[Measurement]) -> list[Figure]:
-    """What each number of samples takes more than the smallest, with shards of the same size; the parent has tables of
-    those that are open."""
+    """Return the additional memory of each number of samples over the smallest, with shards of the same size.
+
+    The parent has tables of the open shards.
+    """
     measured = [m for m in measurements if isinstance(m.workload, workloads.Growth)]
     found = []
     for few, more in zip(measured[:1] * len(measured), measured[1:], strict=False):

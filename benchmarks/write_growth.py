@@ -1,6 +1,6 @@
-"""What packing more samples costs in memory: the peak of the private memory of the parent, and of its workers.
+"""The memory cost of packing more samples: the peak private memory of the parent, and of its workers.
 
-`python write_growth.py OUT SAMPLES PER_SHARD WORKERS` packs them, in a process of its own, watched from outside.
+`python write_growth.py OUT SAMPLES PER_SHARD WORKERS` packs them, in its own process, watched from outside.
 """
 
 import shutil
@@ -16,14 +16,14 @@ from harness import Measurement, WrongAnswerError
 
 from ffrecord import DatasetWriter, FileReader
 
-ROUNDS = 3  # of memory, which varies less than time
-PERIOD = 0.02  # seconds between two looks
+ROUNDS = 3  # for memory, which varies less than time
+PERIOD = 0.02  # seconds between two samples of the memory
 SIZE = 8  # bytes of a sample
 AT_ONCE = 100_000  # samples compared at a time
 
 
 class Tiny:
-    """Samples that take no memory: bytes of their index, made when asked for."""
+    """Samples that take no memory: bytes of their index, made when requested."""
 
     def __init__(self, samples: int) -> None:
         self.samples = samples
@@ -43,7 +43,7 @@ def pack(out: str, samples: int, per_shard: int, workers: int) -> None:
 
 
 def private(process: str) -> int:
-    """Bytes that no other process has mapped; 0 if it has ended."""
+    """Return the bytes that no other process has mapped; 0 if it has ended."""
     with suppress(OSError):
         lines = Path("/proc", process, "smaps_rollup").read_text().splitlines()
         kib = [int(line.split()[1]) for line in lines if line.startswith("Private_")]
@@ -58,7 +58,7 @@ def children(process: str) -> list[str]:
 
 
 def watched(command: list[str]) -> dict[str, float]:
-    """{"parent": peak of its private memory, "worker": that of the largest child, "seconds": how long it ran}."""
+    """Return {"parent": peak of its private memory, "worker": that of the largest child, "seconds": running time}."""
     start = time.perf_counter()
     peaks = {"parent": 0, "worker": 0}
     with subprocess.Popen(command) as process:
@@ -72,7 +72,7 @@ def watched(command: list[str]) -> dict[str, float]:
 
 
 def check(out: Path, samples: int) -> None:
-    """All of them, in order."""
+    """Check that all samples are there, in order."""
     with FileReader(out) as reader:
         if reader.n != samples:
             raise WrongAnswerError(f"{reader.n} samples, expected {samples}")

@@ -1,4 +1,4 @@
-"""The original's writing, for which one pwrite and zlib for each record stand in: in Python and in C."""
+"""The original's writing, represented by one pwrite and zlib for each record: in Python and in C."""
 
 import ctypes
 import os
@@ -27,7 +27,7 @@ def compile_loop(directory: Path) -> ctypes.PyDLL:
 
 @contextmanager
 def created(path: Path, checksums: Any, offsets: Any) -> Iterator[int]:
-    """A file with room for its tables, which are written in the end; then all is brought to the disk."""
+    """Create a file with room for its tables, which are written in the end; then sync everything to disk."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         yield fd

@@ -1,10 +1,10 @@
-"""One way to pack, once: `python write_pack.py NAME DATA OUT SAMPLES WORKERS [BEGUN]`, in the environment that has its
-package.
+"""One run of one way to pack: `python write_pack.py NAME DATA OUT SAMPLES WORKERS [BEGUN]`, in its package's
+environment.
 
-Prints one JSON object: {"seconds": until all is on the disk, "returned": until the package said that it is done,
-"version": its}, or {"missing": why the package cannot be imported}. What was written is read back and compared, after
-the time was taken. With BEGUN, which is what time.monotonic() was when this process was started, the time is from then
-on: that of a script, whose imports are a part of it.
+Prints one JSON object: {"seconds": until all is on the disk, "returned": until the package returned, "version": its
+version}, or {"missing": reason why the package cannot be imported}. The output is read back and compared after the time
+was taken. BEGUN is the value of time.monotonic() at the start of this process; with it the time counts from then on,
+like that of a script with its imports.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ import environment
 from write_cifar import Cifar
 from write_packers import PACKERS, Packer
 
-FEW = 200  # packed beforehand: importing a package takes seconds, and is not what is measured
+FEW = 200  # packed beforehand: importing a package takes seconds, and is not to be measured
 
 
 def to_disk(directory: Path) -> None:
-    """All of a directory, its names too."""
+    """Sync a whole directory, with its names."""
     for path in (directory, *directory.rglob("*")):
         fd = os.open(path, os.O_RDONLY)
         try:

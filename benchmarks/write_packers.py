@@ -1,5 +1,7 @@
-"""Ways to pack a dataset by several processes: ours and other packages', each at the best settings found, each with the
-way to read its samples back. Packages are imported when called: no environment needs all of them."""
+"""Ways to pack a dataset with several processes: ours and other packages', each at the best settings found.
+
+Each has a way to read its samples back. Packages are imported when called: no environment needs all of them.
+"""
 
 import importlib
 import importlib.util
@@ -23,9 +25,9 @@ class Packer:
     """One way to pack.
 
     Attributes:
-        package: its distribution, as package indexes call it.
-        pack: (data, directory that is to be made, number of processes).
-        samples: what is in that directory, in any order, read by the package's own reader.
+        package: name of its distribution in package indexes.
+        pack: function (data, directory to create, number of processes).
+        samples: function that reads the samples of that directory, in any order, by the package's own reader.
     """
 
     package: str
@@ -34,7 +36,7 @@ class Packer:
 
 
 class Named:
-    """Samples as dicts, which is what most packages want."""
+    """Samples as dicts, which most packages take."""
 
     def __init__(self, data: Cifar) -> None:
         self.data = data
@@ -63,7 +65,7 @@ def of_ours(out: str) -> Samples:
 
 
 def ffcv_fields(image: Any, data: Cifar, out: str, workers: int) -> None:
-    """With chunks of 100, as it comes: larger ones made no difference."""
+    """Return FFCV's fields, with its default chunks of 100: larger ones made no difference."""
     columns = {"image": image, "label": importlib.import_module("ffcv.fields").IntField()}
     writer = importlib.import_module("ffcv.writer").DatasetWriter
     os.mkdir(out)
@@ -80,7 +82,7 @@ def ffcv_images(data: Cifar, out: str, workers: int) -> None:
 
 
 def of_ffcv(out: str) -> Samples:
-    """Where its own reader says that they are: its loader compiles for longer than all of this takes."""
+    """Read at the places from FFCV's own reader: its loader compiles for longer than all of this takes."""
     metadata = importlib.import_module("ffcv.reader").Reader(f"{out}/data.beton").metadata
     file = np.asarray(np.memmap(f"{out}/data.beton", np.uint8, "r"))
     size = int(np.prod(SHAPE))
@@ -91,7 +93,9 @@ def of_ffcv(out: str) -> Samples:
 
 
 def mosaicml(module: str) -> Any:
-    """Of its package, which itself imports torchvision: neither writing nor reading needs that."""
+    """Import a module of the package without its __init__, which imports torchvision: neither writing nor reading
+    needs that.
+    """
     if "streaming" not in sys.modules:
         spec = importlib.util.find_spec("streaming")
         if spec is None:
@@ -101,7 +105,7 @@ def mosaicml(module: str) -> Any:
 
 
 def mds_range(data: Cifar, out: str, first: int, stop: int) -> None:
-    """A column of fixed shape was as fast."""
+    """Write a range; a column of fixed shape was as fast."""
     module, named = mosaicml("base.format.mds.writer"), Named(data)
     with module.MDSWriter(out=out, columns={"image": "ndarray", "label": "int"}) as writer:
         for index in range(first, stop):
@@ -109,7 +113,7 @@ def mds_range(data: Cifar, out: str, first: int, stop: int) -> None:
 
 
 def mds(data: Cifar, out: str, workers: int) -> None:
-    """As its documentation says: a directory for each process, then one index over them."""
+    """Pack as its documentation says: a directory for each process, then one index over them."""
     merge_index, _ = mosaicml("base.util").merge_index, mosaicml("base.format.mds.writer")
     bounds = [len(data) * worker // workers for worker in range(workers + 1)]
     ranges = [(data, f"{out}/{worker}", bounds[worker], bounds[worker + 1]) for worker in range(workers)]
@@ -131,7 +135,7 @@ def of_mds(out: str) -> Samples:
 
 
 class Several:
-    """Some samples for each call, which spares LitData's queues."""
+    """Some samples for each call, which saves LitData's queues."""
 
     def __init__(self, data: Cifar) -> None:
         self.named = Named(data)
@@ -141,7 +145,7 @@ class Several:
 
 
 def optimize(function: Callable[[Any], Any], inputs: list[Any], out: str, workers: int) -> None:
-    """Forked: processes that it spawns, as it comes, import everything again."""
+    """Pack with forked processes: by default it spawns processes, which import everything again."""
     options = {"chunk_bytes": CHUNK_BYTES, "reorder_files": False, "start_method": "fork", "verbose": False}
     importlib.import_module("litdata").optimize(function, inputs, out, num_workers=workers, **options)
 

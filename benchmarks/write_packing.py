@@ -1,4 +1,4 @@
-"""Packing measured: each turn of each way in a process of its own, side by side."""
+"""Packing measured: each turn of each way in its own process, side by side."""
 
 import json
 import shutil
@@ -17,17 +17,19 @@ from write_figures import SCRIPT
 from write_packers import PACKERS
 from write_timing import FIO, MIB, fio_contestant, settled
 
-SECONDS = 900  # after which a way that has not ended is given up
+SECONDS = 900  # time limit of a way
 PROGRAM = Path(__file__).with_name("write_pack.py")
-SLOW = ("litdata, sample by sample",)  # which no script is made of: it would take a minute a round
+SLOW = ("litdata, sample by sample",)  # not run as a whole script: that would take a minute a round
 
 
 class PackingFailedError(Exception):
-    """A package ended with an error, or did not end."""
+    """The error that a package failed or did not end."""
 
 
 def writers(given: Path | None) -> Path:
-    """The Python of the environment that has the other packages: as told, or beside this one's, or this one."""
+    """Return the Python of the environment with the other packages: the given one, or one beside this one, or this
+    one.
+    """
     beside = Path(sys.prefix, "writers", "bin", "python")
     return given or (beside if beside.exists() else Path(sys.executable))
 
@@ -37,11 +39,11 @@ class Packing:
     """All ways to pack one dataset.
 
     Attributes:
-        directory: for the dataset and for what is made of it, on a disk.
-        peers: the Python that has the packages that are not ours.
-        returned: for each way and round, the seconds until the package said that it is done.
-        missing: why those are not measured that cannot be imported.
-        versions: of those that can.
+        directory: directory on a disk for the dataset and the results.
+        peers: Python that has the packages of others.
+        returned: for each way and round, the seconds until the package returned.
+        missing: reasons why some cannot be imported, and are not measured.
+        versions: versions of the packages that can be imported.
     """
 
     work: workloads.Packs
@@ -52,7 +54,7 @@ class Packing:
     versions: dict[str, str] = field(default_factory=dict)
 
     def once(self, name: str, samples: int, *, whole: bool = False) -> dict[str, Any]:
-        """In a process of its own; what it wrote is deleted.
+        """Pack in a separate process, and delete the result.
 
         Args:
             whole: whether its time is from the start of that process.
@@ -75,7 +77,7 @@ class Packing:
         return dict(json.loads(result.stdout.splitlines()[-1]))
 
     def usable(self) -> list[str]:
-        """Those whose package is there; the others are printed, with the reason."""
+        """Return the ways whose package is installed; print the others, with the reason."""
         reasons: dict[str, str] = {}
         for name, packer in PACKERS.items():
             if packer.package not in reasons:
@@ -105,7 +107,7 @@ class Packing:
 
     @property
     def size(self) -> int:
-        """Bytes of all samples."""
+        """Size of all samples, bytes."""
         return self.work.samples * (int(np.prod(SHAPE)) + 8)
 
     def measure(self, rounds: int, *, with_fio: bool) -> list[Measurement]:

@@ -1,4 +1,4 @@
-"""What else people write records with. Each ends with the data on the disk, brought there by itself or by us."""
+"""Other packages that write records. Each ends with the data on the disk, synced by itself or by us."""
 
 import importlib
 import importlib.util
@@ -10,14 +10,14 @@ from read_data import key
 from write_data import Source, check_records, to_disk
 from write_ways import Way
 
-# Puts of one transaction: its pages stay in memory until the commit, so few of them if they are large.
+# Puts per transaction: its pages stay in memory until the commit, so few if records are large.
 PUTS, PUT_BYTES = 1000, 64 << 20
-# array_record compresses a group at once: 1 for what is read at random, as bench_read.py does; more is written faster.
+# array_record compresses a group at once: 1 for random reads as in bench_read.py; larger groups are written faster.
 GROUP_BYTES = 64 << 10
 
 
 def room(source: Source) -> int:
-    """Of the map of lmdb, which the file does not take unless it needs it."""
+    """Return the size of lmdb's map, which the file takes only as needed."""
     return 2 * source.size + 200 * source.n + (64 << 20)
 
 
@@ -93,7 +93,7 @@ def peers() -> list[Way]:
 
 
 def usable(ways: list[Way]) -> list[Way]:
-    """Those whose package is installed."""
+    """Return the ways whose package is installed."""
     found = []
     for way in ways:
         package = way.name.partition(",")[0]

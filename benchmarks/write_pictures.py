@@ -41,7 +41,7 @@ class Folder:
         return len(self.paths)
 
     def key(self, index: int) -> str:
-        """What a sample is called."""
+        """Return the name of a sample."""
         return str(self.paths[index].relative_to(self.root))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
@@ -49,10 +49,11 @@ class Folder:
 
 
 def photographs(smoke: bool = False) -> dict[str, Any] | None:
-    """Those of examples/photographs.py, uint8 [H, W, 3] or [H, W]; None without the packages that ship them.
+    """Return the photographs of examples/photographs.py, uint8 [H, W, 3] or [H, W]; None without the packages that ship
+    them.
 
     Args:
-        smoke: drawings instead, without those packages, which take seconds to be imported.
+        smoke: return drawings instead, without those packages, which take seconds to be imported.
     """
     if smoke and find_spec("PIL") is not None:
         return drawings()
@@ -68,18 +69,18 @@ def photographs(smoke: bool = False) -> dict[str, Any] | None:
 
 
 def drawings() -> dict[str, Any]:
-    """One in grey and one with colours, as large as photographs."""
+    """Return one grey and one coloured drawing, as large as photographs."""
     grey = np.add.outer(np.arange(600), np.arange(800)).astype(np.uint8)
     return {"grey": grey, "colours": np.stack([grey, grey[::-1], 255 - grey], axis=-1)}
 
 
 @dataclass(frozen=True)
 class Windows:
-    """What is cut out of photographs.
+    """The windows to cut out of photographs.
 
     Attributes:
-        sides: pixels, at least and at most, as far as a photograph has them.
-        quality: of the JPEG files, as Pillow counts it.
+        sides: smallest and largest side, pixels, as far as a photograph has them.
+        quality: quality of the JPEG files in Pillow's scale.
     """
 
     sides: tuple[int, int] = (320, 512)
@@ -90,7 +91,7 @@ PACKED = Windows()
 
 
 def make(root: Path, images: dict[str, Any], work: workloads.Pictures, windows: Windows) -> None:
-    """Windows of different places and sizes, in a directory for each photograph."""
+    """Write windows of different places and sizes, in a directory for each photograph."""
     from PIL import Image
 
     random = np.random.default_rng(work.seed)
@@ -114,7 +115,7 @@ def read_all(paths: Sequence[Path]) -> None:
 
 
 def read_by(processes: int, paths: Sequence[Path]) -> None:
-    """Each process a part of them, one after the other, with nothing done to the bytes."""
+    """Read the files with several processes, a part each, one after the other; nothing is done to the bytes."""
     context = get_context("fork")
     bounds = [len(paths) * process // processes for process in range(processes + 1)]
     parts = [context.Process(target=read_all, args=(paths[low:high],)) for low, high in pairwise(bounds)]
@@ -125,13 +126,13 @@ def read_by(processes: int, paths: Sequence[Path]) -> None:
 
 
 def read_beside_fio(processes: int, folder: "Folder", directory: Path) -> float:
-    """Seconds until both have ended, without those that fio takes to start."""
+    """Return the seconds until both have ended, without the start of fio."""
     with fio_writing(folder.size // MIB * MIB, directory) as ended:
         return max(timed(lambda: read_by(processes, folder.paths))(), ended())
 
 
 def evict(paths: Sequence[Path]) -> None:
-    """`coldness.evict` of many files that this process has not mapped, which need not be looked for in its mappings."""
+    """Evict many files that this process has not mapped, without a search in its mappings."""
     for path in paths:
         with path.open("rb") as file:
             os.fsync(file.fileno())
@@ -142,20 +143,20 @@ def evict(paths: Sequence[Path]) -> None:
 
 @dataclass(frozen=True)
 class Packing:
-    """The folder packed into shards, which are on the disk in the end; checked each time, and deleted."""
+    """The folder packed into shards that are synced to disk; checked each time, and deleted."""
 
     folder: Folder
     out: Path
     workers: int
 
     def pack(self) -> None:
-        """As a dataset of whoever has the files."""
+        """Pack the folder as a dataset, as a user with these files would."""
         fields = {"image": JPEGField(as_bytes=True), "label": IntField()}
         writer = DatasetWriter(self.out, fields, num_workers=self.workers, progress=False)
         writer.from_indexed_dataset(self.folder)
 
     def convert(self) -> None:
-        """As a folder of images, whose names become a column."""
+        """Convert a folder of images, whose names become a column."""
         ffrecord.convert(self.folder.root, self.out, num_workers=self.workers, progress=False)
 
     def check(self) -> None:
@@ -170,7 +171,7 @@ class Packing:
                     raise WrongAnswerError(f"sample {index} is not {self.folder.paths[index].name}")
 
     def timed(self, write: Callable[[], None]) -> Callable[[], float]:
-        """Seconds of one way to write it, whose result is checked."""
+        """Return the seconds of one way to write it; the result is checked."""
 
         def run() -> float:
             try:
@@ -184,7 +185,7 @@ class Packing:
 
 
 def prepared(state: Callable[[], None], run: Callable[[], float]) -> Callable[[], float]:
-    """`run`, with the files in the page cache or out of it, and nothing left to be written."""
+    """Return `run` with the files in the page cache or out of it, and nothing left to be written."""
 
     def prepare_and_run() -> float:
         settled()
@@ -219,7 +220,7 @@ def measure_pictures(root: Path, out: Path, work: workloads.Pictures, rounds: in
 def made(
     directory: Path, work: workloads.Pictures, windows: Windows = PACKED, smoke: bool = False
 ) -> Iterator[Path | None]:
-    """The folder, with `smoke` of drawings; None if it cannot be made here."""
+    """Return the folder, with `smoke` of drawings; None if it cannot be made here."""
     images = photographs(smoke)
     root = directory / "folder"
     try:

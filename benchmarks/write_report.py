@@ -30,7 +30,7 @@ def of_files(measured: Sequence[Measurement]) -> Mapping[int, Group]:
 
 
 def of_packing(measured: Sequence[Measurement]) -> str:
-    """Samples per second until all is on the disk, until the package says that it is done, and of a whole script."""
+    """Return samples per second until all is on the disk, until the package returned, and of a whole script."""
     scripts = {m.contestant.removesuffix(SCRIPT): m for m in measured if m.contestant.endswith(SCRIPT)}
     rows = []
     for m in measured:

@@ -1,4 +1,4 @@
-"""From ways to write to measurements: a fresh file each time, looked at after the time is taken, and deleted."""
+"""Measurements of ways to write: each writes a fresh file, which is checked after the time is taken, and deleted."""
 
 import json
 import os
@@ -19,7 +19,10 @@ FIO = "fio write 1m"
 
 
 def contestant(way: Way, source: Source, directory: Path) -> Contestant:
-    """What it writes is compared in every round. The first time, which nobody counts, the disk gives it its room."""
+    """Return a contestant; its output is compared in every round.
+
+    The first round, which does not count, lets the disk allocate room.
+    """
     path = directory / "written.ffr"
 
     def run() -> float:
@@ -40,12 +43,12 @@ def contestant(way: Way, source: Source, directory: Path) -> Contestant:
 
 
 def settled() -> None:
-    """What others wrote, and what became of files that were deleted, is on the disk before somebody's turn."""
+    """Wait until the writes and deletions of others are on the disk."""
     os.sync()
 
 
 def fio_contestant(size: int, directory: Path) -> Contestant:
-    """The limit: a fresh file, its room allocated beforehand, written by O_DIRECT from front to back, and synced."""
+    """Return the limit: a fresh, preallocated file, written by O_DIRECT from front to back, and synced."""
 
     def run() -> float:
         settled()
@@ -57,7 +60,9 @@ def fio_contestant(size: int, directory: Path) -> Contestant:
 
 @contextmanager
 def fio_writing(size: int, directory: Path) -> Iterator[Callable[[], float]]:
-    """Of fio at work: a function that waits until it has written so many bytes; the seconds that it wrote for."""
+    """Start fio; yield a function that waits until it has written this many bytes, and returns the seconds of
+    writing.
+    """
     path = directory / "written.fio"
     command = ["fio", "--name=write", f"--filename={fio.escaped(path.resolve())}", "--rw=write", f"--bs={MIB}"]
     command += [f"--iodepth={DEPTH}", "--ioengine=libaio", "--direct=1", "--fallocate=native", "--end_fsync=1"]

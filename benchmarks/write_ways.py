@@ -1,4 +1,4 @@
-"""Ways to write records to one file: a common shape for all contestants, ours, and plain writes."""
+"""Ways to write records to one file: a common interface for all contestants, ours, and plain writes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,10 +18,11 @@ class Way:
     """One way to write.
 
     Attributes:
-        name: in tables and results.
-        role: "ours", "peer", "original" or "plain": what it is compared as.
-        write: all of it, from opening to the data being on the disk.
-        check: raises `WrongAnswerError` unless every record is in the file; is given `name` for its message.
+        name: name in tables and results.
+        role: "ours", "peer", "original" or "plain": its part in comparisons.
+        write: function that does everything from opening to the data being on the disk.
+        check: function that raises `WrongAnswerError` unless every record is in the file; it gets `name` for its
+            message.
     """
 
     name: str
@@ -57,7 +58,7 @@ def packed(path: Path, source: Source) -> None:
 
 
 def plain(path: Path, source: Source) -> None:
-    """The bytes of the records and nothing else: no tables, no checksums."""
+    """Write the bytes of the records and nothing else: no tables, no checksums."""
     with path.open("wb", buffering=BUFFER) as file:
         write = file.write
         for record in source.records:

@@ -26,11 +26,11 @@ import ffrecord.torch
 from ffrecord.order import Random
 
 CHECKPOINT = "checkpoint.pt"
-BATCH = 96  # of all processes together: the same steps whatever their number
+BATCH = 96  # of all processes together, so that any number of them makes the same steps
 
 
 class Run(NamedTuple):
-    """So many processes, for so many steps; None: to the end."""
+    """One run: a number of processes for a number of steps; None to run to the end."""
 
     number: int
     ranks: int
@@ -41,7 +41,7 @@ RUNS = (Run(1, 2, 20), Run(2, 1, 4), Run(3, 3, None))
 
 
 class Seen(NamedTuple):
-    """What a process got in one step: numbers of samples, the last `padding` of which were there only to fill it up."""
+    """The sample numbers that a process got in one step; the last `padding` of them only fill up the batch."""
 
     epoch: int
     indices: list[int]
@@ -49,16 +49,16 @@ class Seen(NamedTuple):
 
 
 def main() -> int:
-    """Do it all; 0 if every sample was seen as promised."""
+    """Run the whole example; return 0 if every sample was seen as promised."""
     options = parse()
     started = time.perf_counter()
     directory = options.out / "ddp"
     shutil.rmtree(directory, ignore_errors=True)
     for name, samples in zip(("train", "test"), digits(), strict=True):
         write(samples, directory / name, workers=2)
-    # Gloo looks for the network by the name of the machine, which need not have one.
+    # Gloo resolves the machine's name to find the network, but the name may not resolve.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.set_num_threads(1)  # for all processes, which would be in each other's way
+    torch.set_num_threads(1)  # more threads of all processes would slow each other down
     torch.manual_seed(SEED)
     save(directory, *untrained(), {})
     for run in RUNS:
@@ -73,7 +73,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """The options of the command line."""
+    """Parse the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     out = Path(os.path.relpath(Path(__file__).resolve().parents[1] / "out"))
     parser.add_argument("--out", type=Path, default=out, help="directory for ddp/, which is replaced")
@@ -90,7 +90,7 @@ def parse() -> argparse.Namespace:
 
 
 def work(rank: int, run: Run, directory: Path, epochs: int) -> None:
-    """One process of a run: takes up the checkpoint, trains, leaves a checkpoint and what it saw."""
+    """Run one process: load the checkpoint, train, save a checkpoint and the samples seen."""
     meeting = (directory / f"meeting-{run.number}").resolve()
     init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=run.ranks)
     try:
@@ -103,7 +103,7 @@ def work(rank: int, run: Run, directory: Path, epochs: int) -> None:
 
 
 def train(loader: ffrecord.torch.Loader, run: Run, directory: Path, epochs: int) -> Iterator[Seen]:
-    """Train from the checkpoint to the end of the run; what each step had."""
+    """Train from the checkpoint to the end of the run; return the samples of each step."""
     network, optimizer = untrained()
     saved = torch.load(directory / CHECKPOINT)
     network.load_state_dict(saved["network"])
@@ -114,25 +114,25 @@ def train(loader: ffrecord.torch.Loader, run: Run, directory: Path, epochs: int)
     for _, batch in zip(range(run.steps or sys.maxsize), until(loader, epochs), strict=False):
         step(model, optimizer, batch, loader.batch_mask)
         yield Seen(loader.epoch, loader.batch_indices.tolist(), int((~loader.batch_mask).sum()))
-    # All ranks have made as many steps, so the place of one is the place of all.
+    # All ranks have made the same number of steps, so the position of one is that of all.
     if get_rank() == 0:
         save(directory, network, optimizer, loader.state_dict())
 
 
 def untrained() -> tuple[Network, torch.optim.Optimizer]:
-    """A network and what trains it."""
+    """Return a new network and its optimizer."""
     network = Network()
     return network, torch.optim.AdamW(network.parameters(), 0.003)
 
 
 def save(directory: Path, network: Network, optimizer: torch.optim.Optimizer, loader: dict[str, Any]) -> None:
-    """Write the checkpoint; `loader` is where the data stand, empty for the start."""
+    """Write the checkpoint; `loader` is the state of the loader, empty for the start."""
     states = {"network": network.state_dict(), "optimizer": optimizer.state_dict(), "loader": loader}
     torch.save(states, directory / CHECKPOINT)
 
 
 def until(loader: ffrecord.torch.Loader, epochs: int) -> Iterator[dict[str, torch.Tensor]]:
-    """The batches from where the loader stands to the end of the last epoch."""
+    """Yield the batches from the loader's position to the end of the last epoch."""
     while loader.epoch < epochs:
         yield from loader
 
@@ -140,7 +140,7 @@ def until(loader: ffrecord.torch.Loader, epochs: int) -> Iterator[dict[str, torc
 def step(
     model: nn.Module, optimizer: torch.optim.Optimizer, batch: dict[str, torch.Tensor], mask: torch.Tensor
 ) -> None:
-    """One step of training. Samples that only fill the batch up do not count."""
+    """Do one step of training. Samples that only fill up the batch do not count."""
     losses = nn.functional.cross_entropy(model(batch["image"]), batch["label"], reduction="none")
     optimizer.zero_grad()
     ((losses * mask).sum() / mask.sum().clamp(min=1)).backward()
@@ -151,13 +151,13 @@ def step(
 
 
 def place(directory: Path) -> str:
-    """Where the checkpoint stands."""
+    """Return the position of the checkpoint."""
     state = torch.load(directory / CHECKPOINT)["loader"]
     return f"stopped in epoch {state['epoch']} at sample {state['position']}"
 
 
 def is_exact(directory: Path, epoch: int) -> bool:
-    """Whether all processes of all runs together saw an epoch as one alone would have; says so."""
+    """Print and return whether the processes of all runs together saw each epoch as a single process would."""
     with ffrecord.FileReader(directory / "train") as reader:
         n = len(reader)
     seen = [sample for run in RUNS for sample in seen_in(directory, run, epoch)]
@@ -168,7 +168,7 @@ def is_exact(directory: Path, epoch: int) -> bool:
 
 
 def seen_in(directory: Path, run: Run, epoch: int) -> Iterator[int]:
-    """The samples that a run saw of an epoch: step by step, of the ranks in turn."""
+    """Return the samples of an epoch that a run saw: step by step, rank by rank."""
     files = [directory / f"seen-{run.number}-{rank}.json" for rank in range(run.ranks)]
     steps_of_ranks = [[Seen(*each) for each in json.loads(file.read_text())] for file in files]
     for step_of_all in zip(*steps_of_ranks, strict=True):
@@ -179,7 +179,7 @@ def seen_in(directory: Path, run: Run, epoch: int) -> Iterator[int]:
 
 @torch.inference_mode()
 def accuracy(directory: Path) -> float:
-    """Share of the test digits that the trained network gets right."""
+    """Return the share of test digits that the trained network gets right."""
     model = Network()
     model.load_state_dict(torch.load(directory / CHECKPOINT)["network"])
     model.eval()

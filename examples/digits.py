@@ -34,7 +34,7 @@ Batches = ffrecord.torch.Loader | DataLoader[Any]
 
 
 class Epoch(NamedTuple):
-    """Mean loss per training sample, and the share of test digits that were right."""
+    """The mean loss per training sample, and the share of test digits that were right."""
 
     loss: float
     accuracy: float
@@ -49,15 +49,15 @@ class Tested(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        """Share that is right."""
+        """Share of right answers."""
         return float((self.labels == self.predictions).mean())
 
 
 def main() -> int:
-    """Do it all; 0 if the accuracy is as wanted."""
+    """Run the whole example; return 0 if the accuracy is high enough."""
     options = parse()
     started = time.perf_counter()
-    torch.set_num_threads(1)  # so small a network gains nothing from more, and they would be in the workers' way
+    torch.set_num_threads(1)  # so small a network gains nothing from more threads, and they would slow down the workers
     shards = options.out / "digits"
     shutil.rmtree(shards, ignore_errors=True)
     for name, samples in zip(("train", "test"), digits(), strict=True):
@@ -83,7 +83,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """The options of the command line."""
+    """Parse the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     out = Path(os.path.relpath(Path(__file__).resolve().parents[1] / "out"))
     parser.add_argument("--out", type=Path, default=out, help="directory for digits.png and digits/, which is replaced")
@@ -96,7 +96,9 @@ def parse() -> argparse.Namespace:
 
 
 def digits() -> tuple[Samples, Samples]:
-    """The digits as samples, four fifths for training and one for testing, each with its share of every label."""
+    """Return the digits as samples, four fifths for training and one for testing, each with its share of every
+    label.
+    """
     data = load_digits()
     samples = [
         {"image": image, "label": int(label)}
@@ -136,29 +138,31 @@ class Network(nn.Module):
         )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """The logits of a batch."""
+        """Return the logits of a batch."""
         return self.layers(images[:, None].float() / 16 - 0.5)
 
 
 def loader(directory: Path, *, shuffle: bool) -> ffrecord.torch.Loader:
-    """Ours: its threads put whole batches into tensors."""
+    """Return our loader: its threads put whole batches into tensors."""
     return ffrecord.torch.Loader(directory, BATCH, "random" if shuffle else "sequential", seed=SEED)
 
 
 def torch_loader(directory: Path, workers: int, *, shuffle: bool = False) -> DataLoader[Any]:
-    """torch's own, in the same order; each worker reads whole batches."""
+    """Return torch's DataLoader with the same order; each worker reads whole batches."""
     dataset = ffrecord.torch.Dataset(directory)
     return DataLoader(
         dataset,
         batch_sampler=ffrecord.torch.BatchSampler(dataset, BATCH, shuffle=shuffle, seed=SEED),
         num_workers=workers,
         persistent_workers=workers > 0,
-        generator=torch.Generator().manual_seed(SEED),  # or it draws from the one that the network learns with
+        generator=torch.Generator().manual_seed(
+            SEED
+        ),  # otherwise it would use the generator that the network trains with
     )
 
 
 def train(name: str, training: Batches, testing: Batches, epochs: int) -> tuple[list[Epoch], Tested]:
-    """How training a network went, and what it says to the test digits in the end."""
+    """Train a network; return the course of training and its answers for the test digits."""
     torch.manual_seed(SEED)
     model = Network()
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.01)
@@ -176,7 +180,7 @@ def train(name: str, training: Batches, testing: Batches, epochs: int) -> tuple[
 
 
 def one_epoch(model: Network, training: Batches, optimizer: Any, schedule: Any) -> float:
-    """Train on every digit once; the mean loss."""
+    """Train on every digit once; return the mean loss."""
     model.train()
     total, count = 0.0, 0
     for batch in training:
@@ -191,21 +195,21 @@ def one_epoch(model: Network, training: Batches, optimizer: Any, schedule: Any) 
 
 
 def shifted(images: torch.Tensor) -> torch.Tensor:
-    """The batch [k, 8, 8], moved by at most one pixel in each direction."""
+    """Return the batch [k, 8, 8], moved by at most one pixel in each direction."""
     down, right = torch.randint(0, 3, (2,)).tolist()
     return nn.functional.pad(images, (1, 1, 1, 1))[:, down : down + 8, right : right + 8]
 
 
 @torch.inference_mode()
 def test(model: Network, testing: Batches) -> Tested:
-    """What the network says to each test digit."""
+    """Return the network's answer for each test digit."""
     model.eval()
     found = [(batch["image"], batch["label"], model(batch["image"]).argmax(1)) for batch in testing]
     return Tested(*(torch.cat(column).numpy() for column in zip(*found, strict=True)))
 
 
 def draw(tested: Tested, history: list[Epoch], path: Path) -> None:
-    """The picture: a grid of test digits with what the network says, and how the training went."""
+    """Draw the picture: a grid of test digits with the network's answers, and the course of training."""
     figure = Figure(figsize=(13.5, 6.2), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=(2, 1))
     draw_digits(left, tested)
@@ -215,7 +219,7 @@ def draw(tested: Tested, history: list[Epoch], path: Path) -> None:
 
 
 def draw_digits(figure: Any, tested: Tested) -> None:
-    """Test digits chosen at random and every wrong one, as far as there is room."""
+    """Draw test digits chosen at random and every wrong one, as far as there is room."""
     wrong = np.flatnonzero(tested.labels != tested.predictions)
     others = np.random.default_rng(SEED).permutation(np.flatnonzero(tested.labels == tested.predictions))
     shown = np.sort(np.concatenate([wrong, others])[: SHOWN[0] * SHOWN[1]])
@@ -233,7 +237,7 @@ def draw_digits(figure: Any, tested: Tested) -> None:
 
 
 def draw_history(figure: Any, history: list[Epoch]) -> None:
-    """Loss and accuracy over the epochs."""
+    """Draw loss and accuracy over the epochs."""
     above, below = figure.subplots(2, 1, sharex=True)
     epochs = range(1, len(history) + 1)
     above.plot(epochs, [epoch.loss for epoch in history], color="tab:blue", marker=".")

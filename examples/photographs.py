@@ -26,7 +26,7 @@ import ffrecord.torch
 from ffrecord.fields import IntField, JPEGField
 
 SEED = 0
-SIDES = (96, 256)  # of a crop, pixels, at least and at most
+SIDES = (96, 256)  # smallest and largest side of a crop, pixels
 QUALITY = 90
 SHOWN = (4, 8)  # rows and columns of the picture
 SKIMAGE = (
@@ -39,7 +39,7 @@ Batches = list[list[int]]
 
 
 class Measured(NamedTuple):
-    """One way to read all samples in random batches; seconds of each round."""
+    """One way to read all samples in random batches, with the seconds of each round."""
 
     what: str
     seconds: list[float]
@@ -62,7 +62,7 @@ class Folder:
 
 
 def main() -> int:
-    """Do it all."""
+    """Run the whole example."""
     options = parse()
     place = options.out / "photographs"
     shutil.rmtree(place, ignore_errors=True)
@@ -82,7 +82,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """The options of the command line."""
+    """Parse the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     out = Path(os.path.relpath(Path(__file__).resolve().parents[1] / "out"))
     add = parser.add_argument
@@ -101,7 +101,7 @@ def parse() -> argparse.Namespace:
 
 
 def sources() -> Images:
-    """Name → uint8 [H, W, 3], or [H, W] if grey."""
+    """Return name → uint8 [H, W, 3], or [H, W] if grey."""
     sample = load_sample_images()
     found = {Path(name).stem: image for name, image in zip(sample.filenames, sample.images, strict=True)}
     for name in SKIMAGE:
@@ -126,7 +126,7 @@ def crop(images: Images, root: Path, count: int) -> None:
 
 
 def pack(folder: Folder, place: Path, workers: int) -> None:
-    """The folder once as it is, and once as typed shards."""
+    """Pack the folder twice: once unchanged, and once as typed shards."""
     distinct = len({(folder.root / name).read_bytes() for name in folder.names})
     print(f"folder:  {len(folder)} JPEG files ({distinct} distinct) cut from {len(folder.labels)} photographs")
     started = time.perf_counter()
@@ -139,7 +139,7 @@ def pack(folder: Folder, place: Path, workers: int) -> None:
 
 
 def check(folder: Folder, packed: Any, reader: Any, dataset: Any) -> None:
-    """Raise unless all three give what is in the files."""
+    """Raise unless all three ways return the contents of the files."""
     for i, name in enumerate(folder.names):
         expected = folder[i]
         record, sample = reader.read_one(i).tobytes(), dataset[i]
@@ -150,7 +150,7 @@ def check(folder: Folder, packed: Any, reader: Any, dataset: Any) -> None:
 
 
 def decode(jpeg: bytes) -> np.ndarray:
-    """The pixels, by the decoder that the dataset uses."""
+    """Return the pixels, by the decoder that the dataset uses."""
     return JPEGField().decode(memoryview(jpeg))
 
 
@@ -181,7 +181,7 @@ def compare(folder: Folder, packed: Any, reader: Any, dataset: Any, options: arg
 def measure(
     ways: dict[str, Callable[[list[int]], Sequence[Any]]], count: int, size: int, rounds: int
 ) -> list[Measured]:
-    """The times of each way, taken in turns so that what else the machine does hits all alike."""
+    """Measure each way, in turns, so that other work of the machine affects all alike."""
     random = np.random.default_rng(SEED)
     results = [Measured(what, []) for what in ways]
     for _ in range(rounds):
@@ -193,7 +193,7 @@ def measure(
 
 
 def timed(read: Callable[[list[int]], Sequence[Any]], batches: Batches) -> float:
-    """Seconds to read all batches."""
+    """Return the seconds to read all batches."""
     started = time.perf_counter()
     for batch in batches:
         if len(read(batch)) != len(batch):
@@ -205,7 +205,7 @@ def timed(read: Callable[[list[int]], Sequence[Any]], batches: Batches) -> float
 
 
 def draw(dataset: Any, labels: list[str], path: Path) -> None:
-    """A contact sheet of a random batch."""
+    """Draw a contact sheet of a random batch."""
     rows, columns = SHOWN
     order = np.random.default_rng(SEED).permutation(len(dataset))[: rows * columns]
     figure = Figure(figsize=(1.6 * columns, 1.8 * rows), layout="constrained")

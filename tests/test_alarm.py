@@ -16,7 +16,7 @@ from ffrecord.processes.death_watch import DeathWatch
 def test_an_alarm_rings_only_where_it_is_armed() -> None:
     with crew_of(at_17, act=kill_me) as crew, DeathWatch(crew.sentinels) as alarm:
         time.sleep(0.3)
-        with pytest.raises(WorkerError, match="was ended by SIGKILL at sample 17"), alarm.armed(crew):
+        with pytest.raises(WorkerError, match="was ended by SIGKILL at sample 17"), alarm.interruptible(crew):
             raise AssertionError("it has rung before")
     assert signal.getsignal(signal.SIGURG) == signal.SIG_DFL
 
@@ -25,7 +25,7 @@ def test_an_alarm_leaves_the_signals_of_others_to_them() -> None:
     seen: list[int] = []
     before = signal.signal(signal.SIGURG, lambda signum, frame: seen.append(signum))
     try:
-        with crew_of(echo) as crew, DeathWatch(crew.sentinels) as alarm, alarm.armed(crew):
+        with crew_of(echo) as crew, DeathWatch(crew.sentinels) as alarm, alarm.interruptible(crew):
             signal.raise_signal(signal.SIGURG)
     finally:
         signal.signal(signal.SIGURG, before)
@@ -39,7 +39,7 @@ def test_an_alarm_rings_until_it_is_heard() -> None:
         assert callable(ring)
         signal.signal(signal.SIGURG, lambda *which: ring(*which) if len(rung) == 3 else rung.append(which))
         started = time.monotonic()
-        with pytest.raises(WorkerError, match="was ended by SIGKILL at sample 17"), alarm.armed(crew):
+        with pytest.raises(WorkerError, match="was ended by SIGKILL at sample 17"), alarm.interruptible(crew):
             time.sleep(20)
     assert len(rung) == 3 and time.monotonic() - started < 5
     assert signal.getsignal(signal.SIGURG) == signal.SIG_DFL
@@ -61,9 +61,9 @@ def test_an_alarm_is_turned_off_though_a_child_of_the_iterable_lives_on() -> Non
 
 def test_an_alarm_lets_exceptions_of_others_pass() -> None:
     with crew_of(echo) as crew, DeathWatch(crew.sentinels) as alarm:
-        with pytest.raises(KeyError), alarm.armed(crew):
+        with pytest.raises(KeyError), alarm.interruptible(crew):
             raise KeyError("theirs")
-        with alarm.armed(crew):
+        with alarm.interruptible(crew):
             pass
 
 
@@ -71,7 +71,7 @@ def test_an_alarm_in_another_thread_never_rings() -> None:
     seen: list[int] = []
 
     def run() -> None:
-        with crew_of(at_17, act=kill_me) as crew, DeathWatch(crew.sentinels) as alarm, alarm.armed(crew):
+        with crew_of(at_17, act=kill_me) as crew, DeathWatch(crew.sentinels) as alarm, alarm.interruptible(crew):
             time.sleep(0.3)
             seen.append(1)
 

@@ -221,7 +221,7 @@ def test_reserved_table_space_is_a_valid_block(tmp_path: Path) -> None:
 
 
 def test_samples_larger_than_a_piece_and_than_what_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ffrecord.dataset_writer.encoder.PIECE_BYTES", 1000)
+    monkeypatch.setattr("ffrecord.dataset_writer.encoder.CHUNK_BYTES", 1000)
     monkeypatch.setattr("ffrecord.dataset_writer.worker.HELD_BYTES", 3000)
     samples = [bytes([i]) * (i * 37 % 5000) for i in range(200)]
     write(tmp_path / "set", samples, num_workers=3, chunksize=20, shard_size=20_000)

@@ -20,7 +20,7 @@ from written_datasets import Samples, files_in, read_all, write_from
 
 from ffrecord import FileReader, FormatError, MismatchError
 from ffrecord.dataset_writer import DatasetWriter, Summary
-from ffrecord.dataset_writer.append import names_after
+from ffrecord.dataset_writer.append import next_shard_name
 from ffrecord.dataset_writer.dump import dump
 from ffrecord.dataset_writer.layout import shard_name
 from ffrecord.dataset_writer.part_directory import PartDirectory
@@ -206,7 +206,7 @@ def test_files_of_any_name(tmp_path: Path) -> None:
     ],
 )
 def test_names_sort_after_all(names: list[str], first: str) -> None:
-    stem, start = names_after(names)
+    stem, start = next_shard_name(names)
     assert shard_name(start.shard, stem) == first > max(names, default="")
 
 

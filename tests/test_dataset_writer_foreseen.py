@@ -61,14 +61,14 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> set[type]:
     kinds: set[type] = set()
 
     def noting(call: Callable[[ShardTracker, Any], Any]) -> Callable[[ShardTracker, Any], Any]:
-        def note(books: ShardTracker, message: Any) -> Any:
+        def note(tracker: ShardTracker, message: Any) -> Any:
             kinds.add(type(message))
-            return call(books, message)
+            return call(tracker, message)
 
         return note
 
-    monkeypatch.setattr(ShardTracker, "wrote", noting(ShardTracker.wrote))
-    monkeypatch.setattr(ShardTracker, "sized", noting(ShardTracker.sized))
+    monkeypatch.setattr(ShardTracker, "note_written", noting(ShardTracker.note_written))
+    monkeypatch.setattr(ShardTracker, "add_chunk", noting(ShardTracker.add_chunk))
     return kinds
 
 
@@ -133,11 +133,11 @@ def test_large_records_are_few_in_a_task(tmp_path: Path, workers: int, monkeypat
     """From the first one on: what is complete is soon told, and little is dirty in the page cache."""
     counts = []
 
-    def wrote(books: ShardTracker, message: Any, /, call: Any = ShardTracker.wrote) -> Any:
+    def wrote(tracker: ShardTracker, message: Any, /, call: Any = ShardTracker.note_written) -> Any:
         counts.append(message.samples)
-        return call(books, message)
+        return call(tracker, message)
 
-    monkeypatch.setattr(ShardTracker, "wrote", wrote)
+    monkeypatch.setattr(ShardTracker, "note_written", wrote)
     write(tmp_path / "set", Alike(21, (1 << 20) - 8), num_workers=workers)
     assert sum(counts) == 21 and max(counts) == 4 << 20 >> 20
     with pytest.raises(WorkerError, match="failed at sample 19"):
@@ -284,10 +284,10 @@ def test_a_record_of_another_size_is_noticed_whatever_made_it(
 
 
 def test_a_task_of_another_number_of_samples_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def shortened(books: ShardTracker, message: Any, /, wrote: Any = ShardTracker.wrote) -> Any:
-        return wrote(books, TaskDone(message.task, message.checksums[4:], message.seconds))
+    def shortened(tracker: ShardTracker, message: Any, /, wrote: Any = ShardTracker.note_written) -> Any:
+        return wrote(tracker, TaskDone(message.task, message.checksums[4:], message.seconds))
 
-    monkeypatch.setattr(ShardTracker, "wrote", shortened)
+    monkeypatch.setattr(ShardTracker, "note_written", shortened)
     with pytest.raises(FFRecordError, match=r"set: task 0 has 99 samples of 28 bytes, expected 2800 bytes"):
         write(tmp_path / "set", Alike(100), num_workers=0)
 

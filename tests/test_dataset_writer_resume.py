@@ -236,10 +236,10 @@ def test_a_ledger_cut_anywhere(tmp_path: Path) -> None:
 def test_ledger_lines(tmp_path: Path) -> None:
     """What a ledger looks like; a later version may add kinds of lines, and ends what this one reads."""
     interrupted(tmp_path / "set", samples_per_shard=70)
-    story = write_log.load_state(str(tmp_path / ".set.part" / "ledger"))
-    assert story.request is not None and story.request["samples_per_shard"] == 70
-    assert sorted(story.finished) == [f"PART_0000{number}.ffr" for number in range(4)]
-    last = story.finished["PART_00003.ffr"]
+    state = write_log.load_state(str(tmp_path / ".set.part" / "ledger"))
+    assert state.request is not None and state.request["samples_per_shard"] == 70
+    assert sorted(state.finished) == [f"PART_0000{number}.ffr" for number in range(4)]
+    last = state.finished["PART_00003.ffr"]
     assert last.next == (4, 280, sum(len(record(index)) for index in range(280)), 0)
-    assert isinstance(last.shard, manifest.Shard) and story.publishing is None
+    assert isinstance(last.shard, manifest.Shard) and state.publishing is None
     assert write_log.load_state(str(tmp_path / "missing")) == write_log.LogState()

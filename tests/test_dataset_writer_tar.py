@@ -13,7 +13,7 @@ from written_datasets import Samples, files_in, grown, left_behind, write_from
 
 from ffrecord import FileReader
 from ffrecord.dataset_writer import DatasetWriter
-from ffrecord.dataset_writer.output import Spool
+from ffrecord.dataset_writer.output import SpillFile
 from ffrecord.dataset_writer.sample_sources import shard_names
 from ffrecord.errors import WorkerError
 from ffrecord.fields import schema_of
@@ -99,15 +99,15 @@ def test_shards_whose_turn_it_is_not_wait_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: int
 ) -> None:
     monkeypatch.setattr("ffrecord.dataset_writer.worker.HELD_BYTES", 10_000)
-    monkeypatch.setattr("ffrecord.dataset_writer.encoder.PIECE_BYTES", 1000)
-    put = Spool.put
+    monkeypatch.setattr("ffrecord.dataset_writer.encoder.CHUNK_BYTES", 1000)
+    put = SpillFile.put
 
     def counting(self: Any, data: memoryview) -> int:
         with open(tmp_path / "spooled", "ab") as log:
             log.write(b"x")
         return put(self, data)
 
-    monkeypatch.setattr(Spool, "put", counting)
+    monkeypatch.setattr(SpillFile, "put", counting)
     given = Samples.of_sizes([100 + i % 700 for i in range(600)], [150, 300, 450])
 
     def pipeline(shard: str) -> Iterator[bytes]:

@@ -10,7 +10,7 @@ import children
 import pytest
 
 from ffrecord.dataset_writer.layout import Segment
-from ffrecord.dataset_writer.output import RecordOutput, Spool
+from ffrecord.dataset_writer.output import RecordOutput, SpillFile
 from ffrecord.dataset_writer.shards import Files
 from ffrecord.errors import FFRecordError
 
@@ -47,8 +47,8 @@ def content(files: Files, number: int) -> bytes:
 
 
 def test_every_way_to_write(files: Files, output: RecordOutput) -> None:
-    spool = Spool(files.directory, files.label)
-    where = spool.put(memoryview(b"spooled"))
+    spill = SpillFile(files.directory, files.label)
+    where = spill.put(memoryview(b"spooled"))
     output.turn_to(Segment(0, 4, 2), "sample 1")
     output.begin(6, memoryview(b"thread"))
     output.turn_to(Segment(0, 10, 2))
@@ -56,14 +56,14 @@ def test_every_way_to_write(files: Files, output: RecordOutput) -> None:
     output.write(Segment(0, 13, 1), memoryview(b"once"), "sample 3")
     output.begin(7)
     output.turn_to(Segment(1, 0, 1), "sample 4")
-    output.copy(spool, where, 7)
+    output.copy(spill, where, 7)
     output.begin(7)
     output.turn_to(Segment(0, 17, 1), "sample 5")  # back to the first
     output.begin(1, memoryview(b"!"))
     output.wait()
     assert output.done
     assert [content(files, number) for number in range(3)] == [b"\0\0\0\0threadat once!", b"spooled", b""]
-    spool.close()
+    spill.close()
 
 
 def test_one_shard_is_open_at_a_time(files: Files, output: RecordOutput) -> None:
@@ -115,12 +115,12 @@ def test_a_shard_that_cannot_be_opened(files: Files, output: RecordOutput) -> No
 
 
 def test_a_spool_that_fails(files: Files, output: RecordOutput, limited: None) -> None:
-    spool = Spool(files.directory, files.label)
-    where = spool.put(memoryview(bytes(100)))
+    spill = SpillFile(files.directory, files.label)
+    where = spill.put(memoryview(bytes(100)))
     output.turn_to(Segment(0, LIMIT, 1), "sample 3")
     with pytest.raises(OSError, match="the last of them sample 3"):
-        output.copy(spool, where, 100)
-    spool.close()
+        output.copy(spill, where, 100)
+    spill.close()
 
 
 def test_before_anything_was_turned_to(output: RecordOutput) -> None:

@@ -54,10 +54,10 @@ def test_who_leaves_lets_the_next_one_in(tmp_path: Path, monkeypatch: pytest.Mon
     for _ in range(3):
         part = PartDirectory(str(tmp_path / "set"))
         part.acquire()
-        assert part.held
+        assert part.is_held
         with pytest.raises(BlockingIOError):
             PartDirectory(str(tmp_path / "set")).acquire()
-        assert part.leave() == [] and not part.held
+        assert part.leave() == [] and not part.is_held
         assert os.listdir(tmp_path) == []
     part.discard()
     assert part.leave() == []
@@ -86,7 +86,7 @@ def test_what_is_finished_stays_and_what_was_open_goes(tmp_path: Path) -> None:
     again = PartDirectory(str(tmp_path / "set"))
     again.acquire()
     # Without a first line that says what was asked, nothing is told.
-    assert again.ledger.story == LogState()
+    assert again.write_log.state == LogState()
     again.discard()
     assert os.listdir(tmp_path) == []
 
@@ -97,9 +97,9 @@ def test_a_forked_child_neither_has_it_nor_removes_it(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
         part.discard()
-        os._exit(0 if not part.held and part.leave() == [] else 1)
+        os._exit(0 if not part.is_held and part.leave() == [] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert part.held and os.path.isdir(part.open)
+    assert part.is_held and os.path.isdir(part.open)
     part.discard()
 
 
@@ -136,22 +136,22 @@ def test_a_ledger_that_is_another_one_each_time(tmp_path: Path, monkeypatch: pyt
 def test_a_ledger_is_told_again(tmp_path: Path) -> None:
     fd = os.open(tmp_path / "ledger", os.O_RDWR | os.O_CREAT)
     write_log = WriteLog(fd)
-    assert write_log.story == LogState()
+    assert write_log.state == LogState()
     write_log.begin({"x": 1})
     write_log.append(ShardFinished(SHARD, Start(1, 3, 50)))
     end = os.fstat(fd).st_size
     write_log.append(Publishing(["a.ffr", "b.ffr"], None, "f"))
     write_log.sync()
-    story = WriteLog(fd).story
-    assert (story.request, story.end) == ({"x": 1}, end)
-    assert story.finished == {SHARD.name: ShardFinished(SHARD, Start(1, 3, 50))}
-    assert story.publishing == Publishing(["a.ffr", "b.ffr"], None, "f")
+    state = WriteLog(fd).state
+    assert (state.request, state.end) == ({"x": 1}, end)
+    assert state.finished == {SHARD.name: ShardFinished(SHARD, Start(1, 3, 50))}
+    assert state.publishing == Publishing(["a.ffr", "b.ffr"], None, "f")
     # What is appended takes the place of the publication that did not come about.
     WriteLog(fd).append(ShardFinished(SHARD, Start(1, 3, 51)))
-    story = WriteLog(fd).story
-    assert story.publishing is None and story.finished[SHARD.name].next.bytes == 51
+    state = WriteLog(fd).state
+    assert state.publishing is None and state.finished[SHARD.name].next.bytes == 51
     write_log.clear()
-    assert WriteLog(fd).story == LogState() and os.fstat(fd).st_size == 0
+    assert WriteLog(fd).state == LogState() and os.fstat(fd).st_size == 0
     os.close(fd)
 
 
@@ -159,8 +159,8 @@ def test_a_ledger_is_told_again(tmp_path: Path) -> None:
 def test_any_bytes_tell_something_or_nothing(data: bytes, lines: int) -> None:
     good = [WriteBegun(1, {}), ShardFinished(SHARD, Start(1, 3, 50))][:lines]
     start = b"".join(msgspec.json.encode(entry) + b"\n" for entry in good)
-    story = replay(start + data)
-    assert story.end >= len(start) and (story.request is not None or story.end == 0)
+    state = replay(start + data)
+    assert state.end >= len(start) and (state.request is not None or state.end == 0)
 
 
 # Differences
@@ -284,7 +284,7 @@ def test_an_addition_that_fails_is_undone(two: tuple[Path, Path], monkeypatch: p
     publishing.add(str(new), str(old), ["b.ffr", "c.ffr", "d.ffr"], before, after)
     assert publishing.fingerprint(str(old)) == after.fingerprint
     mark = Publishing(["b.ffr", "c.ffr", "d.ffr"], before.fingerprint, after.fingerprint)
-    assert publishing.happened(str(old), mark)
+    assert publishing.is_complete(str(old), mark)
 
 
 @pytest.mark.parametrize("mode", ["create", "append"])
@@ -342,8 +342,8 @@ def test_in_place_though_the_last_fsync_failed(
     real, synced = part_directory.fsync_directory, tmp_path if mode == "create" and not inside else place
 
     def fails(directory: str) -> None:
-        mark = write_log.load_state(found.ledger_path).publishing
-        if directory == str(synced) and mark is not None and publishing.happened(str(place), mark):
+        mark = write_log.load_state(found.write_log_path).publishing
+        if directory == str(synced) and mark is not None and publishing.is_complete(str(place), mark):
             raise OSError(errno.EIO, "disk")
         real(directory)
 
@@ -371,7 +371,7 @@ def test_taken_back_from_wherever_it_got_to(two: tuple[Path, Path], moved: int) 
     mark = Publishing(["b.ffr", "c.ffr", "d.ffr"], before.fingerprint, "later")
     for name in mark.names[:moved]:
         os.rename(new / name, old / name)
-    assert not publishing.happened(str(old), mark)
+    assert not publishing.is_complete(str(old), mark)
     assert publishing.take_back(str(new), str(old), mark, {})
     assert sorted(os.listdir(new)) == mark.names and sorted(os.listdir(old)) == ["a.ffr", "dataset.json"]
 

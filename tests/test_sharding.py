@@ -23,7 +23,7 @@ from ffrecord.dataset_writer.layout import (
     split_evenly,
 )
 from ffrecord.dataset_writer.part_directory import PartDirectory, check_no_shards, check_vacant
-from ffrecord.dataset_writer.selection import length, select, shuffle
+from ffrecord.dataset_writer.selection import dataset_length, select, shuffle
 from ffrecord.dataset_writer.shards import ShardFinisher
 from ffrecord.errors import CountError, SampleIndexError
 from ffrecord.format import ffr_layout
@@ -239,14 +239,14 @@ def test_seeds_out_of_range(seed: int) -> None:
 
 def test_datasets_without_length_or_index() -> None:
     with pytest.raises(TypeError, match=r"dataset of type generator has no samples by index .* list\(dataset\)"):
-        length(i for i in range(3))
+        dataset_length(i for i in range(3))
 
     class Endless:
         def __getitem__(self, index: int) -> int:
             return index
 
     with pytest.raises(TypeError, match=r"dataset of type Endless has no length: .* pass list\(dataset\)"):
-        length(Endless())
+        dataset_length(Endless())
 
 
 def test_shard_file_is_reserved_and_finished(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ffrecord.dataset_writer.output import Spool
+from ffrecord.dataset_writer.output import SpillFile
 
 pytestmark = pytest.mark.usefixtures("nothing_leaks")
 
@@ -23,18 +23,18 @@ def test_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies: bool, un
     if not unnamed:
         monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)  # what kernels without it make of the flag
     data = np.random.default_rng(0).bytes(5000)
-    spool = Spool(str(tmp_path), "set")
+    spill = SpillFile(str(tmp_path), "set")
     assert os.listdir(tmp_path) == []
-    assert [spool.put(memoryview(part)) for part in (data[:3000], data[3000:])] == [0, 3000]
+    assert [spill.put(memoryview(part)) for part in (data[:3000], data[3000:])] == [0, 3000]
     with open(tmp_path / "target", "wb") as target:
-        spool.copy(3000, 2000, target.fileno(), 3000)
-        spool.forget(2000)
-        spool.copy(0, 3000, target.fileno(), 0)
-        spool.forget(3000)
+        spill.copy(3000, 2000, target.fileno(), 3000)
+        spill.forget(2000)
+        spill.copy(0, 3000, target.fileno(), 0)
+        spill.forget(3000)
     assert (tmp_path / "target").read_bytes() == data
-    assert spool.put(memoryview(b"again")) == 0
-    spool.close()
-    spool.close()
+    assert spill.put(memoryview(b"again")) == 0
+    spill.close()
+    spill.close()
 
 
 def refusing(code: int) -> Callable[..., Any]:
@@ -45,14 +45,14 @@ def refusing(code: int) -> Callable[..., Any]:
 
 
 def test_spool_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spool = Spool(str(tmp_path), "set")
+    spill = SpillFile(str(tmp_path), "set")
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", refusing(errno.ENOSPC))
         with pytest.raises(OSError, match="set: 3 bytes that wait for their place could not be put aside") as caught:
-            spool.put(memoryview(b"abc"))
+            spill.put(memoryview(b"abc"))
     assert caught.value.errno == errno.ENOSPC
     with open(tmp_path / "target", "wb") as target, pytest.raises(OSError, match="the spool ends at 0, 5 bytes early"):
-        spool.copy(0, 5, target.fileno(), 0)
-    spool.close()
+        spill.copy(0, 5, target.fileno(), 0)
+    spill.close()
     with pytest.raises(FileNotFoundError, match="set: a spool could not be made"):
-        Spool(str(tmp_path / "none"), "set")
+        SpillFile(str(tmp_path / "none"), "set")

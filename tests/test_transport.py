@@ -11,19 +11,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ffrecord.dataset_writer.transport import Slots, ToWorkers
+from ffrecord.dataset_writer.transport import TaskSlots, WorkerCarrier
 
 pytestmark = pytest.mark.usefixtures("nothing_leaks")
 
 
 @pytest.fixture
-def carrier() -> Iterator[ToWorkers]:
-    slots = Slots(2)
-    yield ToWorkers(slots)
+def carrier() -> Iterator[WorkerCarrier]:
+    slots = TaskSlots(2)
+    yield WorkerCarrier(slots)
     slots.close()
 
 
-def carried(carrier: ToWorkers, items: list[Any], most: int = 100) -> list[Any]:
+def carried(carrier: WorkerCarrier, items: list[Any], most: int = 100) -> list[Any]:
     pairs, arrived = iter(list(enumerate(items))), []
     for task in itertools.count():
         packed = carrier.pack(task, task % 2, pairs, most)
@@ -49,7 +49,7 @@ ARRAYS = [
 ]
 
 
-def test_arrays_of_every_kind_arrive(carrier: ToWorkers) -> None:
+def test_arrays_of_every_kind_arrive(carrier: WorkerCarrier) -> None:
     for array, other in zip(ARRAYS, carried(carrier, ARRAYS), strict=True):
         assert type(other) is type(array) and other.dtype == array.dtype and other.shape == array.shape
         assert other.flags.writeable
@@ -61,7 +61,7 @@ def test_arrays_of_every_kind_arrive(carrier: ToWorkers) -> None:
 @given(
     sizes=st.lists(st.sampled_from([0, 1, 1000, 3 << 20, (4 << 20) - 20, 5 << 20]), max_size=12), most=st.integers(1, 5)
 )
-def test_items_of_any_size_arrive(carrier: ToWorkers, sizes: list[int], most: int) -> None:
+def test_items_of_any_size_arrive(carrier: WorkerCarrier, sizes: list[int], most: int) -> None:
     items = [bytes([number]) * size for number, size in enumerate(sizes)]
     assert carried(carrier, items, most) == items
 
@@ -75,7 +75,7 @@ class Unlucky:
 
 
 @pytest.mark.parametrize("error", [MemoryError(), OSError(errno.ENOSPC, "no room")], ids=["memory", "disk"])
-def test_a_machine_at_its_limits_is_no_fault_of_the_sample(carrier: ToWorkers, error: Exception) -> None:
+def test_a_machine_at_its_limits_is_no_fault_of_the_sample(carrier: WorkerCarrier, error: Exception) -> None:
     with pytest.raises(type(error)) as caught:
         carrier.pack(0, 0, iter([(0, Unlucky(error))]), 1)
     assert caught.value is error

@@ -152,7 +152,7 @@ def test_shards_of_the_same_names_that_are_somebody_elses(place: Path) -> None:
 def test_ledgers_that_tell_nothing(place: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     begin(place, "append", 2)
     (place / manifest.NAME).unlink()
-    path = Path(PartDirectory(str(place), among_others=True).ledger_path)
+    path = Path(PartDirectory(str(place), among_others=True).write_log_path)
     data = path.read_bytes()
     path.unlink()
     if kind == "fifo":

@@ -50,7 +50,7 @@ def listen_late(link: Link, heart: Heart) -> None:
 
 def at_17(link: Link, heart: Heart, *, act: Callable[[], Any]) -> None:
     """Act as the code of a user would, at sample 17."""
-    heart.at(heartbeats.SAMPLE, 17)
+    heart.mark(heartbeats.SAMPLE, 17)
     act()
 
 
@@ -237,7 +237,7 @@ def test_end_ends_what_does_not_want_to(act: Callable[[], None]) -> None:
 
 def child_of_worker(link: Link, heart: Heart) -> None:
     """A child that holds the worker's descriptors, the sentinel's among them, and then a death."""
-    heart.at(heartbeats.SAMPLE, 3)
+    heart.mark(heartbeats.SAMPLE, 3)
     if os.fork() == 0:
         time.sleep(3)
         os._exit(0)
@@ -467,7 +467,7 @@ def test_beats_survive_their_writer() -> None:
     hearts = heartbeats.Heartbeats(2)
     pid = os.fork()
     if pid == 0:
-        hearts.heart(1).at(heartbeats.SAMPLE, 2**40)
+        hearts.heart(1).mark(heartbeats.SAMPLE, 2**40)
         os._exit(0)
     os.waitpid(pid, 0)
     assert hearts.heart(1).beat() == heartbeats.Beat(heartbeats.SAMPLE, 2**40, 1)

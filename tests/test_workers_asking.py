@@ -8,13 +8,13 @@ import pytest
 
 from ffrecord.errors import WorkerError
 from ffrecord.processes.heartbeats import Heart
-from ffrecord.processes.map import map_parts, parts_asked
+from ffrecord.processes.map import map_parts, receive_parts
 from ffrecord.processes.pool import WorkerPool, run_pool
 from ffrecord.processes.process import Link
 
 
 def square(link: Link, heart: Heart, *, refused: int = -1) -> None:
-    for number in parts_asked(link, heart):
+    for number in receive_parts(link, heart):
         if number == refused:
             raise ValueError(f"no {number}")
         time.sleep(0.001 * (number % 3))

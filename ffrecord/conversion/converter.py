@@ -15,7 +15,7 @@ from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.dataset_writer import options as arguments
 from ffrecord.errors import ArgumentError
 from ffrecord.format.manifest import load
-from ffrecord.inputs.stores import OfStore
+from ffrecord.inputs.stores import StoreSamples
 from ffrecord.reader import FileReader
 from ffrecord.system import urls
 
@@ -86,7 +86,7 @@ def convert(
         "resume": resume,
         "storage_options": storage_options,
         "staging": staging,
-        **_skipping(max_skipped, arguments.flag("verify", verify)),
+        **_skipping(max_skipped, arguments.check_flag("verify", verify)),
     }
     DatasetWriter(out, None, **asked)  # a wrong argument is refused before anything is opened
     check_outside(source, out)
@@ -98,7 +98,7 @@ def convert(
             )
         summary = _write(found, DatasetWriter(out, found.fields, **asked))
         if verify:
-            asked_of = (before, arguments.workers(num_workers), start_method, progress)
+            asked_of = (before, arguments.check_num_workers(num_workers), start_method, progress)
             with FileReader(out, storage_options=storage_options) as result:
                 compare_all(found, result, urls.redact(os.fspath(out)), *asked_of)
     return replace(summary, seconds=time.monotonic() - started)
@@ -118,7 +118,7 @@ def _write(found: Given, writer: DatasetWriter) -> Summary:
     dataset = found.dataset
     if dataset is None:
         return writer.from_iterable(found.samples())
-    with dataset.read_once() if isinstance(dataset, OfStore) else contextlib.nullcontext():
+    with dataset.read_once() if isinstance(dataset, StoreSamples) else contextlib.nullcontext():
         return writer.from_indexed_dataset(dataset, fingerprint=getattr(dataset, "fingerprint", None))
 
 

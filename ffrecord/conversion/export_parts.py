@@ -14,7 +14,7 @@ from ffrecord.dataset_writer.progress import WriteProgress
 from ffrecord.errors import FormatError
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Heart
-from ffrecord.processes.map import map_parts, parts_asked
+from ffrecord.processes.map import map_parts, receive_parts
 from ffrecord.processes.pool import WorkerPool, run_pool
 from ffrecord.processes.process import Link
 
@@ -166,13 +166,13 @@ def _collected(
 
 def work(link: Link, heart: Heart, *, samples: SampleSource, kind: str, parts: Sequence[ExportPart]) -> None:
     """The work of a worker: the files whose numbers the parent sends."""
-    for number in parts_asked(link, heart):
+    for number in receive_parts(link, heart):
         written = write_alone(
             samples,
             kind,
             parts[number],
             lambda count, size: None,
             number=number,
-            at=lambda index: heart.at(heartbeats.SAMPLE, index),
+            at=lambda index: heart.mark(heartbeats.SAMPLE, index),
         )
         link.send(msgspec.msgpack.encode(written))

@@ -14,15 +14,15 @@ from ffrecord.conversion import parquet
 from ffrecord.errors import ArgumentTypeError
 from ffrecord.fields import BytesField, Schema
 from ffrecord.inputs import huggingface
-from ffrecord.inputs.columns import ColumnFacts, chosen
-from ffrecord.inputs.recognised import input_of, of_store
+from ffrecord.inputs.columns import ColumnFacts, choose_columns
+from ffrecord.inputs.recognised import input_of, open_store_samples
 from ffrecord.inputs.stores import (
     KEY,
     PROBED_BYTES,
     PROBES,
     WEB_KEY,
+    empty_schema,
     is_text,
-    of_nothing,
     with_bytes_key,
 )
 from ffrecord.reading.paths import is_remote
@@ -129,7 +129,7 @@ def _is_compressed(path: str) -> bool:
 
 
 def _of_store(store: Store, fields: Any, skips: bool) -> Given:
-    return _indexed(of_store(store, fields, skips))
+    return _indexed(open_store_samples(store, fields, skips))
 
 
 def _indexed(dataset: Any) -> Given:
@@ -173,7 +173,7 @@ def _streamed(begin: Callable[[], Iterator[Any]], fields: Any) -> Given:
     """Samples that can be begun anew, but not be had by index; the first ones show the columns."""
     first = _first(begin)
     if not first:
-        return Given(None, begin, of_nothing(fields))
+        return Given(None, begin, empty_schema(fields))
     names = [str(sample[key]) for sample in first for key in (KEY, WEB_KEY) if key in sample]
     if _wants_bytes(fields) or not all(map(is_text, names)):
         return _shown([with_bytes_key(sample) for sample in first], lambda: map(with_bytes_key, begin()), fields)
@@ -187,8 +187,8 @@ def _wants_bytes(fields: Any) -> bool:
 
 def _shown(first: list[dict[str, Any]], begin: Callable[[], Iterator[Any]], fields: Any) -> Given:
     arrays = {key for sample in first for key, value in sample.items() if isinstance(value, np.ndarray)}
-    columns = chosen(first, fields, ColumnFacts(frozenset(arrays)))
-    return Given(None, lambda: map(columns.prepared, begin()), columns.schema)
+    columns = choose_columns(first, fields, ColumnFacts(frozenset(arrays)))
+    return Given(None, lambda: map(columns.prepare, begin()), columns.schema)
 
 
 def _first(begin: Callable[[], Iterator[Any]]) -> list[dict[str, Any]]:

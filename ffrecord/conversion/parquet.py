@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from ffrecord.engine._engine import filesystem_type
 from ffrecord.errors import ArgumentError, FormatError, file_error
-from ffrecord.inputs.arrow_types import Missing, children, leaves, plain_type, pyarrow, shown_by_nulls
-from ffrecord.inputs.arrow_values import RowError, missing_in
-from ffrecord.inputs.columns import ColumnFacts, chosen
+from ffrecord.inputs.arrow_types import Missing, children, depends_on_nulls, leaves, plain_type, pyarrow
+from ffrecord.inputs.arrow_values import RowError, count_missing
+from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows, check_names
-from ffrecord.inputs.stores import readable, spread
+from ffrecord.inputs.stores import read_probes, spread_indices
 from ffrecord.kernels._memory import Mapping
 from ffrecord.reading.paths import check_type
 from ffrecord.sources import files
@@ -125,7 +125,7 @@ class Nulls:
             if _is_required(each):
                 unknown = []
             before = self.found.get(each.name, Missing())
-            if unknown and shown_by_nulls(each.type) and not (before.values and before.inside):
+            if unknown and depends_on_nulls(each.type) and not (before.values and before.inside):
                 total = _plus(total, self._counted(file, each.name, unknown))
             self.found[each.name] = _plus(before, total)
 
@@ -140,7 +140,7 @@ class Nulls:
                 if not self._skips:
                     raise
                 continue
-            total = _plus(total, missing_in(table.column(name)))
+            total = _plus(total, count_missing(table.column(name)))
         return total
 
 
@@ -302,14 +302,14 @@ class ParquetDataset:
             self._rows = TableRows(schema, nulls.found, fitting(classes_of(schema), bounds), fields)
         samples = self._few(skips)
         facts = ColumnFacts(fields=self._rows.fields)
-        self.columns = chosen(samples, fields, facts) if samples else None
+        self.columns = choose_columns(samples, fields, facts) if samples else None
 
     def _few(self, skips: bool) -> list[dict[str, Any]]:
         """Rows of three row groups at most: each costs its decoding."""
         indices: list[int] = []
-        for group in spread(len(self._groups), GROUPS):
+        for group in spread_indices(len(self._groups), GROUPS):
             indices += self._spread(group, FEW // GROUPS)
-        return readable(indices, self._read, skips)
+        return read_probes(indices, self._read, skips)
 
     @property
     def fingerprint(self) -> str:
@@ -332,13 +332,13 @@ class ParquetDataset:
 
     def samples_to_look_at(self, count: int) -> list[int]:
         """Up to `count` rows of the row group that `_few` read last, which forked processes have, too."""
-        groups = spread(len(self._groups), GROUPS)
+        groups = spread_indices(len(self._groups), GROUPS)
         return self._spread(groups[-1], count) if groups else []
 
     def _spread(self, group: int, count: int) -> list[int]:
         """Indices of up to `count` rows of a group."""
         end, rows = int(self._ends[group]), self._groups[group][2]
-        return [end - rows + i for i in spread(rows, count)]
+        return [end - rows + i for i in spread_indices(rows, count)]
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
@@ -349,7 +349,7 @@ class ParquetDataset:
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         if self.columns is None:
             raise IndexError(f"{self._paths[0]}: no rows")
-        return [self.columns.prepared(sample) for sample in self._read(indices)]
+        return [self.columns.prepare(sample) for sample in self._read(indices)]
 
     def _read(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         wanted = np.asarray(indices, np.int64)

@@ -10,14 +10,14 @@ import msgspec
 
 from ffrecord._crc import crc32
 from ffrecord.conversion.input import Given
-from ffrecord.dataset_writer.encoding import as_it_is
+from ffrecord.dataset_writer.encoding import encode_plain
 from ffrecord.dataset_writer.progress import WriteProgress
-from ffrecord.dataset_writer.tasks import had_together, together
+from ffrecord.dataset_writer.tasks import fetch_together, first_batch
 from ffrecord.errors import MismatchError, plural
 from ffrecord.fields import schema_of
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Heart
-from ffrecord.processes.map import map_parts, parts_asked
+from ffrecord.processes.map import map_parts, receive_parts
 from ffrecord.processes.pool import WorkerPool, run_pool
 from ffrecord.processes.process import Link
 from ffrecord.reader import FileReader
@@ -110,7 +110,7 @@ def _settle(outcomes: Iterator[Compared], bar: WriteProgress, out: str, count: i
 
 def _encoder(found: Given, reader: FileReader) -> Callable[[Any], Any]:
     schema = found.schema or schema_of(reader)
-    return as_it_is if schema is None else schema.encode
+    return encode_plain if schema is None else schema.encode
 
 
 def _of_range(
@@ -125,9 +125,9 @@ def _of_range(
     stop = min(start + AT_ONCE, len(reader) - before)
     total = Compared(0, 0, 0, [])
     while start < stop:
-        indices = together(dataset, list(range(start, stop)))
+        indices = first_batch(dataset, list(range(start, stop)))
         at(start)
-        samples = had_together(dataset, indices) if hasattr(dataset, "__getitems__") else []
+        samples = fetch_together(dataset, indices) if hasattr(dataset, "__getitems__") else []
         samples = samples or list(_each(partial(getitem, dataset), indices, indices, at))
         expected = list(_each(encode, samples, indices, at))
         total = total.plus(_compared(start, expected, reader, before))
@@ -178,6 +178,6 @@ def compare(
     link: Link, heart: Heart, *, dataset: Any, fields: Callable[[Any], Any], reader: FileReader, before: int
 ) -> None:
     """The work of a worker: samples from the number that the parent sends."""
-    for start in parts_asked(link, heart):
-        outcome = _of_range(dataset, fields, reader, before, start, partial(heart.at, heartbeats.SAMPLE))
+    for start in receive_parts(link, heart):
+        outcome = _of_range(dataset, fields, reader, before, start, partial(heart.mark, heartbeats.SAMPLE))
         link.send(msgspec.msgpack.encode(outcome))

@@ -1,4 +1,4 @@
-"""The dataset that shards are added to: what it holds, and under which names more of it can go on."""
+"""The dataset that shards are added to: its manifest, and the names for more shards."""
 
 import os
 import re
@@ -20,13 +20,13 @@ from ffrecord.system import filesystems
 
 @dataclass(frozen=True)
 class Base:
-    """What is there.
+    """An existing dataset that is appended to.
 
     Attributes:
-        listing: of its shards; made from their headers where there is no manifest.
-        fingerprint: of the manifest that is there; None for none.
-        serializer: as the shards say; None if they do not.
-        stem, start: of the names of further shards, which sort after all that are there.
+        listing: its manifest; made from the headers of its shards if it has none.
+        fingerprint: fingerprint of its manifest; None if it has none.
+        serializer: name of the serializer in its shards; None if they name none.
+        stem, start: stem and number of further shard names, which sort after all existing ones.
     """
 
     listing: Manifest
@@ -37,17 +37,17 @@ class Base:
 
     @property
     def blank(self) -> bool:
-        """Whether it holds no samples and says nothing of any: then what is appended decides."""
+        """True if it has no samples and says nothing about their encoding: then the appended samples decide."""
         return not self.listing.samples and self.listing.schema is None and self.serializer is None
 
-    def together(self, shards: Sequence[Shard], schema: dict[str, Any] | None, *, tell: bool) -> Manifest:
-        """The manifest of what is there, and these shards behind it.
+    def manifest_with(self, shards: Sequence[Shard], schema: dict[str, Any] | None, *, tell: bool) -> Manifest:
+        """Return the manifest of the existing shards followed by new ones.
 
         Args:
-            schema: of all samples.
-            tell: whether these shards say how their samples are made.
+            schema: schema of all samples.
+            tell: whether the new shards say how their samples are encoded.
         """
-        # All that are listed must say the same, and the empty shards of a blank dataset say nothing.
+        # All listed shards must have the same extension block, and the empty shards of a blank dataset have none.
         superseded = self.blank and shards and tell
         return manifest.build([*([] if superseded else self.listing.shards), *shards], schema)
 
@@ -59,30 +59,30 @@ def check_extendable(path: str) -> None:
         raise MissingFileError(2, f"{path} holds no dataset to append to{filesystems.remark(path)}", path)
 
 
-def look(path: str) -> Base:
-    """The dataset in a directory: what its manifest lists, else all its `*.ffr` in string order.
+def load_base(path: str) -> Base:
+    """Load the dataset in a directory: the shards in its manifest, else all its `*.ffr` in string order.
 
     Raises:
-        FormatError, ChecksumError: manifest or shards are damaged, or not of one another.
+        FormatError, ChecksumError: manifest or shards are damaged, or do not belong together.
         OSError: one is missing or cannot be read.
     """
     check_extendable(path)
     listed = manifest.load(path)
     names = [name for name in os.listdir(path) if name.endswith(ffr_layout.SUFFIX)]
     if listed is None:
-        shards, said = _describe(path, sorted(names))
+        shards, said = _read_headers(path, sorted(names))
         listing, there = manifest.build(shards, None if said is None else said.schema), None
     else:
         listing, there, said = listed, listed.fingerprint, None
         for shard in reversed(listed.shards):
             with closing(check_listed(path, shard)) as opened:
                 said = opened.extension
-    stem, start = names_after(names)
+    stem, start = next_shard_name(names)
     return Base(listing, there, None if said is None else said.serializer, stem, start)
 
 
-def _describe(path: str, names: Sequence[str]) -> tuple[list[Shard], Extension | None]:
-    """(shards as their headers describe them, what the first one says about itself)."""
+def _read_headers(path: str, names: Sequence[str]) -> tuple[list[Shard], Extension | None]:
+    """Return (shards as their headers describe them, extension block of the first one)."""
     shards: list[Shard] = []
     said: Extension | None = None
     for name in names:
@@ -95,8 +95,8 @@ def _describe(path: str, names: Sequence[str]) -> tuple[list[Shard], Extension |
     return shards, said
 
 
-def names_after(names: Collection[str]) -> tuple[str, Start]:
-    """(stem, number) of shard names that sort after all of `names`, which are of shards."""
+def next_shard_name(names: Collection[str]) -> tuple[str, Start]:
+    """Return (stem, start) of shard names that sort after all of `names`."""
     if not names:
         return STEM, Start()
     last = max(names)
@@ -108,11 +108,11 @@ def names_after(names: Collection[str]) -> tuple[str, Start]:
     return bare, Start()
 
 
-def check_same(path: str, base: Base, schema: dict[str, Any] | None, serializer: str | None) -> None:
-    """Compare how records are made with how those that are there were.
+def check_same_encoding(path: str, base: Base, schema: dict[str, Any] | None, serializer: str | None) -> None:
+    """Compare the encoding of new records with that of the existing ones.
 
     Raises:
-        MismatchError: they differ. Shards without a manifest that name no serializer agree with any.
+        MismatchError: they differ. Shards without a manifest that name no serializer match any.
     """
     before = {"schema": base.listing.schema, "serializer": base.serializer}
     now = {"schema": schema, "serializer": serializer}

@@ -1,4 +1,4 @@
-"""`dump`: a dataset into one `.ffr` file or several, as ffrecord 1.x laid them out."""
+"""`dump`: write a dataset into one `.ffr` file or several, laid out as ffrecord 1.x did."""
 
 import operator
 import os
@@ -9,17 +9,17 @@ from typing import Any
 
 from ffrecord.dataset_writer import resume
 from ffrecord.dataset_writer.coordinator import write_shards
-from ffrecord.dataset_writer.encoding import Encoding, extension_of
+from ffrecord.dataset_writer.encoding import Encoding, make_extension
 from ffrecord.dataset_writer.job import ShardJob
 from ffrecord.dataset_writer.layout import shard_count, split_evenly
 from ffrecord.dataset_writer.part_directory import PartDirectory, check_no_shards
 from ffrecord.dataset_writer.progress import WriteProgress
 from ffrecord.dataset_writer.sample_sources import FromDataset
-from ffrecord.dataset_writer.selection import length
+from ffrecord.dataset_writer.selection import dataset_length
 from ffrecord.dataset_writer.shards import Files
 from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.format import manifest
-from ffrecord.inputs.recognised import Ours, input_of
+from ffrecord.inputs.recognised import StoreInput, input_of
 from ffrecord.processes.pool import usable_workers
 from ffrecord.reading.paths import local_path
 from ffrecord.system import signals
@@ -42,24 +42,24 @@ def dump(
     """Write dataset[i] for every i.
 
     Args:
-        dataset: has len() and [i]; its samples are buffers. Of a `FileReader`, or a torch dataset of ours without a
-            `process` of yours, the records are copied, and the files say which columns these have.
-        fname: for one file, its path. For several, a directory, made with its parents; one that is there must hold no
-            shards, and gets these when all of them are complete.
-        nfiles: number of files of ceil(len(dataset) / nfiles) samples each; if fewer do, a UserWarning says so.
-            One file is written in this process, several by up to 16 others.
+        dataset: an object with len() and [i] whose samples are buffers. From a `FileReader`, or a torch dataset of ours
+            without your own `process`, the records are copied; the files keep the columns of these records.
+        fname: path of the file. For several files, path of a directory, made with its parents. An existing one must
+            hold no shards, and gets these when all of them are complete.
+        nfiles: number of files of ceil(len(dataset) / nfiles) samples each; a UserWarning says if fewer are enough.
+            This process writes one file; up to 16 others write several.
         verbose: show a progress bar. A callable here is the serializer, as in early versions of ffrecord 1.3.0.
-        serializer: sample → buffer, for samples that are not bytes or bytearray.
+        serializer: function sample → buffer, for samples that are not bytes or bytearray.
 
     Raises:
         FileExistsError (also a RuntimeError): the directory holds shards already.
-        BlockingIOError (also a RuntimeError): another one writes to the directory.
+        BlockingIOError (also a RuntimeError): another writer writes to the directory.
         MismatchError: a `DatasetWriter` of the directory was interrupted and has left finished shards.
         ValueError: nfiles < 1.
         WorkerError: (several files) the dataset failed at a sample, or a worker process died; names the sample.
         OSError (also a RuntimeError): writing failed.
 
-    After an error nothing is at `fname`, or what was there before.
+    After an error `fname` is as it was before.
     """
     show = bool(verbose) and not callable(verbose)
     if callable(verbose):
@@ -68,24 +68,24 @@ def dump(
     if files < 1:
         raise ValueError(f"nfiles is {files}, expected >= 1")
     dataset, encoding = _with_encoding(dataset, serializer)
-    total = length(dataset)
+    total = dataset_length(dataset)
     if files == 1:
-        signals.exit_on_signals(lambda: _dump_here(dataset, total, fname, encoding, show))
+        signals.exit_on_signals(lambda: _dump_one_file(dataset, total, fname, encoding, show))
     else:
         _dump_parallel(dataset, total, local_path("fname", fname), files, encoding, show)
 
 
 def _with_encoding(dataset: Any, serializer: Serializer | None) -> tuple[Any, Encoding]:
-    """Return what gives the samples, and how they become records.
+    """Return the dataset to read from, and the encoding of its samples.
 
-    Records of `.ffr` files are copied, and the new files say of them what those do.
+    Records of `.ffr` files are copied, and the new files keep their description.
     """
     known = None if serializer is not None else input_of(dataset)
-    if isinstance(known, Ours) and known.are_records:
+    if isinstance(known, StoreInput) and known.are_records:
         records = known.dataset(None)
         schema = None if records.columns is None else records.columns.schema
         encode = as_bytes if schema is None else schema.encode
-        said = extension_of(schema=schema.to_builtins()) if schema else extension_of(serializer=known.serializer)
+        said = make_extension(schema=schema.to_builtins()) if schema else make_extension(serializer=known.serializer)
         told = schema is not None or known.serializer is not None
         return records, Encoding(encode, {"serializer": encode}, None, said if told else None)
     encode = partial(_record, serializer)
@@ -93,11 +93,11 @@ def _with_encoding(dataset: Any, serializer: Serializer | None) -> tuple[Any, En
 
 
 def _record(serializer: Serializer | None, sample: Any) -> Any:
-    """The buffer to write for a sample."""
+    """Return the buffer to write for a sample."""
     return sample if serializer is None or isinstance(sample, bytes | bytearray) else serializer(sample)
 
 
-def _dump_here(dataset: Any, total: int, fname: str | os.PathLike[str], encoding: Encoding, verbose: bool) -> None:
+def _dump_one_file(dataset: Any, total: int, fname: str | os.PathLike[str], encoding: Encoding, verbose: bool) -> None:
     with FileWriter(fname, total, extension=encoding.extension) as writer:
         progress = WriteProgress(total, verbose, os.fspath(fname))
         try:

@@ -1,4 +1,4 @@
-"""How samples become records: from arguments, from a schema, or inferred from the first samples."""
+"""Encodings of samples as records: from arguments, from a schema, or inferred from the first samples."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -30,11 +30,11 @@ Encode = Callable[[Any], Any]  # sample → buffer
 
 
 class Probe(NamedTuple):
-    """One sample, looked at beforehand.
+    """The record of one sample that was read beforehand.
 
     Attributes:
-        sample: its index.
-        size: of its record, bytes.
+        sample: index of the sample.
+        size: size of its record, bytes.
         crc: CRC-32 of the record.
     """
 
@@ -44,22 +44,22 @@ class Probe(NamedTuple):
 
 
 class Shape(msgspec.Struct):
-    """What a few samples are like; `schema` is None if they are plain bytes."""
+    """The schema that a few samples show; `schema` is None if they are plain bytes."""
 
     schema: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """How samples become records.
+    """The way in which samples become records.
 
     Attributes:
-        encode: sample → buffer.
-        arguments: what workers need for it, under the name that users know.
-        schema: the columns as plain builtins; None for records without a schema.
-        extension: what every file should say about itself; None for nothing.
-        record_size: bytes of every record; None if they vary, or nobody knows.
-        probes: what the records of a few samples were like; empty where nobody asked.
+        encode: function sample → buffer.
+        arguments: arguments for the workers, under the names that users know.
+        schema: schema of the columns as plain builtins; None for records without a schema.
+        extension: extension block of every file; None for no block.
+        record_size: size of every record, bytes; None if sizes vary or are unknown.
+        probes: records of a few samples; empty unless they were asked for.
     """
 
     encode: Encode
@@ -70,32 +70,34 @@ class Encoding:
     probes: Sequence[Probe] = ()
 
     def payload(self, cut: ByCount | ByBytes) -> bytes | None:
-        """Of the extension block of every shard; None for no block."""
+        """Return the payload of the extension block of every shard; None for no block."""
         if self.extension is not None:
             return extension.encode(self.extension)
-        # Unused table space has to be in a block, even if that has nothing to say.
+        # Unused table space has to lie in a block, even in an empty one.
         return b"" if isinstance(cut, ByBytes) else None
 
 
 def encoding_from_arguments(fields: Schema | None, serializer: Encode | None) -> Encoding | None:
-    """The encoding that the user gave, at most one of both; None if the samples are to show it."""
+    """Return the encoding by the user's arguments, at most one of them given; None if samples are to show it."""
     if serializer is not None:
-        return Encoding(serializer, {"serializer": serializer}, None, extension_of(serializer=name_of(serializer)))
+        return Encoding(
+            serializer, {"serializer": serializer}, None, make_extension(serializer=qualified_name(serializer))
+        )
     if fields is None:
         return None
-    return _of_schema(fields)
+    return _schema_encoding(fields)
 
 
 def encoding_from_schema(shape: Shape, declared: Schema | None = None) -> Encoding:
-    """Return the encoding of samples like these, by the fields that are declared for some of their columns."""
+    """Return the encoding for a schema; the declared fields replace those of their columns."""
     if shape.schema is None:
-        return Encoding(as_it_is, {"serializer": as_it_is}, None, None)
+        return Encoding(encode_plain, {"serializer": encode_plain}, None, None)
     schema = Schema.from_builtins(shape.schema)
-    return _of_schema(schema if declared is None else Schema(overlaid(schema._tree, declared._tree)))
+    return _schema_encoding(schema if declared is None else Schema(overlaid(schema._tree, declared._tree)))
 
 
 def for_records(encode: Encode) -> Callable[[Any], bytes | memoryview | Pieces]:
-    """`encode` as `Records.append` takes its results: for one thread, one sample after the other."""
+    """Return `encode` in the form that `Records.append` calls: for one thread, one sample after the other."""
     if getattr(encode, "__func__", None) is Schema.encode:
         schema: Schema[Any] = encode.__self__  # type: ignore[attr-defined]
         return schema.pieces()
@@ -107,8 +109,8 @@ def for_records(encode: Encode) -> Callable[[Any], bytes | memoryview | Pieces]:
     return flat
 
 
-def shape_of(samples: Sequence[Any], declared: Schema | None = None) -> Shape:
-    """What `samples`, one or more, are like.
+def infer_shape(samples: Sequence[Any], declared: Schema | None = None) -> Shape:
+    """Infer the schema of `samples`, one or more.
 
     Args:
         declared: fields of some of their columns.
@@ -122,8 +124,8 @@ def shape_of(samples: Sequence[Any], declared: Schema | None = None) -> Shape:
     return Shape(None if plain else Schema.infer(samples).to_builtins())
 
 
-def as_it_is(sample: Any) -> Any:
-    """A plain sample: its bytes are the record.
+def encode_plain(sample: Any) -> Any:
+    """Return a sample of plain bytes as its record.
 
     Raises:
         TypeError: not bytes, bytearray or memoryview.
@@ -133,37 +135,37 @@ def as_it_is(sample: Any) -> Any:
     return sample
 
 
-def _of_schema(schema: Schema) -> Encoding:
+def _schema_encoding(schema: Schema) -> Encoding:
     builtins = schema.to_builtins()
-    said = extension_of(schema=builtins)
+    said = make_extension(schema=builtins)
     return Encoding(schema.encode, {"fields": schema.encode}, builtins, said, schema.record_size)
 
 
-def extension_of(**facts: Any) -> Extension:
-    """What files written by this version say about themselves, with these facts."""
+def make_extension(**facts: Any) -> Extension:
+    """Return the extension block of files that this version writes, with these facts."""
     return Extension(writer=f"ffrecord {_version()}", **facts)
 
 
 @cache
 def _version() -> str:
-    """Of this package; looked up once, since that reads files."""
+    """Return the version of this package, cached, because the lookup reads files."""
     return version("ffrecord")
 
 
-def name_of(function: Callable[..., Any]) -> str:
-    """Module and name of a function, or of what else can be called."""
+def qualified_name(function: Callable[..., Any]) -> str:
+    """Return module and name of a function or another callable."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return f"{getattr(function, '__module__', None) or type(function).__module__}.{name}"
 
 
 @dataclass(frozen=True)
 class ProbeRequest:
-    """What a look is for.
+    """Options of probing samples.
 
     Attributes:
-        skips: whether samples that cannot be had or encoded are done without.
-        declared: fields of some columns, where samples are to show the others; None for none.
-        exact: whether sizes of records are not asked for: then a sample without other columns is enough.
+        skips: whether to go on without samples that cannot be read or encoded.
+        declared: fields of some columns, if samples are to show the others; None for none.
+        exact: whether sizes of records are not needed: then one sample without other columns is enough.
     """
 
     skips: bool
@@ -171,12 +173,12 @@ class ProbeRequest:
     exact: bool = False
 
     def is_enough(self, sample: Any) -> bool:
-        """Tell whether no other sample has to be looked at."""
+        """Return whether no other sample has to be read."""
         return self.exact and self.declared is not None and not lacks(self.declared._tree, sample)
 
 
 class ProbeResult(msgspec.Struct):
-    """What a few samples show; `schema` is None for records without a schema."""
+    """The schema and records that a few samples show; `schema` is None for records without a schema."""
 
     schema: dict[str, Any] | None
     probes: list[Probe]
@@ -187,112 +189,117 @@ def infer_encoding(
     probes: list[int],
     fields: Schema | None,
     serializer: Encode | None,
-    means: WorkerSettings,
+    settings: WorkerSettings,
     *,
     skips: bool = False,
     completes: bool = False,
     exact: bool = False,
 ) -> Encoding:
-    """The encoding of a dataset.
+    """Return the encoding of a dataset.
 
     Args:
-        probes: indices of the samples to look at; may be empty if `fields` or `serializer` is given or there are none.
-        fields, serializer: what the user gave, at most one of them. With neither, samples of bytes, bytearray or
-            memoryview are written as they are, and others by the schema they show.
-        skips: whether to do without samples that cannot be had or encoded.
+        probes: indices of the samples to read; may be empty if `fields` or `serializer` is given, or there are no
+            samples.
+        fields, serializer: arguments of the user, at most one of them. With neither, samples of bytes, bytearray or
+            memoryview are written unchanged, and others by the schema they show.
+        skips: whether to go on without samples that cannot be read or encoded.
         completes: whether `fields` may leave out columns, which samples then show.
-        exact: whether sizes of records are not asked for.
+        exact: whether sizes of records are not needed.
 
     Raises:
-        SampleError: a sample could not be had or encoded.
+        SampleError: a sample could not be read or encoded.
         TypeError, ValueError: no schema fits the samples.
     """
     known = encoding_from_arguments(fields, serializer)
     if not probes:
         return known or encoding_from_schema(Shape(None))
-    asked = ProbeRequest(skips, fields if completes else None, exact)
-    probed = _probe(dataset, probes, None if completes else known, means, asked)
+    request = ProbeRequest(skips, fields if completes else None, exact)
+    probed = _probe(dataset, probes, None if completes else known, settings, request)
     if completes and probed.schema is not None:
         known = encoding_from_schema(Shape(probed.schema), fields)
     return replace(known or encoding_from_schema(Shape(probed.schema)), probes=probed.probes)
 
 
 def _probe(
-    dataset: Any, indices: list[int], known: Encoding | None, means: WorkerSettings, asked: ProbeRequest
+    dataset: Any, indices: list[int], known: Encoding | None, settings: WorkerSettings, request: ProbeRequest
 ) -> ProbeResult:
     name = sample_names(dataset)
-    if not means.workers:
+    if not settings.workers:
         heart = Heart()
         with WithoutProcess(heart, name):
-            return _look(heart, dataset, indices, known.encode if known else None, asked)
-    arguments = {"dataset": dataset, "indices": indices, "asked": asked, **(known.arguments if known else {})}
-    crew = WorkerPool(look, arguments, 1, start_method=means.start_method, stuck_after=means.stuck_after, name=name)
-    return run_pool(crew, lambda: _answer(crew))
+            return _probe_samples(heart, dataset, indices, known.encode if known else None, request)
+    arguments = {"dataset": dataset, "indices": indices, "request": request, **(known.arguments if known else {})}
+    pool = WorkerPool(
+        probe_in_worker, arguments, 1, start_method=settings.start_method, stuck_after=settings.stuck_after, name=name
+    )
+    return run_pool(pool, lambda: _receive_result(pool))
 
 
-def _answer(crew: WorkerPool) -> ProbeResult:
-    while not (messages := crew.listen()):
+def _receive_result(pool: WorkerPool) -> ProbeResult:
+    while not (messages := pool.listen()):
         pass
-    crew.dismiss()
+    pool.dismiss()
     return msgspec.msgpack.decode(messages[0][1], type=ProbeResult)
 
 
-def look(
+def probe_in_worker(
     link: Link,
     heart: Heart,
     *,
     dataset: Any,
     indices: list[int],
-    asked: ProbeRequest,
+    request: ProbeRequest,
     serializer: Encode | None = None,
     fields: Encode | None = None,
 ) -> None:
-    """The work of the process that looks at a few samples."""
-    link.send(msgspec.msgpack.encode(_look(heart, dataset, indices, serializer or fields, asked)))
+    """Probe a few samples in a worker process, and send the result."""
+    link.send(msgspec.msgpack.encode(_probe_samples(heart, dataset, indices, serializer or fields, request)))
 
 
-def _look(heart: Heart, dataset: Any, indices: list[int], encode: Encode | None, asked: ProbeRequest) -> ProbeResult:
+def _probe_samples(
+    heart: Heart, dataset: Any, indices: list[int], encode: Encode | None, request: ProbeRequest
+) -> ProbeResult:
     samples, failure = {}, None
     for index in indices:
-        heart.at(heartbeats.SAMPLE, index)
+        heart.mark(heartbeats.SAMPLE, index)
         try:
             samples[index] = dataset[index]
         except Exception as error:
-            if not asked.skips:
+            if not request.skips:
                 raise
             failure = error
         else:
-            if asked.is_enough(samples[index]):
+            if request.is_enough(samples[index]):
                 break
     schema = None
-    heart.at(heartbeats.OURS, indices[-1])
+    heart.mark(heartbeats.OURS, indices[-1])
     if encode is None:
-        if not samples and asked.declared is not None:
+        if not samples and request.declared is not None:
             return ProbeResult(None, [])
         if not samples:
             what = f"none of the samples {indices} can be had, to see what they are like"
             why = "" if failure is None else f", the last of them because of {sentence(failure)}"
             raise SampleError(f"{what}{why}; with `fields` given, nobody looks") from failure
-        shape = _shape_of(samples, asked.declared)
-        schema, encode = shape.schema, encoding_from_schema(shape, asked.declared).encode
-    if asked.exact and asked.declared is not None:
+        shape = _infer_shape_of(samples, request.declared)
+        schema, encode = shape.schema, encoding_from_schema(shape, request.declared).encode
+    if request.exact and request.declared is not None:
         return ProbeResult(schema, [])
     probes = []
     for index, sample in samples.items():
-        heart.at(heartbeats.SAMPLE, index)
+        heart.mark(heartbeats.SAMPLE, index)
         try:
             record = as_bytes(encode(sample))
         except Exception:
-            if not asked.skips:
+            if not request.skips:
                 raise
         else:
             probes.append(Probe(index, len(record), crc32(record)))
     return ProbeResult(schema, probes)
 
 
-def _shape_of(samples: dict[int, Any], declared: Schema | None) -> Shape:
+def _infer_shape_of(samples: dict[int, Any], declared: Schema | None) -> Shape:
     try:
-        return shape_of(list(samples.values()), declared)
+        return infer_shape(list(samples.values()), declared)
     except (TypeError, ValueError) as error:
         error.args = (f"{error} (looked at: samples {list(samples)})",)
         raise

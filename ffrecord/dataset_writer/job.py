@@ -1,4 +1,4 @@
-"""What a write is to do, and with what."""
+"""The job of a write: source, encoding, layout and place of the shards."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ BACKLOG = 64  # complete shards, with their tables in memory
 
 @dataclass(frozen=True)
 class ShardJob:
-    """What to write, and where.
+    """The samples to write and the place for their shards.
 
     Attributes:
-        source: of the samples.
-        encoding: of the samples; None if the first of them are to show it.
-        declared: fields of some of their columns, where the first samples are to show the others.
-        cut: into shards.
-        files: where the shards are made, and what they will be called.
-        keep: called with every finished, durable shard, and the start of the next one, from a thread.
-        start: after the shards that are there already; the source begins there too.
-        max_skipped: how many samples may be left out because they cannot be had or encoded; None if the first such is
-            an error.
-        backlog: complete shards that wait to be finished and kept, beyond which no work is given out.
+        source: source of the samples.
+        encoding: encoding of the samples; None if the first of them show it.
+        declared: fields of some columns, if the first samples show the others.
+        cut: division into shards.
+        files: directory and names of the shards.
+        keep: called from a thread with every finished, durable shard and the start of the next one.
+        start: position after the shards that exist already; the source begins there too.
+        max_skipped: largest number of samples that may be skipped because reading or encoding them fails; None if the
+            first failure is an error.
+        backlog: number of complete shards that may wait to be finished; with more, no tasks are handed out.
     """
 
     source: Source

@@ -1,9 +1,9 @@
-"""How a dataset is cut into shards: which sample lies in which file, and where. Arithmetic on sizes in index order.
+"""Divide a dataset into shards: compute shard and offset of every sample from the sizes, in index order.
 
-Two ways to cut. By count the tables of a shard have their exact size beforehand. By bytes the number of samples is not
-known when the first one is written, so table space is reserved from the mean size of the samples before; what stays
-unused becomes zeros in the extension block. The last shard always has exact tables: where they were not foreseen, its
-samples are moved in the end.
+There are two ways to cut. By count, the tables of a shard have their exact size beforehand. By bytes, the number of
+samples is unknown when the first one is written. Then table space is reserved from the mean size of the samples before,
+and unused space becomes zeros in the extension block. The last shard always has exact tables: if they were not
+foreseen, its samples are moved in the end.
 """
 
 import math
@@ -17,28 +17,28 @@ from ffrecord.format import ffr_layout
 
 Sizes = npt.NDArray[np.int64]
 
-SLOTS_MAX = 1_000_000  # samples for which one shard reserves table space; 12 bytes each
+SLOTS_MAX = 1_000_000  # largest table of a shard reserved by bytes, samples of 12 bytes each
 FIRST_MARGIN = 0.25  # the first shard has only a few samples to go by
 MARGIN = 0.0625
 SPARE_SLOTS = 16
-FIRST_SAMPLES = 8  # whose sizes the first shard goes by
-FIRST_BYTES = 16 << 20  # or fewer, if they are as large as this together; workers hold more than that
+FIRST_SAMPLES = 8  # number of samples whose sizes decide the first shard's table space
+FIRST_BYTES = 16 << 20  # or fewer samples if they have this size together; workers can hold more than that
 STEM = "PART"
 
 
 def shard_name(number: int, stem: str = STEM) -> str:
-    """The file name of shard `number`, with this stem as the original's `dump` gives it."""
+    """Return the file name of shard `number`, with a stem as the original's `dump` uses it."""
     return f"{stem}_{number:05d}{ffr_layout.SUFFIX}"
 
 
 class Start(NamedTuple):
-    """Where a layout begins: after what an earlier write, or another one, has finished.
+    """The position where a layout begins: after the shards of an earlier write, or of the dataset appended to.
 
     Attributes:
         shard: number of the first shard.
-        samples: of the dataset that lie in shards before it.
-        bytes: of these samples.
-        skipped: samples left out before it.
+        samples: number of samples of the dataset that lie in shards before it.
+        bytes: size of these samples.
+        skipped: number of samples skipped before it.
     """
 
     shard: int = 0
@@ -49,14 +49,14 @@ class Start(NamedTuple):
 
 @dataclass(frozen=True)
 class ByCount:
-    """Every shard but the last holds `samples` samples, > 0."""
+    """A cut where every shard but the last holds `samples` samples, > 0."""
 
     samples: int
 
 
 @dataclass(frozen=True)
 class ByBytes:
-    """A shard's samples are at most `size` bytes together, > 0; a larger sample has a shard to itself.
+    """A cut where a shard's samples have at most `size` bytes together, > 0; a larger sample has a shard to itself.
 
     Attributes:
         size: bytes.
@@ -69,12 +69,12 @@ BEGINNING = Start()
 
 
 def split_evenly(total: int, shards: int) -> ByCount:
-    """The cut into `shards` files of ceil(total / shards) samples; fewer files where that suffices."""
+    """Return the cut into `shards` files of ceil(total / shards) samples, or into fewer files if that is enough."""
     return ByCount(max(1, -(-total // shards)))
 
 
 def shard_count(total: int, cut: ByCount) -> int:
-    """How many files that is; an empty dataset has one."""
+    """Return the number of files of a cut; an empty dataset has one."""
     return max(1, -(-total // cut.samples))
 
 
@@ -82,9 +82,9 @@ class Segment(NamedTuple):
     """Consecutive samples that lie together in one shard.
 
     Attributes:
-        shard: its number.
-        offset: of the first of them in the file, bytes.
-        samples: how many.
+        shard: number of the shard.
+        offset: offset of the first sample in the file, bytes.
+        samples: number of samples.
     """
 
     shard: int
@@ -93,21 +93,21 @@ class Segment(NamedTuple):
 
 
 class ShardLayout:
-    """Gives every sample its place, in index order.
+    """The arithmetic that gives every sample its place, in index order.
 
-    Where samples end up depends on their sizes alone, never on how these are divided into calls, nor on `total`.
+    Places depend on the sizes of samples alone, never on `total` or on how the sizes are divided into calls.
 
     Args:
-        cut: by count or by bytes.
-        payload_size: bytes of the extension block's payload; None for shards without a block (by count only).
-        total: how many samples there will be, None if unknown. Where it is wrong, the last shard has to be moved.
-        start: what there is already.
+        cut: cut by count or by bytes.
+        payload_size: size of the extension block's payload, bytes; None for shards without a block (by count only).
+        total: expected number of samples, None if unknown. If it is wrong, the last shard has to be moved.
+        start: position after the existing shards.
 
     Attributes:
-        placed: samples placed so far.
-        closed: shards 0 .. closed - 1 get no further samples.
-        data_starts: offset of the first sample of each shard opened so far while it is filled, bytes.
-        final_starts: the same for each closed shard in the end.
+        placed: number of samples placed so far.
+        closed: number of closed shards; they get no more samples.
+        data_starts: offset of the first sample of each shard while it is filled, bytes.
+        final_starts: offset of the first sample of each closed shard in the end, bytes.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class ShardLayout:
         self._ready = isinstance(cut, ByCount) or start.samples > 0
 
     def learn(self, sizes: Sizes) -> bool:
-        """Look at the next sizes; whether enough is known for `place`. Once it is, it stays so."""
+        """Record the next sizes; return whether enough is known for `place`. Once True, it stays so."""
         for size in sizes[:FIRST_SAMPLES].tolist():
             if not self._ready:
                 self._first.append(size)
@@ -131,7 +131,9 @@ class ShardLayout:
         return self._ready
 
     def place(self, sizes: Sizes) -> list[Segment]:
-        """Places of the next samples, whose sizes in bytes are `sizes` [k]. Only after `learn` or `end` allowed it."""
+        """Return the places of the next samples, whose sizes in bytes are `sizes` [k]. Call it only after `learn` or
+        `end` allows it.
+        """
         ends = np.cumsum(sizes)
         segments, first = [], 0
         while first < len(sizes):
@@ -148,12 +150,12 @@ class ShardLayout:
         return segments
 
     def skip(self, count: int) -> None:
-        """Expect that many samples less."""
+        """Expect `count` samples less."""
         if self._expected is not None:
             self._expected -= count
 
     def end(self) -> None:
-        """There are no more samples than were placed. Without any there is one empty shard."""
+        """Close the last shard, because there are no more samples. Without any sample there is one empty shard."""
         if not self.data_starts:
             self._open()
         if self.closed < len(self.data_starts):
@@ -162,32 +164,32 @@ class ShardLayout:
     def _open(self) -> None:
         self._slots = self._reserve()
         self._shard_samples = self._shard_bytes = 0
-        self.data_starts.append(self._start(self._foreseen()))
+        self.data_starts.append(self._start(self._slots_to_reserve()))
 
     def _start(self, slots: int) -> int:
         return ffr_layout.tables_end(slots) + self._block
 
     def _reserve(self) -> int:
-        """Samples that the next shard takes at most."""
+        """Return the largest number of samples of the next shard."""
         if isinstance(self._cut, ByCount):
             return self._cut.samples
         mean, margin = self._mean()
         return min(math.ceil(self._cut.size / max(mean, 1.0) * (1 + margin)) + SPARE_SLOTS, SLOTS_MAX)
 
-    def _foreseen(self) -> int:
-        """Samples for which the next shard will have table space, as far as one can tell."""
+    def _slots_to_reserve(self) -> int:
+        """Return the number of samples to reserve table space for in the next shard."""
         remaining = self._slots if self._expected is None else max(0, self._expected - self.placed)
         all_fit = isinstance(self._cut, ByCount) or remaining * self._mean()[0] <= self._cut.size
         return min(self._slots, remaining) if all_fit else self._slots
 
     def _mean(self) -> tuple[float, float]:
-        """(mean size of a sample so far, how far it may be off as a fraction)."""
+        """Return (mean size of a sample so far, possible error as a fraction)."""
         if self.placed:
             return self._bytes / self.placed, MARGIN
         return sum(self._first) / max(len(self._first), 1), FIRST_MARGIN
 
     def _fitting(self, ends: Sizes) -> int:
-        """How many of the samples that end at `ends`, in bytes from here, the open shard still takes."""
+        """Return how many of the samples that end at `ends`, in bytes from here, still fit the open shard."""
         count = min(self._slots - self._shard_samples, len(ends))
         if isinstance(self._cut, ByBytes):
             room = self._cut.size - self._shard_bytes
@@ -205,6 +207,6 @@ class ShardLayout:
             self._close(self._slots)
 
     def _close(self, slots: int) -> None:
-        """The open shard gets no more samples, and table space for `slots`."""
+        """Close the open shard, with table space for `slots` samples."""
         self.final_starts.append(self._start(slots))
         self.closed += 1

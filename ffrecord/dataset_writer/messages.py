@@ -1,19 +1,20 @@
-"""What the parent of a write and its workers tell each other.
+"""Messages between the coordinator of a write and its workers.
 
-    parent                      worker
-    Indices, Items, Stream ──▶  make samples, in pieces of bounded size
-                           ◀──  Shown(task, schema)            only where nobody knows the encoding yet
-    Chosen(schema)         ──▶
-                           ◀──  Sized(task, piece, sizes, checksums)
-    Place(task, piece)     ──▶  write the piece's own bytes to their place
-                           ◀──  Written(task, piece)
+    coordinator                     worker
+    IndexTask, ItemTask,
+    StreamTask                 ──▶  encodes samples, in chunks of bounded size
+                               ◀──  SchemaProposed(task, schema)    only while the encoding is unknown
+    SchemaChosen(schema)       ──▶
+                               ◀──  ChunkEncoded(task, number, sizes, checksums)
+    ChunkPlacement(task, …)    ──▶  writes the chunk to its place
+                               ◀──  ChunkWritten(task, number)
 
-Where all records have one size, their places are foreseen, and come with the task:
+If all records have one size, their places are assigned beforehand, and come with the task:
 
-    Indices, Items         ──▶  make samples, and write them to their places
-                           ◀──  Filled(task, checksums)
+    IndexTask, ItemTask        ──▶  encodes samples, and writes them to their places
+                               ◀──  TaskDone(task, checksums)
 
-Tasks are numbered in the order of writing, and so are the pieces of a task.
+Tasks are numbered in the order of writing, and so are the chunks of a task.
 """
 
 from typing import Any
@@ -27,11 +28,11 @@ INDEX_BYTES = 8
 
 
 class Preassigned(msgspec.Struct, array_like=True):
-    """Where the samples of a task go.
+    """The places of a task's samples.
 
     Attributes:
-        size: of each record, bytes.
-        segments: one or more, in order.
+        size: size of each record, bytes.
+        segments: one or more segments, in order.
     """
 
     size: int
@@ -39,34 +40,34 @@ class Preassigned(msgspec.Struct, array_like=True):
 
 
 class IndexTask(msgspec.Struct, tag="indices", array_like=True):
-    """Samples to be had by index.
+    """A task of samples that are read by index.
 
     Attributes:
-        task: its number.
+        task: number of the task.
         indices: int64.
-        foreseen: their places, if they are known.
+        preassigned: places of the samples; None if not known yet.
     """
 
     task: int
     indices: bytes
-    foreseen: Preassigned | None = None
+    preassigned: Preassigned | None = None
 
     @property
     def samples(self) -> int:
-        """How many."""
+        """Number of samples."""
         return len(self.indices) // INDEX_BYTES
 
 
 class ItemTask(msgspec.Struct, tag="items", array_like=True):
-    """Samples that the parent has, or what they are made of.
+    """A task of samples from the coordinator, or of the items they are made from.
 
     Attributes:
-        task: its number.
-        indices: int64, how each is called.
-        ends: int64, where each pickle ends.
-        slot: of shared memory where the pickles are; -1 for `data`.
+        task: number of the task.
+        indices: int64, number of each sample for messages.
+        ends: int64, end of each pickle.
+        slot: slot of shared memory that has the pickles; -1 for `data`.
         data: the pickles, if they are not in shared memory.
-        foreseen: the places of the samples, if they are known.
+        preassigned: places of the samples; None if not known yet.
     """
 
     task: int
@@ -74,31 +75,31 @@ class ItemTask(msgspec.Struct, tag="items", array_like=True):
     ends: bytes
     slot: int
     data: bytes = b""
-    foreseen: Preassigned | None = None
+    preassigned: Preassigned | None = None
 
     @property
     def samples(self) -> int:
-        """How many."""
+        """Number of samples."""
         return len(self.indices) // INDEX_BYTES
 
 
 class StreamTask(msgspec.Struct, tag="stream", array_like=True):
-    """Samples of which nobody knows how many there are; `name` is what the pipeline opens."""
+    """A task of an unknown number of samples; the pipeline opens `name`."""
 
     task: int
     name: str
 
 
-Assignment = IndexTask | ItemTask | StreamTask  # what a worker is given to do
+Assignment = IndexTask | ItemTask | StreamTask  # tasks of a worker
 
 
 class SchemaProposed(msgspec.Struct, tag="shown", array_like=True):
-    """What the first samples of a task are like.
+    """The columns that the first samples of a task show.
 
     Attributes:
-        task: its number.
-        found: whether there were any.
-        schema: theirs; None if they are plain bytes.
+        task: number of the task.
+        found: whether there were any samples.
+        schema: their schema; None if they are plain bytes.
     """
 
     task: int
@@ -107,7 +108,7 @@ class SchemaProposed(msgspec.Struct, tag="shown", array_like=True):
 
 
 class SchemaChosen(msgspec.Struct, tag="chosen", array_like=True):
-    """How to encode; `schema` is None for plain bytes."""
+    """The encoding to use; `schema` is None for plain bytes."""
 
     schema: dict[str, Any] | None
 
@@ -116,8 +117,8 @@ class Skipped(msgspec.Struct, array_like=True):
     """A sample that was left out.
 
     Attributes:
-        before: samples of the piece before it.
-        index: of the sample.
+        before: number of samples before it in the chunk.
+        index: index of the sample.
         reason: type and message of the exception.
     """
 
@@ -127,19 +128,19 @@ class Skipped(msgspec.Struct, array_like=True):
 
 
 class ChunkEncoded(msgspec.Struct, tag="sized", array_like=True):
-    """A piece is serialized.
+    """A report that a chunk is encoded.
 
     Attributes:
-        task, piece: their numbers.
-        sizes: int64 of its samples.
-        checksums: uint32 of its samples.
-        last: whether it is the last one of the task.
-        skipped: what was left out.
-        seconds: since the task was begun.
+        task, number: number of the task, and of the chunk in it.
+        sizes: int64, sizes of the records.
+        checksums: uint32, checksums of the records.
+        last: whether it is the last chunk of the task.
+        skipped: samples left out.
+        seconds: time since the task was begun.
     """
 
     task: int
-    piece: int
+    number: int
     sizes: bytes
     checksums: bytes
     last: bool
@@ -148,25 +149,25 @@ class ChunkEncoded(msgspec.Struct, tag="sized", array_like=True):
 
     @property
     def samples(self) -> int:
-        """How many; a piece without any gets no place."""
+        """Number of samples; a chunk without any gets no place."""
         return len(self.sizes) // ffr_layout.OFFSET.itemsize
 
 
 class ChunkPlacement(msgspec.Struct, tag="place", array_like=True):
-    """Where the samples of a piece go."""
+    """The places of a chunk's samples."""
 
     task: int
-    piece: int
+    number: int
     segments: list[Segment]
 
 
 class TaskDone(msgspec.Struct, tag="filled", array_like=True):
-    """All samples of a task are in the places that were foreseen.
+    """A report that all samples of a task are in their preassigned places.
 
     Attributes:
-        task: its number.
-        checksums: uint32 of its samples.
-        seconds: that this took.
+        task: number of the task.
+        checksums: uint32, checksums of the records.
+        seconds: time that the task took.
     """
 
     task: int
@@ -175,12 +176,12 @@ class TaskDone(msgspec.Struct, tag="filled", array_like=True):
 
     @property
     def samples(self) -> int:
-        """How many."""
+        """Number of samples."""
         return len(self.checksums) // ffr_layout.CRC.itemsize
 
 
 class ChunkWritten(msgspec.Struct, tag="written", array_like=True):
-    """A piece is in its place."""
+    """A report that a chunk is in its place."""
 
     task: int
-    piece: int
+    number: int

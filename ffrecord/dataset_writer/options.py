@@ -9,10 +9,10 @@ import numpy as np
 
 from ffrecord.dataset_writer import resume
 from ffrecord.dataset_writer.append import Base
-from ffrecord.dataset_writer.encoding import Encoding, extension_of
+from ffrecord.dataset_writer.encoding import Encoding, make_extension
 from ffrecord.dataset_writer.layout import ByBytes, ByCount, split_evenly
 from ffrecord.dataset_writer.part_directory import PartDirectory
-from ffrecord.dataset_writer.selection import Chosen
+from ffrecord.dataset_writer.selection import Indices
 from ffrecord.dataset_writer.target import Target
 from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.dataset_writer.write_log import Request
@@ -26,8 +26,8 @@ from ffrecord.writing.file_writer import whole_number
 MAX_SKIPPED = 1000
 
 
-def directory(path: Any, argument: str = "path") -> str:
-    """The path of a dataset, or what the argument of this name says."""
+def check_path(path: Any, argument: str = "path") -> str:
+    """Return the path of a dataset as str; `argument` is its name for messages."""
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str):
         raise ArgumentTypeError(f"{argument} must be str or os.PathLike, not {type(path).__name__}")
@@ -40,8 +40,8 @@ def directory(path: Any, argument: str = "path") -> str:
     return name
 
 
-def columns(fields: Any, serializer: Callable[[Any], Any] | None) -> Schema | None:
-    """The schema that `fields` stand for."""
+def schema_of_fields(fields: Any, serializer: Callable[[Any], Any] | None) -> Schema | None:
+    """Return the schema that `fields` stand for, or None."""
     if fields is not None and serializer is not None:
         raise ArgumentError("give fields or serializer, not both")
     if serializer is not None and not callable(serializer):
@@ -49,8 +49,8 @@ def columns(fields: Any, serializer: Callable[[Any], Any] | None) -> Schema | No
     return fields if fields is None or isinstance(fields, Schema) else Schema.of(fields)
 
 
-def one_cut(**cuts: Size | None) -> dict[str, int | None]:
-    """Ways to cut into shards, by the names of their arguments, of which one may be given."""
+def check_cuts(**cuts: Size | None) -> dict[str, int | None]:
+    """Check the arguments that cut into shards, by name; at most one of them may be given."""
     found = {name: _cut(name, value) for name, value in cuts.items()}
     given = [f"{name}={value}" for name, value in found.items() if value is not None]
     if len(given) > 1:
@@ -60,21 +60,21 @@ def one_cut(**cuts: Size | None) -> dict[str, int | None]:
 
 def _cut(name: str, value: Any) -> int | None:
     """Return a number of samples or shards, or of bytes, which may be text."""
-    return parse_limit(name, value) if name == "shard_size" else positive(name, value)
+    return parse_limit(name, value) if name == "shard_size" else check_positive(name, value)
 
 
-def appends(mode: str) -> bool:
-    """Whether a mode is that of appending."""
+def check_mode(mode: str) -> bool:
+    """Return whether `mode` is "append"."""
     if mode not in ("create", "append"):
         raise ArgumentError(f"mode is {mode!r}, expected 'create' or 'append'")
     return mode == "append"
 
 
-def limit_of_skipped(on_error: str, max_skipped: SupportsIndex | None) -> int | None:
-    """How many samples may be left out; None for none, which is then an error."""
+def check_max_skipped(on_error: str, max_skipped: SupportsIndex | None) -> int | None:
+    """Return the largest number of samples that may be skipped; None if the first failure is an error."""
     if on_error not in ("raise", "skip"):
         raise ArgumentError(f"on_error is {on_error!r}, expected 'raise' or 'skip'")
-    most = count("max_skipped", max_skipped)
+    most = check_count("max_skipped", max_skipped)
     if on_error == "skip":
         return MAX_SKIPPED if most is None else most
     if most is not None:
@@ -82,8 +82,8 @@ def limit_of_skipped(on_error: str, max_skipped: SupportsIndex | None) -> int | 
     return None
 
 
-def patience(seconds: float | None) -> float | None:
-    """Seconds after which a worker counts as stuck."""
+def check_stuck_after(seconds: float | None) -> float | None:
+    """Return the seconds after which a worker counts as stuck, or None."""
     if seconds is None:
         return None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
@@ -93,28 +93,28 @@ def patience(seconds: float | None) -> float | None:
     return float(seconds)
 
 
-def workers(number: SupportsIndex) -> int:
-    """How many processes that is."""
+def check_num_workers(number: SupportsIndex) -> int:
+    """Return the number of processes to use."""
     found = whole_number("num_workers", number)
     if found < -1:
         raise ArgumentError(f"num_workers is {found}, expected -1 (one per usable CPU) or >= 0")
     return usable_workers() if found == -1 else found
 
 
-def flag(name: str, value: Any) -> bool:
-    """Yes or no; nothing else, as any text would be a yes."""
+def check_flag(name: str, value: Any) -> bool:
+    """Return a bool; refuse other types, because any text would be true."""
     if not isinstance(value, bool | np.bool_):
         raise ArgumentTypeError(f"{name} must be True or False, not {type(value).__name__}")
     return bool(value)
 
 
-def flag_or_none(name: str, value: Any) -> bool | None:
-    """Yes, no, or as it comes."""
-    return None if value is None else flag(name, value)
+def check_optional_flag(name: str, value: Any) -> bool | None:
+    """Return a bool or None."""
+    return None if value is None else check_flag(name, value)
 
 
-def count(name: str, value: SupportsIndex | None) -> int | None:
-    """A number that may be 0."""
+def check_count(name: str, value: SupportsIndex | None) -> int | None:
+    """Return an int >= 0, or None."""
     number = None if value is None else whole_number(name, value)
     if number is not None and number < 0:
         raise ArgumentError(f"{name} is {number}, expected >= 0")
@@ -122,11 +122,11 @@ def count(name: str, value: SupportsIndex | None) -> int | None:
 
 
 @overload
-def positive(name: str, value: SupportsIndex) -> int: ...
+def check_positive(name: str, value: SupportsIndex) -> int: ...
 @overload
-def positive(name: str, value: SupportsIndex | None) -> int | None: ...
-def positive(name: str, value: SupportsIndex | None) -> int | None:
-    """A number that may not."""
+def check_positive(name: str, value: SupportsIndex | None) -> int | None: ...
+def check_positive(name: str, value: SupportsIndex | None) -> int | None:
+    """Return an int > 0, or None."""
     number = None if value is None else whole_number(name, value)
     if number is not None and number <= 0:
         raise ArgumentError(f"{name} is {number}, expected > 0")
@@ -139,18 +139,18 @@ PROBES = 8
 
 @dataclass(frozen=True)
 class WriterOptions:
-    """See `DatasetWriter`.
+    """The checked arguments of a `DatasetWriter`.
 
     Attributes:
-        target: of the dataset.
-        fields, serializer: at most one of them.
+        target: target of the dataset.
+        fields, serializer: at most one of them is set.
         completes: whether `fields` may leave out columns, which samples then show.
-        shard_size, samples_per_shard, num_shards: at most one of them; None for all: shards of SHARD_SIZE bytes.
-        workers: processes, >= 0.
-        start_method, progress, stuck_after: as `WorkerSettings` takes them.
-        max_skipped: how many samples may be left out; None if the first such is an error.
+        shard_size, samples_per_shard, num_shards: at most one of them is set; None for all: shards of SHARD_SIZE bytes.
+        workers: number of processes, >= 0.
+        start_method, progress, stuck_after: values for `WorkerSettings`.
+        max_skipped: largest number of samples that may be skipped; None if the first failure is an error.
         appends: whether to add to a dataset.
-        resumes: whether to go on with an interrupted write.
+        resumes: whether to resume an interrupted write.
     """
 
     target: Target
@@ -169,25 +169,25 @@ class WriterOptions:
     resumes: bool
 
     def check_target(self) -> None:
-        """Raise FileNotFoundError or FileExistsError unless there is something to append to, or nothing in the way."""
+        """Raise FileNotFoundError if there is nothing to append to, or FileExistsError if something is in the way."""
         self.target.check(appends=self.appends)
 
     @property
     def path(self) -> str:
-        """What messages call the target."""
+        """Name of the target for messages."""
         return self.target.label
 
     def part(self) -> PartDirectory:
-        """Where shards are until they are published."""
+        """Return the part directory, which holds the shards until they are published."""
         return self.target.part(appends=self.appends)
 
-    def means(self, chunksize: SupportsIndex) -> WorkerSettings:
-        """With what a call writes."""
-        size = positive("chunksize", chunksize)
+    def settings(self, chunksize: SupportsIndex) -> WorkerSettings:
+        """Return the worker settings of a call."""
+        size = check_positive("chunksize", chunksize)
         return WorkerSettings(self.workers, size, self.start_method, self.stuck_after, self.progress)
 
     def cut(self, total: int | None) -> ByCount | ByBytes:
-        """How `total` samples, None for an unknown number, are cut into shards."""
+        """Return the division of `total` samples into shards; `total` is None if unknown."""
         if self.samples_per_shard is not None:
             return ByCount(self.samples_per_shard)
         if self.num_shards is not None:
@@ -199,11 +199,11 @@ class WriterOptions:
             return split_evenly(total, self.num_shards)
         return ByCount(1) if total == 0 else ByBytes(self.shard_size or SHARD_SIZE)
 
-    def probes(self, indices: Chosen, fields: Schema | None) -> list[int]:
-        """Indices of the samples to look at beforehand; none if nothing depends on them.
+    def probes(self, indices: Indices, fields: Schema | None) -> list[int]:
+        """Return indices of the samples to read beforehand; none if nothing depends on them.
 
         Args:
-            fields: their columns, if these are known.
+            fields: fields of the columns, if known.
         """
         known = (fields is not None and not self.declares(fields)) or self.serializer is not None
         exact = self.samples_per_shard is not None or self.num_shards is not None
@@ -213,17 +213,17 @@ class WriterOptions:
         return [int(indices[position]) for position in spread]
 
     def declares(self, fields: Schema | None) -> Schema | None:
-        """Return these fields if samples have to show whether there are other columns."""
+        """Return these fields if samples have to show whether there are other columns, else None."""
         return fields if self.completes and fields is self.fields else None
 
     def request(self, encoding: Encoding | None, found: Base | None) -> Request:
-        """What a later write has to be asked for too, if it is to go on with this one.
+        """Return the part of a request that the options decide; a resumed write must match it.
 
         Args:
-            encoding: of the samples; None if the first ones are to show it.
-            found: the dataset that is appended to.
+            encoding: encoding of the samples; None if the first ones are to show it.
+            found: dataset that is appended to.
         """
-        said = encoding.extension if encoding else extension_of()
+        said = encoding.extension if encoding else make_extension()
         declared = self.declares(self.fields)
         shown = "as the first samples show it" if declared is None else declared.to_builtins()
         cut = {"samples_per_shard": self.samples_per_shard, "num_shards": self.num_shards}

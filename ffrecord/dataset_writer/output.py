@@ -15,12 +15,12 @@ from ffrecord.writing._buffers import WriteBehind
 STEP = 4 << 20
 
 
-class Spool:
-    """A file without a name, of runs of bytes that are put in, copied out once, and forgotten.
+class SpillFile:
+    """A file without a name for runs of bytes: each is put in, copied out once, and forgotten.
 
     Args:
-        directory: of the file system on which it is.
-        label: what to call that in messages.
+        directory: directory on the file system to use.
+        label: name of that directory for messages.
 
     Raises:
         OSError (also a RuntimeError): it cannot be made.
@@ -29,7 +29,7 @@ class Spool:
     def __init__(self, directory: str, label: str) -> None:
         self._label = label
         try:
-            self._fd = _unnamed(directory)
+            self._fd = _unnamed_file(directory)
         except OSError as error:
             raise self._error(error, "a spool could not be made") from None
         self._end = self._live = 0  # bytes
@@ -38,7 +38,7 @@ class Spool:
         """Append bytes.
 
         Returns:
-            where they are, for `copy`.
+            their position, for `copy`.
 
         Raises:
             OSError (also a RuntimeError): refused; ENOSPC if there is no room.
@@ -63,14 +63,14 @@ class Spool:
             start, offset, size = start + count, offset + count, size - count
 
     def forget(self, size: int) -> None:
-        """That many bytes are not needed any more; once none are, the disk has its room back."""
+        """Count `size` bytes as no longer needed; once no byte is needed, free the disk space."""
         self._live -= size
         if not self._live:
             os.ftruncate(self._fd, 0)
             self._end = 0
 
     def close(self) -> None:
-        """May be repeated."""
+        """Close the file. May be repeated."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
@@ -79,7 +79,7 @@ class Spool:
         return file_error(error.errno or errno.EIO, f"{self._label}: {what}", self._label)
 
 
-def _unnamed(directory: str) -> int:
+def _unnamed_file(directory: str) -> int:
     try:
         return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -91,7 +91,9 @@ def _unnamed(directory: str) -> int:
 
 
 def _copy(source: int, start: int, size: int, target: int, offset: int) -> int:
-    """Copy some of `size` bytes; how many, > 0. In the kernel, where the file system can share or copy them itself."""
+    """Copy some of `size` bytes, in the kernel if possible, since some file systems then share them; return how many, >
+    0.
+    """
     try:
         count = os.copy_file_range(source, target, min(size, 1 << 30), start, offset)
     except OSError as error:
@@ -107,32 +109,32 @@ def _copy(source: int, start: int, size: int, target: int, offset: int) -> int:
     return len(data)
 
 
-_Named = tuple[Segment, str | None]  # with what the last of its samples is called, if that is known
+_NamedSegment = tuple[Segment, str | None]  # segment, and the name of its last sample if known
 
 
 class RecordOutput:
-    """Writes samples to segments of shards, one segment at a time, and has them sent on to the disk by a thread.
+    """A writer of segments of shards, one at a time; a thread sends them on to the disk.
 
-    Every method but `close` raises OSError (also a RuntimeError) where something was refused: the segment that was
-    begun before, or this one. What was begun and refused is so for good, whoever asks: the kernel tells of it once.
+    Every method but `close` raises OSError (also a RuntimeError) if a write was refused: of an earlier segment, or of
+    this one. A refused write is reported again by every later call, because the kernel reports it only once.
 
     Args:
-        files: where the shards are, made by the parent.
+        files: directory and names of the shards, which the coordinator creates.
     """
 
     def __init__(self, files: Files) -> None:
         self._files, self._behind = files, WriteBehind()
         self._fd, self._shard = -1, -1
-        self._at: _Named | None = None  # what is being written
-        self._begun: _Named | None = None  # what is on its way
-        self._holds = False  # whether the thread has to write that, too
+        self._at: _NamedSegment | None = None  # the segment at work
+        self._begun: _NamedSegment | None = None  # the segment on its way
+        self._holds = False  # whether the thread still has to write it
         self._refusal: OSError | None = None
 
     def turn_to(self, segment: Segment, last: str | None = None) -> None:
-        """Be about to write a segment.
+        """Select the segment to write next.
 
         Args:
-            last: what the last of its samples is called, for messages.
+            last: name of its last sample, for messages.
         """
         if segment.shard != self._shard or self._holds:
             self.wait()
@@ -140,33 +142,33 @@ class RecordOutput:
         try:
             self._open(segment.shard)
         except OSError as error:
-            raise self._refused(error, self._at) from None
+            raise self._error_of(error, self._at) from None
 
     def write(self, part: Segment, data: memoryview, last: str) -> None:
         """Write a part of the segment now, in this thread.
 
         Args:
-            part: where.
-            last: what the last of its samples is called, for messages.
+            part: place of the part.
+            last: name of its last sample, for messages.
         """
         try:
             self._behind.write(part.offset, data)
         except OSError as error:
-            raise self._refused(error, (part, last)) from None
+            raise self._error_of(error, (part, last)) from None
 
-    def copy(self, spool: Spool, start: int, size: int) -> None:
-        """Copy the segment's bytes from where a spool has them."""
+    def copy(self, spill: SpillFile, start: int, size: int) -> None:
+        """Copy the bytes of the segment from a spill file."""
         try:
-            spool.copy(start, size, self._fd, self._segment.offset)
+            spill.copy(start, size, self._fd, self._segment.offset)
         except OSError as error:
-            raise self._refused(error, self._at) from None
+            raise self._error_of(error, self._at) from None
 
     def begin(self, size: int, data: memoryview | None = None) -> None:
-        """Have the thread send the whole segment on to the disk, once it has written it.
+        """Start to send the whole segment to the disk, in the thread.
 
         Args:
-            size: of the segment, bytes.
-            data: them; None if they are written.
+            size: size of the segment, bytes.
+            data: bytes that the thread writes first; None if they are written.
         """
         self.wait()
         self._begun, self._holds = self._at, data is not None
@@ -174,16 +176,16 @@ class RecordOutput:
 
     @property
     def done(self) -> bool:
-        """Whether `wait` would return at once."""
+        """True if `wait` would return at once."""
         return self._behind.done
 
     def wait(self) -> None:
-        """Return when the kernel has what was begun."""
+        """Wait until the kernel has everything that was begun."""
         if self._refusal is None:
             try:
                 self._behind.wait()
             except OSError as error:
-                self._refusal = self._refused(error, self._begun)
+                self._refusal = self._error_of(error, self._begun)
         if self._refusal is not None:
             raise self._refusal
         self._holds = False
@@ -194,7 +196,7 @@ class RecordOutput:
             raise FFRecordError(f"{self._files.label}: no segment to write to")
         return self._at[0]
 
-    def _refused(self, error: OSError, at: _Named | None) -> OSError:
+    def _error_of(self, error: OSError, at: _NamedSegment | None) -> OSError:
         if at is None:
             return error
         segment, last = at
@@ -204,7 +206,7 @@ class RecordOutput:
         return file_error(error.errno or errno.EIO, f"{path}: {what}", path)
 
     def _open(self, shard: int) -> None:
-        """Open a shard for writing; only the latest one is kept open."""
+        """Open a shard for writing; only the latest one stays open."""
         if shard == self._shard:
             return
         self.close()
@@ -214,7 +216,7 @@ class RecordOutput:
         self._behind.open(self._fd, not (kind.network or kind.memory))
 
     def close(self) -> None:
-        """Close the shard; what was begun may be given up. May be repeated."""
+        """Close the shard; a write in progress may be given up. May be repeated."""
         self._behind.close()
         if self._fd >= 0:
             fd, self._fd, self._shard = self._fd, -1, -1

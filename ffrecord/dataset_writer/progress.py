@@ -12,31 +12,31 @@ class Bar(tqdm):  # type: ignore[misc]
     monitor_interval = 0
 
     def reach(self, done: int, total: int) -> None:
-        """Be at `done` of `total`."""
+        """Move the bar to `done` of `total`."""
         self.total = total
         self.update(done - self.n)
 
 
 class WriteProgress:
-    """The bar of one write; to be made after the workers were forked.
+    """The progress bar of one write; create it after the workers were forked.
 
     Args:
-        total: samples; None if unknown.
+        total: number of samples; None if unknown.
         show: True always, False never, None if stderr is a terminal.
-        label: what stands before the bar.
-        done: samples that were there before.
+        label: text before the bar.
+        done: number of samples written before.
     """
 
     def __init__(self, total: int | None, show: bool | None, label: str, done: int = 0) -> None:
-        # Not one that is merely disabled: making a bar takes tqdm's lock, which all forks share, and which one of them
-        # that was killed with it never gives back.
+        # None rather than a disabled bar: creating one takes tqdm's lock. All forks share that lock, and one that is
+        # killed while it holds the lock never releases it.
         self._bar: Any = None
         if _is_terminal(sys.stderr) if show is None else show:
             self._bar = Bar(total=total, initial=done, desc=label, unit=" samples", unit_scale=True, miniters=1)
         self._bytes = 0
 
     def add(self, samples: int, size: int) -> None:
-        """That many more samples, and bytes, are written."""
+        """Add written samples and bytes."""
         if self._bar is None:
             return
         self._bytes += size
@@ -52,7 +52,7 @@ class WriteProgress:
 
 
 def _is_terminal(stream: Any) -> bool:
-    """False too where there is no stream, or a closed one."""
+    """Return whether a stream is a terminal; False if there is no stream or it is closed."""
     try:
         return bool(stream.isatty())
     except (AttributeError, ValueError):

@@ -1,4 +1,4 @@
-"""What an interrupted write has finished, found again by the next one: verified, and gone on from."""
+"""Resume an interrupted write: find the shards that it has finished, verify them, and go on after them."""
 
 import hashlib
 import logging
@@ -10,7 +10,7 @@ from typing import Any
 
 from ffrecord.dataset_writer.layout import Start
 from ffrecord.dataset_writer.part_directory import PartDirectory
-from ffrecord.dataset_writer.selection import Chosen, as_array
+from ffrecord.dataset_writer.selection import Indices, as_array
 from ffrecord.dataset_writer.write_log import LogState, Request, ShardFinished, differences, load_state
 from ffrecord.errors import MismatchError, plural
 from ffrecord.format.manifest import Shard
@@ -18,19 +18,19 @@ from ffrecord.format.manifest import Shard
 HASH_SAMPLES = 1 << 14
 HASH_BYTES = 8 << 20
 THREADS_MAX = 8
-BASE = "dataset appended to"  # in a request: the fingerprint of its manifest
+BASE = "dataset appended to"  # key of a request: fingerprint of that dataset's manifest
 
 _log = logging.getLogger("ffrecord")
 
 
 @dataclass(frozen=True)
 class ResumedShards:
-    """What needs no writing.
+    """The shards that need no writing.
 
     Attributes:
-        shards: in order.
-        start: where the layout goes on.
-        published: whether all of it is under its final name.
+        shards: shards in order.
+        start: position where the layout goes on.
+        published: whether everything is under its final name.
     """
 
     shards: list[Shard]
@@ -39,30 +39,30 @@ class ResumedShards:
 
 
 def earlier_request(part: PartDirectory) -> Request:
-    """What an interrupted write of the same target was asked for; empty if there is none."""
-    return load_state(part.ledger_path).request or {}
+    """Return the request of an interrupted write of the same target; empty if there is none."""
+    return load_state(part.write_log_path).request or {}
 
 
-def fingerprint(indices: Chosen) -> str:
-    """128 bits in hex that tell one order of samples from another."""
+def indices_fingerprint(indices: Indices) -> str:
+    """Return 128 bits in hex that identify an order of samples."""
     digest = hashlib.blake2b(digest_size=16)
     for start in range(0, len(indices), HASH_SAMPLES):
         digest.update(as_array(indices[start : start + HASH_SAMPLES]).tobytes())
     return digest.hexdigest()
 
 
-def request_of(indices: Chosen, dataset: str | None) -> Request:
-    """What is asked of a write of some samples of a dataset, in an order.
+def request_of(indices: Indices, dataset: str | None) -> Request:
+    """Return the request for some samples of a dataset, in an order.
 
     Args:
-        dataset: what tells it from others; None for what nobody knows.
+        dataset: fingerprint of the dataset; None if unknown.
     """
-    asked = {"call": "from_indexed_dataset", "samples": len(indices), "indices": fingerprint(indices)}
-    return asked if dataset is None else asked | {"fingerprint": dataset}
+    request = {"call": "from_indexed_dataset", "samples": len(indices), "indices": indices_fingerprint(indices)}
+    return request if dataset is None else request | {"fingerprint": dataset}
 
 
 def lines_fingerprint(lines: Any) -> str | None:
-    """128 bits in hex of the lines of a file, or of a list or tuple; None for what can be had only once."""
+    """Return 128 bits in hex of the lines of a file, a list or a tuple; None for lines that can be read only once."""
     digest = hashlib.blake2b(digest_size=16)
     if isinstance(lines, str | os.PathLike) and os.path.isfile(lines):
         with open(lines, "rb") as file:
@@ -78,22 +78,22 @@ def lines_fingerprint(lines: Any) -> str | None:
 
 
 def take_over(part: PartDirectory, *, resume: bool) -> bool:
-    """See to what an interrupted write has left in a part directory, before anything else is looked at.
+    """Handle the files of an interrupted write in a part directory, before anything else.
 
-    A publication that was interrupted is undone, unless it had got to its end.
+    An interrupted publication is undone, unless it had reached its end.
 
     Args:
-        resume: whether finished shards are wanted; without, they are removed.
+        resume: whether to keep finished shards; if not, they are removed.
 
     Returns:
-        whether the leftover is of a write that was published to the last file.
+        True if the earlier write was published to the last file.
 
     Raises:
-        MismatchError: the publication cannot be undone, since the target has become another dataset.
+        MismatchError: the publication cannot be undone, because the target has become another dataset.
     """
-    story = part.ledger.story
-    mark = story.publishing
-    published = mark is not None and part.happened(mark)
+    state = part.write_log.state
+    mark = state.publishing
+    published = mark is not None and part.is_published(mark)
     if mark is not None and not published and not part.take_back(mark) and resume:
         part.release()
         raise MismatchError(
@@ -106,23 +106,23 @@ def take_over(part: PartDirectory, *, resume: bool) -> bool:
 
 
 def claim(part: PartDirectory, *, added: bool = False) -> None:
-    """Take a part directory for a write that cannot be gone on with.
+    """Take a part directory for a write that cannot be resumed.
 
     Args:
-        added: whether an append is asked, and the leftover is of one that was published to the last file.
+        added: whether this write appends, and an earlier append was published to the last file.
 
     Raises:
-        MismatchError: one that can has finished shards there, or it may be this very append that was published. Nothing
-            was changed.
+        MismatchError: a write that can be resumed has finished shards there, or the published append may be this very
+            one. Nothing was changed.
     """
-    story, there = part.ledger.story, part.finished_names()
-    if added and not story.request:
+    state, there = part.write_log.state, part.finished_names()
+    if added and not state.request:
         part.release()
         raise MismatchError(
             f"{part.label}: an earlier call was interrupted, but all that it appended is there, and nobody can tell "
             "whether this one would append the same again; resume=False does append"
         )
-    if story.request and there:
+    if state.request and there:
         part.release()
         raise MismatchError(
             f"{part.label}: {part.places} has {plural(len(there), 'finished shard')} of an interrupted "
@@ -137,66 +137,68 @@ def claim(part: PartDirectory, *, added: bool = False) -> None:
 def continue_write(
     part: PartDirectory, request: Request, start: Start, *, published: bool, threads: int
 ) -> ResumedShards:
-    """Find out which finished shards can stay, remove all others, and have the ledger go on from there.
+    """Choose the finished shards to keep, remove all others, and let the write log go on from there.
 
     Args:
-        request: what is asked now.
-        start: where the layout of all begins.
-        published: as `take_over` said.
-        threads: to verify with.
+        request: request of this call.
+        start: position where the layout of the whole write begins.
+        published: result of `take_over`.
+        threads: number of threads to verify with.
 
     Raises:
-        MismatchError: something else was asked for when the write was begun. Nothing was changed.
-        OSError: the ledger cannot be written.
+        MismatchError: the interrupted write had another request. Nothing was changed.
+        OSError: the write log cannot be written.
     """
-    story = part.ledger.story
-    there = [name for name in story.finished if part.has(name)]
-    if not story.request or not (there or published):
-        return _afresh(part, request, start)
-    # What it was appended to has changed by that alone.
-    found = differences(story.request, request | ({BASE: story.request.get(BASE)} if published else {}))
+    state = part.write_log.state
+    there = [name for name in state.finished if part.has(name)]
+    if not state.request or not (there or published):
+        return _begin_afresh(part, request, start)
+    # The publication itself has changed the dataset that was appended to.
+    found = differences(state.request, request | ({BASE: state.request.get(BASE)} if published else {}))
     if published and found:
-        return _afresh(part, request, start)
+        return _begin_afresh(part, request, start)
     if published:
-        return _complete(part, start)
+        return _keep_published(part, start)
     if found:
-        raise MismatchError(_refusal(part, len(there), found), found)
-    whole = _whole(part, _in_order(story, start.shard), threads)
-    part.go_on_from(start.shard, [entry.shard.name for entry in whole])
+        raise MismatchError(_mismatch_message(part, len(there), found), found)
+    whole = _whole_prefix(part, _in_order(state, start.shard), threads)
+    part.keep_from(start.shard, [entry.shard.name for entry in whole])
     if whole:
         _log.warning("%s: keeping %s of an interrupted write", part.label, plural(len(whole), "finished shard"))
     return ResumedShards([entry.shard for entry in whole], whole[-1].next if whole else start)
 
 
-def _complete(part: PartDirectory, start: Start) -> ResumedShards:
-    """What is asked may be what was published a moment before its writer was killed."""
+def _keep_published(part: PartDirectory, start: Start) -> ResumedShards:
+    """Return the shards of a write that was killed after its publication: the request is the same, so nothing is left
+    to do.
+    """
     _log.warning("%s: an earlier write of it was complete", part.label)
-    story = part.ledger.story
-    # An append of no samples has made no shard.
-    entries = _in_order(story, min((entry.next.shard for entry in story.finished.values()), default=1) - 1)
+    state = part.write_log.state
+    # An append of no samples has created no shard.
+    entries = _in_order(state, min((entry.next.shard for entry in state.finished.values()), default=1) - 1)
     end = entries[-1].next if entries else start
-    skipped = 0 if story.publishing is None else story.publishing.skipped
+    skipped = 0 if state.publishing is None else state.publishing.skipped
     return ResumedShards(
         [entry.shard for entry in entries], end._replace(skipped=max(end.skipped, skipped)), published=True
     )
 
 
-def _afresh(part: PartDirectory, request: Request, start: Start) -> ResumedShards:
+def _begin_afresh(part: PartDirectory, request: Request, start: Start) -> ResumedShards:
     part.keep_only([])
     part.begin(request)
     part.first = start.shard
     return ResumedShards([], start)
 
 
-def _in_order(story: LogState, first: int) -> list[ShardFinished]:
-    """Finished shards from number `first` on, up to the first that is missing."""
-    entries = {entry.next.shard - 1: entry for entry in story.finished.values()}
+def _in_order(state: LogState, first: int) -> list[ShardFinished]:
+    """Return the finished shards from number `first` on, up to the first missing one."""
+    entries = {entry.next.shard - 1: entry for entry in state.finished.values()}
     numbers = takewhile(entries.__contains__, range(first, first + len(entries)))
     return [entries[number] for number in numbers]
 
 
-def _whole(part: PartDirectory, finished: list[ShardFinished], threads: int) -> list[ShardFinished]:
-    """Those before the first that is not, to the last byte, what it was."""
+def _whole_prefix(part: PartDirectory, finished: list[ShardFinished], threads: int) -> list[ShardFinished]:
+    """Return the finished shards before the first one that is not whole, to the last byte."""
     with ThreadPoolExecutor(min(threads, THREADS_MAX)) as pool:
         try:
             results = list(pool.map(lambda entry: part.is_whole(entry.shard), finished))
@@ -206,7 +208,7 @@ def _whole(part: PartDirectory, finished: list[ShardFinished], threads: int) -> 
     return [entry for entry, _ in takewhile(lambda pair: pair[1], zip(finished, results, strict=True))]
 
 
-def _refusal(part: PartDirectory, count: int, found: list[str]) -> str:
+def _mismatch_message(part: PartDirectory, count: int, found: list[str]) -> str:
     return (
         f"{part.label}: {part.places} has {plural(count, 'finished shard')} of an interrupted write that "
         f"was asked for something "
@@ -214,8 +216,10 @@ def _refusal(part: PartDirectory, count: int, found: list[str]) -> str:
     )
 
 
-def remark_of(part: PartDirectory) -> str | None:
-    """Leave a part directory, and say for the error that ended a write what stays; None for nothing."""
+def leave_with_remark(part: PartDirectory) -> str | None:
+    """Leave a part directory, and return a note for the error that ended a write: the files that stay. None for no
+    note.
+    """
     kept = part.leave()
     if part.published:
         return f"{part.label}: all that was asked for is there and whole; another call of an append would add it again"

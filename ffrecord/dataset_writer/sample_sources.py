@@ -1,4 +1,4 @@
-"""Where samples come from, as the parent sees it: what to give the workers next."""
+"""Sources of samples, as the coordinator sees them: they provide the next task for a worker."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -10,16 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.dataset_writer.messages import Assignment, IndexTask, StreamTask
-from ffrecord.dataset_writer.selection import Chosen, as_array
-from ffrecord.dataset_writer.tasks import may_be_asked_ahead
+from ffrecord.dataset_writer.selection import Indices, as_array
+from ffrecord.dataset_writer.tasks import allows_fetch_ahead
 from ffrecord.dataset_writer.transport import Carrier
 from ffrecord.errors import ArgumentTypeError, CountError, FormatError, plural
 from ffrecord.processes.failure_messages import Name
 from ffrecord.processes.heartbeats import Beat
 from ffrecord.system.braces import expand_braces
 
-AHEAD = 2  # streams for each worker that may be under way before the first of them has ended
-RESERVE_ASKED = 3  # tasks whose samples are asked for ahead, so that the disk is never idle
+AHEAD = 2  # streams for each worker that may be at work before the first of all has ended
+RESERVE_ASKED = 3  # tasks whose samples are fetched ahead, so that the disk is never idle
 
 Item = TypeVar("Item")
 
@@ -28,11 +28,11 @@ class Source:
     """Samples in order, divided into tasks.
 
     Attributes:
-        arguments: what workers need, under the names that users know.
-        total: samples, if that is known; a guess is good enough.
-        reserve: tasks that a worker is given beside the one in its hands.
-        ahead: tasks for each worker beyond the first unfinished one; None for any number.
-        counts: whether tasks tell how many samples they have.
+        arguments: arguments for the workers, under the names that users know.
+        total: number of samples, if known; a guess is good enough.
+        reserve: number of tasks that a worker has beyond the one in hand.
+        ahead: number of tasks for each worker beyond the first unfinished one; None for no limit.
+        counts: whether the number of samples of a task is known beforehand.
         calls: whether `take` calls code of the user.
         items: whether tasks are of items that a carrier carries.
     """
@@ -45,26 +45,32 @@ class Source:
     calls = items = False
 
     def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Assignment | None:
-        """Task number `task`, of at most `most` samples as far as they can be counted; None if there is nothing left.
+        """Return task number `task`, or None if nothing is left.
+
+        Args:
+            task: number of the task.
+            slot: slot of shared memory for its items.
+            most: largest number of samples, as far as they can be counted.
+            carrier: carrier of the items.
 
         Raises:
-            whatever the code of the user does.
+            others: whatever the code of the user raises.
         """
         raise NotImplementedError
 
     def name(self, beat: Beat) -> str:
-        """The sample a worker is at, in words."""
+        """Return the name of the sample that a worker is at, for messages."""
         return beat.sample
 
 
 def sample_names(dataset: Any) -> Name:
-    """What the samples of a dataset are called in messages: as it says, if it does."""
+    """Return a function that names samples for messages, the dataset's own way if it has one."""
     said: Any = getattr(dataset, "sample_name_for_errors", None)
     if said is None:
         return lambda beat: beat.sample
 
     def name(beat: Beat) -> str:
-        # Whatever goes wrong here must not take the place of the error that is being told of.
+        # A failure here must not replace the error that is being reported.
         with suppress(Exception):
             return str(said(beat.index))
         return beat.sample
@@ -73,20 +79,20 @@ def sample_names(dataset: Any) -> Name:
 
 
 class FromDataset(Source):
-    """dataset[i] for indices.
+    """The samples dataset[i] for given indices.
 
     Args:
-        indices: of the samples, in order, each in range.
-        first: how many of them to leave out, because they were written before.
+        indices: indices of the samples, in order, each in range.
+        first: number of indices to leave out, because they were written before.
     """
 
-    def __init__(self, dataset: Any, indices: Chosen, first: int = 0) -> None:
+    def __init__(self, dataset: Any, indices: Indices, first: int = 0) -> None:
         self.arguments, self.total = {"dataset": dataset}, len(indices)
         self._indices, self._next = indices, first
         self._samples_of_task: Callable[[npt.NDArray[np.int64]], int] | None
         self._samples_of_task = getattr(dataset, "samples_of_task", None)
         self._sample_name = sample_names(dataset)
-        if may_be_asked_ahead(dataset):
+        if allows_fetch_ahead(dataset):
             self.reserve = RESERVE_ASKED
 
     def take(self, task: int, slot: int, most: int, carrier: Carrier) -> IndexTask | None:
@@ -103,11 +109,11 @@ class FromDataset(Source):
 
 
 class FromIterable(Source):
-    """What an iterable of the parent gives.
+    """The samples of an iterable of this process.
 
     Args:
-        iterable: of samples, or of what `function` makes samples of.
-        length: how many it must give; None for any number.
+        iterable: iterable of samples.
+        length: number of samples that it must give; None for any number.
     """
 
     calls = items = True
@@ -115,10 +121,10 @@ class FromIterable(Source):
     def __init__(self, iterable: Iterable[Any], length: int | None = None) -> None:
         self.arguments: dict[str, Any] = {}
         self.total = length
-        self._pairs: Iterator[tuple[int, Any]] = enumerate(_counted(iterable, length))
+        self._pairs: Iterator[tuple[int, Any]] = enumerate(_checked_length(iterable, length))
 
-    def look(self, count: int) -> list[Any]:
-        """Return the first samples, which `take` gives nevertheless."""
+    def read_first(self, count: int) -> list[Any]:
+        """Return the first samples; `take` gives them nevertheless."""
         first = list(islice(self._pairs, count))
         self._pairs = chain(first, self._pairs)
         return [sample for _, sample in first]
@@ -128,12 +134,12 @@ class FromIterable(Source):
 
 
 class FromList(Source):
-    """What a function makes of lines.
+    """The samples that a function makes from lines.
 
     Args:
-        lines: an iterable of str, or the path of a text file in UTF-8. Empty ones count, and are left out.
-        function: line without its end → sample.
-        first: how many samples to leave out, because they were written before.
+        lines: an iterable of str, or the path of a text file in UTF-8. Empty lines count, but are skipped.
+        function: function line without its end → sample.
+        first: number of samples to leave out, because they were written before.
     """
 
     calls = items = True
@@ -142,11 +148,11 @@ class FromList(Source):
         self, lines: str | os.PathLike[str] | Iterable[str], function: Callable[[str], Any], first: int = 0
     ) -> None:
         self.arguments = {"function": function}
-        numbered = _file_lines(os.fspath(lines)) if isinstance(lines, str | os.PathLike) else _given_lines(lines)
-        self._pairs: Iterator[tuple[int, str]] = islice(_filled(numbered), first, None)
+        numbered = _file_lines(os.fspath(lines)) if isinstance(lines, str | os.PathLike) else _numbered_lines(lines)
+        self._pairs: Iterator[tuple[int, str]] = islice(_nonempty_lines(numbered), first, None)
 
-    def look(self, count: int) -> "FirstLines":
-        """Return the first lines, which `take` gives nevertheless."""
+    def read_first(self, count: int) -> "FirstLines":
+        """Return the first lines; `take` gives them nevertheless."""
         first = list(islice(self._pairs, count))
         self._pairs = chain(first, self._pairs)
         return FirstLines(first, self.arguments["function"])
@@ -159,11 +165,11 @@ class FromList(Source):
 
 
 class FirstLines:
-    """What a function makes of a few lines, by index.
+    """The samples that a function makes from a few lines, by index.
 
     Args:
-        lines: with their numbers.
-        function: line → sample.
+        lines: lines with their numbers.
+        function: function line → sample.
     """
 
     def __init__(self, lines: list[tuple[int, str]], function: Callable[[str], Any]) -> None:
@@ -176,16 +182,16 @@ class FirstLines:
         return self._function(self._lines[index][1])
 
     def sample_name_for_errors(self, index: int) -> str:
-        """Return what messages call a sample."""
+        """Return the name of a sample for messages."""
         return f"line {self._lines[index][0]}"
 
 
 class FromStreams(Source):
-    """What a pipeline makes of each of some names, such as those of tar files.
+    """The samples that a pipeline makes from each of several names, such as those of tar files.
 
     Args:
-        names: of what there is.
-        pipeline: name → samples.
+        names: names to open.
+        pipeline: function name → samples.
     """
 
     reserve, ahead, counts = 0, AHEAD, False
@@ -201,7 +207,7 @@ class FromStreams(Source):
 
 
 def shard_names(shards: Any) -> list[str]:
-    """The names in a list of them, or of a pattern such as "train-{000..009}.tar".
+    """Return the names in a list, or those of a pattern such as "train-{000..009}.tar".
 
     Raises:
         TypeError: not str or paths.
@@ -219,8 +225,8 @@ def shard_names(shards: Any) -> list[str]:
     return names
 
 
-def _counted(iterable: Iterable[Item], length: int | None) -> Iterator[Item]:
-    """Its items; CountError unless there are `length`."""
+def _checked_length(iterable: Iterable[Item], length: int | None) -> Iterator[Item]:
+    """Yield the items of an iterable; raise CountError unless there are `length`."""
     count = 0
     for count, item in enumerate(iterable, 1):
         if length is not None and count > length:
@@ -231,7 +237,7 @@ def _counted(iterable: Iterable[Item], length: int | None) -> Iterator[Item]:
 
 
 def _file_lines(path: str) -> Iterator[tuple[int, str]]:
-    """(number from 1, line) of a text file; a byte order mark is no part of it."""
+    """Yield (number from 1, line) of a text file, without a byte order mark."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -240,13 +246,13 @@ def _file_lines(path: str) -> Iterator[tuple[int, str]]:
                 raise FormatError(f"{path}: line {number} is not UTF-8: {error}") from None
 
 
-def _given_lines(lines: Iterable[Any]) -> Iterator[tuple[int, str]]:
+def _numbered_lines(lines: Iterable[Any]) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(lines, 1):
         if not isinstance(line, str):
             raise ArgumentTypeError(f"line {number} is {type(line).__name__}, expected str")
         yield number, line
 
 
-def _filled(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Those that are not empty, without their ends."""
+def _nonempty_lines(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Return the lines that are not empty, without their ends."""
     return ((number, line.rstrip("\r\n")) for number, line in lines if line.strip("\r\n"))

@@ -1,4 +1,4 @@
-"""Which samples of a dataset are written, in which order."""
+"""Select the samples of a dataset to write, and their order."""
 
 import operator
 import secrets
@@ -13,14 +13,14 @@ from ffrecord.reading.indices import as_indices
 
 SEEDS = 1 << 32
 
-Chosen = range | npt.NDArray[np.int64]
+Indices = range | npt.NDArray[np.int64]
 
 
-def length(dataset: Any) -> int:
-    """len(dataset).
+def dataset_length(dataset: Any) -> int:
+    """Return len(dataset).
 
     Raises:
-        TypeError: it has none, or no samples by index.
+        TypeError: it has no length, or no samples by index.
     """
     kind = type(dataset).__name__
     if not hasattr(dataset, "__getitem__"):
@@ -33,12 +33,12 @@ def length(dataset: Any) -> int:
         ) from None
 
 
-def select(n: int, indices: Iterable[SupportsIndex] | None) -> Chosen:
-    """The indices to write, each in [0, n).
+def select(n: int, indices: Iterable[SupportsIndex] | None) -> Indices:
+    """Return the indices to write, each in [0, n).
 
     Args:
-        n: samples of the dataset.
-        indices: ints or an integer array, those below 0 counting from the end, repeats allowed; None for all.
+        n: number of samples of the dataset.
+        indices: ints or an integer array; negative ones count from the end, repeats are allowed; None for all.
 
     Raises:
         IndexError: one is out of range.
@@ -55,11 +55,11 @@ def select(n: int, indices: Iterable[SupportsIndex] | None) -> Chosen:
     return np.where(given < 0, given + n, given)
 
 
-def shuffle(indices: Chosen, seed: int | None) -> tuple[Chosen, int]:
-    """(indices in random order, the seed). The order is the same for ever: numpy has frozen this generator.
+def shuffle(indices: Indices, seed: int | None) -> tuple[Indices, int]:
+    """Return (indices in random order, seed). The order never changes: NumPy has frozen this generator.
 
     Args:
-        seed: in [0, 2**32), or None to draw one.
+        seed: seed in [0, 2**32), or None to draw one.
 
     Raises:
         ValueError: the seed is out of range.
@@ -71,8 +71,8 @@ def shuffle(indices: Chosen, seed: int | None) -> tuple[Chosen, int]:
     return (order if isinstance(indices, range) else indices[order]), seed
 
 
-def as_array(indices: Chosen) -> npt.NDArray[np.int64]:
-    """The same indices. Numpy asks a range for its numbers one by one, which takes ten times as long."""
+def as_array(indices: Indices) -> npt.NDArray[np.int64]:
+    """Return indices as an array. NumPy reads a range number by number, which takes ten times as long."""
     return (
         np.arange(indices.start, indices.stop, indices.step, dtype=np.int64) if isinstance(indices, range) else indices
     )

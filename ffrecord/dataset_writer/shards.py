@@ -1,4 +1,4 @@
-"""Shards being written: made with room for their tables, filled by others, finished by a thread, verified."""
+"""Shards of a write: create them with room for their tables, finish them in a thread, verify them."""
 
 import contextlib
 import errno
@@ -21,13 +21,14 @@ from ffrecord.writing.file_writer import compute_offsets, write_tables
 
 @dataclass(frozen=True)
 class Files:
-    """Where the shards of a write are while they are filled, and what they will be called.
+    """The directory and names of the shards of a write.
 
     Attributes:
-        directory: an existing one, for this write alone: a process of an earlier one that still writes knows another.
-        label: the final directory, for messages and the progress bar.
-        stem: of all names.
-        made: the path of which `directory` is the part, where that is not `label`; None for that.
+        directory: existing directory for this write alone. A process of an earlier write that is still alive uses
+            another.
+        label: final directory, for messages and the progress bar.
+        stem: stem of all names.
+        made: path whose part directory contains `directory`; None if that is `label`.
     """
 
     directory: str
@@ -36,26 +37,27 @@ class Files:
     made: str | None = None
 
     def name(self, number: int) -> str:
-        """The file name of shard `number`."""
+        """Return the file name of shard `number`."""
         return shard_name(number, self.stem)
 
-    # Not by Path, which has the interpreter intern the name of every shard.
+    # os.path, not Path: Path makes the interpreter intern the name of every shard.
 
     def path(self, number: int) -> str:
-        """The path of shard `number` while it is filled."""
+        """Return the path of shard `number` while it is filled."""
         return os.path.join(self.directory, self.name(number))
 
     def final(self, number: int) -> str:
-        """The path it will have, for messages."""
+        """Return the final path of shard `number`, for messages."""
         return os.path.join(self.made or self.label, self.name(number))
 
 
 def create(path: str, label: str, data_start: int) -> None:
-    """Make an empty shard whose tables and block are reserved on the disk, so that it fills up now and not at the end.
+    """Create an empty shard and reserve room on the disk for its tables and block: a full disk shows now, not at the
+    end.
 
     Args:
-        path: of the new file.
-        label: its final path, for messages.
+        path: path of the new file.
+        label: final path, for messages.
         data_start: offset of the first sample, bytes.
 
     Raises:
@@ -72,10 +74,10 @@ def create(path: str, label: str, data_start: int) -> None:
 
 
 def move_samples(path: str, label: str, start: int, target: int) -> None:
-    """Move everything from offset `start` of a shard on to offset `target`, since its tables take more room or less.
+    """Move the data of a shard from offset `start` to offset `target`, because its tables need more or less room.
 
     Args:
-        label: its final path, for messages.
+        label: final path, for messages.
 
     Raises:
         OSError (also a RuntimeError): refused; ENOSPC if there is no room.
@@ -100,17 +102,17 @@ def finish(
 ) -> Shard:
     """Write tables, header CRC-32 and extension block of a shard whose samples are all written, and make it durable.
 
-    Blocks that were reserved behind its end are given back.
+    Blocks that were reserved beyond its end are freed.
 
     Args:
-        path: of the file as `create` made it.
-        label: its final path, for messages.
+        path: path of the file that `create` made.
+        label: final path, for messages.
         data_start: offset of the first sample, bytes.
-        sizes, checksums: [n] of its samples.
-        payload: of the extension block; None for a file without one.
+        sizes, checksums: [n], sizes and checksums of the samples.
+        payload: payload of the extension block; None for a file without one.
 
     Raises:
-        CountError: the file's size is not what its samples add up to.
+        CountError: the file size differs from the sum of the samples.
         OSError (also a RuntimeError): a write or the fsync failed.
     """
     end = data_start + int(sizes.sum())
@@ -120,7 +122,7 @@ def finish(
             size = os.fstat(fd).st_size
             if size != end:
                 raise CountError(f"{label}: {size} bytes, but its {plural(len(sizes), 'sample')} end at {end}")
-            os.ftruncate(fd, end)  # gives back what was reserved behind
+            os.ftruncate(fd, end)  # frees the blocks reserved beyond the end
             crc = write_tables(fd, checksums, compute_offsets(sizes, data_start), payload, end)
             os.fsync(fd)
         except BaseException:
@@ -135,13 +137,13 @@ def finish(
 
 Step = Callable[[], Shard]
 
-SHORT = 0.005  # seconds between two looks at a backlog
+SHORT = 0.005  # seconds between two checks of a backlog
 
 
 class ShardFinisher:
-    """Runs steps one after the other, each of which completes one shard; the first failure stops it.
+    """A thread that runs steps one after the other; each step completes a shard, and the first failure stops it.
 
-    To be started after all forks: a thread is not inherited, but the locks it holds would be.
+    Start it after all forks. A child does not inherit the thread, but would inherit the locks that it holds.
     """
 
     def __init__(self) -> None:
@@ -153,24 +155,24 @@ class ShardFinisher:
         self._thread = threading.Thread(target=self._run, name="ffrecord-finisher", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     @property
     def backlog(self) -> int:
-        """How many steps are not done."""
+        """Number of steps that are not done."""
         return self._added - len(self._done)
 
     def add(self, step: Step) -> None:
-        """Have a shard completed."""
+        """Queue a step."""
         self._added += 1
         self._steps.put(step)
 
     def wait_for(self, backlog: int) -> None:
-        """Wait until no more steps than these are not done.
+        """Wait until at most `backlog` steps are left.
 
         Raises:
-            what a step raised.
+            others: whatever a step raised.
         """
         self.check()
         while self.backlog > backlog:
@@ -178,15 +180,15 @@ class ShardFinisher:
             self.check()
 
     def check(self) -> None:
-        """Raise what a step raised."""
+        """Raise the exception of a failed step, if there is one."""
         if self._failure is not None:
             raise self._failure
 
     def wait(self, seconds: float) -> list[Shard] | None:
-        """The completed shards, in order of completion, once every step is done; None if that takes longer.
+        """Return the completed shards in order of completion, or None if the steps take longer than `seconds`.
 
         Raises:
-            what a step raised.
+            others: whatever a step raised.
         """
         self._steps.put(None)
         self._thread.join(seconds)
@@ -194,8 +196,10 @@ class ShardFinisher:
         return None if self._thread.is_alive() else self._done
 
     def cancel(self, seconds: float) -> None:
-        """Do what can be done in `seconds`, for whoever goes on from there, and no more; a step then at work ends by
-        itself."""
+        """Run steps for at most `seconds`, so that a resumed write has less to do.
+
+        A step at work then ends by itself.
+        """
         self._steps.put(None)
         if self._thread.ident is not None:
             self._thread.join(seconds)
@@ -213,10 +217,10 @@ CHUNK = 8 << 20
 
 
 def check_listed(directory: str, shard: Shard, *, check: bool = False) -> OpenedFile:
-    """Open a shard and compare its header with its listing; the caller closes it.
+    """Open a shard and compare its header with its manifest entry; the caller closes it.
 
     Args:
-        check: whether the tables must match their CRC-32.
+        check: whether to compare the tables with their CRC-32.
 
     Raises:
         FormatError, ChecksumError: it is another file, or damaged.
@@ -248,7 +252,7 @@ def check_whole(directory: str, shard: Shard) -> None:
 def _check_records(opened: OpenedFile) -> None:
     bounds = [*opened.offsets.tolist(), opened.size]
     buffer = memoryview(bytearray(CHUNK))
-    held = range(0)  # offsets in the file of what the buffer holds
+    held = range(0)  # file offsets of the bytes in the buffer
     for index, stored in enumerate(opened.checksums.tolist()):
         offset, end, crc = bounds[index], bounds[index + 1], 0
         if not opened.data_start <= offset <= end <= opened.size:
@@ -265,7 +269,7 @@ def _check_records(opened: OpenedFile) -> None:
 
 
 def _fill(opened: OpenedFile, buffer: memoryview, offset: int) -> int:
-    """Bytes read from `offset` on, > 0."""
+    """Read into the buffer from `offset` on; return the number of bytes, > 0."""
     got = read_into(opened.fd, buffer, offset)
     if not got:
         raise FormatError(f"{opened.path}: the file was cut to {offset} bytes")

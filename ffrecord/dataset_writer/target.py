@@ -1,4 +1,4 @@
-"""Where a dataset is written: what may be there before, and where its shards are until then."""
+"""Targets of a write: a directory, and the interface that a URL implements too."""
 
 from typing import Protocol
 
@@ -12,9 +12,9 @@ class Target(Protocol):
     """A place for a dataset.
 
     Attributes:
-        label: what messages call it.
-        made: the path of which the part directory has the shards that are being filled, for messages of the disk.
-        backlog: complete shards that wait to be kept, beyond which no work is given out.
+        label: name for messages.
+        made: path whose part directory holds the shards while they are filled, for messages about the disk.
+        backlog: number of complete shards that may wait to be kept; with more, no tasks are handed out.
     """
 
     @property
@@ -25,23 +25,23 @@ class Target(Protocol):
     def backlog(self) -> int: ...
 
     def check(self, *, appends: bool) -> None:
-        """Raise FileNotFoundError or FileExistsError unless there is something to append to, or nothing in the way."""
+        """Raise FileNotFoundError if there is nothing to append to, or FileExistsError if something is in the way."""
         ...
 
     def part(self, *, appends: bool) -> PartDirectory:
-        """Where shards are until they are published."""
+        """Return the part directory, which holds the shards until they are published."""
         ...
 
     def base(self, part: PartDirectory) -> Base:
-        """The dataset that is appended to, with this part directory."""
+        """Return the dataset that is appended to, given the part directory."""
         ...
 
 
 class Directory:
-    """A directory of this machine.
+    """A directory of this machine as a target.
 
     Args:
-        path: of it.
+        path: path of the directory.
     """
 
     backlog = BACKLOG
@@ -50,16 +50,16 @@ class Directory:
         self.label = self.made = path
 
     def check(self, *, appends: bool) -> None:
-        """Raise FileNotFoundError or FileExistsError unless there is something to append to, or nothing in the way."""
+        """Raise FileNotFoundError if there is nothing to append to, or FileExistsError if something is in the way."""
         if appends:
             append.check_extendable(self.label)
         else:
             check_vacant(self.label)
 
     def part(self, *, appends: bool) -> PartDirectory:
-        """Where shards are until they are published."""
+        """Return the part directory, which holds the shards until they are published."""
         return PartDirectory(self.label, among_others=appends)
 
     def base(self, part: PartDirectory) -> Base:
-        """The dataset that is appended to."""
-        return append.look(self.label)
+        """Return the dataset that is appended to."""
+        return append.load_base(self.label)

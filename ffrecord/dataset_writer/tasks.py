@@ -1,4 +1,4 @@
-"""From a task to its samples, one after the other: where the code of users is called."""
+"""Samples of a task, one after the other: the code of users is called here."""
 
 import itertools
 import operator
@@ -14,22 +14,22 @@ from ffrecord.dataset_writer.transport import Carrier
 from ffrecord.kernels._records import Indexed
 from ffrecord.processes.heartbeats import Heart
 
-TASK_SAMPLES = 1024  # at most, so that the indices of a task are one packet
-# Of records, but for a task of one: of a larger task others would only wait for the places, and a shard that it goes
-# through stays unfinished as long.
+TASK_SAMPLES = 1024  # at most, so that the indices of a task fit one packet
+# Limit of the records of a task with several samples. A larger task would keep others waiting for their places, and
+# its shards unfinished.
 TASK_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """With what to write; nothing here changes a byte of the result.
+    """Settings of a write that do not change a byte of its result.
 
     Attributes:
-        workers: processes, >= 0; 0 for none but this one.
-        chunksize: samples a worker is given at a time, > 0; fewer where they are large, more where they are quick.
-        start_method: of the processes, as `workers.start_method_of` takes it.
+        workers: number of processes, >= 0; 0 to write in this process.
+        chunksize: number of samples in a task, > 0; fewer if they are large, more if they are quick.
+        start_method: start method of the processes, as `processes.pool.start_method_of` takes it.
         stuck_after: seconds without a sign of life after which a busy worker is given up, or None.
-        progress: True for a bar, False for none, None for one if stderr is a terminal.
+        progress: True for a progress bar, False for none, None for one if stderr is a terminal.
     """
 
     workers: int
@@ -40,148 +40,153 @@ class WorkerSettings:
 
     @property
     def task_samples(self) -> int:
-        """Samples of a task, at most."""
+        """Largest number of samples in a task."""
         return min(self.chunksize, TASK_SAMPLES)
 
 
-AT_ONCE = 80  # samples at most of a dataset that gives several
-FEW = 8  # samples that are asked for one by one
+AT_ONCE = 80  # largest number of samples per call of `__getitems__`
+FEW = 8  # fewer samples than this are requested one by one
 
 
 class StreamEnd(Exception):
-    """There are no more samples in a stream."""
+    """The signal that a stream has no more samples."""
 
 
 class TaskSamples:
     """The samples of one task.
 
     Args:
-        task: its number.
-        indices: of the samples, in order.
-        get: index → sample; called once for each, in order.
+        task: number of the task.
+        indices: indices of the samples, in order.
+        get: function index → sample; called once for each, in order.
 
     Attributes:
-        task: the number.
-        streams: whether `get` raises `StreamEnd` when `indices` go on without samples. After another exception no
-            more samples come.
-        ended: whether that is so now.
-        foreseen: where the samples go, if that is known.
+        task: number of the task.
+        streams: whether `get` raises `StreamEnd` if there are fewer samples than `indices`.
+        ended: whether `get` has raised an exception after which no more samples come.
+        preassigned: places of the samples, if known.
     """
 
     streams = ended = False
-    foreseen: Preassigned | None = None
+    preassigned: Preassigned | None = None
 
     def __init__(self, task: int, indices: Iterable[int], get: Callable[[int], Any]) -> None:
         self.task, self.indices, self.get = task, iter(indices), get
 
-    def named(self, index: int) -> str:
-        """What a sample is called in messages, as by the `name` of its source."""
+    def sample_name(self, index: int) -> str:
+        """Return the name of a sample for messages, as the `name` of its source gives it."""
         return f"sample {index}"
 
 
-class _BatchesRun(TaskSamples):
-    """Samples of a dataset that gives several at once, by `__getitems__`.
+class BatchedSamples(TaskSamples):
+    """The samples of a dataset that returns several at once, by `__getitems__`.
 
     Args:
-        asker: asks the dataset, and for the next ones while these are used; None for the caller's thread.
+        fetcher: thread that asks the dataset, also ahead; None to ask in the caller's thread.
     """
 
-    def __init__(self, task: IndexTask, dataset: Any, asker: "SampleFetcher | None") -> None:
-        self._dataset, self._wanted, self._asker = dataset, _numbers(task.indices), asker
-        self._had: list[Any] = []  # samples of the next indices, the first one at the end
-        self._begun = self._done = 0  # indices tried together, and indices asked for
-        self._coming: Future[tuple[int, list[Any]]] | None = None
-        self._ask_ahead()
+    def __init__(self, task: IndexTask, dataset: Any, fetcher: "SampleFetcher | None") -> None:
+        self._dataset, self._wanted, self._fetcher = dataset, _indices_of(task.indices), fetcher
+        self._fetched: list[Any] = []  # samples of the next indices, in reverse order
+        self._requested = self._delivered = 0  # numbers of indices requested, and handed out
+        self._pending: Future[tuple[int, list[Any]]] | None = None
+        self._fetch_ahead()
         super().__init__(task.task, self._wanted, self._next)
 
     def _next(self, index: int) -> Any:
-        if self._done == self._begun:
-            self._take_several()
-        self._done += 1
-        if self._had:
-            return self._had.pop()
-        if self._asker is not None:
-            return self._asker.sample(self._dataset, index)
+        if self._delivered == self._requested:
+            self._fetch_next()
+        self._delivered += 1
+        if self._fetched:
+            return self._fetched.pop()
+        if self._fetcher is not None:
+            return self._fetcher.fetch(self._dataset, index)
         return self._dataset[index]
 
-    def _take_several(self) -> None:
-        count, had = _several(self._dataset, self._following()) if self._coming is None else self._coming.result()
-        self._had = had[::-1]
-        self._begun += count
-        self._ask_ahead()
+    def _fetch_next(self) -> None:
+        count, fetched = (
+            _fetch_batch(self._dataset, self._next_indices()) if self._pending is None else self._pending.result()
+        )
+        self._fetched = fetched[::-1]
+        self._requested += count
+        self._fetch_ahead()
 
-    def _ask_ahead(self) -> None:
-        if self._asker is not None:
-            wanted = self._following()
-            self._coming = self._asker.several(self._dataset, wanted) if wanted else None
+    def _fetch_ahead(self) -> None:
+        if self._fetcher is not None:
+            wanted = self._next_indices()
+            self._pending = self._fetcher.fetch_batch(self._dataset, wanted) if wanted else None
 
-    def _following(self) -> list[int]:
-        """The next ones: of what is left an equal share, since each time costs something."""
-        left = len(self._wanted) - self._begun
+    def _next_indices(self) -> list[int]:
+        """Return the next indices to request: an equal share of those left, because every request has a cost."""
+        left = len(self._wanted) - self._requested
         times = max(1, -(-left // AT_ONCE))
-        return self._wanted[self._begun : self._begun + -(-left // times)]
+        return self._wanted[self._requested : self._requested + -(-left // times)]
 
 
 class SampleFetcher:
-    """A thread that asks a dataset for samples: the only one that does.
+    """A thread that asks a dataset for samples; no other thread asks it.
 
     Args:
-        heart: of this worker, told what is asked for.
+        heart: heartbeat of this worker; it learns which samples are fetched ahead.
     """
 
     def __init__(self, heart: Heart) -> None:
         self._heart, self._thread = heart, ThreadPoolExecutor(1, "ffrecord-asker")
 
-    def several(self, dataset: Any, indices: list[int]) -> Future[tuple[int, list[Any]]]:
-        """What will be the result of `_several`."""
-        return self._thread.submit(self._ask, dataset, indices)
+    def fetch_batch(self, dataset: Any, indices: list[int]) -> Future[tuple[int, list[Any]]]:
+        """Return a future of the result of `_fetch_batch`."""
+        return self._thread.submit(self._fetch, dataset, indices)
 
-    def sample(self, dataset: Any, index: int) -> Any:
-        """dataset[index]."""
+    def fetch(self, dataset: Any, index: int) -> Any:
+        """Return dataset[index]."""
         return self._thread.submit(operator.getitem, dataset, index).result()
 
-    def _ask(self, dataset: Any, indices: list[int]) -> tuple[int, list[Any]]:
+    def _fetch(self, dataset: Any, indices: list[int]) -> tuple[int, list[Any]]:
         self._heart.ask_ahead(indices[0])
         try:
-            return _several(dataset, indices)
+            return _fetch_batch(dataset, indices)
         finally:
             self._heart.ask_ahead(None)
 
 
-def _several(dataset: Any, indices: list[int]) -> tuple[int, list[Any]]:
-    """(how many of the first of these were asked for together, their samples); without samples, each is then asked for
-    alone, to see which fails."""
+def _fetch_batch(dataset: Any, indices: list[int]) -> tuple[int, list[Any]]:
+    """Fetch the first few of these indices together.
+
+    Returns:
+        (number of indices requested, their samples). No samples on failure: the caller then asks for each alone, and
+        so finds the one that fails.
+    """
     try:
-        indices = together(dataset, indices)
-        return len(indices), had_together(dataset, indices)
+        indices = first_batch(dataset, indices)
+        return len(indices), fetch_together(dataset, indices)
     except Exception:
         return len(indices), []
 
 
-def may_be_asked_ahead(dataset: Any) -> bool:
-    """Whether a dataset says that a thread may ask it for samples before they are needed."""
+def allows_fetch_ahead(dataset: Any) -> bool:
+    """Return whether a dataset declares that a thread may ask it for samples ahead."""
     return getattr(dataset, "may_be_asked_ahead", False) is True
 
 
-def together(dataset: Any, indices: list[int]) -> list[int]:
-    """The first of these indices, those that a dataset wants to be asked for at once; all if it does not say."""
+def first_batch(dataset: Any, indices: list[int]) -> list[int]:
+    """Return the first of these indices to request at once, as the dataset wants. Without a preference, return all."""
     count = getattr(dataset, "samples_at_once", None)
     return indices if count is None else indices[: count(indices)]
 
 
-def had_together(dataset: Any, indices: list[int]) -> list[Any]:
-    """Samples by `__getitems__`; none where they come as something else, such as a batch that is collated already."""
+def fetch_together(dataset: Any, indices: list[int]) -> list[Any]:
+    """Return the samples of these indices by `__getitems__`. Return an empty list if it does not give one per index."""
     if len(indices) < FEW:
-        return []  # a list of the columns of so few samples would look like that of the samples
+        return []  # a collated batch has one item per column: with so few indices it looks like a list of samples
     samples = dataset.__getitems__(indices)
     return list(samples) if isinstance(samples, list | tuple) and len(samples) == len(indices) else []
 
 
-class _ItemsRun(TaskSamples):
-    """The samples of what the parent has."""
+class ItemSamples(TaskSamples):
+    """The samples of items that the coordinator sends."""
 
     def __init__(self, task: ItemTask, items: Iterator[Any], function: Callable[[Any], Any] | None) -> None:
-        super().__init__(task.task, _numbers(task.indices), self._next)
+        super().__init__(task.task, _indices_of(task.indices), self._next)
         self._items, self._function = items, function
 
     def _next(self, index: int) -> Any:
@@ -192,12 +197,12 @@ class _ItemsRun(TaskSamples):
             raise
         return item if self._function is None else self._function(item)
 
-    def named(self, index: int) -> str:
-        return super().named(index) if self._function is None else f"line {index}"
+    def sample_name(self, index: int) -> str:
+        return super().sample_name(index) if self._function is None else f"line {index}"
 
 
-class _StreamRun(TaskSamples):
-    """The samples of what a pipeline makes of a name."""
+class StreamSamples(TaskSamples):
+    """The samples that a pipeline makes from a name."""
 
     streams = True
 
@@ -217,48 +222,50 @@ class _StreamRun(TaskSamples):
             self.ended = True
             raise
 
-    def named(self, index: int) -> str:
-        return f"{super().named(index)} of {self._name}"
+    def sample_name(self, index: int) -> str:
+        return f"{super().sample_name(index)} of {self._name}"
 
 
-class Looked(TaskSamples):
-    """A run whose first samples were had before.
+class ReplayedSamples(TaskSamples):
+    """The samples of a task whose first ones were already read.
 
     Args:
-        run: the one they are of.
-        first: its first indices, with what `get` gave, or raised.
+        task_samples: the task.
+        first: (index, sample, exception) of each of its first samples.
     """
 
-    def __init__(self, run: TaskSamples, first: list[tuple[int, Any, Exception | None]]) -> None:
-        super().__init__(run.task, itertools.chain([index for index, _, _ in first], run.indices), self._get)
-        self._run, self._first = run, first[::-1]
-        self.streams = run.streams
+    def __init__(self, task_samples: TaskSamples, first: list[tuple[int, Any, Exception | None]]) -> None:
+        super().__init__(
+            task_samples.task, itertools.chain([index for index, _, _ in first], task_samples.indices), self._get
+        )
+        self._rest, self._first = task_samples, first[::-1]
+        self.streams = task_samples.streams
 
     def _get(self, index: int) -> Any:
         if not self._first:
-            return self._run.get(index)
+            return self._rest.get(index)
         _, sample, error = self._first.pop()
         if error is not None:
             raise error
         return sample
 
-    def named(self, index: int) -> str:
-        return self._run.named(index)
+    def sample_name(self, index: int) -> str:
+        return self._rest.sample_name(index)
 
     @property
     def ended(self) -> bool:  # type: ignore[override]
-        return self._run.ended
+        return self._rest.ended
 
 
 class TaskOpener:
-    """Opens the tasks of a source; one of these is given, or none for samples that the parent has.
+    """Opener of the tasks of a source. At most one of dataset, function and pipeline is set; none for samples as items.
 
     Args:
-        dataset: of which dataset[i] are the samples.
-        function: item → sample.
-        pipeline: name → samples.
-        carrier: where the items of `ItemTask` come from.
-        heart: of the worker that this is in, where a thread may ask the dataset ahead; None: not here.
+        dataset: dataset whose dataset[i] are the samples.
+        function: function item → sample.
+        pipeline: function name → samples.
+        carrier: carrier of the items of an `ItemTask`.
+        heart: heartbeat of this worker, if a thread may ask the dataset ahead; None if it may not.
     """
 
     def __init__(
@@ -270,29 +277,29 @@ class TaskOpener:
         heart: Heart | None = None,
     ) -> None:
         self._dataset, self._function, self._pipeline, self._carrier = dataset, function, pipeline, carrier
-        self._asker = SampleFetcher(heart) if heart is not None and may_be_asked_ahead(dataset) else None
+        self._fetcher = SampleFetcher(heart) if heart is not None and allows_fetch_ahead(dataset) else None
 
     def open(self, task: Assignment) -> TaskSamples:
-        """Its samples. The first of a dataset that may be asked ahead are asked for now."""
-        run = self._open(task)
+        """Return the samples of a task. If the dataset may be asked ahead, start to fetch the first ones."""
+        task_samples = self._open(task)
         if not isinstance(task, StreamTask):
-            run.foreseen = task.foreseen
-        return run
+            task_samples.preassigned = task.preassigned
+        return task_samples
 
     def _open(self, task: Assignment) -> TaskSamples:
         if isinstance(task, IndexTask):
             if hasattr(self._dataset, "__getitems__"):
-                return _BatchesRun(task, self._dataset, self._asker)
-            return TaskSamples(task.task, _numbers(task.indices), Indexed(self._dataset))
+                return BatchedSamples(task, self._dataset, self._fetcher)
+            return TaskSamples(task.task, _indices_of(task.indices), Indexed(self._dataset))
         if isinstance(task, ItemTask):
             if self._carrier is None:
                 raise TypeError("items need a carrier")
-            return _ItemsRun(task, self._carrier.unpack(task), self._function)
+            return ItemSamples(task, self._carrier.unpack(task), self._function)
         if self._pipeline is None:
             raise TypeError("a stream needs a pipeline")
-        return _StreamRun(task.task, self._pipeline, task.name)
+        return StreamSamples(task.task, self._pipeline, task.name)
 
 
-def _numbers(data: bytes) -> list[int]:
+def _indices_of(data: bytes) -> list[int]:
     numbers: list[int] = np.frombuffer(data, np.int64).tolist()
     return numbers

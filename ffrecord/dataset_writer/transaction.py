@@ -1,4 +1,4 @@
-"""One call of a `DatasetWriter`: from the lock to the publication."""
+"""The transaction of one `DatasetWriter` call: from the lock to the publication."""
 
 import logging
 import sys
@@ -29,40 +29,44 @@ _log = logging.getLogger("ffrecord")
 
 @dataclass(frozen=True)
 class WritePlan:
-    """What to write.
+    """The samples to write, and the functions that provide them.
 
     Attributes:
-        total: samples; None if unknown.
-        source: of the samples from a start on.
-        encoding: of the samples, with these fields; None if the first ones are to show it.
-        asked: what the call was asked for, to be compared by one that goes on; None if none can.
-        seed: of the order; None for the order of the source.
-        look: takes a look at the first samples where `encoding` gives None and nothing was written before; None for
-            leaving that to the write itself.
+        total: number of samples; None if unknown.
+        source: function start → source of the samples from there on.
+        encoding: function fields → encoding of the samples; it returns None if the first samples are to show it.
+        call: request that identifies the call; a resumed write must match it. None if the write cannot be resumed.
+        seed: seed of the order; None for the order of the source.
+        infer: reads the first samples to infer an encoding, if `encoding` gives None and nothing was written before;
+            None to infer it during the write.
     """
 
     total: int | None
     source: Callable[[Start], Source]
     encoding: Callable[[Schema | None], Encoding | None]
-    asked: Request | None = None
+    call: Request | None = None
     seed: int | None = None
-    look: Callable[[], Encoding | None] | None = None
+    infer: Callable[[], Encoding | None] | None = None
 
 
 class WriteTransaction:
-    """Does what was planned.
+    """The steps of a write, with their cleanup.
 
     Args:
-        options: of the writer.
-        plan, means: of the call.
+        options: options of the writer.
+        plan, settings: plan and settings of the call.
     """
 
-    def __init__(self, options: WriterOptions, plan: WritePlan, means: WorkerSettings) -> None:
-        self._options, self._plan, self._means = options, plan, means
+    def __init__(self, options: WriterOptions, plan: WritePlan, settings: WorkerSettings) -> None:
+        self._options, self._plan, self._settings = options, plan, settings
         self._part = options.part()
 
     def run(self) -> tuple[Start, int]:
-        """(what there is in the end, how many shards were there before)."""
+        """Do the write.
+
+        Returns:
+            (end of the dataset, number of shards that an interrupted write had finished).
+        """
         return signals.run_with_cleanup(self._run, self._clean_up)
 
     def _run(self) -> tuple[Start, int]:
@@ -74,18 +78,18 @@ class WriteTransaction:
         return outcome
 
     def _clean_up(self, error: BaseException | None) -> None:
-        """After an error, which is told what stays."""
+        """Leave the part directory after an error, and add a note to the error about the files that stay."""
         if error is None:
             return
-        kept = resume.remark_of(self._part)
-        # Who was refused because of what stays was told so, and the same call would be refused again.
+        kept = resume.leave_with_remark(self._part)
+        # A MismatchError already names the files that stay, and the same call would be refused again.
         _note(error, None if isinstance(error, MismatchError) else kept)
         _note(error, self._part.advice(error))
 
     def _write(self) -> tuple[Start, int]:
         options, plan, part = self._options, self._plan, self._part
         published = resume.take_over(part, resume=options.resumes)
-        if plan.asked is None:
+        if plan.call is None:
             resume.claim(part, added=published and options.appends)
         if not published:
             options.check_target()
@@ -93,9 +97,11 @@ class WriteTransaction:
         encoding = self._encoding(found)
         start = BEGINNING if found is None else found.start
         kept = ResumedShards([], start)
-        if plan.asked is not None:
-            request = plan.asked | {"seed": plan.seed} | options.request(encoding, found)
-            kept = resume.continue_write(part, request, start, published=published, threads=max(1, self._means.workers))
+        if plan.call is not None:
+            request = plan.call | {"seed": plan.seed} | options.request(encoding, found)
+            kept = resume.continue_write(
+                part, request, start, published=published, threads=max(1, self._settings.workers)
+            )
             if encoding is None and kept.shards and not kept.published:
                 encoding = encoding_from_schema(Shape(part.schema_of(kept.shards[0])), options.declares(options.fields))
         if kept.published:
@@ -103,8 +109,8 @@ class WriteTransaction:
         if published:
             options.check_target()
         self._check_skipped(kept.start.skipped)
-        if encoding is None and plan.look is not None:
-            encoding = plan.look()
+        if encoding is None and plan.infer is not None:
+            encoding = plan.infer()
         return self._go_on(found, encoding, kept), len(kept.shards)
 
     def _encoding(self, found: Base | None) -> Encoding | None:
@@ -118,22 +124,24 @@ class WriteTransaction:
                 fields = Schema(overlaid(there._tree, fields._tree))
         self._check_base(
             found, encoding_from_arguments(fields, options.serializer)
-        )  # or its samples might not even fit
+        )  # before samples are read: they might not even fit the encoding
         encoding = self._plan.encoding(fields)
         if found is not None and not found.blank:
-            # Not known: then it is that of what is there, which has no columns.
+            # An unknown encoding is that of the existing dataset, which has no columns.
             encoding = encoding or encoding_from_schema(Shape(None))
             self._check_base(found, encoding)
         return encoding
 
     def _check_base(self, found: Base | None, encoding: Encoding | None) -> None:
-        """Raise MismatchError if what is there was encoded otherwise."""
+        """Raise MismatchError if the existing dataset has another encoding."""
         if found is not None and not found.blank and encoding is not None:
             said = encoding.extension
-            append.check_same(self._options.path, found, encoding.schema, None if said is None else said.serializer)
+            append.check_same_encoding(
+                self._options.path, found, encoding.schema, None if said is None else said.serializer
+            )
 
     def _check_skipped(self, count: int) -> None:
-        """Raise MismatchError if the interrupted write has left out more samples than this one may."""
+        """Raise MismatchError if the interrupted write has skipped more samples than this one may."""
         most = self._options.max_skipped or 0
         if count > most:
             raise MismatchError(
@@ -143,7 +151,7 @@ class WriteTransaction:
             )
 
     def _go_on(self, found: Base | None, encoding: Encoding | None, kept: ResumedShards) -> Start:
-        """Write what is missing, and publish all; what there is then."""
+        """Write the missing shards and publish all; return the end of the dataset."""
         options, plan, part = self._options, self._plan, self._part
         shards, start = kept.shards, kept.start
         done = WriteOutcome(
@@ -154,7 +162,7 @@ class WriteTransaction:
             source, cut, backlog = plan.source(start), options.cut(plan.total), options.target.backlog
             declared = options.declares(options.fields)
             job = ShardJob(source, encoding, cut, files, part.keep, start, options.max_skipped, backlog, declared)
-            done = write_shards(job, self._means)
+            done = write_shards(job, self._settings)
             shards = [*shards, *done.shards]
         self._publish(shards, done, found)
         return Start(len(shards), done.samples, done.bytes, done.skipped)
@@ -165,7 +173,7 @@ class WriteTransaction:
         part.settle()
         if found is not None:
             part.check_finished(shards)
-            listing = found.together(shards, schema, tell=done.encoding.extension is not None)
+            listing = found.manifest_with(shards, schema, tell=done.encoding.extension is not None)
             with signals.defer_signals():
                 part.publish_more(names, found.listing, listing, done.skipped)
             return
@@ -176,7 +184,7 @@ class WriteTransaction:
 
 
 def _note(error: BaseException, note: str | None) -> None:
-    """Add to what an error says, and where Python does not show that, to the log."""
+    """Add a note to an exception; log it too where Python does not show notes."""
     if note is None:
         return
     add_note(error, note)

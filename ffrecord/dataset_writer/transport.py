@@ -1,4 +1,4 @@
-"""How samples that the parent has get to a worker: pickled once, into shared memory if they fit there."""
+"""Carry samples from the coordinator to a worker: each is pickled once, into shared memory if it fits there."""
 
 import pickle
 import time
@@ -11,60 +11,60 @@ from ffrecord.dataset_writer.messages import ItemTask
 from ffrecord.errors import ArgumentTypeError
 from ffrecord.processes.shared_memory import SharedMemory
 
-SLOTS_BYTES = 32 << 20  # of all slots together, as long as none is smaller or larger than these
+SLOTS_BYTES = 32 << 20  # of all slots together, within the limits of one slot
 SLOT_MIN, SLOT_MAX = 1 << 20, 4 << 20
-PATIENCE = 0.1  # seconds after which samples that come slowly are sent on, though there could be more
+PATIENCE = 0.1  # seconds after which a task is sent with the samples so far, if they come slowly
 
 NUMBERS = np.typecodes["All"].translate({ord(kind): None for kind in "OSUVMm"})
 
 Pairs = Iterator[tuple[int, Any]]  # (index, item)
 
 
-class Slots:
-    """Pieces of shared memory of equal size, each of which holds the items of one task.
+class TaskSlots:
+    """Slots of shared memory of equal size; each holds the items of one task.
 
     Args:
-        count: how many, > 0.
+        count: number of slots, > 0.
 
     Attributes:
-        size: of one, bytes.
+        size: size of a slot, bytes.
 
     Raises:
-        OSError (also a RuntimeError): the memory cannot be had.
+        OSError (also a RuntimeError): the memory cannot be allocated.
     """
 
     def __init__(self, count: int, _memory: SharedMemory | None = None) -> None:
         self._count, self.size = count, min(max(SLOTS_BYTES // count, SLOT_MIN), SLOT_MAX)
         self._memory = SharedMemory(count * self.size) if _memory is None else _memory
 
-    def __reduce__(self) -> tuple[type["Slots"], tuple[int, SharedMemory]]:
-        return Slots, (self._count, self._memory)
+    def __reduce__(self) -> tuple[type["TaskSlots"], tuple[int, SharedMemory]]:
+        return TaskSlots, (self._count, self._memory)
 
     def view(self, slot: int) -> memoryview:
-        """The bytes of a slot."""
+        """Return the bytes of a slot."""
         return self._memory.view[slot * self.size : (slot + 1) * self.size]
 
     def close(self) -> None:
-        """Give the memory back. May be repeated."""
+        """Free the memory. May be repeated."""
         self._memory.close()
 
 
 class Carrier(Protocol):
-    """The way of items to whoever encodes them."""
+    """A way to carry items to the encoder."""
 
     def pack(self, task: int, slot: int, pairs: Pairs, most: int) -> ItemTask | None:
-        """A task of the next items, at least one and at most `most`; None if there are no more."""
+        """Pack the next items, at least one and at most `most`, as a task; return None if there are no more."""
 
     def unpack(self, items: ItemTask) -> Iterator[Any]:  # pyright: ignore[reportReturnType]  # a protocol's
-        """The items of a task, in order."""
+        """Return the items of a task, in order."""
 
 
-class _Target:
-    """What pickles are written to: memory of bounded size, and what does not fit there.
+class _PickleTarget:
+    """A file-like target for pickles: memory of bounded size, and a buffer for bytes that do not fit there.
 
     Attributes:
-        end: of what was written to memory, bytes.
-        rest: what did not fit.
+        end: end of the bytes written to memory.
+        rest: bytes that did not fit.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class _Target:
         self._view, self.end, self.rest = view, 0, bytearray()
 
     def write(self, data: Any) -> int:
-        """Called by a pickler; how many bytes, or 0 if there is no room any more."""
+        """Write data for a pickler; return the number of bytes, or 0 if there is no more room."""
         if isinstance(data, pickle.PickleBuffer):
             data = data.raw()
         start, end = self.end, self.end + len(data)
@@ -87,63 +87,65 @@ class _Target:
         self.end = end
         return end - start
 
-    def taken_back(self, start: int) -> bytes:
-        """What was written from `start` on, which is forgotten, and what did not fit."""
+    def take_back(self, start: int) -> bytes:
+        """Remove the bytes written from `start` on, and those that did not fit, and return them."""
         data = bytes(self._view[start : self.end]) + self.rest
         self.end, self.rest = start, bytearray()
         return data
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Release the memory."""
         self._view.release()
 
 
 class _Pickler(pickle.Pickler):
-    """Numpy pickles an array by way of Python code that takes longer than copying a small one."""
+    """A pickler with a short way for NumPy arrays: NumPy's own uses Python code that takes longer than copying a small
+    array.
+    """
 
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is np.ndarray and obj.dtype.char in NUMBERS and obj.dtype.isnative and obj.flags.c_contiguous:
-            whole: Any = obj  # of one type for every version of numpy's stubs
-            return _array, (obj.dtype.char, obj.shape, pickle.PickleBuffer(whole))
+            whole: Any = obj  # the same type for every version of NumPy's stubs
+            return _make_array, (obj.dtype.char, obj.shape, pickle.PickleBuffer(whole))
         return NotImplemented
 
 
-def _array(dtype: str, shape: tuple[int, ...], data: Any) -> Any:
+def _make_array(dtype: str, shape: tuple[int, ...], data: Any) -> Any:
     return np.ndarray(shape, dtype, data)
 
 
-class ToWorkers:
-    """Into another process.
+class WorkerCarrier:
+    """A carrier into another process.
 
     Args:
-        slots: where items are put; each is used by one task at a time.
+        slots: slots for the items; each serves one task at a time.
     """
 
-    def __init__(self, slots: Slots) -> None:
+    def __init__(self, slots: TaskSlots) -> None:
         self._slots = slots
-        self._target = _Target()
+        self._target = _PickleTarget()
         self._pickler = _Pickler(self._target, pickle.HIGHEST_PROTOCOL)
-        self._over: tuple[int, bytes] | None = None  # the pickle that was taken and did not fit
+        self._over: tuple[int, bytes] | None = None  # (index, pickle) of an item that did not fit the last slot
 
-    def __reduce__(self) -> tuple[type["ToWorkers"], tuple[Slots]]:
-        return ToWorkers, (self._slots,)
+    def __reduce__(self) -> tuple[type["WorkerCarrier"], tuple[TaskSlots]]:
+        return WorkerCarrier, (self._slots,)
 
     def pack(self, task: int, slot: int, pairs: Pairs, most: int) -> ItemTask | None:
-        """See `Carrier`.
+        """Pack the next items, at least one and at most `most`, as a task; return None if there are no more.
 
         Raises:
             TypeError: an item does not pickle.
-            MemoryError, OSError: met while pickling one.
+            MemoryError, OSError: raised while pickling an item.
         """
         self._target.begin(self._slots.view(slot))
         try:
             indices, ends = self._fill(pairs, most)
         finally:
             self._target.close()
-        return _items(task, indices, ends, slot) if indices else self._alone(task)
+        return _item_task(task, indices, ends, slot) if indices else self._pack_alone(task)
 
     def _fill(self, pairs: Pairs, most: int) -> tuple[list[int], list[int]]:
-        """(indices, ends) of the items that fit into the target."""
+        """Return (indices, ends) of the items that fit into the target."""
         target, indices = self._target, []
         ends: list[int] = []
         if self._over is not None and target.write(self._over[1]):
@@ -152,7 +154,7 @@ class ToWorkers:
         while self._over is None and len(indices) < most and (pair := next(pairs, None)) is not None:
             self._pickle(*pair)
             if target.rest:
-                self._over = pair[0], target.taken_back(ends[-1] if ends else 0)
+                self._over = pair[0], target.take_back(ends[-1] if ends else 0)
                 break
             indices.append(pair[0])
             ends.append(target.end)
@@ -160,19 +162,19 @@ class ToWorkers:
                 break
         return indices, ends
 
-    def _alone(self, task: int) -> ItemTask | None:
-        """A task of the item that is too large for any slot, if there is one."""
+    def _pack_alone(self, task: int) -> ItemTask | None:
+        """Return a task of the item that is too large for any slot, or None if there is none."""
         if self._over is None:
             return None
         (index, data), self._over = self._over, None
-        return _items(task, [index], [len(data)], -1, data)
+        return _item_task(task, [index], [len(data)], -1, data)
 
     def _pickle(self, index: int, item: Any) -> None:
-        self._pickler.clear_memo()  # else an object handed out again and again would arrive as it was at first
+        self._pickler.clear_memo()  # else an object that is yielded again after a change would arrive unchanged
         try:
             self._pickler.dump(item)
         except (MemoryError, OSError):
-            raise  # says nothing of the sample
+            raise  # not the sample's fault
         except Exception as error:
             raise ArgumentTypeError(
                 f"sample {index} ({type(item).__name__}) does not pickle, as workers need it to: {error}; "
@@ -188,8 +190,8 @@ class ToWorkers:
             start = end
 
 
-class Here:
-    """Within one process, one task at a time."""
+class InProcessCarrier:
+    """A carrier within one process, for one task at a time."""
 
     def __init__(self) -> None:
         self._items: list[Any] = []
@@ -200,11 +202,11 @@ class Here:
         while len(indices) < most and (pair := next(pairs, None)) is not None:
             indices.append(pair[0])
             self._items.append(pair[1])
-        return _items(task, indices, [], -1) if indices else None
+        return _item_task(task, indices, [], -1) if indices else None
 
     def unpack(self, items: ItemTask) -> Iterator[Any]:
         return iter(self._items)
 
 
-def _items(task: int, indices: list[int], ends: list[int], slot: int, data: bytes = b"") -> ItemTask:
+def _item_task(task: int, indices: list[int], ends: list[int], slot: int, data: bytes = b"") -> ItemTask:
     return ItemTask(task, np.array(indices, np.int64).tobytes(), np.array(ends, np.int64).tobytes(), slot, data)

@@ -1,4 +1,4 @@
-"""A worker's tasks not begun and pieces not placed."""
+"""The main loop of a writing worker: it receives tasks, encodes samples, and writes chunks to their assigned places."""
 
 import time
 from collections import deque
@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from ffrecord.dataset_writer.encoder import SLOW_SECONDS, Chunk, Encoder
-from ffrecord.dataset_writer.encoding import Encode, Shape, encoding_from_schema, shape_of
+from ffrecord.dataset_writer.encoding import Encode, Shape, encoding_from_schema, infer_shape
 from ffrecord.dataset_writer.layout import FIRST_SAMPLES
 from ffrecord.dataset_writer.messages import (
     Assignment,
@@ -27,9 +27,9 @@ from ffrecord.fields import Schema
 from ffrecord.processes.heartbeats import Heart
 from ffrecord.processes.process import Link
 
-HELD_BYTES = 32 << 20  # of records that a worker keeps in memory while it waits for their places
-# Pieces written after one was made. A worker that writes all it holds keeps others waiting for its next piece, and they
-# hold more: memory that is neither in a cache nor used before.
+HELD_BYTES = 32 << 20  # limit of the records that a worker keeps in memory until they have a place
+# Chunks written after each encoded one. A worker that wrote all it holds would keep others waiting for its next chunk.
+# They would then hold more, in memory that is new and in no cache.
 WRITTEN_AT_ONCE = 2
 
 
@@ -47,119 +47,119 @@ def work(
     fields: Encode | None = None,
     declared: Schema | None = None,
 ) -> None:
-    """The work of a worker, until the link ends; see `Encoder` and `TaskOpener`.
+    """Run a worker until its link ends; see `Encoder` and `TaskOpener` for the arguments.
 
-    At most one of `serializer` and `fields` encodes the samples; with neither, the first samples show how, but for the
-    columns that are declared.
+    At most one of `serializer` and `fields` encodes the samples. With neither, the first samples show the columns,
+    except those that are declared.
     """
-    packer = Encoder(files, heart, skips=skips)
+    encoder = Encoder(files, heart, skips=skips)
     if (encode := serializer or fields) is not None:
-        packer.encode_by(encode)
-    Worker(link, heart, packer, TaskOpener(dataset, function, pipeline, carrier, heart), declared).work()
+        encoder.encode_by(encode)
+    Worker(link, heart, encoder, TaskOpener(dataset, function, pipeline, carrier, heart), declared).work()
 
 
 class Worker:
-    """See above.
+    """The state of a writing worker: tasks not yet begun, and chunks without a place.
 
     Args:
-        link: to the parent.
-        heart: told when this waits.
-        packer: makes pieces and writes them.
-        opener: of tasks.
-        declared: fields of some columns, where samples are to show the others.
+        link: link to the coordinator.
+        heart: heartbeat of this worker; it learns when the worker waits.
+        encoder: encoder that makes and writes chunks.
+        opener: opener of tasks.
+        declared: fields of some columns, if samples show the others.
     """
 
     def __init__(
-        self, link: Link, heart: Heart, packer: Encoder, opener: TaskOpener, declared: Schema | None = None
+        self, link: Link, heart: Heart, encoder: Encoder, opener: TaskOpener, declared: Schema | None = None
     ) -> None:
-        self._link, self._heart, self._packer, self._opener = link, heart, packer, opener
+        self._link, self._heart, self._encoder, self._opener = link, heart, encoder, opener
         self._declared = declared
-        self._runs: deque[TaskSamples] = deque()  # tasks, opened when they come, so that what can be is read ahead
-        self._places: deque[ChunkPlacement] = deque()  # of pieces that can be written
+        self._opened: deque[TaskSamples] = deque()  # tasks; opened at arrival, so that reading ahead starts
+        self._places: deque[ChunkPlacement] = deque()  # of chunks that can be written
         self._held: dict[tuple[int, int], Chunk] = {}
-        self._weight = 0
+        self._held_bytes = 0
         self._decoder = msgspec.msgpack.Decoder(IndexTask | ItemTask | StreamTask | SchemaChosen | ChunkPlacement)
 
     def work(self) -> NoReturn:
         """Do tasks until the link raises that it has ended."""
         try:
             while True:
-                self._read_mail(wait=not (self._runs or self._places))
-                if self._runs:
-                    self._do(self._runs.popleft())
+                self._receive(wait=not (self._opened or self._places))
+                if self._opened:
+                    self._encode_task(self._opened.popleft())
                 else:
                     self._write(1)
         except BaseException:
-            # A shard may be complete by it, and stays then.
+            # A chunk on its way may complete a shard; the next write can then keep that shard.
             with suppress(Exception):
-                self._tell(wait=True)
+                self._report_written(wait=True)
             raise
 
-    def _do(self, run: TaskSamples) -> None:
-        if not self._packer.ready:
-            run = self._show(run)
-        if run.foreseen is not None:
-            self._packer.fill(run, run.foreseen)
+    def _encode_task(self, task_samples: TaskSamples) -> None:
+        if not self._encoder.ready:
+            task_samples = self._infer_encoding(task_samples)
+        if task_samples.preassigned is not None:
+            self._encoder.fill(task_samples, task_samples.preassigned)
             return
         begun = last = time.monotonic()
-        for piece in self._packer.pieces(run):
-            if len(piece.sizes):
-                self._hold(piece, run)
+        for chunk in self._encoder.chunks(task_samples):
+            if len(chunk.sizes):
+                self._hold(chunk, task_samples)
             now = time.monotonic()
-            self._link.send(msgspec.msgpack.encode(piece.sized(now - begun)))
-            self._read_mail(wait=False)
+            self._link.send(msgspec.msgpack.encode(chunk.to_message(now - begun)))
+            self._receive(wait=False)
             slow = now - last >= SLOW_SECONDS
             self._write(len(self._places) if slow else WRITTEN_AT_ONCE)
-            self._tell(wait=slow)
+            self._report_written(wait=slow)
             last = now
-            # Never without an end: once all before are sized, places for what is held here are on their way.
-            while self._weight > HELD_BYTES:
-                self._read_mail(wait=not self._places)
+            # This ends: once all earlier chunks are encoded, the coordinator sends places for the chunks held here.
+            while self._held_bytes > HELD_BYTES:
+                self._receive(wait=not self._places)
                 self._write(1)
 
-    def _show(self, run: TaskSamples) -> TaskSamples:
-        """Tell the parent what the first samples are like, and wait until it says how to encode them."""
-        samples, run = self._packer.look(run, FIRST_SAMPLES)
-        shape = shape_of(samples, self._declared) if samples else Shape(None)
-        self._link.send(msgspec.msgpack.encode(SchemaProposed(run.task, bool(samples), shape.schema)))
-        while samples and not self._packer.ready:
-            self._read_mail(wait=True)
-        return run
+    def _infer_encoding(self, task_samples: TaskSamples) -> TaskSamples:
+        """Send the columns of the first samples to the coordinator, and wait for its choice of an encoding."""
+        samples, task_samples = self._encoder.read_first(task_samples, FIRST_SAMPLES)
+        shape = infer_shape(samples, self._declared) if samples else Shape(None)
+        self._link.send(msgspec.msgpack.encode(SchemaProposed(task_samples.task, bool(samples), shape.schema)))
+        while samples and not self._encoder.ready:
+            self._receive(wait=True)
+        return task_samples
 
-    def _hold(self, piece: Chunk, run: TaskSamples) -> None:
-        """Keep a piece, on the disk if it may be long until the streams before it have ended."""
-        if run.streams and self._weight + piece.weight > HELD_BYTES:
-            self._packer.spool(piece)
-        self._held[piece.task, piece.piece] = piece
-        self._weight += piece.weight
+    def _hold(self, chunk: Chunk, task_samples: TaskSamples) -> None:
+        """Keep a chunk; put it on disk if earlier streams may take long to end."""
+        if task_samples.streams and self._held_bytes + chunk.memory > HELD_BYTES:
+            self._encoder.spill(chunk)
+        self._held[chunk.task, chunk.number] = chunk
+        self._held_bytes += chunk.memory
 
-    def _read_mail(self, *, wait: bool) -> None:
-        """Take what the parent sent; with `wait`, once there is something. It is told what was written by then."""
-        self._tell(wait=wait)
+    def _receive(self, *, wait: bool) -> None:
+        """Handle the messages of the coordinator; with `wait`, wait for the first one. Report written chunks before."""
+        self._report_written(wait=wait)
         if wait:
             self._heart.idle()
         while (message := self._link.receive(wait=wait)) is not None:
-            self._take(self._decoder.decode(message))
+            self._handle(self._decoder.decode(message))
             wait = False
 
-    def _take(self, message: Assignment | SchemaChosen | ChunkPlacement) -> None:
+    def _handle(self, message: Assignment | SchemaChosen | ChunkPlacement) -> None:
         if isinstance(message, SchemaChosen):
-            self._packer.encode_by(encoding_from_schema(Shape(message.schema), self._declared).encode)
+            self._encoder.encode_by(encoding_from_schema(Shape(message.schema), self._declared).encode)
         elif isinstance(message, ChunkPlacement):
             self._places.append(message)
         else:
-            self._runs.append(self._opener.open(message))
+            self._opened.append(self._opener.open(message))
 
     def _write(self, most: int) -> None:
-        """Begin to write pieces that have their places, at most so many, each when the one before is written."""
+        """Start to write at most `most` chunks that have a place; each one starts when the one before is written."""
         for _ in range(min(most, len(self._places))):
             place = self._places.popleft()
-            piece = self._held.pop((place.task, place.piece))
-            self._weight -= piece.weight
-            self._packer.write(piece, place.segments)
-            self._tell(wait=False)
+            chunk = self._held.pop((place.task, place.number))
+            self._held_bytes -= chunk.memory
+            self._encoder.write(chunk, place.segments)
+            self._report_written(wait=False)
 
-    def _tell(self, *, wait: bool) -> None:
-        """Tell the parent what is in its place, if something is; with `wait`, once it is."""
-        while (message := self._packer.written(wait=wait)) is not None:
+    def _report_written(self, *, wait: bool) -> None:
+        """Report written chunks to the coordinator; with `wait`, wait until they are written."""
+        while (message := self._encoder.take_written(wait=wait)) is not None:
             self._link.send(msgspec.msgpack.encode(message))

@@ -1,4 +1,4 @@
-"""The write log of a part directory: the request, the shards finished so far, and whether they are being published."""
+"""The write log of a part directory: the request, the finished shards, and the start of a publication."""
 
 import itertools
 import os
@@ -15,17 +15,17 @@ from ffrecord.format.manifest import Shard
 from ffrecord.system import untrusted
 from ffrecord.system.atomic_file import read_all, write_all
 
-SHOWN = 60  # characters of a value
+SHOWN = 60  # longest text of a value, characters
 ABSENT = "nothing"
 
 
 def differences(before: Any, now: Any) -> list[str]:
-    """Where two values of builtins differ, each as "path was this, is that"; tuples count as lists."""
-    return list(_differences(_plain(before), _plain(now), ""))
+    """Return the differences of two values of builtins, each as "path was this, is that"; tuples count as lists."""
+    return list(_differences(_as_json(before), _as_json(now), ""))
 
 
-def _plain(value: Any) -> Any:
-    """As it comes back from JSON."""
+def _as_json(value: Any) -> Any:
+    """Return a value as it comes back from JSON."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
@@ -37,10 +37,10 @@ def _differences(before: Any, now: Any, path: str) -> Iterator[str]:
         for number, (one, other) in enumerate(itertools.zip_longest(before, now, fillvalue=...)):
             yield from _differences(one, other, f"{path}[{number}]")
     elif before != now or type(before) is not type(now):
-        yield f"{path} was {_shown(before)}, is {_shown(now)}"
+        yield f"{path} was {_format_value(before)}, is {_format_value(now)}"
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     text = ABSENT if value is ... else repr(value)
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
 
@@ -51,18 +51,18 @@ Request = dict[str, Any]
 
 
 class WriteBegun(msgspec.Struct, tag="begun"):
-    """What was asked for, nothing for a write that cannot be gone on with; the first line."""
+    """The first entry: the request, empty for a write that cannot be resumed."""
 
     version: int
     request: Request
 
 
 class ShardFinished(msgspec.Struct, tag="finished"):
-    """A shard is complete and durable.
+    """The entry of a shard that is complete and durable.
 
     Attributes:
-        shard: as the manifest will list it.
-        next: where the layout goes on after it.
+        shard: its manifest entry.
+        next: position where the layout goes on after it.
     """
 
     shard: Shard
@@ -70,22 +70,22 @@ class ShardFinished(msgspec.Struct, tag="finished"):
 
 
 class Claimed(msgspec.Struct, tag="claimed"):
-    """The marker of this write is at the URL, or about to be.
+    """The entry before the marker of this write is put at the URL.
 
     Attributes:
-        token: what tells it from that of another write.
+        token: token that identifies the marker of this write.
     """
 
     token: str
 
 
 class Uploaded(msgspec.Struct, tag="uploaded"):
-    """A finished shard is where it is to be, as was verified there; the local one goes after this is durable.
+    """The entry of a finished shard that is verified at the URL; the local file is removed after this entry is durable.
 
     Attributes:
-        name: of the shard.
-        etag: of the object; None where the store gives none.
-        schema: the columns, said of the first shard only.
+        name: name of the shard.
+        etag: etag of the object; None if the store gives none.
+        schema: schema of the columns, for the first shard only.
     """
 
     name: str
@@ -101,15 +101,15 @@ Entry = WriteBegun | ShardFinished | Claimed | Uploaded | Publishing
 
 @dataclass
 class LogState:
-    """What a ledger tells.
+    """The contents of a write log.
 
     Attributes:
-        request: what was asked for; None if it does not say, or in the words of another version.
-        finished: by name, the latest of each.
-        token: of the marker at the URL, for a write to one.
-        uploaded: by name, of those finished.
-        publishing: the last entry, if it is one.
-        end: of what can be read, without that last entry, bytes.
+        request: request of the write; None if there is none, or it has another version.
+        finished: latest entry of each finished shard, by name.
+        token: token of the marker at the URL, for a write to a URL.
+        uploaded: entries of the finished shards that were uploaded, by name.
+        publishing: the last entry, if it starts a publication.
+        end: end of the readable entries without that last one, bytes.
     """
 
     request: Request | None = None
@@ -121,30 +121,33 @@ class LogState:
 
 
 class WriteLog:
-    """An open one.
+    """An open write log.
 
     Args:
-        fd: open for reading and writing; whoever opened it closes it.
+        fd: descriptor, open for reading and writing; the caller closes it.
+
+    Attributes:
+        state: its contents.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         size = 0 if untrusted.is_sparse(fd) else min(os.fstat(fd).st_size, WRITE_LOG_MAX)
-        self.story = replay(read_all(fd, size, 0))
-        self._end = self.story.end
+        self.state = replay(read_all(fd, size, 0))
+        self._end = self.state.end
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         os.ftruncate(self._fd, 0)
-        self._end, self.story = 0, LogState()
+        self._end, self.state = 0, LogState()
 
     def begin(self, request: Request) -> None:
-        """Begin anew."""
+        """Start a new log with this request."""
         self.clear()
         self.append(WriteBegun(VERSION, request))
 
     def append(self, entry: Entry) -> None:
-        """Add an entry, after those that can be read; durable after `sync`.
+        """Add an entry after the readable ones; it is durable after `sync`.
 
         Raises:
             OSError: of the failed call.
@@ -153,15 +156,15 @@ class WriteLog:
         line = msgspec.json.encode(entry) + b"\n"
         write_all(self._fd, memoryview(line), self._end)
         self._end += len(line)
-        _add(self.story, entry, self._end)
+        _add(self.state, entry, self._end)
 
     def sync(self) -> None:
-        """Have all entries survive a crash."""
+        """Make all entries durable."""
         os.fsync(self._fd)
 
 
 def load_state(path: str) -> LogState:
-    """Return what the ledger at `path` tells, or would if there were one of this user in a directory of this user."""
+    """Return the contents of the log at `path`; an empty state unless file and directory belong to this user."""
     part, name = os.path.split(path)
     try:
         with untrusted.enter_directory(part) as fd:
@@ -171,8 +174,8 @@ def load_state(path: str) -> LogState:
 
 
 def replay(data: bytes) -> LogState:
-    """What these bytes of a ledger tell: all up to the first line that is none."""
-    story, end = LogState(), 0
+    """Return the contents of a log from its bytes: all entries before the first line that is damaged."""
+    state, end = LogState(), 0
     for line in data.splitlines(keepends=True):
         try:
             entry = msgspec.json.decode(line, type=Entry)
@@ -183,22 +186,22 @@ def replay(data: bytes) -> LogState:
         if isinstance(entry, WriteBegun) and entry.version != VERSION:
             break
         end += len(line)
-        _add(story, entry, end)
-    return story
+        _add(state, entry, end)
+    return state
 
 
-def _add(story: LogState, entry: Entry, end: int) -> None:
-    story.publishing = None
+def _add(state: LogState, entry: Entry, end: int) -> None:
+    state.publishing = None
     if isinstance(entry, Publishing):
-        story.publishing = entry
+        state.publishing = entry
         return
     if isinstance(entry, WriteBegun):
-        story.request = entry.request
+        state.request = entry.request
     elif isinstance(entry, Claimed):
-        story.token = entry.token
+        state.token = entry.token
     elif isinstance(entry, Uploaded):
-        story.uploaded[entry.name] = entry
+        state.uploaded[entry.name] = entry
     else:
-        story.finished[entry.shard.name] = entry
-        story.uploaded.pop(entry.shard.name, None)  # it was written anew
-    story.end = end
+        state.finished[entry.shard.name] = entry
+        state.uploaded.pop(entry.shard.name, None)  # the shard was written again
+    state.end = end

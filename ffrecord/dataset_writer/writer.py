@@ -13,15 +13,15 @@ from ffrecord.dataset_writer.encoding import (
     Encoding,
     encoding_from_arguments,
     encoding_from_schema,
-    extension_of,
     infer_encoding,
-    name_of,
-    shape_of,
+    infer_shape,
+    make_extension,
+    qualified_name,
 )
 from ffrecord.dataset_writer.layout import FIRST_SAMPLES
 from ffrecord.dataset_writer.options import WriterOptions
 from ffrecord.dataset_writer.sample_sources import FromDataset, FromIterable, FromList, FromStreams, Source, shard_names
-from ffrecord.dataset_writer.selection import Chosen, length, select, shuffle
+from ffrecord.dataset_writer.selection import Indices, dataset_length, select, shuffle
 from ffrecord.dataset_writer.target import Directory, Target
 from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.dataset_writer.transaction import WritePlan, WriteTransaction
@@ -29,7 +29,7 @@ from ffrecord.dataset_writer.write_log import Request
 from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, plural
 from ffrecord.fields import Schema
 from ffrecord.inputs.huggingface import HuggingFaceInput
-from ffrecord.inputs.recognised import Ours, input_of
+from ffrecord.inputs.recognised import StoreInput, input_of
 from ffrecord.processes.pool import start_method_of
 from ffrecord.system import urls
 from ffrecord.system.sizes import in_bytes
@@ -38,17 +38,17 @@ from ffrecord.writing.file_writer import whole_number
 
 @dataclass(frozen=True)
 class Summary:
-    """What was written.
+    """The result of a write.
 
     Attributes:
-        path: of the dataset, as given.
-        samples: how many.
-        bytes: of all samples together.
-        shards: how many files.
-        seconds: from the call to the last fsync.
-        seed: of the shuffle, None without one.
-        skipped: samples left out, with on_error="skip".
-        kept_shards: how many of them an interrupted write had finished before.
+        path: path of the dataset, as given.
+        samples: number of samples.
+        bytes: size of all samples together.
+        shards: number of files.
+        seconds: time from the call to the last fsync.
+        seed: seed of the shuffle, None without one.
+        skipped: number of samples left out, with on_error="skip".
+        kept_shards: number of shards that an interrupted write had finished before.
     """
 
     path: str
@@ -62,7 +62,7 @@ class Summary:
 
     @property
     def mb_per_second(self) -> float:
-        """10**6 bytes of samples per second."""
+        """Speed in 10**6 bytes of samples per second."""
         return self.bytes / 1e6 / self.seconds
 
     def __str__(self) -> str:
@@ -73,59 +73,59 @@ class Summary:
         )
 
 
-def _target(
+def _make_target(
     path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None, staging: str | os.PathLike[str] | None
 ) -> Target:
-    found = arguments.directory(path)
+    found = arguments.check_path(path)
     if urls.is_remote(found):
-        from ffrecord.dataset_writer.remote.target import RemoteTarget  # few programs need it
+        from ffrecord.dataset_writer.remote.target import RemoteTarget  # imported late: few programs need it
 
         return RemoteTarget(
-            found, storage_options, None if staging is None else arguments.directory(staging, "staging")
+            found, storage_options, None if staging is None else arguments.check_path(staging, "staging")
         )
     if staging is not None:
         raise ArgumentError(f"staging={os.fspath(staging)!r} is of URLs; {found!r} is none, and written where it is")
     return Directory(urls.local_path(found))
 
 
-class _Taken:
-    """A dataset that is written, or an iterable.
+class _WriteInput:
+    """A dataset or an iterable to write.
 
     Args:
-        dataset: given by the user.
-        serializer: given by the user, who then says what records are: those of ours are not copied, and samples of
-            Hugging Face are as they give them.
+        dataset: argument of the user.
+        serializer: argument of the user; with one, records of our own datasets are not copied, and samples of
+            Hugging Face are taken as that library gives them.
 
     Attributes:
-        known: its samples where it is a dataset of ours, a table, or Hugging Face's, which know their columns; None for
-            any other.
-        dataset: of which the samples are taken: that, or what `open` has made of it.
+        known: its samples if it is a dataset of ours, a table or one of Hugging Face, which know their columns; None
+            for any other.
+        dataset: object to read the samples from: the argument, or the result of `open`.
     """
 
     def __init__(self, dataset: Any, serializer: Any = None) -> None:
         found = input_of(dataset)
         self.dataset = dataset
-        self.known = None if serializer is not None and isinstance(found, Ours | HuggingFaceInput) else found
+        self.known = None if serializer is not None and isinstance(found, StoreInput | HuggingFaceInput) else found
         self._once = ExitStack()
 
     @property
     def length(self) -> int:
-        """How many samples there are."""
-        return length(self.dataset) if self.known is None else len(self.known)
+        """Number of samples."""
+        return dataset_length(self.dataset) if self.known is None else len(self.known)
 
     @property
     def fingerprint(self) -> str | None:
-        """What tells the samples from others; None for what nobody knows."""
+        """Fingerprint of the samples; None if unknown."""
         return None if self.known is None else self.known.fingerprint
 
     def open(self, fields: Any, *, skips: bool, once: bool) -> Schema | None:
-        """Begin to take samples that know their columns; see `recognised.Input`.
+        """Start to read samples that know their columns; see `recognised.Input`.
 
         Args:
-            once: whether every sample is asked for once.
+            once: whether every sample is read once.
 
         Returns:
-            Their columns; None for records without a schema.
+            their columns; None for records without a schema.
         """
         if self.known is not None:
             self.dataset = self.known.dataset(fields, skips=skips)
@@ -135,7 +135,7 @@ class _Taken:
         found: Schema | None = None if columns is None else columns.schema
         return found
 
-    def __enter__(self) -> "_Taken":
+    def __enter__(self) -> "_WriteInput":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -145,42 +145,43 @@ class _Taken:
 class DatasetWriter:
     """Writes a dataset as a directory of `.ffr` files with a manifest, which is there complete or not at all.
 
-    The files are the same, byte for byte, whatever the number of workers and how they are started.
+    The files are the same, byte for byte, whatever the number of workers and their start method.
 
     Args:
-        path: the directory, missing or empty; missing parents are made. Or the URL of one in object storage, such as
-            "s3://bucket/name", where shards go as they are finished, and the manifest last; see
+        path: path of the directory, missing or empty; missing parents are made. Or a URL in object storage, such as
+            "s3://bucket/name": shards are uploaded as they are finished, and the manifest last; see
             docs/remote-writing.md.
-        fields: the columns of the samples, as `fields.Schema.of` takes them, or a Schema. A dict may leave out some:
-            they are as samples show them. None: as up to 8 samples spread over the dataset show them; samples of bytes,
-            bytearray or memoryview are written as they are then.
-        num_workers: processes that read and serialize; -1 for one per usable CPU, 0 for none but this one. More than
-            CPUs are of use where a sample has to be waited for, as when dataset[i] opens a file that is not in memory.
-        serializer: sample → buffer, `pickle.dumps` for instance, instead of fields.
-        shard_size: bytes of the samples of a shard, at most, or text such as "500M" or "2GiB"; a larger sample has a
-            shard to itself. None for 256 MiB.
-        samples_per_shard: samples of every shard but the last, instead of `shard_size`.
-        num_shards: number of shards of ceil(samples / num_shards) each, instead of `shard_size`, or fewer.
-        start_method: "fork", "spawn" or "forkserver"; None for fork where there is one. Forked workers see the dataset
-            as it is in this process; if it has threads, or locks that threads hold, prefer "forkserver", for which
-            dataset, serializer and fields must pickle.
-        progress: a bar on stderr; None for only if that is a terminal.
+        fields: fields of the columns, as `fields.Schema.of` takes them, or a Schema. A dict may leave out columns,
+            which samples then show. None: up to 8 samples spread over the dataset show the columns; samples of bytes,
+            bytearray or memoryview are then written unchanged.
+        num_workers: number of processes that read and encode; -1 for one per usable CPU, 0 to write in this process.
+            More than CPUs help if samples have to be waited for, as when dataset[i] opens a file that is not in memory.
+        serializer: function sample → buffer, for instance `pickle.dumps`, instead of fields.
+        shard_size: largest size of the samples of a shard, in bytes or as text such as "500M" or "2GiB"; a larger
+            sample has a shard to itself. None for 256 MiB.
+        samples_per_shard: number of samples of every shard but the last, instead of `shard_size`.
+        num_shards: number of shards of ceil(samples / num_shards) each, or fewer, instead of `shard_size`.
+        start_method: "fork", "spawn" or "forkserver"; None for fork where it exists. Forked workers see the dataset as
+            it is in this process. If it has threads, or locks that threads hold, prefer "forkserver"; then dataset,
+            serializer and fields must pickle.
+        progress: whether to show a progress bar on stderr; None to show it only on a terminal.
         stuck_after: seconds after which a worker that makes no progress with a sample is given up; None for never.
-        mode: "create" makes a directory. "append" adds shards to one, with the columns or the serializer that it has;
-            its shards are not touched, and readers of it go on.
-        on_error: "raise" ends the write as soon as a sample cannot be had (dataset[i], function(line)) or encoded.
-            "skip" leaves such samples out, tells the first few to the logger "ffrecord", and goes on.
-        max_skipped: samples left out beyond which it is an error nevertheless; None for 1,000. Only with "skip".
-        resume: keep what an interrupted write of the same path has finished, if the same was asked for; its shards are
-            verified. False discards that. docs/writing.md says what is compared.
-        storage_options: for a path that is a URL, as `FileReader` takes them: credentials, endpoint, region.
-        staging: for a URL, the directory of this machine where shards are made, each until it is sent; None for one
-            of this user below the system's temporary directory. The same call finds it again, if it is interrupted.
+        mode: "create" makes a directory. "append" adds shards to an existing one, with its columns or serializer.
+            Existing shards are not changed, and their readers go on.
+        on_error: "raise" ends the write at the first sample that cannot be read (dataset[i], function(line)) or
+            encoded. "skip" leaves such samples out, logs the first few to the logger "ffrecord", and goes on.
+        max_skipped: largest number of samples that may be left out; one more is an error. None for 1,000. Only with
+            "skip".
+        resume: keep the shards that an interrupted write of the same path has finished, if the request is the same;
+            they are verified. False discards them. docs/writing.md says what is compared.
+        storage_options: for a URL, options as `FileReader` takes them: credentials, endpoint, region.
+        staging: for a URL, directory of this machine where each shard is made until it is uploaded; None for one of
+            this user below the system's temporary directory. After an interruption the same call finds it again.
 
     Raises:
         FileExistsError (also a RuntimeError): the path is no directory, or one that is not empty.
-        FileNotFoundError: there is nothing to append to.
-        TypeError, ValueError: an argument of the wrong type or range.
+        FileNotFoundError: there is no dataset to append to.
+        TypeError, ValueError: an argument has the wrong type or range.
     """
 
     def __init__(
@@ -203,20 +204,20 @@ class DatasetWriter:
         storage_options: Mapping[str, Any] | None = None,
         staging: str | os.PathLike[str] | None = None,
     ) -> None:
-        cuts = arguments.one_cut(shard_size=shard_size, samples_per_shard=samples_per_shard, num_shards=num_shards)
+        cuts = arguments.check_cuts(shard_size=shard_size, samples_per_shard=samples_per_shard, num_shards=num_shards)
         self._options = WriterOptions(
-            _target(path, storage_options, staging),
-            arguments.columns(fields, serializer),
+            _make_target(path, storage_options, staging),
+            arguments.schema_of_fields(fields, serializer),
             serializer,
             isinstance(fields, Mapping),
             **cuts,
-            workers=arguments.workers(num_workers),
+            workers=arguments.check_num_workers(num_workers),
             start_method=start_method_of(start_method),
-            progress=arguments.flag_or_none("progress", progress),
-            stuck_after=arguments.patience(stuck_after),
-            max_skipped=arguments.limit_of_skipped(on_error, max_skipped),
-            appends=arguments.appends(mode),
-            resumes=arguments.flag("resume", resume),
+            progress=arguments.check_optional_flag("progress", progress),
+            stuck_after=arguments.check_stuck_after(stuck_after),
+            max_skipped=arguments.check_max_skipped(on_error, max_skipped),
+            appends=arguments.check_mode(mode),
+            resumes=arguments.check_flag("resume", resume),
         )
         self._fields = fields
         self._options.check_target()
@@ -230,24 +231,26 @@ class DatasetWriter:
         seed: int | None = None,
         fingerprint: str | None = None,
     ) -> Summary:
-        """Write dataset[i] for every i, or for those of `indices`.
+        """Write dataset[i] for every i, or for those in `indices`.
+
+        A dataset may have more methods to speed this up. With `__getitems__(indices)`, up to 80 samples are requested
+        at once, or as many as its `samples_at_once(indices)` returns; if it does not return a list with one sample per
+        index, they are requested one by one. If several samples are read together, as from a compressed block,
+        `samples_of_task(indices)` may return how many of the first ones a worker should get, and
+        `samples_to_look_at(count)` the few to read beforehand.
 
         Args:
-            dataset: has len() and [i]: a list, an array, a torch dataset, a Hugging Face dataset. Of one of ours (an
-                open store, its slice, `ffrecord.torch.Dataset`, its subsets) the records are copied, unless a method of
-                yours makes the samples. Of a Hugging Face dataset without a transform or format, files such as images
-                are kept as they are stored, and classes keep their names; a field of images for such a column gets
-                what is decoded. A table (DataFrame, Arrow, dict of columns) has a sample for each row. If it
-                has `__getitems__(indices)`, too, up to 80 samples are asked for at once, or as many as its
-                `samples_at_once(indices)` says; unless it gives a list of as many, they are asked for one by one. Where
-                several are had together, as of one compressed block, it may say how many of the first of some a worker
-                is to have, by `samples_of_task(indices)`, and which few to look at, by `samples_to_look_at(count)`.
-            indices: ints or an integer array, those below 0 counting from the end, repeats allowed; None for all.
-            chunksize: samples that a worker is given at a time; fewer if they are large, more if they are quick.
-            shuffle_indices: write in random order.
-            seed: of that order, in [0, 2**32); None draws one, which the summary and the manifest tell.
-            fingerprint: what tells the samples from others, such as `Store.fingerprint()`: an interrupted write of
-                others is not gone on with. None for what nobody knows, then it is not compared.
+            dataset: object with len() and [i]: a list, an array, a torch dataset, a Hugging Face dataset. From one of
+                ours (an open store, its slice, `ffrecord.torch.Dataset`, its subsets) the records are copied, unless a
+                method of yours makes the samples. From a Hugging Face dataset without a transform or format, files
+                such as images are kept as they are stored, and classes keep their names; a field of images for such
+                a column gets decoded images. A table (DataFrame, Arrow, dict of columns) has a sample for each row.
+            indices: ints or an integer array; negative ones count from the end, repeats are allowed; None for all.
+            chunksize: number of samples that a worker gets at a time; fewer if they are large, more if they are quick.
+            shuffle_indices: whether to write in random order.
+            seed: seed of that order, in [0, 2**32); None draws one, which the summary and the manifest name.
+            fingerprint: text that identifies the samples, such as `Store.fingerprint()`: an interrupted write of other
+                samples is not resumed. None if unknown, then it is not compared.
 
         Raises:
             IndexError: an index is out of range; nothing was begun.
@@ -255,112 +258,115 @@ class DatasetWriter:
             TypeError: no len() or no [i]; something does not pickle; samples that no schema describes.
             WorkerError: the dataset or the encoding failed at a sample, or a worker process died; names the sample.
             OSError (also a RuntimeError): writing failed.
-            BlockingIOError (also a RuntimeError): another one writes to the path.
-            MismatchError: an interrupted write of the path was asked for something else, or what is appended to has
-                other columns or another serializer; says what differs.
+            BlockingIOError (also a RuntimeError): another writer writes to the path.
+            MismatchError: an interrupted write of the path had another request, or the dataset to append to has other
+                columns or another serializer; names the differences.
 
-        In every case of an error, of Ctrl-C, SIGTERM and SIGHUP (which then raise SystemExit) nothing is at the path
-        that was not there before, all processes have ended and all temporary files are gone, but for finished shards:
-        they stay in the hidden directory `.NAME.part` beside the path (`.dataset.part` inside, when appending), which a
-        note of the exception says, and the same call goes on from there.
+        After an error, Ctrl-C, SIGTERM or SIGHUP (signals raise SystemExit) the path is as it was before. All processes
+        have ended and all temporary files are removed, except finished shards. These stay in the hidden directory
+        `.NAME.part` beside the path (`.dataset.part` inside it when appending). A note of the exception says so, and
+        the same call resumes from there.
         """
         self._options.check_target()
         wanted = None if seed is None else whole_number("seed", seed)
-        shuffles = arguments.flag("shuffle_indices", shuffle_indices)
+        shuffles = arguments.check_flag("shuffle_indices", shuffle_indices)
         if fingerprint is not None and not isinstance(fingerprint, str):
             raise ArgumentTypeError(f"fingerprint must be str or None, not {type(fingerprint).__name__}")
         if wanted is not None and not shuffles:
             raise ArgumentError(f"seed={wanted} needs shuffle_indices=True")
-        taken = _Taken(dataset, self._options.serializer)
-        chosen = select(taken.length, indices)
-        asked = resume.request_of(chosen, taken.fingerprint if fingerprint is None else fingerprint)
+        data = _WriteInput(dataset, self._options.serializer)
+        chosen = select(data.length, indices)
+        call = resume.request_of(chosen, data.fingerprint if fingerprint is None else fingerprint)
         used = None
         if shuffles:
-            chosen, used = shuffle(chosen, self._seed(wanted))
-        return self._write_chosen(taken, chosen, asked, used, chunksize)
+            chosen, used = shuffle(chosen, self._seed_to_use(wanted))
+        return self._write_chosen(data, chosen, call, used, chunksize)
 
     def _write_chosen(
-        self, dataset: Any, chosen: Chosen, asked: Request, seed: int | None = None, chunksize: int = 100
+        self, dataset: Any, chosen: Indices, call: Request, seed: int | None = None, chunksize: int = 100
     ) -> Summary:
         """Write these samples, in this order.
 
         Args:
-            asked: what makes it this call, and is compared by one that goes on.
-            seed: that the manifest tells.
+            call: request that identifies this call; a resumed write must match it.
+            seed: seed that the manifest names.
         """
-        means = self._options.means(chunksize)
-        taken = dataset if isinstance(dataset, _Taken) else _Taken(dataset, self._options.serializer)
+        settings = self._options.settings(chunksize)
+        data = dataset if isinstance(dataset, _WriteInput) else _WriteInput(dataset, self._options.serializer)
         plan = WritePlan(
             len(chosen),
-            lambda start: FromDataset(taken.dataset, chosen, start.samples + start.skipped),
-            lambda fields: self._look(taken, chosen, fields, means),
-            asked,
+            lambda start: FromDataset(data.dataset, chosen, start.samples + start.skipped),
+            lambda fields: self._infer_encoding(data, chosen, fields, settings),
+            call,
             seed,
         )
-        with taken:
-            return self._write(plan, means)
+        with data:
+            return self._write(plan, settings)
 
-    def _look(self, taken: "_Taken", chosen: Chosen, fields: Schema | None, means: WorkerSettings) -> Encoding:
+    def _infer_encoding(
+        self, data: "_WriteInput", chosen: Indices, fields: Schema | None, settings: WorkerSettings
+    ) -> Encoding:
         options = self._options
         completes = options.declares(fields) is not None
-        if taken.known is not None:
-            # What the user gave as a dict may be the fields of some columns.
+        if data.known is not None:
+            # The user's dict may have fields of only some columns.
             wanted = self._fields if completes else fields
-            found = taken.open(wanted, skips=options.max_skipped is not None, once=isinstance(chosen, range))
+            found = data.open(wanted, skips=options.max_skipped is not None, once=isinstance(chosen, range))
             fields, completes = (found if options.serializer is None else None), False
-        dataset = taken.dataset
+        dataset = data.dataset
         probes = options.probes(chosen, fields)
         if probes and len(chosen) == len(dataset) and hasattr(dataset, "samples_to_look_at"):
-            probes = dataset.samples_to_look_at(len(probes)) or probes  # one here and one there would take long
+            # Single samples spread over compressed blocks would take long to read.
+            probes = dataset.samples_to_look_at(len(probes)) or probes
         encoding = infer_encoding(
             dataset,
             probes,
             fields,
             options.serializer,
-            means,
+            settings,
             skips=options.max_skipped is not None,
             completes=completes,
             exact=options.samples_per_shard is not None or options.num_shards is not None,
         )
-        # Of copied records the same is true as of those that they are copies of.
-        made_by = None if taken.known is None or encoding.extension is not None else taken.known.serializer
-        return encoding if made_by is None else replace(encoding, extension=extension_of(serializer=made_by))
+        # Copied records keep the serializer of the originals.
+        made_by = None if data.known is None or encoding.extension is not None else data.known.serializer
+        return encoding if made_by is None else replace(encoding, extension=make_extension(serializer=made_by))
 
     def from_iterable(self, iterable: Iterable[Any], length: int | None = None, chunksize: int = 100) -> Summary:
-        """Write what an iterable gives: a generator, a DataLoader, anything. This process iterates it, workers encode.
+        """Write the samples of an iterable: a generator, a DataLoader, anything.
 
-        Without fields and serializer the first 8 samples show the columns.
+        This process iterates it, workers encode.
+
+        Without fields and serializer the first 8 samples show the columns. An interrupted write cannot be resumed.
 
         Args:
-            iterable: of samples, which must pickle unless there are no workers. Of one of ours, or a table, as
-                `from_indexed_dataset` says.
-            length: how many samples it must give; None for any number.
-            chunksize: samples that a worker is given at a time; fewer if they are large, more if they are quick.
+            iterable: iterable of samples, which must pickle unless there are no workers. Our own datasets and tables
+                are treated as in `from_indexed_dataset`.
+            length: number of samples that it must give; None for any number.
+            chunksize: number of samples that a worker gets at a time; fewer if they are large, more if they are quick.
 
         Raises:
-            ValueError: it gave more samples than `length`, or fewer; or no `length` says how many `num_shards` get.
+            ValueError: it gave more or fewer samples than `length`; or `num_shards` was given without `length`.
             TypeError: not iterable; a sample does not pickle; samples that no schema describes.
-            others: what the iterable raised, as it is; else as `from_indexed_dataset`.
-
-        An interrupted write cannot be gone on with.
+            others: an exception of the iterable, unchanged; else as `from_indexed_dataset`.
         """
         self._options.check_target()
-        total = arguments.count("length", length)
-        taken = _Taken(iterable, self._options.serializer)
-        if taken.known is not None:
-            return self._of_known(taken, total, chunksize)
+        total = arguments.check_count("length", length)
+        data = _WriteInput(iterable, self._options.serializer)
+        if data.known is not None:
+            return self._write_known(data, total, chunksize)
         if not isinstance(iterable, Iterable) and not hasattr(iterable, "__getitem__"):
             raise ArgumentTypeError(f"{type(iterable).__name__} is not iterable")
         source, declared = FromIterable(iterable, total), self._options.declares(self._options.fields)
 
-        def look() -> Encoding | None:
+        def infer() -> Encoding | None:
             return (
                 None
                 if declared is None
-                else encoding_from_schema(shape_of(source.look(FIRST_SAMPLES), declared), declared)
+                else encoding_from_schema(infer_shape(source.read_first(FIRST_SAMPLES), declared), declared)
             )
 
-        return self._write_once(source, chunksize, look)
+        return self._write_once(source, chunksize, infer)
 
     def from_list(
         self,
@@ -370,20 +376,19 @@ class DatasetWriter:
     ) -> Summary:
         """Write function(line) for every line that is not empty, such as "path label".
 
-        Without fields and serializer the samples of the first 8 lines show the columns.
+        Without fields and serializer the samples of the first 8 lines show the columns. An interrupted write is resumed
+        if the lines are in a file, a list or a tuple; the lines are compared.
 
         Args:
             lines_or_file: lines, or the path of a text file in UTF-8.
-            function: line without its end → sample; called in the workers.
-            chunksize: lines that a worker is given at a time.
+            function: function line without its end → sample; called in the workers.
+            chunksize: number of lines that a worker gets at a time.
 
         Raises:
             TypeError: `function` cannot be called; a line is no str; samples that no schema describes.
             FormatError: a line of the file is not UTF-8.
             WorkerError: `function` or the encoding failed, or a worker process died; names the line, from 1.
             others: as `from_iterable`.
-
-        An interrupted write is gone on with if the lines are in a file, a list or a tuple. They are compared.
         """
         self._options.check_target()
         if not callable(function):
@@ -391,88 +396,88 @@ class DatasetWriter:
         if not isinstance(lines_or_file, Iterable | os.PathLike):
             raise ArgumentTypeError(f"lines_or_file must be a path or an iterable, not {type(lines_or_file).__name__}")
         lines = resume.lines_fingerprint(lines_or_file)
-        means, declared = self._options.means(chunksize), self._options.declares(self._options.fields)
+        settings, declared = self._options.settings(chunksize), self._options.declares(self._options.fields)
         if lines is None:
             source = FromList(lines_or_file, function)
-            return self._write_once(source, chunksize, lambda: self._of_lines(source, declared, means))
-        asked: Request = {"call": "from_list", "lines": lines, "function": name_of(function)}
+            return self._write_once(source, chunksize, lambda: self._infer_from_lines(source, declared, settings))
+        call: Request = {"call": "from_list", "lines": lines, "function": qualified_name(function)}
         plan = WritePlan(
             None,
             lambda start: FromList(lines_or_file, function, start.samples + start.skipped),
-            self._given_whole,
-            asked,
-            look=lambda: self._of_lines(FromList(lines_or_file, function), declared, means),
+            self._complete_encoding,
+            call,
+            infer=lambda: self._infer_from_lines(FromList(lines_or_file, function), declared, settings),
         )
         self._options.cut(None)
-        return self._write(plan, means)
+        return self._write(plan, settings)
 
-    def _of_known(self, taken: "_Taken", length: int | None, chunksize: int) -> Summary:
-        """Write an iterable whose samples can be had by index."""
-        count = taken.length
+    def _write_known(self, data: "_WriteInput", length: int | None, chunksize: int) -> Summary:
+        """Write an iterable whose samples can be read by index."""
+        count = data.length
         if length is not None and count != length:
             raise CountError(f"the iterable gives {plural(count, 'sample')}, but length is {length}")
         chosen = range(count)
-        return self._write_chosen(taken, chosen, resume.request_of(chosen, taken.fingerprint), chunksize=chunksize)
+        return self._write_chosen(data, chosen, resume.request_of(chosen, data.fingerprint), chunksize=chunksize)
 
-    def _of_lines(self, source: FromList, declared: Schema | None, means: WorkerSettings) -> Encoding | None:
-        """Return the encoding of samples of lines, the first of which show what is not declared."""
+    def _infer_from_lines(self, source: FromList, declared: Schema | None, settings: WorkerSettings) -> Encoding | None:
+        """Return the encoding of the samples of lines; the first lines show the columns that are not declared."""
         if declared is None:
             return None
-        first = source.look(FIRST_SAMPLES)
+        first = source.read_first(FIRST_SAMPLES)
         skips = self._options.max_skipped is not None
         return infer_encoding(
-            first, [*range(len(first))], declared, None, means, skips=skips, completes=True, exact=True
+            first, [*range(len(first))], declared, None, settings, skips=skips, completes=True, exact=True
         )
 
     def from_webdataset(
         self, shards: str | Iterable[str | os.PathLike[str]], pipeline: Callable[[str], Iterable[Any]]
     ) -> Summary:
-        """Write the samples that `pipeline` makes of each shard, in the order of the shards.
+        """Write the samples that `pipeline` makes from each shard, in the order of the shards.
 
-        A shard is read once, by one worker. What comes of the shards after the first unfinished one is kept in memory,
-        up to 32 MiB for each worker, and beyond that on the disk, in the directory that is being written.
-        Without fields and serializer the first 8 samples of the first shard that has any show the columns.
+        Each shard is read once, by one worker. Samples of shards after the first unfinished one wait in memory, up to
+        32 MiB for each worker, and beyond that on disk, in the directory that is being written. Without fields and
+        serializer the first 8 samples show the columns. An interrupted write cannot be resumed.
 
         Args:
             shards: paths or URLs, or a pattern of them: "train-{000..009}.tar".
-            pipeline: path or URL → samples; called in the workers.
+            pipeline: function path or URL → samples; called in the workers.
 
         Raises:
             TypeError: `pipeline` cannot be called; shards that are not str or paths; samples that no schema describes.
-            ValueError: `num_shards` was asked for, but nobody knows how many samples there are.
+            ValueError: `num_shards` was given, but the number of samples is unknown.
             WorkerError: `pipeline` or the encoding failed, or a worker process died; names the shard, and the number of
                 the sample in it, from 0.
             others: as `from_indexed_dataset`.
-
-        An interrupted write cannot be gone on with.
         """
         self._options.check_target()
         if not callable(pipeline):
             raise ArgumentTypeError(f"pipeline must be callable, not {type(pipeline).__name__}")
-        # The write itself looks at the first samples for what `fields` leaves out: no shard is read twice.
+        # The write itself infers columns that `fields` leaves out, so that no shard is read twice.
         return self._write_once(FromStreams(shard_names(shards), pipeline), 1)
 
-    def _seed(self, seed: int | None) -> int | None:
-        """Without one, that of the interrupted write to go on with: any order will do, but not two."""
-        found = self._earlier().get("seed")
+    def _seed_to_use(self, seed: int | None) -> int | None:
+        """Return `seed`, or else the seed of the interrupted write to resume, so that both parts have one order."""
+        found = self._earlier_request().get("seed")
         return found if seed is None and isinstance(found, int) else seed
 
-    def _earlier(self) -> Request:
-        """What the interrupted write to go on with was asked for; empty if there is none."""
+    def _earlier_request(self) -> Request:
+        """Return the request of the interrupted write to resume; empty if there is none."""
         return resume.earlier_request(self._options.part()) if self._options.resumes else {}
 
-    def _write_once(self, source: Source, chunksize: int, look: Callable[[], Encoding | None] | None = None) -> Summary:
-        """Write what can be had only once, so that nothing an interrupted write has finished is of use."""
-        plan = WritePlan(source.total, lambda start: source, self._given_whole, look=look)
+    def _write_once(
+        self, source: Source, chunksize: int, infer: Callable[[], Encoding | None] | None = None
+    ) -> Summary:
+        """Write samples that can be read only once, so that the write cannot be resumed."""
+        plan = WritePlan(source.total, lambda start: source, self._complete_encoding, infer=infer)
         self._options.cut(plan.total)
-        return self._write(plan, self._options.means(chunksize))
+        return self._write(plan, self._options.settings(chunksize))
 
-    def _given_whole(self, fields: Schema | None) -> Encoding | None:
-        """Return the encoding that was given; None if samples have to show it, or some of their columns."""
+    def _complete_encoding(self, fields: Schema | None) -> Encoding | None:
+        """Return the encoding that the user gave; None if samples have to show it, or some of their columns."""
         return None if self._options.declares(fields) else encoding_from_arguments(fields, self._options.serializer)
 
-    def _write(self, plan: WritePlan, means: WorkerSettings) -> Summary:
+    def _write(self, plan: WritePlan, settings: WorkerSettings) -> Summary:
         started, path = time.monotonic(), self._options.path
-        done, kept = WriteTransaction(self._options, plan, means).run()
+        done, kept = WriteTransaction(self._options, plan, settings).run()
         seconds = time.monotonic() - started
         return Summary(path, done.samples, done.bytes, done.shard, seconds, plan.seed, done.skipped, kept)

@@ -1,1 +1,1 @@
-"""Packed folders: a directory tree in one `.ffr` file, and safe unpacking."""
+"""Packed folders: a directory tree in one `.ffr` file, and its safe unpacking."""

@@ -1,4 +1,4 @@
-"""Packed folders: files of a directory tree as the samples of one `.ffr` file, found by their paths."""
+"""Packed folders: the files of a directory tree as samples of one `.ffr` file, found by their paths."""
 
 import errno
 import io
@@ -19,7 +19,7 @@ from ffrecord.errors import (
 )
 from ffrecord.fields.images.jpeg_files import jpeg_pixels, jpeg_pixels_of
 from ffrecord.folders.folder_pack import dump_files, dump_structure, pack_folder
-from ffrecord.folders.member_file import BUFFER, Checked, SpanRaw, reopen
+from ffrecord.folders.member_file import BUFFER, RunningChecksum, SpanRaw, reopen
 from ffrecord.folders.safe_unpack import UnpackedFiles, unpack_files
 from ffrecord.format.folder_index import INDEX_MAX, MAGIC_BYTES, decode_index, walk
 from ffrecord.format.folder_pickle import Tree
@@ -39,11 +39,13 @@ class PackedFolder:
     """The files that `pack_folder` put into one.
 
     Paths are relative to the packed folder: `""` and `"."` are the folder itself, `./x` and `x/` are `x`. Absolute
-    paths and `..` do not exist. Opening runs no code from the file, whatever is in it.
+    paths and `..` do not exist. Opening never runs code from the file. Threads may share it; it may be forked and
+    pickled, as its reader may.
 
     Args:
-        ffr_file: the file; or several, or a directory of them, as for `FileReader`: the last sample is the index.
-        check_data: compare CRC-32 of the index and of every file read.
+        ffr_file: path of the file; or of several, or of a directory of them, as for `FileReader`: the last sample is
+            the index.
+        check_data: whether to compare the CRC-32 of the index and of every file read.
         io: as for `FileReader`.
 
     Attributes:
@@ -51,10 +53,8 @@ class PackedFolder:
         structure: nested `OrderedDict`: name → sample index of a file, or the tree of a directory.
 
     Raises:
-        FormatError (also a ValueError): no packed folder, or its index is damaged.
+        FormatError (also a ValueError): it is no packed folder, or its index is damaged.
         As `FileReader`.
-
-    It may be shared by threads, forked and pickled, as its reader may.
     """
 
     reader: FileReader
@@ -71,7 +71,7 @@ class PackedFolder:
     # Reading
 
     def read_one(self, fname: PathLike) -> Array:
-        """The bytes of a file: a writable 1-D uint8 array.
+        """Return the bytes of a file: a writable 1-D uint8 array.
 
         Raises:
             FileNotFoundError, IsADirectoryError (both also AssertionErrors): `fname`.
@@ -84,10 +84,10 @@ class PackedFolder:
     @overload
     def read(self, fnames: PathLikes) -> Arrays: ...
     def read(self, fnames: PathLike | PathLikes) -> Array | Arrays:
-        """The bytes of files, read in one batch.
+        """Return the bytes of files, read in one batch.
 
         Args:
-            fnames: [k] paths, in a list or tuple; repeats allowed; order kept. Or one path.
+            fnames: [k] paths, in a list or tuple; repeats are allowed, the order is kept. Or one path.
 
         Returns:
             k writable 1-D uint8 arrays that share no bytes; for one path its array, like `read_one`.
@@ -115,38 +115,39 @@ class PackedFolder:
         self.close()
 
     def read_jpeg(self, fname: PathLike, *, grey: bool = False) -> Array:
-        """The pixels of a JPEG file: a new uint8 array [H, W, 3], RGB, whatever its colours are.
+        """Return the pixels of a JPEG file: a new uint8 array [H, W, 3] in RGB, for any colour space of the file.
 
         Args:
-            fname: its path.
-            grey: give [H, W], whatever its colours are: its brightness.
+            fname: path of the file.
+            grey: whether to return the brightness instead, [H, W].
 
         Raises:
             FormatError: it is no JPEG that can be read whole.
-            ImportError: neither simplejpeg nor Pillow is installed; of CMYK, no Pillow.
+            ImportError: neither simplejpeg nor Pillow is installed; for CMYK, no Pillow.
             As `read_one`.
         """
-        return jpeg_pixels(self.read_one(fname), lambda: f"{_path(self.reader)}: {os.fspath(fname)!r}", grey)
+        return jpeg_pixels(self.read_one(fname), lambda: f"{_label(self.reader)}: {os.fspath(fname)!r}", grey)
 
     def read_jpegs(self, fnames: PathLikes, *, grey: bool = False, threads: int | None = None) -> Arrays:
-        """The pixels of JPEG files, read in one batch and decoded by threads: for each as `read_jpeg`.
+        """Return the pixels of JPEG files, read in one batch and decoded by threads, each as by `read_jpeg`.
 
         Args:
-            fnames: as for `read`, in a list or tuple.
+            fnames: paths, in a list or tuple, as for `read`.
             grey: as for `read_jpeg`.
-            threads: > 0; None: as many as this process has CPUs, up to 8.
+            threads: number of threads, > 0; None: as many as this process has CPUs, up to 8.
 
         Raises:
             As `read_jpeg`; ValueError: `threads`.
         """
         check_several("fnames", fnames)
         records = self.read(fnames)
-        return jpeg_pixels_of(records, lambda place: f"{_path(self.reader)}: {fnames[place]!r}", grey, threads)
+        return jpeg_pixels_of(records, lambda place: f"{_label(self.reader)}: {fnames[place]!r}", grey, threads)
 
     def open(self, fname: PathLike) -> io.BufferedReader:
-        """A file as a Python file object: binary, for reading, seekable; read in place.
+        """Open a file as a Python file object: binary, for reading, seekable; read in place.
 
-        Its content is compared with its CRC-32 when it is read in order to its end. It may outlive this object.
+        If it is read in order to its end, its content is compared with its CRC-32. The file object may outlive this
+        folder.
 
         Raises:
             As `read_one`; while reading, too.
@@ -166,54 +167,54 @@ class PackedFolder:
         every = [(path, child) for path, child in walk(self.structure) if paths is None]
         chosen = [(os.fspath(path), self._index(path)) for path in paths or ()]
         chosen += [(path, child) for path, child in every if isinstance(child, int)]
-        files = [(path, self._place(index)[2], index) for path, index in chosen]
+        files = [(path, self._locate(index)[2], index) for path, index in chosen]
         folders = [path for path, child in every if not isinstance(child, int)]
-        read, open_one, label = self.reader.read, self._open_index, _path(self.reader)
+        read, open_one, label = self.reader.read, self._open_index, _label(self.reader)
         return unpack_files(files, folders, read, open_one, target, label=label, max_size=max_size, on_file=on_file)
 
     # Names
 
     def keys(self) -> list[str]:
-        """The path of every file, in stored order."""
+        """Return the path of every file, in stored order."""
         return [*self]
 
     def size(self, fname: PathLike) -> int:
-        """Bytes of a file; nothing is read.
+        """Return the size of a file in bytes; nothing is read.
 
         Raises:
             As `read_one`.
         """
-        return self._place(self._index(fname))[2]
+        return self._locate(self._index(fname))[2]
 
     def num_files(self) -> int:
-        """How many files there are, in all directories."""
+        """Return the number of files in all directories."""
         return self.reader.n - 1
 
     def exists(self, path: PathLike) -> bool:
-        """Whether there is a file or directory of that path. No path raises, however odd."""
+        """Return whether there is a file or directory with that path. No path raises, however odd."""
         return self._find(path) is not None
 
     def is_file(self, path: PathLike) -> bool:
-        """Whether there is a file of that path. No path raises, however odd."""
+        """Return whether there is a file with that path. No path raises, however odd."""
         return isinstance(self._find(path), int)
 
     def is_dir(self, path: PathLike) -> bool:
-        """Whether there is a directory of that path. No path raises, however odd."""
+        """Return whether there is a directory with that path. No path raises, however odd."""
         return isinstance(self._find(path), dict)
 
     def list(
         self, path: PathLike | None = None, list_file: bool = True, list_dir: bool = True, recursive: bool = False
     ) -> Names:
-        """Names in a directory, in stored order: ascending, files and directories mixed.
+        """Return names in a directory, in stored order: ascending, files and directories mixed.
 
         Args:
-            path: the directory; None for the root.
+            path: path of the directory; None for the root.
             list_file: whether to name files.
             list_dir: whether to name directories.
-            recursive: also what is in its directories, each after the directory's own name.
+            recursive: whether to descend into its directories; their contents follow each directory's own name.
 
         Returns:
-            Children as `str`; what lies deeper as `pathlib.Path` relative to `path`, as in ffrecord 1.x.
+            Children as `str`; deeper paths as `pathlib.Path` relative to `path`, as in ffrecord 1.x.
 
         Raises:
             FileNotFoundError, NotADirectoryError (both also AssertionErrors): `path`.
@@ -224,24 +225,24 @@ class PackedFolder:
         return [Path(name) if "/" in name else name for name, want in wanted if want]
 
     def __len__(self) -> int:
-        """How many files there are, in all directories."""
+        """Return the number of files in all directories."""
         return self.num_files()
 
     def __iter__(self) -> Iterator[str]:
-        """The path of every file, in stored order."""
+        """Yield the path of every file, in stored order."""
         return (path for path, child in walk(self.structure) if isinstance(child, int))
 
     def __contains__(self, path: object) -> bool:
-        """Whether there is a file of that path."""
+        """Return whether there is a file with that path."""
         return isinstance(path, str | os.PathLike) and self.is_file(path)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {plural(self.num_files(), 'file')}, {_path(self.reader)!r}>"
+        return f"<{type(self).__name__} of {plural(self.num_files(), 'file')}, {_label(self.reader)!r}>"
 
     # Looking up
 
     def _find(self, path: PathLike) -> int | Tree | None:
-        """The sample index of a file, the tree of a directory, or None."""
+        """Return the sample index of a file, the tree of a directory, or None."""
         text = os.fspath(path)
         if not isinstance(text, str):
             raise TypeError(f"path must be str or os.PathLike of str, not {type(path).__name__}")
@@ -253,41 +254,41 @@ class PackedFolder:
                 found = None if found is None or isinstance(found, int) else found.get(name)
         return found
 
-    def _known(self, path: PathLike) -> int | Tree:
+    def _find_existing(self, path: PathLike) -> int | Tree:
         found = self._find(path)
         if found is None:
-            message = f"{os.fspath(path)} does not exist in {_path(self.reader)}"
+            message = f"{os.fspath(path)} does not exist in {_label(self.reader)}"
             raise MissingFileError(errno.ENOENT, message, os.fspath(path))
         return found
 
     def _index(self, path: PathLike) -> int:
-        found = self._known(path)
+        found = self._find_existing(path)
         if not isinstance(found, int):
-            message = f"{os.fspath(path)} is not a file but a directory in {_path(self.reader)}"
+            message = f"{os.fspath(path)} is not a file but a directory in {_label(self.reader)}"
             raise NotAFileError(errno.EISDIR, message, os.fspath(path))
         return found
 
     def _directory(self, path: PathLike) -> Tree:
-        found = self._known(path)
+        found = self._find_existing(path)
         if isinstance(found, int):
-            message = f"{os.fspath(path)} is not a directory but a file in {_path(self.reader)}"
+            message = f"{os.fspath(path)} is not a directory but a file in {_label(self.reader)}"
             raise NotAFolderError(errno.ENOTDIR, message, os.fspath(path))
         return found
 
-    def _place(self, index: int) -> tuple[int, int, int]:
-        """(number of its file, offset there, size) of sample `index`, bytes."""
+    def _locate(self, index: int) -> tuple[int, int, int]:
+        """Return (number of its file, offset there, size) of sample `index`, bytes."""
         for number in range(len(self.reader.fnames)):
             offsets = self.reader.get_offsets(number)
             if index < len(offsets) - 1:
                 return number, int(offsets[index]), int(offsets[index + 1] - offsets[index])
             index -= len(offsets) - 1
-        raise SampleIndexError(f"sample {index} beyond the last of {_path(self.reader)}")
+        raise SampleIndexError(f"sample {index} beyond the last of {_label(self.reader)}")
 
     def _open_index(self, index: int) -> io.BufferedReader:
-        number, offset, size = self._place(index)
+        number, offset, size = self._locate(index)
         path, local = self.reader.locate(index)
         stored = int(self.reader.get_checksums(number)[local]) if self.reader.check_data else None
-        checked = Checked(path, f"sample {local}", size, stored)
+        checked = RunningChecksum(path, f"sample {local}", size, stored)
         return io.BufferedReader(SpanRaw(reopen(self.reader._files[number]), offset, checked), BUFFER)
 
     # Pickling
@@ -296,19 +297,22 @@ class PackedFolder:
         return {name: value for name, value in self.__dict__.items() if name != "structure"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Also of pickles made by ffrecord 1.x, whose own copy of the structure is not trusted but read again."""
+        """Restore from a pickle, also one of ffrecord 1.x.
+
+        Its own copy of the structure is not trusted but read again.
+        """
         self.__dict__.update(state)
         self.structure = _read_structure(self.reader)
 
 
-def _path(reader: FileReader) -> str:
-    """The file, for messages; the one of the index if there are several."""
+def _label(reader: FileReader) -> str:
+    """Return the path of the file for messages; with several, the one that has the index."""
     return reader.fnames[-1]
 
 
 def _read_structure(reader: FileReader) -> Tree:
-    """The index, which is the last sample."""
-    path = _path(reader)
+    """Read the index, which is the last sample."""
+    path = _label(reader)
     size = _last_size(reader)
     if size > INDEX_MAX:
         raise FormatError(f"{path} is not a packed folder: last sample of {size} bytes, expected at most {INDEX_MAX}")
@@ -320,9 +324,9 @@ def _read_structure(reader: FileReader) -> Tree:
 
 
 def _last_size(reader: FileReader) -> int:
-    """Size of the last sample, bytes."""
+    """Return the size of the last sample, bytes."""
     for file_index in reversed(range(len(reader.fnames))):
         offsets = reader.get_offsets(file_index)
         if len(offsets) > 1:
             return int(offsets[-1] - offsets[-2])
-    raise FormatError(f"{_path(reader)} is not a packed folder: it has no samples")
+    raise FormatError(f"{_label(reader)} is not a packed folder: it has no samples")

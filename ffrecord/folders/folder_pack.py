@@ -1,4 +1,4 @@
-"""Pack a folder into one `.ffr` file: its files depth first, each directory's children by name, then the index."""
+"""Pack a folder into one `.ffr` file: its files depth first, children by name in each directory, then the index."""
 
 import contextlib
 import errno
@@ -39,10 +39,10 @@ def pack_folder(
     file is held in memory while it is written.
 
     Args:
-        folder: a directory.
-        out_file: ends in `.ffr`; appears, or is replaced, only when all is written.
-        verbose: print a line `index/total path` per file.
-        on_file: called after each file with how many are written, and how many there are.
+        folder: path of a directory.
+        out_file: path that ends in `.ffr`; it appears, or is replaced, only when all is written.
+        verbose: whether to print a line `index/total path` per file.
+        on_file: called after each file with (number of files written, number of all files).
 
     Raises:
         NotADirectoryError (also an AssertionError): `folder`.
@@ -55,7 +55,7 @@ def pack_folder(
     try:
         is_directory = root.is_dir()
     except OSError as error:
-        raise _unreadable(str(root), error) from None
+        raise _read_error(str(root), error) from None
     if not is_directory:
         raise NotAFolderError(errno.ENOTDIR, "'folder' must be a directory", os.fspath(folder))
     structure: Tree = OrderedDict()
@@ -75,7 +75,7 @@ def dump_structure(folder: PathLike, structure: Tree, counter: int) -> int:
     """Put the tree of a folder into `structure`, its files numbered from `counter`; see `pack_folder`.
 
     Returns:
-        The number after the last file's.
+        The number after that of the last file.
 
     Raises:
         OSError (also a RuntimeError): as `pack_folder`.
@@ -87,13 +87,15 @@ def dump_files(writer: FileWriter, prefix: PathLike, structure: Tree, counter: i
     """Write the files that `structure` names, below the directory `prefix`; see `pack_folder`.
 
     Args:
-        writer: gets one sample per file.
-        structure: as `dump_structure` made it; its files are numbered from `counter` in order.
-        verbose: print a line per file.
+        writer: writer that gets one sample per file.
+        prefix: path of the directory.
+        structure: tree from `dump_structure`; its files are numbered from `counter` in order.
+        counter: number of the first file.
+        verbose: whether to print a line per file.
         n: number of files, for those lines.
 
     Returns:
-        The number after the last file's.
+        The number after that of the last file.
 
     Raises:
         ValueError (also an AssertionError): the numbers are not in order.
@@ -106,7 +108,7 @@ def dump_files(writer: FileWriter, prefix: PathLike, structure: Tree, counter: i
 
 
 class _Directory(NamedTuple):
-    """One on the way from the root to where the scan is."""
+    """A directory on the way from the root to the current place of the scan."""
 
     identity: tuple[int, int]
     entries: Iterator[os.DirEntry[str]]
@@ -114,11 +116,11 @@ class _Directory(NamedTuple):
 
 
 def _scan(folder: str, structure: Tree, counter: int, links: set[int]) -> int:
-    """`dump_structure`, which also notes the numbers of the files that are symbolic links."""
+    """Scan a folder as `dump_structure` does, and add the numbers of symbolic links to `links`."""
     way = [_enter(folder, structure, [])]
     while way:
         for entry in way[-1].entries:
-            # Equal names are one object, as in the original: pickle then refers back to the first, and so do its bytes.
+            # Equal names are one object, as in the original: pickle then writes references, and the bytes are equal.
             name, names = sys.intern(entry.name), way[-1].names
             if _is_directory(entry):
                 below: Tree = OrderedDict()
@@ -135,13 +137,13 @@ def _scan(folder: str, structure: Tree, counter: int, links: set[int]) -> int:
 
 
 def _enter(path: str, names: Tree, way: list[_Directory]) -> _Directory:
-    """List a directory that is not on the way to itself."""
+    """List a directory, unless it is on the way to itself."""
     try:
         status = os.stat(path)
         with os.scandir(path) as found:
             entries = sorted(found, key=attrgetter("name"))
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise _read_error(path, error) from None
     identity = status.st_dev, status.st_ino
     if any(above.identity == identity for above in way):
         raise file_error(errno.ELOOP, f"{path} is a directory that it lies in", path)
@@ -149,7 +151,7 @@ def _enter(path: str, names: Tree, way: list[_Directory]) -> _Directory:
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a directory, and not a file; anything else is refused."""
+    """Return whether an entry is a directory, not a file; refuse anything else."""
     try:
         if entry.is_dir():
             return True
@@ -157,15 +159,15 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
             return False
         mode = os.stat(entry.path).st_mode
     except OSError as error:
-        raise _unreadable(entry.path, error) from None
-    raise _unpackable(entry.path, mode)
+        raise _read_error(entry.path, error) from None
+    raise _kind_error(entry.path, mode)
 
 
-def _unreadable(path: str, error: OSError) -> OSError:
+def _read_error(path: str, error: OSError) -> OSError:
     return file_error(error.errno or errno.EIO, f"{path} cannot be packed", path)
 
 
-def _unpackable(path: str, mode: int) -> OSError:
+def _kind_error(path: str, mode: int) -> OSError:
     kind = next((kind for is_kind, kind in _KINDS if is_kind(mode)), "of another kind")
     return file_error(errno.EOPNOTSUPP, f"{path} is {kind}, expected a regular file or a directory", path)
 
@@ -183,7 +185,11 @@ def _write_files(
     links: set[int] | None,
     on_file: Callable[[int, int], object] | None = None,
 ) -> int:
-    """`dump_files`; links: the numbers of files that may be symbolic links, None for all."""
+    """Write files as `dump_files` does.
+
+    Args:
+        links: numbers of the files that may be symbolic links, None for all.
+    """
     width = len(str(n))
     for name, index in walk(structure):
         if not isinstance(index, int):
@@ -201,19 +207,23 @@ def _write_files(
 
 
 def _read_file(path: str, follow: bool) -> npt.NDArray[np.uint8]:
-    """All bytes of a regular file that holds still meanwhile; follow: it may be a symbolic link."""
+    """Return all bytes of a regular file, and check that it did not change meanwhile.
+
+    Args:
+        follow: whether it may be a symbolic link.
+    """
     fd = _open(path, follow)
     try:
         before = os.fstat(fd)
         data = _read_all(fd, before.st_size, path) if stat.S_ISREG(before.st_mode) else None
         after = os.fstat(fd)
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise _read_error(path, error) from None
     finally:
-        with contextlib.suppress(OSError):  # nothing was written to it
+        with contextlib.suppress(OSError):  # harmless: nothing was written
             os.close(fd)
     if data is None:
-        raise _unpackable(path, before.st_mode)
+        raise _kind_error(path, before.st_mode)
     if not before.st_size == len(data) == after.st_size:
         sizes = f"{before.st_size} bytes, {len(data)} read, {after.st_size} at the end"
         raise file_error(errno.EBUSY, f"{path} changed while it was packed: {sizes}", path)
@@ -230,11 +240,11 @@ def _open(path: str, follow: bool) -> int:
     except OSError as error:
         if error.errno == errno.ELOOP and not follow:
             raise file_error(errno.ELOOP, f"{path} became a symbolic link while its folder was packed", path) from None
-        raise _unreadable(path, error) from None
+        raise _read_error(path, error) from None
 
 
 def _read_all(fd: int, size: int, path: str) -> npt.NDArray[np.uint8]:
-    """What the file holds, but at most size + 1 bytes: one too many says that it grew."""
+    """Read a file, but at most size + 1 bytes: one too many shows that it grew."""
     # Not a mapping: a file cut short under one kills the process.
     try:
         data = np.empty(size + 1, np.uint8)

@@ -1,4 +1,4 @@
-"""Bytes inside a file as a Python file object."""
+"""Part of a file as a Python file object."""
 
 import io
 import os
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 BUFFER = 128 << 10
 
 
-class Checked:
-    """The CRC-32 of content that is read in order, from its start; compared where it ends.
+class RunningChecksum:
+    """The CRC-32 of content that is read in order from its start; compared at its end.
 
     Args:
-        path, name: of the file and of what is in it, for messages.
-        size: of the content, bytes.
-        stored: its CRC-32; None: compare nothing.
+        path, name: path of the file and name of the content, for messages.
+        size: size of the content, bytes.
+        stored: its CRC-32; None to compare nothing.
     """
 
     def __init__(self, path: str, name: str, size: int, stored: int | None) -> None:
@@ -32,10 +32,10 @@ class Checked:
         self._stored, self._value, self._next = stored, 0, 0
 
     def add(self, offset: int, data: memoryview | bytes) -> None:
-        """`data` was read at `offset` of the content.
+        """Add `data`, read at `offset` of the content.
 
         Raises:
-            ChecksumError: it is the last of a content that was read in order, and whose CRC-32 differs.
+            ChecksumError: this is the end of content that was read in order, and its CRC-32 differs.
         """
         if self._stored is None or offset > self._next or (self.size and offset + len(data) <= self._next):
             return
@@ -50,7 +50,7 @@ class Checked:
             )
 
     def empty(self) -> None:
-        """Compare the CRC-32 of content that has no bytes, which nothing is read of.
+        """Compare the CRC-32 of content without bytes, since nothing of it is ever read.
 
         Raises:
             ChecksumError: it differs.
@@ -60,7 +60,7 @@ class Checked:
 
 
 def reopen(file: OpenedFile | SpanFile) -> int:
-    """A descriptor of its own of a file that a reader has open, or had.
+    """Return a new descriptor of a file that a reader has open, or had.
 
     Raises:
         OSError: it cannot be opened, or its name leads to another file by now (ESTALE).
@@ -81,10 +81,10 @@ class _ContentRaw(io.RawIOBase):
     """Content of a known size; seekable.
 
     Args:
-        checked: told what is read.
+        checked: checksum that learns of all bytes read.
     """
 
-    def __init__(self, checked: Checked) -> None:
+    def __init__(self, checked: RunningChecksum) -> None:
         self._checked, self._position = checked, 0
         self.name = checked.name
 
@@ -96,7 +96,7 @@ class _ContentRaw(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._check_open()
-        self._position = sought(offset, whence, self._position, self._checked.size)
+        self._position = seek_position(offset, whence, self._position, self._checked.size)
         return self._position
 
     def tell(self) -> int:
@@ -108,19 +108,19 @@ class _ContentRaw(io.RawIOBase):
             raise ValueError("I/O operation on closed file.")
 
     def _room(self, buffer: "WriteableBuffer") -> memoryview:
-        """The part of a buffer that what is left of the content can fill."""
+        """Return the part of a buffer that the rest of the content can fill."""
         return memoryview(buffer).cast("B")[: max(0, self._checked.size - self._position)]
 
 
 class SpanRaw(_ContentRaw):
-    """Bytes [offset, offset + size) of a file, read in place; seekable. Closes `fd`, which it owns.
+    """The bytes [offset, offset + size) of a file, read in place; seekable. It owns `fd` and closes it.
 
     Args:
-        fd: of the file.
-        checked: told what is read.
+        fd: descriptor of the file.
+        checked: checksum that learns of all bytes read.
     """
 
-    def __init__(self, fd: int, offset: int, checked: Checked) -> None:
+    def __init__(self, fd: int, offset: int, checked: RunningChecksum) -> None:
         super().__init__(checked)
         self._fd, self._offset = fd, offset
 
@@ -147,21 +147,21 @@ class SpanRaw(_ContentRaw):
 
 
 class PulledRaw(_ContentRaw):
-    """Content that can only be had from its start on; seekable: what lies between is read, or all again.
+    """Content that can be read only from its start on; a seek reads the bytes between, or starts again.
 
     Args:
-        begin: starts from the beginning; gives what reads up to so many bytes, b"" at the end.
-        checked: told what is read.
+        begin: function that starts from the beginning; it returns a function to read up to n bytes, b"" at the end.
+        checked: checksum that learns of all bytes read.
         release: called by `close`.
     """
 
     def __init__(
-        self, begin: Callable[[], Callable[[int], bytes]], checked: Checked, release: Callable[[], object]
+        self, begin: Callable[[], Callable[[int], bytes]], checked: RunningChecksum, release: Callable[[], object]
     ) -> None:
         super().__init__(checked)
         self._begin, self._release = begin, release
         self._read = begin()
-        self._at = 0  # where `_read` is; the caller is at `_position`
+        self._at = 0  # position of `_read`; that of the caller is `_position`
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
         self._check_open()
@@ -203,11 +203,11 @@ class PulledRaw(_ContentRaw):
         super().close()
 
 
-def sought(offset: int, whence: int, position: int, size: int) -> int:
-    """The position that `seek(offset, whence)` asks for.
+def seek_position(offset: int, whence: int, position: int, size: int) -> int:
+    """Return the position that `seek(offset, whence)` asks for.
 
     Raises:
-        ValueError: it is negative, or `whence` none of 0, 1 and 2.
+        ValueError: it is negative, or `whence` is not 0, 1 or 2.
     """
     if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):
         raise ValueError(f"whence is {whence}, expected 0, 1 or 2")

@@ -1,4 +1,4 @@
-"""Files of archives written to a new directory, and nowhere else, whatever their names are."""
+"""Unpack files of archives into a new directory, and nowhere else, whatever their names are."""
 
 import contextlib
 import errno
@@ -24,12 +24,12 @@ NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class UnpackedFiles(NamedTuple):
-    """What was written.
+    """The result of unpacking.
 
     Attributes:
-        path: the directory.
-        files: how many.
-        size: bytes of all of them.
+        path: path of the directory.
+        files: number of files.
+        size: size of all of them, bytes.
     """
 
     path: str
@@ -38,10 +38,10 @@ class UnpackedFiles(NamedTuple):
 
 
 def safe_parts(name: str) -> list[str]:
-    """The directories and the file of a name, below any target.
+    """Return the directories and the file in a name, which is then below any target.
 
     Raises:
-        FormatError: it is absolute, has "..", a drive letter or NUL, or leads nowhere.
+        FormatError: the name is absolute or empty, or has "..", a drive letter or NUL.
     """
     parts = [part for part in name.split("/") if part not in ("", ".")]
     wrong = None
@@ -62,7 +62,7 @@ def safe_parts(name: str) -> list[str]:
     return parts
 
 
-def _parts(name: str, label: str) -> list[str]:
+def _safe_parts_of(name: str, label: str) -> list[str]:
     try:
         return safe_parts(name)
     except FormatError as error:
@@ -82,39 +82,39 @@ def unpack_files(
 ) -> UnpackedFiles:
     """Write files as files of a new directory; all of them or none.
 
-    They are written to a directory beside it, of a random name, which is renamed when all are there. Every name is
-    looked at before anything is written; then each directory and file is made, not opened if it is there, and found
-    from the descriptor of the directory above, so no link leads away. They get the usual modes, and the time of now.
+    They are written to a directory of a random name beside the target, which is renamed when all are there. Every name
+    is checked before anything is written. Then each directory and file is created, never opened, from the descriptor of
+    the directory above it, so no link leads away. They get the usual modes, and the current time.
 
     Args:
-        files: (name, bytes, what `read` and `open_one` know it by) of each. Of several names that are the same path
-            the last one counts.
-        folders: names of directories to be made, too.
-        read: the contents of several, as buffers, of the sizes stated.
-        open_one: one as a file object, which is what large files are read by; None: they are read whole.
-        target: the directory, missing or empty; its parent is there.
-        label: what messages call the archive.
-        max_size: refuse what is more than this in all, bytes or text such as "10GB"; >= 0.
-        on_file: called after each file with how many are written, and how many there are.
+        files: (name, bytes, key for `read` and `open_one`) of each. If several names are the same path, the last one
+            counts.
+        folders: names of directories to create, too.
+        read: function that returns the contents of several keys as buffers, with the sizes stated.
+        open_one: function that opens one key as a file object, used for large files; None: they are read whole.
+        target: path of the directory, missing or empty; its parent exists.
+        label: name of the archive for messages.
+        max_size: largest total size, bytes or text such as "10GB"; >= 0.
+        on_file: called after each file with (number of files written, number of all files).
 
     Raises:
-        FormatError: a name that leads elsewhere, see `safe_parts`; or more than `max_size` bytes.
-        FileExistsError: `target` is there and not an empty directory; or two names are the same on this file system,
-            as "a" and "A" are on some; or one file is where another one needs a directory.
-        FileNotFoundError: the directory that `target` is to be in.
+        FormatError: a name leads elsewhere, see `safe_parts`; or more than `max_size` bytes.
+        FileExistsError: `target` exists and is no empty directory; or two names are the same on this file system, as
+            "a" and "A" are on some; or a file is in the place of a directory.
+        FileNotFoundError: the parent directory of `target`.
         ArgumentError: `target` is a symbolic link; `max_size` is negative.
-        what reading raises, and OSError. Nothing is left in any case but a kill, after which a directory
-            `.<name>.<random>.unpacking` is.
+        others, OSError: what reading raises. Nothing is left in any case but a kill, after which a directory
+            `.<name>.<random>.unpacking` stays.
     """
     most = parse_limit("max_size", max_size, least=0)
-    # Of several names of the same path, as "a" and "./a" are, the last one.
-    by_place = {tuple(_parts(file[0], label)): file for file in files}
+    # If several names are the same path, as "a" and "./a" are, the last one counts.
+    by_place = {tuple(_safe_parts_of(file[0], label)): file for file in files}
     places, files = [list(parts) for parts in by_place], list(by_place.values())
     total = sum(size for _, size, _ in files)
     if most is not None and total > most:
         raise FormatError(f"{label}: {len(files)} files of {total} bytes, expected at most {most} (max_size)")
-    # As tar names the directory itself.
-    directories = [_parts(name, label) for name in folders if name.strip("/") != "."]
+    # Without ".", which tar uses for the directory itself.
+    directories = [_safe_parts_of(name, label) for name in folders if name.strip("/") != "."]
     path = filesystems.absolute_path(local_path("folder", target))
     _check_target(path)
     base = os.fsdecode(os.fsencode(os.path.basename(path))[:100])
@@ -127,10 +127,10 @@ def unpack_files(
         with _Directories(temporary) as made:
             for parts in directories:
                 made.descriptor(parts)
-            contents = _contents(files, read, total if open_one is None else STREAMED)
+            contents = _read_contents(files, read, total if open_one is None else STREAMED)
             for done, (place, data) in enumerate(contents, 1):
                 name, size, key = files[place]
-                with _source(data, open_one, key) as source:
+                with _open_source(data, open_one, key) as source:
                     _write(made, places[place], name, size, source, path)
                 if on_file is not None:
                     on_file(done, len(files))
@@ -151,10 +151,12 @@ def _check_target(path: str) -> None:
         raise FileNotFoundError(errno.ENOENT, "no such directory, and the target is to be in it", parent)
 
 
-def _contents(
+def _read_contents(
     files: Sequence[tuple[str, int, Any]], read: Callable[[list[Any]], Sequence[Any]], most: int
 ) -> Iterator[tuple[int, Any]]:
-    """(place in `files`, content) of each, batches of them read together; None of one of more than `most` bytes."""
+    """Yield (place in `files`, content) of each, read in batches; None as the content of a file of more than `most`
+    bytes.
+    """
     batch: list[int] = []
     size = 0
     for place, (_, length, _) in enumerate(files):
@@ -169,7 +171,7 @@ def _contents(
     yield from zip(batch, read([files[each][2] for each in batch]), strict=True)
 
 
-def _source(data: Any, open_one: Callable[[Any], BinaryIO] | None, key: Any) -> BinaryIO:
+def _open_source(data: Any, open_one: Callable[[Any], BinaryIO] | None, key: Any) -> BinaryIO:
     if data is None and open_one is not None:
         return open_one(key)
     return io.BytesIO(data)  # pyright: ignore[reportArgumentType]  # without `open_one` there are data
@@ -179,7 +181,7 @@ def _write(made: "_Directories", parts: list[str], name: str, size: int, source:
     try:
         fd = os.open(parts[-1], NEW_FILE, 0o666, dir_fd=made.descriptor(parts[:-1]))
     except OSError as error:
-        raise _named(error, name) from None
+        raise _name_error(error, name) from None
     with open(fd, "wb", buffering=0) as file:
         while piece := source.read(PIECE):
             view = memoryview(piece)
@@ -194,7 +196,7 @@ def _write(made: "_Directories", parts: list[str], name: str, size: int, source:
 
 
 class _Directories:
-    """Directories below one, made as they are needed; those on the way to the last one asked for stay open."""
+    """Directories below one, created as they are needed; those on the way to the last one stay open."""
 
     def __init__(self, path: str) -> None:
         self._parts: list[str] = []
@@ -207,7 +209,7 @@ class _Directories:
         self._go_up(-1)
 
     def descriptor(self, parts: list[str]) -> int:
-        """Of the directory at `parts`; it and those above it are made unless they are there."""
+        """Return the descriptor of the directory at `parts`; create it and those above it if they are missing."""
         same = 0
         while same < min(len(parts), len(self._parts)) and parts[same] == self._parts[same]:
             same += 1
@@ -218,19 +220,19 @@ class _Directories:
                     os.mkdir(part, dir_fd=self._fds[-1])
                 self._fds.append(os.open(part, DIRECTORY, dir_fd=self._fds[-1]))
             except OSError as error:
-                raise _named(error, "/".join(parts)) from None
+                raise _name_error(error, "/".join(parts)) from None
             self._parts.append(part)
         return self._fds[-1]
 
     def _go_up(self, depth: int) -> None:
-        """Keep the first `depth` directories below the top; the top itself unless that is -1."""
+        """Keep the first `depth` directories below the top; -1 closes the top too."""
         while len(self._fds) > depth + 1:
             os.close(self._fds.pop())
         del self._parts[max(depth, 0) :]
 
 
-def _named(error: OSError, name: str) -> OSError:
-    """The error with the name that could not be made; of a file where a directory is needed, that it is there."""
+def _name_error(error: OSError, name: str) -> OSError:
+    """Return the error with the name that could not be created; a clash of names becomes FileExistsError."""
     if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.EISDIR):
         return FileExistsError(errno.EEXIST, "two names are the same on this file system, or lie in each other", name)
     return OSError(error.errno, f"{os.strerror(error.errno or 0)}, making it", name)

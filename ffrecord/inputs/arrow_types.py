@@ -1,4 +1,4 @@
-"""Types of Arrow and the fields that hold them."""
+"""Types of Arrow, and the fields that store their values."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -24,17 +24,17 @@ from ffrecord.fields.field import Field
 from ffrecord.fields.inner import DEPTH_MAX
 from ffrecord.system.optional import require
 
-# How the values of a column are taken, see `arrow_values`.
+# Ways to read the values of a column, see `arrow_values`.
 PYTHON, SCALARS, ARRAYS, TENSORS, FILES = "python", "scalars", "arrays", "tensors", "files"
 HOLD_NONE = (OptionalField, JSONField, MsgpackField, NoneField)
 
 
 class Missing(NamedTuple):
-    """What is missing in a column.
+    """The numbers of missing values of a column.
 
     Attributes:
-        values: how many of its values are.
-        inside: how many of what is in its lists, maps and structs.
+        values: number of missing values.
+        inside: number of missing items in its lists, maps and structs.
     """
 
     values: int = 0
@@ -42,11 +42,11 @@ class Missing(NamedTuple):
 
 
 class ArrowPlan(NamedTuple):
-    """How a column is stored.
+    """The way to store a column.
 
     Attributes:
-        field: for its values; None: they show it.
-        take: how values are taken from it.
+        field: field for its values; None: the values show it.
+        take: name of the way to read its values.
     """
 
     field: Field | None
@@ -54,7 +54,7 @@ class ArrowPlan(NamedTuple):
 
 
 def pyarrow() -> Any:
-    """Return the library.
+    """Return the pyarrow library.
 
     Raises:
         ImportError: it is not installed.
@@ -63,7 +63,7 @@ def pyarrow() -> Any:
 
 
 def types() -> Any:
-    """Return its predicates of types."""
+    """Return the type predicates of pyarrow."""
     return require("pyarrow.types", "parquet", "reading Arrow tables")
 
 
@@ -71,7 +71,7 @@ def types() -> Any:
 
 
 def plain_type(kind: Any) -> Any:
-    """Return the type of the values that a type encodes: of a dictionary, of runs, of the storage of an extension."""
+    """Return the type of the values behind dictionaries, run-end encodings and extension types."""
     while True:
         if is_extension(kind):
             kind = kind.storage_type
@@ -82,54 +82,54 @@ def plain_type(kind: Any) -> Any:
 
 
 def is_extension(kind: Any) -> bool:
-    """Tell whether a type has another meaning than what it is stored as."""
+    """Return whether a type has another meaning than its storage."""
     return isinstance(kind, pyarrow().BaseExtensionType)
 
 
 def is_tensor(kind: Any) -> bool:
-    """Tell whether values are arrays of several axes: Arrow's tensors, and Hugging Face's arrays."""
+    """Return whether values are arrays of several axes: Arrow's tensors, and Hugging Face's arrays."""
     return is_extension(kind) and hasattr(kind, "shape") and hasattr(kind, "value_type")
 
 
 def is_arrow_tensor(kind: Any) -> bool:
-    """Tell whether values are Arrow's own tensors of one shape."""
+    """Return whether values are Arrow's own tensors of one shape."""
     return isinstance(kind, pyarrow().FixedShapeTensorType)
 
 
 def is_bytes(kind: Any) -> bool:
-    """Tell whether values are bytes."""
+    """Return whether values are bytes."""
     known = types()
     sized = known.is_binary(kind) or known.is_large_binary(kind) or known.is_fixed_size_binary(kind)
     return bool(sized or known.is_binary_view(kind))
 
 
 def is_text(kind: Any) -> bool:
-    """Tell whether values are text."""
+    """Return whether values are text."""
     known = types()
     return bool(known.is_string(kind) or known.is_large_string(kind) or known.is_string_view(kind))
 
 
 def is_list(kind: Any) -> bool:
-    """Tell whether values are lists; maps are not."""
+    """Return whether values are lists; maps are not."""
     known = types()
     sized = known.is_list(kind) or known.is_large_list(kind) or known.is_fixed_size_list(kind)
     return bool(sized or known.is_list_view(kind) or known.is_large_list_view(kind))
 
 
 def is_number(kind: Any) -> bool:
-    """Tell whether values are numbers or bools."""
+    """Return whether values are numbers or bools."""
     known = types()
     return bool(known.is_integer(kind) or known.is_floating(kind) or known.is_boolean(kind))
 
 
 def is_time(kind: Any) -> bool:
-    """Tell whether values are dates, times of a day that is known, or durations."""
+    """Return whether values are dates, timestamps or durations."""
     known = types()
     return bool(known.is_timestamp(kind) or known.is_date(kind) or known.is_duration(kind))
 
 
 def is_file(kind: Any) -> bool:
-    """Tell whether values are files as Hugging Face stores them: bytes and a path."""
+    """Return whether values are files as Hugging Face stores them: bytes and a path."""
     inside = {each.name: each.type for each in kind} if types().is_struct(kind) else {}
     return inside.keys() == {"bytes", "path"} and is_bytes(inside["bytes"]) and len(kind) == 2
 
@@ -141,7 +141,7 @@ def has_files_inside(kind: Any) -> bool:
 
 
 def dtype_of(kind: Any) -> np.dtype[Any]:
-    """Return the dtype of a type of numbers or times, in numpy."""
+    """Return the NumPy dtype of a type of numbers or times."""
     if not is_time(kind):
         number: type = kind.to_pandas_dtype()
         return np.dtype(number)
@@ -151,7 +151,7 @@ def dtype_of(kind: Any) -> np.dtype[Any]:
 
 
 def children(kind: Any) -> list[Any]:
-    """Return the types inside of a type that is plain."""
+    """Return the inner types of a plain type."""
     if is_list(kind):
         return [kind.value_type]
     if types().is_map(kind):
@@ -177,8 +177,8 @@ def leaves(kind: Any) -> int:
 # Fields
 
 
-def plan_of(kind: Any, missing: Missing) -> ArrowPlan | None:
-    """Return how a column of a type is stored; None: no field holds its values."""
+def plan_column(kind: Any, missing: Missing) -> ArrowPlan | None:
+    """Return the plan for a column of a type; None: no field stores its values."""
     if is_tensor(kind):
         return _of_tensor(kind, missing)
     kind = plain_type(kind)
@@ -186,12 +186,12 @@ def plan_of(kind: Any, missing: Missing) -> ArrowPlan | None:
         return ArrowPlan(OptionalField(BytesField()) if missing.values else None, FILES)
     if not _is_held(kind):
         return None
-    if is_bytes(kind):  # values show whether they are JPEGs
+    if is_bytes(kind):  # the values show whether they are JPEGs
         return ArrowPlan(OptionalField(BytesField()) if missing.values else None, PYTHON)
     if is_time(kind):
         return ArrowPlan(_optional(ScalarField(dtype_of(kind)), missing), SCALARS)
     if types().is_uint64(kind) and not missing.values:
-        return ArrowPlan(ScalarField("uint64"), SCALARS)  # half of them are no int64
+        return ArrowPlan(ScalarField("uint64"), SCALARS)  # int64 holds only half of the values
     for fits, field in LEAVES:
         if fits(kind):
             json = missing.values and _is_json(kind)
@@ -199,10 +199,10 @@ def plan_of(kind: Any, missing: Missing) -> ArrowPlan | None:
     return _of_nested(kind, missing)
 
 
-def shown_by_nulls(kind: Any) -> bool:
-    """Tell whether the field of a type depends on what is missing."""
+def depends_on_nulls(kind: Any) -> bool:
+    """Return whether the field of a type depends on its missing values."""
     few = (Missing(), Missing(1), Missing(0, 1))
-    return len({plan_of(kind, each) for each in few}) > 1
+    return len({plan_column(kind, each) for each in few}) > 1
 
 
 LEAVES: tuple[tuple[Callable[[Any], bool], Field], ...] = (
@@ -254,7 +254,7 @@ def _items(kind: Any, depth: int) -> Field | None:
 
 
 def _is_json(kind: Any) -> bool:
-    """Tell whether a `JSONField` holds every value of a type: not floats, since NaN is one."""
+    """Return whether a `JSONField` stores every value of a type: not floats, since NaN is one."""
     kind = plain_type(kind)
     inside = children(kind)
     if inside or types().is_struct(kind):
@@ -263,7 +263,7 @@ def _is_json(kind: Any) -> bool:
 
 
 def _is_held(kind: Any) -> bool:
-    """Tell whether some field holds the values of a type. A struct with two values of one name is no dict."""
+    """Return whether some field stores the values of a type. A struct with two values of one name is no dict."""
     kind = plain_type(kind)
     names = [each.name for each in kind] if types().is_struct(kind) else []
     if len(set(names)) < len(names):

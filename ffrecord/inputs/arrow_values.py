@@ -1,4 +1,4 @@
-"""Values of Arrow's columns: Python's, numpy's scalars and arrays, bytes of files."""
+"""Values of Arrow columns: Python objects, NumPy scalars and arrays, bytes of files."""
 
 from collections.abc import Callable
 from itertools import islice, pairwise
@@ -15,10 +15,10 @@ Values = list[Any]
 
 
 class RowError(FormatError):
-    """A row that is no sample.
+    """The error of a row that is no sample.
 
     Attributes:
-        place: of the row in the table.
+        place: place of the row in the table.
     """
 
     def __init__(self, place: int, what: str) -> None:
@@ -26,7 +26,7 @@ class RowError(FormatError):
         self.place = place
 
 
-def decoded(array: Any) -> Any:
+def decode(array: Any) -> Any:
     """Return an array without dictionaries, runs and extensions around its values."""
     while True:
         if kinds.is_extension(array.type):
@@ -40,7 +40,7 @@ def decoded(array: Any) -> Any:
 
 
 def _without_views(array: Any) -> Any:
-    """Return an array with a dictionary of types that Arrow takes values from: it does not of views."""
+    """Return a dictionary array whose values are no views, since Arrow cannot decode a dictionary of views."""
     views = {types().is_string_view: "large_string", types().is_binary_view: "large_binary"}
     name = next((name for fits, name in views.items() if fits(array.type.value_type)), None)
     if name is None:
@@ -48,32 +48,36 @@ def _without_views(array: Any) -> Any:
     return type(array).from_arrays(array.indices, array.dictionary.cast(name))
 
 
-def missing_in(column: Any) -> Missing:
-    """Count the values that are missing in a column of a table, and inside of its values."""
+def count_missing(column: Any) -> Missing:
+    """Count the missing values of a table's column, and the missing items inside its values."""
     values = inside = 0
     for chunk in column.chunks:
-        array = decoded(chunk)
+        array = decode(chunk)
         values += array.null_count
-        inside += _inside(array)
+        inside += _count_inside(array)
     return Missing(values, inside)
 
 
-def _inside(array: Any) -> int:
-    """Count what is missing inside of the values that there are."""
+def _count_inside(array: Any) -> int:
+    """Count the missing items inside the values that are there."""
     if kinds.is_list(array.type):
-        return _all(array.flatten())
-    if types().is_struct(array.type):  # where a struct is missing, so is all that is in it
-        return sum(_all(each) - int(array.null_count) for each in array.flatten())
-    return _all(_range(array, array.items)) + _all(_range(array, array.keys)) if types().is_map(array.type) else 0
+        return _count_all(array.flatten())
+    if types().is_struct(array.type):  # flatten() counts the items of missing structs too
+        return sum(_count_all(each) - int(array.null_count) for each in array.flatten())
+    return (
+        _count_all(_slice_range(array, array.items)) + _count_all(_slice_range(array, array.keys))
+        if types().is_map(array.type)
+        else 0
+    )
 
 
-def _all(array: Any) -> int:
-    array = decoded(array)
-    return int(array.null_count) + _inside(array)
+def _count_all(array: Any) -> int:
+    array = decode(array)
+    return int(array.null_count) + _count_inside(array)
 
 
-def _range(maps: Any, inner: Any) -> Any:
-    """Return the part of the keys, or items, of maps that is theirs."""
+def _slice_range(maps: Any, inner: Any) -> Any:
+    """Return the part of the keys, or items, that belongs to these maps."""
     offsets = maps.offsets
     first, last = offsets[0].as_py(), offsets[-1].as_py()
     return inner.slice(first, last - first)
@@ -86,10 +90,12 @@ def _compute() -> Any:
 # Python's values
 
 
-def python(array: Any) -> Values:
-    """Return the values of an array: None, numbers, text, bytes, decimals, scalars of numpy for times; lists, dicts for
-    structs, and lists of pairs for maps, since keys may repeat and need not be text."""
-    array = decoded(array)
+def python_values(array: Any) -> Values:
+    """Return the values of an array as Python objects, with NumPy scalars for times.
+
+    Structs become dicts. Maps become lists of pairs, since keys may repeat and need not be text.
+    """
+    array = decode(array)
     if kinds.is_list(array.type):
         return _lists(array)
     if types().is_map(array.type):
@@ -97,19 +103,21 @@ def python(array: Any) -> Values:
     if types().is_struct(array.type):
         return _structs(array)
     if kinds.is_time(array.type):
-        return scalars(array)
+        return scalar_values(array)
     values: Values = array.to_pylist()
     return values
 
 
 def _lists(array: Any) -> Values:
-    items = iter(python(array.flatten()))
+    items = iter(python_values(array.flatten()))
     sizes = _compute().list_value_length(array).to_pylist()
     return [None if size is None else list(islice(items, size)) for size in sizes]
 
 
 def _maps(array: Any) -> Values:
-    both = zip(python(_range(array, array.keys)), python(_range(array, array.items)), strict=True)
+    both = zip(
+        python_values(_slice_range(array, array.keys)), python_values(_slice_range(array, array.items)), strict=True
+    )
     pairs = [list(pair) for pair in both]
     offsets = (array.offsets.to_numpy() - array.offsets[0].as_py()).tolist()
     parts = (pairs[first:last] for first, last in pairwise(offsets))
@@ -118,7 +126,7 @@ def _maps(array: Any) -> Values:
 
 def _structs(array: Any) -> Values:
     names = [each.name for each in array.type]
-    columns = [python(array.field(i)) for i in range(len(names))]
+    columns = [python_values(array.field(i)) for i in range(len(names))]
     rows = zip(*columns, strict=True) if columns else iter([()] * len(array))
     valid = array.is_valid().to_pylist()
     return [dict(zip(names, row, strict=True)) if each else None for row, each in zip(rows, valid, strict=True)]
@@ -127,16 +135,16 @@ def _structs(array: Any) -> Values:
 # Others
 
 
-def scalars(array: Any) -> Values:
-    """Return the values of an array as numpy's scalars."""
-    array = decoded(array)
-    return _filled(array, lambda there: list(there.to_numpy(zero_copy_only=False)))
+def scalar_values(array: Any) -> Values:
+    """Return the values of an array as NumPy scalars."""
+    array = decode(array)
+    return _fill_nulls(array, lambda there: list(there.to_numpy(zero_copy_only=False)))
 
 
-def arrays(array: Any) -> Values:
-    """Return each list of numbers as an array of its own."""
-    array = decoded(array)
-    flat = decoded(array.flatten())
+def array_values(array: Any) -> Values:
+    """Return each list of numbers as its own array."""
+    array = decode(array)
+    flat = decode(array.flatten())
     if flat.null_count:
         place = next(place for place, value in enumerate(array.to_pylist()) if value is not None and None in value)
         raise RowError(place, "a list of numbers with a value missing; declare MsgpackField() for this column")
@@ -146,15 +154,15 @@ def arrays(array: Any) -> Values:
     return [next(parts).copy() if each else None for each in array.is_valid().to_pylist()]
 
 
-def tensors(array: Any) -> Values:
+def tensor_values(array: Any) -> Values:
     """Return arrays of several dimensions: as Arrow has them, or as Hugging Face stores them."""
     if kinds.is_arrow_tensor(array.type):
-        return _filled(array, lambda there: [np.ascontiguousarray(each) for each in there.to_numpy_ndarray()])
+        return _fill_nulls(array, lambda there: [np.ascontiguousarray(each) for each in there.to_numpy_ndarray()])
     dtype = np.dtype(array.type.value_type)
     return [None if value is None else np.asarray(value, dtype) for value in array.to_pylist()]
 
 
-def _filled(array: Any, get: Callable[[Any], Values]) -> Values:
+def _fill_nulls(array: Any, get: Callable[[Any], Values]) -> Values:
     """Return what `get` gives of the values that are there, and None for the others."""
     if not array.null_count:
         return get(array)
@@ -162,23 +170,23 @@ def _filled(array: Any, get: Callable[[Any], Values]) -> Values:
     return [next(there) if each else None for each in array.is_valid().to_pylist()]
 
 
-def files(array: Any) -> Values:
+def file_values(array: Any) -> Values:
     """Return the bytes of files that are in the table."""
-    values: Values = decoded(array).to_pylist()
+    values: Values = decode(array).to_pylist()
     for place, value in enumerate(values):
         if value is not None and value["bytes"] is None and value["path"] is not None:
             raise RowError(place, f"a file that is not in the table, but at {value['path']!r}")
     return [value and value["bytes"] for value in values]
 
 
-def files_beside(array: Any) -> Values:
-    """Return the same, or those of the files that the table names."""
-    return [value and _bytes_of(value) for value in decoded(array).to_pylist()]
+def file_values_beside(array: Any) -> Values:
+    """Return the bytes of files that are in the table, or at the paths it names."""
+    return [value and _bytes_of(value) for value in decode(array).to_pylist()]
 
 
 def with_files_beside(array: Any) -> Values:
     """Return Python's values; files inside of them have the bytes of those that the table names."""
-    values = python(array)
+    values = python_values(array)
     for value in values:
         _fill_files(value, array.type)
     return values
@@ -210,9 +218,9 @@ def _bytes_of(value: dict[str, Any]) -> bytes | None:
 
 
 TAKES: dict[str, Callable[[Any], Values]] = {
-    kinds.PYTHON: python,
-    kinds.SCALARS: scalars,
-    kinds.ARRAYS: arrays,
-    kinds.TENSORS: tensors,
-    kinds.FILES: files,
+    kinds.PYTHON: python_values,
+    kinds.SCALARS: scalar_values,
+    kinds.ARRAYS: array_values,
+    kinds.TENSORS: tensor_values,
+    kinds.FILES: file_values,
 }

@@ -1,4 +1,4 @@
-"""Which columns samples have, as a few of them show it."""
+"""Columns of samples, inferred from a few of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,13 +23,13 @@ JPEG_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif")
 
 @dataclass(frozen=True)
 class ColumnFacts:
-    """What a source says of its columns, by name.
+    """Facts about columns from their source, by name.
 
     Attributes:
         records: columns whose arrays are the bytes of something, not numbers.
-        labels: names of the classes that the numbers of a column are.
-        fields: of columns whose types the source says.
-        suffixed: column → whether every name of it is that of a JPEG file; without an entry, values alone decide.
+        labels: names of the classes that the numbers of a column mean.
+        fields: fields of columns whose types the source knows.
+        suffixed: column → whether every name is that of a JPEG file; without an entry, values alone decide.
         arrays: whether lists of numbers are meant as arrays, not as JSON.
     """
 
@@ -42,13 +42,13 @@ class ColumnFacts:
 
 @dataclass(frozen=True)
 class SampleColumns:
-    """How samples are stored.
+    """The columns of samples, and the way to store them.
 
     Attributes:
-        schema: of the result.
-        flat: columns whose arrays, 1-D and of uint8, become bytes, as their fields take no arrays for that.
-        optional: columns that samples may be without, which then are None.
-        classes: names of the classes of columns whose fields number them otherwise.
+        schema: schema of the result.
+        flat: columns whose 1-D uint8 arrays become bytes, because their fields take no arrays for that.
+        optional: columns that samples may lack; they become None.
+        classes: class names of columns whose fields have other numbers for them.
     """
 
     schema: Schema
@@ -56,11 +56,11 @@ class SampleColumns:
     optional: frozenset[str] = frozenset()
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    def prepared(self, sample: Any, *, here: bool = False) -> Any:
-        """The sample, as its fields take it; a dict may be changed in place.
+    def prepare(self, sample: Any, *, here: bool = False) -> Any:
+        """Return a sample in the form that its fields take; a dict may be changed in place.
 
         Args:
-            here: it is encoded by this process, so that what does not pickle will do.
+            here: whether this process encodes it, so that it need not pickle.
         """
         for name in self.optional:
             if name not in sample:
@@ -76,27 +76,27 @@ class SampleColumns:
         return sample
 
 
-def chosen(samples: Sequence[Any], wanted: Any, facts: ColumnFacts) -> SampleColumns:
-    """The columns of a source.
+def choose_columns(samples: Sequence[Any], wanted: Any, facts: ColumnFacts) -> SampleColumns:
+    """Return the columns of a source.
 
     Args:
-        samples: a few, from all over it.
-        wanted: fields that the user asks for: a mapping, of some columns or of all; or what `Schema.of` takes.
-        facts: what the source says.
+        samples: a few samples, from all over it.
+        wanted: fields from the user: a mapping, of some columns or of all; or a value that `Schema.of` takes.
+        facts: facts from the source.
 
     Raises:
         TypeError, ValueError: no columns fit the samples; a column that they do not have.
     """
     if isinstance(wanted, Schema):
-        flat = _flat(samples, wanted.fields, facts)
-        return SampleColumns(wanted, flat, _optional(wanted, []), _other_classes(wanted, facts))
+        flat = _flat_columns(samples, wanted.fields, facts)
+        return SampleColumns(wanted, flat, _optional_columns(wanted, []), _other_classes(wanted, facts))
     if not all(isinstance(sample, dict) for sample in samples):
         return SampleColumns(Schema(infer_tree(samples)) if wanted is None else Schema.of(wanted))
     if wanted is not None and not isinstance(wanted, Mapping):
         raise ArgumentError(f"fields must be a mapping of columns to fields, or a Schema, not {type(wanted).__name__}")
     names = list(dict.fromkeys(name for sample in samples for name in sample))
     known = {
-        **_loose(samples, names, facts),
+        **_loose_fields(samples, names, facts),
         **facts.fields,
         **{name: LabelField(classes) for name, classes in facts.labels.items()},
         **(wanted or {}),
@@ -105,16 +105,18 @@ def chosen(samples: Sequence[Any], wanted: Any, facts: ColumnFacts) -> SampleCol
     strange = [name for name in unseen if not isinstance(known[name], OptionalField)]
     if strange:
         raise ArgumentError(f"fields has {strange[0]!r}, which is no column; there are {', '.join(names)}")
-    flat = _flat(samples, known, facts)
-    schema = Schema(_tree(samples, names + unseen, known, flat, facts))
+    flat = _flat_columns(samples, known, facts)
+    schema = Schema(_build_tree(samples, names + unseen, known, flat, facts))
     bare = frozenset(name for name in flat if type(schema.fields.get(name)) is not BytesField)
     missing = [name for sample in samples for name in set(names) - sample.keys()]
-    return SampleColumns(schema, bare, _optional(schema, missing), _other_classes(schema, facts))
+    return SampleColumns(schema, bare, _optional_columns(schema, missing), _other_classes(schema, facts))
 
 
 def _other_classes(schema: Schema, facts: ColumnFacts) -> dict[str, Sequence[str]]:
-    """Return the names that the source has for the classes of a column, where its field has others, or another order:
-    the same number is another class there."""
+    """Return the source's class names of each column whose field has other names, or another order.
+
+    There the same number means another class.
+    """
     known: dict[str, Sequence[str]] = {
         name: field.names for name, field in facts.fields.items() if isinstance(field, LabelField)
     }
@@ -126,25 +128,25 @@ def _other_classes(schema: Schema, facts: ColumnFacts) -> dict[str, Sequence[str
     return found
 
 
-def _optional(schema: Schema, missing: Sequence[str]) -> frozenset[str]:
-    """Columns that samples may be without: those that some are without, and those that are declared so."""
+def _optional_columns(schema: Schema, missing: Sequence[str]) -> frozenset[str]:
+    """Return the columns that samples may lack: some do, or the fields are declared so."""
     return frozenset(missing) | {name for name, field in schema.fields.items() if isinstance(field, OptionalField)}
 
 
-def _tree(
+def _build_tree(
     samples: Sequence[Any], names: Sequence[str], known: Mapping[str, Any], flat: frozenset[str], facts: ColumnFacts
 ) -> Node:
-    """The columns of dicts, those that are not known inferred."""
-    rest = [{name: _probe(each[name], name in flat) for name in each if name not in known} for each in samples]
+    """Return the tree of the columns of dicts; infer the columns that are not known."""
+    rest = [{name: _as_probe(each[name], name in flat) for name in each if name not in known} for each in samples]
     found = cast(Node, infer_tree(rest))
     inferred = dict(zip(found.keys, found.children, strict=True))
     for name, tree in inferred.items():
         if isinstance(tree, NDArrayField):
-            inferred[name] = _relaxed(tree)
+            inferred[name] = _relax_shape(tree)
         if isinstance(tree, BytesField) and _are_jpegs([each[name] for each in rest], facts.suffixed.get(name)):
             inferred[name] = JPEG
     children: list[Tree] = [
-        completed(_declared(known[name]), [each[name] for each in samples if name in each])
+        completed(_as_tree(known[name]), [each[name] for each in samples if name in each])
         if name in known
         else inferred[name]
         for name in names
@@ -152,11 +154,13 @@ def _tree(
     return Node("dict", tuple(names), tuple(children))
 
 
-def _loose(samples: Sequence[dict[str, Any]], names: Sequence[str], facts: ColumnFacts) -> dict[str, Field]:
-    """Columns of which other samples may have other keys and lengths, more of them no value, or larger numbers."""
+def _loose_fields(samples: Sequence[dict[str, Any]], names: Sequence[str], facts: ColumnFacts) -> dict[str, Field]:
+    """Return fields for columns whose other samples may differ: in keys and lengths, missing values, or larger
+    numbers.
+    """
     found = {}
     for name in names:
-        values = [_probe(sample.get(name), name in facts.records) for sample in samples]
+        values = [_as_probe(sample.get(name), name in facts.records) for sample in samples]
         field = (_array_field(values) if facts.arrays else None) or loose_field(values)
         if field is not None:
             found[name] = field
@@ -166,14 +170,15 @@ def _loose(samples: Sequence[dict[str, Any]], names: Sequence[str], facts: Colum
 def _array_field(values: Sequence[Any]) -> Field | None:
     """Return the field of lists of numbers, whose lengths may differ more than among a few samples."""
     found = array_of_lists(values) if values and all(isinstance(value, list) for value in values) else None
-    return None if found is None else _relaxed(NDArrayField(*found))
+    return None if found is None else _relax_shape(NDArrayField(*found))
 
 
 def loose_field(values: Sequence[Any]) -> Field | None:
-    """A field for values that are missing, or differ in structure or length: `JSONField` if it holds all of them.
+    """Return a field for values that are missing, or differ in structure or length: `JSONField` if it stores all of
+    them.
 
     Returns:
-        None where these are no such values, or no field holds them.
+        None if the values are of other kinds, or no field stores them.
     """
     if not any(value is None or isinstance(value, dict | list) or _is_huge(value) for value in values):
         return None
@@ -181,28 +186,28 @@ def loose_field(values: Sequence[Any]) -> Field | None:
         return JSONField()
     there = [value for value in values if value is not None]
     if len(there) < len(values):
-        inner = loose_field(there) or _leaf(there)
+        inner = loose_field(there) or _leaf_field(there)
         return None if inner is None else OptionalField(inner)
     if not all(isinstance(value, list) for value in values):
         return None
     items = [item for value in values for item in value]
-    inner = loose_field(items) or _leaf(items)
+    inner = loose_field(items) or _leaf_field(items)
     return None if inner is None else ListField(inner)
 
 
 def _is_huge(value: Any) -> bool:
-    """A number that an `IntField` does not hold."""
+    """Return whether a number does not fit an `IntField`."""
     return type(value) is int and not -(1 << 63) <= value < 1 << 63
 
 
-def _leaf(values: Sequence[Any]) -> Field | None:
-    """The field of values that are no structures; None if there is none, or not one for all."""
+def _leaf_field(values: Sequence[Any]) -> Field | None:
+    """Return the field of values without structure; None if there is none, or not one for all."""
     try:
         tree = infer_tree(values)
     except (TypeError, ValueError):
         return None
     if isinstance(tree, NDArrayField):
-        return _relaxed(tree)
+        return _relax_shape(tree)
     return tree if isinstance(tree, Field) and tree.torch_dtype is None else None
 
 
@@ -213,38 +218,40 @@ def _are_json(values: Sequence[Any]) -> bool:
         return False
 
 
-def _relaxed(field: NDArrayField) -> NDArrayField:
-    """Where one axis varies among a few samples, others may among all of them, but for channels."""
+def _relax_shape(field: NDArrayField) -> NDArrayField:
+    """Return a field where all axes but channels vary, if one axis varies among a few samples."""
     if field.shape is None or None not in field.shape:
         return field
     kept = field.shape[-1:] if len(field.shape) > 2 else (None,)
     return NDArrayField(field.dtype, (*[None] * (len(field.shape) - 1), *kept))
 
 
-def _declared(wanted: Any) -> Tree:
+def _as_tree(wanted: Any) -> Tree:
     return wanted if isinstance(wanted, Field) else declared(wanted)
 
 
-def _probe(value: Any, flat: bool) -> Any:
+def _as_probe(value: Any, flat: bool) -> Any:
     return value.tobytes() if flat and _is_flat(value) else value
 
 
-def _flat(samples: Sequence[Any], known: Mapping[str, Any], facts: ColumnFacts) -> frozenset[str]:
-    """Columns of flat uint8 arrays to be stored as bytes: the source says so, or their field takes no array."""
+def _flat_columns(samples: Sequence[Any], known: Mapping[str, Any], facts: ColumnFacts) -> frozenset[str]:
+    """Return the columns whose flat uint8 arrays are stored as bytes: the source says so, or their field takes no
+    array.
+    """
     if not all(isinstance(sample, dict) for sample in samples):
         return frozenset()
     found = set()
     for name in facts.records | known.keys():
         arrays = [sample[name] for sample in samples if _is_flat(sample.get(name))]
-        if arrays and not (name in known and _takes(known[name], arrays[0])):
+        if arrays and not (name in known and _accepts(known[name], arrays[0])):
             found.add(name)
     return frozenset(found)
 
 
-def _takes(field: Any, array: Any) -> bool:
-    """Whether a field holds arrays like this, as they are."""
+def _accepts(field: Any, array: Any) -> bool:
+    """Return whether a field stores arrays like this one unchanged."""
     if isinstance(field, NDArrayField):
-        return True  # the right kind, even if this one has another shape
+        return True  # the right kind, even if this array has another shape
     try:
         return isinstance(field, Field) and field.encode(array) is not None
     except (TypeError, ValueError, OSError):
@@ -256,8 +263,10 @@ def _is_flat(value: Any) -> bool:
 
 
 def _are_jpegs(values: Sequence[bytes], suffixed: bool | None) -> bool:
-    """Whether all are JPEGs that can be decoded, or all are called so and some are: the others, which are broken or of
-    a rare kind, are told of with their names, whether or not they are among those looked at."""
+    """Return whether all values are JPEGs that can be decoded, or all have such names and some are.
+
+    The others are then broken or rare, and each is reported with its name, also if it is not among those probed.
+    """
     return suffixed is not False and bool(values) and (any if suffixed else all)(map(_is_jpeg, values))
 
 
@@ -272,6 +281,6 @@ def _is_jpeg(value: bytes) -> bool:
 
 
 def labels_fit(samples: Sequence[Any], name: str) -> bool:
-    """Whether a column is there, and of numbers."""
+    """Return whether a column exists and has numbers."""
     values = [each.get(name) if isinstance(each, dict) else None for each in samples]
     return all(isinstance(value, int | np.integer) and not isinstance(value, np.timedelta64) for value in values)

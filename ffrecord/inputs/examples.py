@@ -1,12 +1,12 @@
-"""Examples of TFRecord files, a column for each feature."""
+"""Examples of TFRecord files, with a column for each feature."""
 
 import logging
 from collections.abc import Sequence
 from typing import Any
 
 from ffrecord.errors import FFRecordError, FormatError, name_files
-from ffrecord.inputs.columns import ColumnFacts, SampleColumns, chosen
-from ffrecord.inputs.stores import OfStore, listed, probed, readable
+from ffrecord.inputs.columns import ColumnFacts, SampleColumns, choose_columns
+from ffrecord.inputs.stores import StoreSamples, as_python, probe_indices, read_probes
 from ffrecord.reading.store import Store
 from ffrecord.sources.tfrecord.examples import ExampleError, ExampleParser, FeatureKindError, infer
 from ffrecord.sources.tfrecord.examples_infer import describe, first_list
@@ -14,13 +14,13 @@ from ffrecord.sources.tfrecord.examples_infer import describe, first_list
 _log = logging.getLogger("ffrecord")
 
 
-class ExampleDataset(OfStore):
-    """Examples of a store, parsed into the features that some of them show.
+class ExampleDataset(StoreSamples):
+    """The examples of a store, parsed into the features that some of them show.
 
     Args:
-        store: its records are Examples.
-        parser: of those.
-        columns: of the result.
+        store: store whose records are Examples.
+        parser: parser of the records.
+        columns: columns of the result.
     """
 
     def __init__(self, store: Store, parser: ExampleParser, columns: SampleColumns) -> None:
@@ -36,12 +36,14 @@ class ExampleDataset(OfStore):
         except ExampleError as error:
             index = indices[error.index or 0]
             raise error.of_record(index, self._name(index)) from None
-        return [self.columns.prepared(_listed(sample)) for sample in samples]
+        return [self.columns.prepare(_as_python_sample(sample)) for sample in samples]
 
     def _check_features(self, index: int, place: int, record: Any) -> None:
-        """A feature that no example showed before would be lost, as parsers skip what they were not told of."""
+        """Raise if a record has a feature that no probed example had: parsers skip unknown features, so it would be
+        lost.
+        """
         facts = describe(record, place)
-        # One that is there, but holds nothing of any kind, is missing: so TFX says it.
+        # A feature that has no value of any kind is missing: TFX writes it so.
         unknown = {name for name, held in facts.items() if any(kind for kind, _ in held)} - self._parser.features.keys()
         found = f"feature {min(unknown)!r}" if unknown else ""
         steps = first_list(record)
@@ -58,8 +60,9 @@ class ExampleDataset(OfStore):
         return f"{path}: record {local}"
 
 
-def of_store(store: Store, skips: bool = False) -> ExampleDataset | None:
-    """The records of a store as examples; None if they are none, or none that fields hold: SequenceExamples, too.
+def open_examples(store: Store, skips: bool = False) -> ExampleDataset | None:
+    """Return the records of a store as examples; None if they are none, or no fields store them, as for
+    SequenceExamples.
 
     Args:
         skips: as for `StoreDataset`.
@@ -67,7 +70,7 @@ def of_store(store: Store, skips: bool = False) -> ExampleDataset | None:
     Raises:
         FeatureKindError: a feature is of two kinds in two records.
     """
-    found = readable(probed(store), lambda indices: zip(indices, store.read(indices), strict=True), skips)
+    found = read_probes(probe_indices(store), lambda indices: zip(indices, store.read(indices), strict=True), skips)
     if not found:
         return None
     indices, records = zip(*found, strict=True)
@@ -90,12 +93,12 @@ def of_store(store: Store, skips: bool = False) -> ExampleDataset | None:
             _log.warning("%s: %s, so all records are kept as bytes", name_files(store.fnames), error)
         return None
     try:
-        samples = [_listed(sample) for sample in parser.decode(records)]
-        return ExampleDataset(store, parser, chosen(samples, None, ColumnFacts()))
+        samples = [_as_python_sample(sample) for sample in parser.decode(records)]
+        return ExampleDataset(store, parser, choose_columns(samples, None, ColumnFacts()))
     except (FFRecordError, TypeError, ValueError) as error:
         _log.warning("%s: no columns hold these examples, which are kept as bytes: %s", name_files(store.fnames), error)
         return None
 
 
-def _listed(sample: dict[str, Any]) -> dict[str, Any]:
-    return {name: listed(value) for name, value in sample.items()}
+def _as_python_sample(sample: dict[str, Any]) -> dict[str, Any]:
+    return {name: as_python(value) for name, value in sample.items()}

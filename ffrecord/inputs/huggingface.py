@@ -10,11 +10,11 @@ import numpy as np
 from ffrecord.errors import ArgumentError, FormatError, plural
 from ffrecord.fields import ImageField, JPEGField, ListField, OptionalField, RGBImageField, Schema, ZstdField
 from ffrecord.fields.images.jpeg_codec import MAGIC
-from ffrecord.inputs.arrow_types import shown_by_nulls
-from ffrecord.inputs.arrow_values import RowError, missing_in
-from ffrecord.inputs.columns import ColumnFacts, chosen
+from ffrecord.inputs.arrow_types import depends_on_nulls
+from ffrecord.inputs.arrow_values import RowError, count_missing
+from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows
-from ffrecord.inputs.stores import spread
+from ffrecord.inputs.stores import spread_indices
 
 _log = logging.getLogger("ffrecord")
 
@@ -31,7 +31,7 @@ class HuggingFaceDataset:
 
     Args:
         dataset: given by the user; of the columns that it gives.
-        fields: that the user asks for, see `columns.chosen`. A column for which that is a field of images has images,
+        fields: fields that the user asks for, see `columns.choose_columns`. A column with a field of images has images,
             decoded as the library does it, unless the field takes the file as it is.
 
     Attributes:
@@ -42,7 +42,7 @@ class HuggingFaceDataset:
         self._dataset = _of_its_columns(dataset).with_format("arrow")
         table = self._dataset.data
         kinds = self._dataset.features.arrow_schema
-        missing = {each.name: missing_in(table.column(each.name)) for each in kinds if shown_by_nulls(each.type)}
+        missing = {each.name: count_missing(table.column(each.name)) for each in kinds if depends_on_nulls(each.type)}
         classes = {
             name: feature.names
             for name, feature in dataset.features.items()
@@ -54,8 +54,8 @@ class HuggingFaceDataset:
         declared = fields.fields if isinstance(fields, Schema) else fields if isinstance(fields, Mapping) else {}
         self._images = {name: declared[name] for name in kinds.names if _is_of_images(declared.get(name))}
         self._decoded = dataset.with_format(None)
-        samples = self._stored(spread(len(dataset)))
-        self.columns = chosen(samples, fields, ColumnFacts(fields=self._rows.fields)) if samples else None
+        samples = self._stored(spread_indices(len(dataset)))
+        self.columns = choose_columns(samples, fields, ColumnFacts(fields=self._rows.fields)) if samples else None
 
     @property
     def fingerprint(self) -> str:
@@ -71,7 +71,7 @@ class HuggingFaceDataset:
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         if self.columns is None:
             raise IndexError(f"{plural(len(self), 'row')}")
-        return [self.columns.prepared(sample) for sample in self._read(indices)]
+        return [self.columns.prepare(sample) for sample in self._read(indices)]
 
     def _stored(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         try:

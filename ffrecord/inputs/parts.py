@@ -1,4 +1,4 @@
-"""Stores, some of their samples, several of them one after the other: which record of which store each sample is."""
+"""Stores, some of their samples, several of them one after the other: the store and record of each sample."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -12,15 +12,15 @@ from ffrecord.errors import SampleIndexError
 from ffrecord.reading.store import Store
 
 Positions = npt.NDArray[np.int64]
-HASHED = 1 << 16  # positions at once
+HASHED = 1 << 16  # positions hashed at once
 
 
 class FoundSamples(NamedTuple):
-    """Where samples are.
+    """The places of samples.
 
     Attributes:
         stores: number of the store of each, int64 [k].
-        indices: of the record there, int64 [k].
+        indices: index of the record there, int64 [k].
     """
 
     stores: Positions
@@ -31,21 +31,21 @@ class Parts(ABC):
     """Samples that are records of stores, in an order of their own.
 
     Attributes:
-        stores: that they are of, each once.
+        stores: their stores, each once.
     """
 
     stores: list[Store]
 
     @abstractmethod
     def __len__(self) -> int:
-        """Return how many samples there are."""
+        """Return the number of samples."""
 
     @abstractmethod
     def find(self, positions: Positions) -> FoundSamples:
-        """Return where the samples at `positions`, each in [0, len), are."""
+        """Return the places of the samples at `positions`, each in [0, len)."""
 
     def digest(self) -> str:
-        """Return a text that is the same for the same records in the same order."""
+        """Return a text that identifies the records and their order."""
         digest = hashlib.blake2b(digest_size=16)
         for start in range(0, len(self), HASHED):
             found = self.find(np.arange(start, min(start + HASHED, len(self)), dtype=np.int64))
@@ -67,11 +67,11 @@ class WholeStore(Parts):
 
 
 class ChosenSamples(Parts):
-    """Some samples of others.
+    """Some samples of other parts.
 
     Args:
-        inner: of which they are.
-        indices: of the samples, each in [-len(inner), len(inner)).
+        inner: the other parts.
+        indices: indices of the samples, each in [-len(inner), len(inner)).
     """
 
     def __init__(self, inner: Parts, indices: Any) -> None:
@@ -95,14 +95,14 @@ class ChosenSamples(Parts):
         return self._inner.find(np.where(indices < 0, indices + n, indices))
 
 
-class Joined(Parts):
-    """Several, one after the other."""
+class JoinedParts(Parts):
+    """Several parts, one after the other."""
 
     def __init__(self, members: Sequence[Parts]) -> None:
         self._members = list(members)
         self._ends = np.cumsum([len(member) for member in members], dtype=np.int64)
         self.stores = []
-        numbers: dict[int, int] = {}  # of a store, by identity: one may be in several members
+        numbers: dict[int, int] = {}  # number of each store by identity: one may be in several members
         for store in (store for member in members for store in member.stores):
             if id(store) not in numbers:
                 numbers[id(store)] = len(self.stores)

@@ -1,4 +1,4 @@
-"""Records of `.ffr` files: as they are, or with other fields for some columns."""
+"""Records of `.ffr` files: copied unchanged, or with other fields for some columns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from ffrecord.fields.declare import declared
 from ffrecord.fields.field import Field, Fixed
 from ffrecord.fields.tree import Node, Tree
 from ffrecord.inputs.columns import SampleColumns
-from ffrecord.inputs.stores import OfStore, all_of
+from ffrecord.inputs.stores import StoreSamples, check_complete
 from ffrecord.reader import FileReader
 
 
-class VerbatimDataset(OfStore):
-    """Records as they are, under the schema that they have.
+class VerbatimDataset(StoreSamples):
+    """Unchanged records, under the schema that they have.
 
     Attributes:
-        columns: of the result; None for records without a schema.
+        columns: columns of the result; None for records without a schema.
     """
 
     def __init__(self, store: FileReader, schema: Schema | None) -> None:
@@ -33,28 +33,29 @@ class VerbatimDataset(OfStore):
 
     def _read(self, indices: Sequence[int]) -> list[Any]:
         if len(indices) == 1:
-            return [self.store.read_one(indices[0])]  # which says what is wrong, whatever `on_error` is
-        return all_of(self.store, indices, self.store.read(indices))
+            return [self.store.read_one(indices[0])]  # unlike `read`, it raises the error whatever `on_error` is
+        return check_complete(self.store, indices, self.store.read(indices))
 
 
 class RetypedDataset(VerbatimDataset):
-    """Samples of which some columns get other fields: these are decoded, all others stay the bytes that they are.
+    """Samples with other fields for some columns: these are decoded, all others keep their bytes.
 
     Args:
-        schema: of the files.
-        fields: for some columns of dicts; or of all, as `Schema.of` takes them.
+        schema: schema of the files.
+        fields: fields for some columns of dicts; or for all, as `Schema.of` takes them.
 
     Raises:
-        ValueError: a column that there is not. TypeError: what is no field.
+        ValueError: a column that does not exist.
+        TypeError: an object that is no field.
     """
 
     def __init__(self, store: FileReader, schema: Schema, fields: Any) -> None:
         super().__init__(store, None)
-        old, new = schema._tree, _wanted(schema._tree, fields)
-        reading, writing = _retyped(old, new)
+        old, new = schema._tree, _wanted_tree(schema._tree, fields)
+        reading, writing = _retype(old, new)
         self._reading = Schema(reading)
-        self.columns = SampleColumns(_Retyped(Schema(new), Schema(writing)))
-        # Fields of tensors take nothing else.
+        self.columns = SampleColumns(_RetypedSchema(Schema(new), Schema(writing)))
+        # Tensor fields take nothing but tensors.
         again = any(isinstance(field, TensorField) for field in self._reading.fields.values())
         self._tensor = import_module("ffrecord.torch.tensors").as_tensor if again else None
 
@@ -62,8 +63,8 @@ class RetypedDataset(VerbatimDataset):
         return [self._reading.decode(record, self._tensor) for record in self._read(indices)]
 
 
-def _wanted(old: Tree, fields: Any) -> Tree:
-    """Return all fields, of which a mapping may name some."""
+def _wanted_tree(old: Tree, fields: Any) -> Tree:
+    """Return the tree of all fields; a mapping may name some."""
     if isinstance(fields, Schema):
         return fields._tree
     if isinstance(fields, Mapping) and isinstance(old, Node) and old.kind == "dict":
@@ -74,26 +75,26 @@ def _wanted(old: Tree, fields: Any) -> Tree:
     return declared(fields)
 
 
-def _retyped(old: Tree, new: Tree) -> tuple[Tree, Tree]:
-    """Return what reads the records, and what encodes that: columns whose field stays are copied."""
+def _retype(old: Tree, new: Tree) -> tuple[Tree, Tree]:
+    """Return the trees that read the records and encode the result: a column with an unchanged field is copied."""
     if old == new:
-        return _kept(old), _kept(new)
-    if isinstance(old, Node) and isinstance(new, Node) and _alike(old, new):
-        # Of each child of the new one, its place in the old one.
+        return _keep_bytes(old), _keep_bytes(new)
+    if isinstance(old, Node) and isinstance(new, Node) and _same_shape(old, new):
+        # The place in the old node of each child of the new one.
         places = [old.keys.index(name) for name in new.keys] or list(range(len(new.children)))
-        pairs = [_retyped(old.children[place], child) for place, child in zip(places, new.children, strict=True)]
+        pairs = [_retype(old.children[place], child) for place, child in zip(places, new.children, strict=True)]
         reading = [pairs[places.index(place)][0] for place in range(len(pairs))]
-        return _each(old, reading), _each(new, [pair[1] for pair in pairs])
-    return _read_as(old, new), new
+        return _with_children(old, reading), _with_children(new, [pair[1] for pair in pairs])
+    return _reading_tree(old, new), new
 
 
-def _alike(old: Node, new: Node) -> bool:
+def _same_shape(old: Node, new: Node) -> bool:
     return old.kind == new.kind and len(old.children) == len(new.children) and set(old.keys) == set(new.keys)
 
 
 @dataclass(frozen=True)
 class _KeptFields(Field):
-    """The bytes that another field made, there and back; of no file."""
+    """A field that passes on the bytes of another one; never stored in a file."""
 
     inner: Field
 
@@ -109,8 +110,8 @@ class _KeptFields(Field):
 
 
 @dataclass(frozen=True)
-class _Named(_KeptFields):
-    """The names of classes, where another field numbers them otherwise; of no file."""
+class _ClassNameField(_KeptFields):
+    """A field that reads class names, for a field that numbers the classes otherwise; never stored in a file."""
 
     def decode(self, data: memoryview) -> Any:
         field: Any = self.inner
@@ -118,7 +119,7 @@ class _Named(_KeptFields):
 
 
 class Verbatim(Schema):
-    """A schema of samples that are records of it already."""
+    """A schema for samples that are its records already."""
 
     def __init__(self, schema: Schema) -> None:
         super().__init__(schema._tree)
@@ -130,7 +131,7 @@ class Verbatim(Schema):
         return Verbatim, (Schema(self._tree),)
 
 
-class _Retyped(Schema):
+class _RetypedSchema(Schema):
     """A schema that encodes as another one does."""
 
     def __init__(self, schema: Schema, writing: Schema) -> None:
@@ -141,44 +142,48 @@ class _Retyped(Schema):
         return self._writing.encode(sample)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Retyped, (Schema(self._tree), self._writing)
+        return _RetypedSchema, (Schema(self._tree), self._writing)
 
 
-def of_reader(store: FileReader, fields: Any = None) -> VerbatimDataset:
-    """The records of a reader of `.ffr` files, with fields for some columns."""
+def open_records(store: FileReader, fields: Any = None) -> VerbatimDataset:
+    """Return the records of a reader of `.ffr` files, with fields for some columns."""
     schema = schema_of(store)
     if schema is None or not fields or (isinstance(fields, Schema) and fields == schema):
         return VerbatimDataset(store, schema)
     return RetypedDataset(store, schema, fields)
 
 
-def _each(node: Node, children: Sequence[Tree]) -> Node:
+def _with_children(node: Node, children: Sequence[Tree]) -> Node:
     return Node(node.kind, node.keys, tuple(children))
 
 
-def _kept(tree: Tree) -> Tree:
-    return _KeptFields(tree) if isinstance(tree, Field) else _each(tree, [_kept(child) for child in tree.children])
+def _keep_bytes(tree: Tree) -> Tree:
+    return (
+        _KeptFields(tree)
+        if isinstance(tree, Field)
+        else _with_children(tree, [_keep_bytes(child) for child in tree.children])
+    )
 
 
-def _read_as(old: Tree, new: Tree) -> Tree:
-    """Return what reads a column that becomes another: JPEGs as bytes where these are wanted, classes by name."""
+def _reading_tree(old: Tree, new: Tree) -> Tree:
+    """Return the tree that reads a column with a new field: JPEGs as bytes if these are wanted, classes by name."""
     if isinstance(old, Node):
         several = isinstance(new, Node) and len(new.children) == len(old.children)
         inner = new.children if isinstance(new, Node) and several else [new] * len(old.children)
-        return _each(old, [_read_as(*pair) for pair in zip(old.children, inner, strict=True)])
+        return _with_children(old, [_reading_tree(*pair) for pair in zip(old.children, inner, strict=True)])
     if isinstance(old, JPEGField) and isinstance(new, JPEGField | BytesField):
         return changed(old, as_bytes=True)
     if isinstance(new, Field):
         names, wanted = _class_names(old), _class_names(new)
         if names and wanted and names != wanted:
             if isinstance(old, LabelField):
-                return _Named(old)
+                return _ClassNameField(old)
             raise ArgumentError(f"{old!r} and {new!r} have other classes, or in another order: declare the former")
     return old
 
 
 def _class_names(field: Any) -> Sequence[str] | None:
-    """Return the names of classes that a field, or the one inside of it, has."""
+    """Return the class names of a field, or of the one inside of it."""
     while not isinstance(field, LabelField):
         field = getattr(field, "inner", None)
         if field is None:

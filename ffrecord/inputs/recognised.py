@@ -7,16 +7,16 @@ from typing import Any, Protocol, cast
 from ffrecord.fields import schema_of
 from ffrecord.folders.folder import PackedFolder
 from ffrecord.inputs import examples, huggingface, passthrough
-from ffrecord.inputs.parts import ChosenSamples, Joined, Parts, WholeStore
+from ffrecord.inputs.parts import ChosenSamples, JoinedParts, Parts, WholeStore
 from ffrecord.inputs.selected import SelectedDataset
-from ffrecord.inputs.stores import TFRECORD, OfStore, StoreDataset
+from ffrecord.inputs.stores import TFRECORD, StoreDataset, StoreSamples
 from ffrecord.inputs.tables import table_of
 from ffrecord.reader import FileReader
 from ffrecord.reading.sample_slice import SampleSlice
 from ffrecord.reading.store import Store
 
 # What a subclass may do otherwise: then its samples are what it says, not what the records are.
-ASKED = ("__getitem__", "__iter__", "__len__", "read", "read_one", "read_packed", "sample", "samples")
+OVERRIDABLE = ("__getitem__", "__iter__", "__len__", "read", "read_one", "read_packed", "sample", "samples")
 
 
 class Input(Protocol):
@@ -41,7 +41,7 @@ class Input(Protocol):
         """
 
 
-class Ours:
+class StoreInput:
     """Samples of stores.
 
     Args:
@@ -75,11 +75,11 @@ class Ours:
 
     def dataset(self, fields: Any, *, skips: bool = False) -> Any:
         """Return the samples by index; see `Input`."""
-        members = [of_store(store, fields, skips) for store in self.parts.stores]
+        members = [open_store_samples(store, fields, skips) for store in self.parts.stores]
         return members[0] if isinstance(self.parts, WholeStore) else SelectedDataset(self.parts, members)
 
 
-class StoreFacts(OfStore):
+class StoreFacts(StoreSamples):
     """A store of which only the fingerprint is asked."""
 
     columns = None
@@ -100,13 +100,13 @@ def input_of(source: Any) -> Input | None:
         ValueError: a table whose columns differ in length; several Hugging Face datasets, by name.
     """
     parts = parts_of(source)
-    return huggingface.input_of(source) or table_of(source) if parts is None else Ours(parts)
+    return huggingface.input_of(source) or table_of(source) if parts is None else StoreInput(parts)
 
 
 def parts_of(source: Any) -> Parts | None:
     """Return which records the samples of an object are; None if they are no records of ours."""
     if isinstance(source, Store):
-        return WholeStore(source) if is_untouched(source, ASKED) else None
+        return WholeStore(source) if is_untouched(source, OVERRIDABLE) else None
     if isinstance(source, SampleSlice):
         inner = parts_of(source._reader)
         return None if inner is None else ChosenSamples(inner, source._indices)
@@ -119,7 +119,7 @@ def parts_of(source: Any) -> Parts | None:
         found: Parts | None = told(source)
         return found
     if type(source) in (list, tuple):  # of a subclass nobody knows what it does for an item
-        return _joined(source) if source and not isinstance(source[0], str | bytes | int | float | dict) else None
+        return _join(source) if source and not isinstance(source[0], str | bytes | int | float | dict) else None
     return _parts_of_torch(source)
 
 
@@ -131,17 +131,17 @@ def _parts_of_torch(source: Any) -> Parts | None:
     if type(source) is torch.Subset:
         inner = parts_of(source.dataset)
         return None if inner is None else ChosenSamples(inner, source.indices)
-    return _joined(source.datasets) if type(source) is torch.ConcatDataset else None
+    return _join(source.datasets) if type(source) is torch.ConcatDataset else None
 
 
-def _joined(members: Sequence[Any]) -> Parts | None:
+def _join(members: Sequence[Any]) -> Parts | None:
     found: list[Parts] = []
     for member in members:
         parts = parts_of(member)
         if parts is None:
             return None
         found.append(parts)
-    return Joined(found)
+    return JoinedParts(found)
 
 
 def is_untouched(source: Any, names: Sequence[str]) -> bool:
@@ -150,17 +150,17 @@ def is_untouched(source: Any, names: Sequence[str]) -> bool:
     return all(module.startswith("ffrecord.") for module in ours) and not any(name in vars(source) for name in names)
 
 
-def of_store(store: Store, fields: Any, skips: bool = False) -> OfStore:
+def open_store_samples(store: Store, fields: Any, skips: bool = False) -> StoreSamples:
     """Return the samples of a store: records as they are where they have a schema, or are bytes that are to stay so.
 
     Args:
-        fields: that the user asks for, see `columns.chosen`.
+        fields: that the user asks for, see `columns.choose_columns`.
         skips: whether samples that cannot be read show no columns, instead of raising.
     """
     if isinstance(store, FileReader) and _keeps_records(store, fields):
-        return passthrough.of_reader(store, fields)
+        return passthrough.open_records(store, fields)
     if store.format == TFRECORD and fields is None and getattr(store, "parser", None) is None:
-        found = examples.of_store(store, skips)
+        found = examples.open_examples(store, skips)
         if found is not None:
             return found
     return StoreDataset(store, fields, skips=skips)

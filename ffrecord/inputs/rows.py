@@ -7,8 +7,17 @@ from typing import Any
 
 from ffrecord.errors import FormatError
 from ffrecord.fields import IntField, JSONField, LabelField, ListField, MsgpackField, OptionalField, Schema
-from ffrecord.inputs.arrow_types import FILES, HOLD_NONE, PYTHON, ArrowPlan, Missing, has_files_inside, plan_of, zones
-from ffrecord.inputs.arrow_values import TAKES, RowError, Values, files_beside, with_files_beside
+from ffrecord.inputs.arrow_types import (
+    FILES,
+    HOLD_NONE,
+    PYTHON,
+    ArrowPlan,
+    Missing,
+    has_files_inside,
+    plan_column,
+    zones,
+)
+from ffrecord.inputs.arrow_values import TAKES, RowError, Values, file_values_beside, with_files_beside
 
 _log = logging.getLogger("ffrecord")
 
@@ -47,7 +56,7 @@ class TableRows:
         self._beside = beside
         self._files_inside = frozenset(each.name for each in schema if beside and has_files_inside(each.type))
         for each in schema:
-            plan = _plan(each, missing.get(each.name, Missing()), declared.get(each.name))
+            plan = _plan_of(each, missing.get(each.name, Missing()), declared.get(each.name))
             field = plan.field
             if each.name in classes and isinstance(field, IntField):
                 field = LabelField(classes[each.name])
@@ -66,7 +75,7 @@ class TableRows:
 
     def _values(self, name: str, column: Any) -> Values:
         take = self._takes[name]
-        get = files_beside if take == FILES and self._beside else TAKES[take]
+        get = file_values_beside if take == FILES and self._beside else TAKES[take]
         if name in self._files_inside and take == PYTHON:
             get = with_files_beside
         values: Values = []
@@ -82,7 +91,7 @@ class TableRows:
         return values
 
 
-def _plan(column: Any, missing: Missing, declared: Any) -> ArrowPlan:
+def _plan_of(column: Any, missing: Missing, declared: Any) -> ArrowPlan:
     """Return how a column is stored.
 
     Raises:
@@ -91,7 +100,7 @@ def _plan(column: Any, missing: Missing, declared: Any) -> ArrowPlan:
     inner = declared.inner if isinstance(declared, OptionalField) else declared
     if isinstance(inner, JSONField | MsgpackField | ListField):
         return ArrowPlan(declared, PYTHON)
-    found = plan_of(column.type, missing)
+    found = plan_column(column.type, missing)
     if found is None and declared is None:
         raise FormatError(
             f"column {column.name!r}: {column.type}, which no field holds: leave it out, or give it another type"

@@ -1,4 +1,4 @@
-"""Samples of stores by index, where they are not just those of one store in its order."""
+"""Samples of stores by index, if they are not just one store in its order."""
 
 import contextlib
 import hashlib
@@ -12,18 +12,18 @@ from ffrecord.errors import MismatchError, name_files
 from ffrecord.inputs.columns import SampleColumns
 from ffrecord.inputs.parts import Parts
 from ffrecord.inputs.passthrough import Verbatim
-from ffrecord.inputs.stores import BYTES_AT_ONCE, OfStore
+from ffrecord.inputs.stores import BYTES_AT_ONCE, StoreSamples
 
 
 class SelectedDataset:
-    """Samples of parts, several at once. Pickles as their stores do.
+    """The samples of parts, several at once. It pickles like their stores.
 
     Args:
-        parts: that say which sample is which record.
-        members: the samples of each of their stores.
+        parts: parts that name the record of each sample.
+        members: samples of each of their stores.
 
     Attributes:
-        columns: of the result; None for records without a schema.
+        columns: columns of the result; None for records without a schema.
 
     Raises:
         MismatchError: the members have different columns.
@@ -31,15 +31,15 @@ class SelectedDataset:
 
     may_be_asked_ahead = True
 
-    def __init__(self, parts: Parts, members: Sequence[OfStore]) -> None:
+    def __init__(self, parts: Parts, members: Sequence[StoreSamples]) -> None:
         self._parts, self._members = parts, list(members)
-        self.columns: SampleColumns | None = _common(members)
-        # Of several stores the records, as each of them encodes its own.
+        self.columns: SampleColumns | None = _common_columns(members)
+        # With several stores each encodes its own samples, and records are returned.
         self._encodes = len(members) > 1 and self.columns is not None
 
     @property
     def fingerprint(self) -> str:
-        """What tells these samples from others: 64 hexadecimal digits."""
+        """Fingerprint of these samples: 64 hexadecimal digits."""
         texts = [*(member.fingerprint for member in self._members), self._parts.digest()]
         return hashlib.sha256(" ".join(texts).encode()).hexdigest()
 
@@ -68,28 +68,28 @@ class SelectedDataset:
         return [columns.schema.encode(sample) for sample in samples] if self._encodes else samples
 
     def sample_name_for_errors(self, index: int) -> str:
-        """Return what messages call a sample: with its place in its file."""
+        """Return the name of a sample for messages: with its place in its file."""
         found = self._parts.find(np.array([index], np.int64))
         path, local = self._parts.stores[int(found.stores[0])].locate(int(found.indices[0]))
         return f"sample {index} ({path}: record {local})"
 
     @contextlib.contextmanager
     def read_once(self) -> Iterator[None]:
-        """Tell the stores that every sample is asked for once, here and in processes forked meanwhile."""
+        """Tell the stores that every sample is read once, here and in processes forked meanwhile."""
         with contextlib.ExitStack() as stack:
             for member in self._members:
                 stack.enter_context(member.read_once())
             yield
 
     def samples_of_task(self, indices: npt.NDArray[np.int64]) -> int:
-        """Return how many of the first of these samples one worker is to have, see `OfStore`."""
+        """Return how many of the first samples one worker should get, see `StoreSamples`."""
         found = self._parts.find(indices)
         others = np.flatnonzero(found.stores != found.stores[0])
         count = int(others[0]) if len(others) else len(indices)
         return self._members[int(found.stores[0])].samples_of_task(found.indices[:count])
 
     def samples_at_once(self, indices: Sequence[int]) -> int:
-        """Return how many of the first of these samples to ask for together, see `OfStore`."""
+        """Return how many of the first samples to request together, see `StoreSamples`."""
         found = self._parts.find(np.asarray(indices, np.int64))
         sizes = np.empty(len(indices), np.int64)
         for number in np.unique(found.stores):
@@ -98,7 +98,7 @@ class SelectedDataset:
         return max(1, int(np.searchsorted(np.cumsum(sizes), BYTES_AT_ONCE, side="right")))
 
 
-def _common(members: Sequence[OfStore]) -> SampleColumns | None:
+def _common_columns(members: Sequence[StoreSamples]) -> SampleColumns | None:
     """Return the columns that all members have."""
     columns: list[Any] = [member.columns for member in members]
     if len(columns) == 1:
@@ -109,11 +109,11 @@ def _common(members: Sequence[OfStore]) -> SampleColumns | None:
         if schema != schemas[0]:
             raise MismatchError(
                 f"{name_files(member.store.fnames)}: its columns are not those of "
-                f"{name_files(members[0].store.fnames)}, which is written with it: {_in_words(schema)}, there "
-                f"{_in_words(schemas[0])}; give fields= for what differs, or write one and append the other"
+                f"{name_files(members[0].store.fnames)}, which is written with it: {_describe(schema)}, there {_describe(schemas[0])}; give fields= for what "
+                "differs, or write one and append the other"
             )
     return None if schemas[0] is None else SampleColumns(Verbatim(schemas[0]))
 
 
-def _in_words(schema: Any) -> str:
+def _describe(schema: Any) -> str:
     return "none" if schema is None else ", ".join(f"{name} {field!r}" for name, field in schema.fields.items())

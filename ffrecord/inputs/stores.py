@@ -1,4 +1,4 @@
-"""Samples of record stores by index, as `DatasetWriter` takes them: many at once."""
+"""Samples of record stores by index, in the form that `DatasetWriter` takes: many at once."""
 
 import contextlib
 import hashlib
@@ -13,35 +13,35 @@ import numpy.typing as npt
 
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MissingNamesError, name_files
 from ffrecord.fields import BytesField, Schema
-from ffrecord.inputs.columns import JPEG_SUFFIXES, ColumnFacts, SampleColumns, chosen, labels_fit
+from ffrecord.inputs.columns import JPEG_SUFFIXES, ColumnFacts, SampleColumns, choose_columns, labels_fit
 from ffrecord.reading.store import Store
 from ffrecord.sources.names import Names
 from ffrecord.sources.tar.webdataset_fields import DECODERS
 
-PROBES = 64  # samples that show the columns
-PROBED_BYTES = 64 << 20  # of those samples
-PROBED_BESIDE = 16 << 20  # bytes that are read for them beside their own, as of compressed chunks
+PROBES = 64  # number of samples that show the columns
+PROBED_BYTES = 64 << 20  # limit of their size
+PROBED_BESIDE = 16 << 20  # limit of the bytes read besides their own, as from compressed chunks
 KEY, WEB_KEY, DATA, IMAGE, LABEL = "key", "__key__", "data", "image", "label"
-RAW_FORMATS = ("webdataset", "image folder", "path list")  # whose arrays are bytes of files
+RAW_FORMATS = ("webdataset", "image folder", "path list")  # their arrays are bytes of files
 FOLDERS = ("image folder", "path list")
 TFRECORD = "tfrecord"
-TYPED = ("mds", "beton", "torchrecord")  # whose arrays are arrays
+TYPED = ("mds", "beton", "torchrecord")  # their arrays are arrays
 BYTES_AT_ONCE = 8 << 20
-UNREADABLE = (ChecksumError, FormatError, OSError)  # what readers say of a damaged sample
-UNTOLD = ("io", "on_error", "index_cache")  # options of readers that change no sample
+UNREADABLE = (ChecksumError, FormatError, OSError)  # errors of readers for a damaged sample
+IGNORED_OPTIONS = ("io", "on_error", "index_cache")  # reader options that change no sample
 
 _log = logging.getLogger("ffrecord")
 
 Found = TypeVar("Found")
 
 
-class OfStore(ABC):
-    """Samples by index, several at once, out of a store. Pickles as that does.
+class StoreSamples(ABC):
+    """Samples of a store by index, several at once. It pickles like the store.
 
     Attributes:
-        store: of the samples.
-        columns: of the result; None for records without a schema.
-        may_be_asked_ahead: by a thread of whoever asks.
+        store: store of the samples.
+        columns: columns of the result; None for records without a schema.
+        may_be_asked_ahead: whether a thread may ask for samples ahead.
     """
 
     may_be_asked_ahead = True
@@ -53,10 +53,10 @@ class OfStore(ABC):
 
     @property
     def fingerprint(self) -> str:
-        """What tells these samples from others: 64 hexadecimal digits, of the files and the reader's options."""
+        """Fingerprint of these samples: 64 hexadecimal digits, from the files and the reader's options."""
         digest = hashlib.sha256(self.store._identity_text().encode())
         for name, value in sorted(self.store._options().items()):
-            if name not in UNTOLD and isinstance(value, str | bytes | int | float | list | tuple | None):
+            if name not in IGNORED_OPTIONS and isinstance(value, str | bytes | int | float | list | tuple | None):
                 digest.update(f"{name} {value!r}".encode(errors="surrogateescape"))
         return digest.hexdigest()
 
@@ -68,17 +68,17 @@ class OfStore(ABC):
 
     @abstractmethod
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """The samples at `indices`."""
+        """Return the samples at `indices`."""
 
     def sample_name_for_errors(self, index: int) -> str:
-        """What a sample is called in messages: with its file, where each has one of its own."""
+        """Return the name of a sample for messages: with its file, if each sample has its own."""
         if self.store.format in FOLDERS and 0 <= index < len(self):
             return f"sample {index} ({self.store.locate(index)[0]})"
         return f"sample {index}"
 
     @contextlib.contextmanager
     def read_once(self) -> Iterator[None]:
-        """While every sample is asked for once, here and in processes forked meanwhile."""
+        """Return a context in which every sample is read once, here and in processes forked meanwhile."""
         self.store._read_once(True)
         try:
             yield
@@ -86,45 +86,47 @@ class OfStore(ABC):
             self.store._read_once(False)
 
     def samples_of_task(self, indices: npt.NDArray[np.int64]) -> int:
-        """How many of the first of these samples one worker is to have, so that no two of them read the same."""
+        """Return how many of the first samples one worker should get, so that no two workers read the same bytes."""
         return self.store._count_undivided(indices)
 
     def samples_at_once(self, indices: Sequence[int]) -> int:
-        """How many of the first of these samples to ask for together, so that large ones are not all in memory."""
+        """Return how many of the first samples to request together, so that large ones are not all in memory."""
         ends = np.cumsum(self.store._sizes(np.asarray(indices, np.int64)))
         return max(1, int(np.searchsorted(ends, BYTES_AT_ONCE, side="right")))
 
 
-class StoreDataset(OfStore):
-    """What a store's `samples` gives, and names, with the columns that these have.
+class StoreDataset(StoreSamples):
+    """The results of a store's `samples`, with their names and columns.
 
     Args:
-        store: of the samples.
-        fields: that the user asks for, see `columns.chosen`.
+        store: store of the samples.
+        fields: fields from the user, see `columns.choose_columns`.
         skips: whether samples that cannot be read show no columns, instead of raising.
 
     Attributes:
-        columns: of the result.
+        columns: columns of the result.
     """
 
     def __init__(self, store: Store, fields: Any = None, *, skips: bool = False) -> None:
         super().__init__(store)
         self._keys_are_text = _are_text(store)
-        samples = [self._named(*pair) for pair in readable(probed(store), self._pairs, skips)]
-        self.columns = chosen(samples, fields, self._facts(samples)) if samples else SampleColumns(of_nothing(fields))
+        samples = [self._named(*pair) for pair in read_probes(probe_indices(store), self._pairs, skips)]
+        self.columns = (
+            choose_columns(samples, fields, self._facts(samples)) if samples else SampleColumns(empty_schema(fields))
+        )
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        return [self.columns.prepared(self._named(*pair), here=True) for pair in self._pairs(indices)]
+        return [self.columns.prepare(self._named(*pair), here=True) for pair in self._pairs(indices)]
 
     def _pairs(self, indices: Sequence[int]) -> Iterator[tuple[int, Any]]:
         if len(indices) == 1:
-            return iter([(indices[0], self.store.sample(indices[0]))])  # which says what is wrong
-        return zip(indices, all_of(self.store, indices, self.store.samples(indices)), strict=True)
+            return iter([(indices[0], self.store.sample(indices[0]))])  # unlike `samples`, it raises the error
+        return zip(indices, check_complete(self.store, indices, self.store.samples(indices)), strict=True)
 
     def _named(self, index: int, sample: Any) -> Any:
-        """A sample with its name, as text if all names are."""
+        """Return a sample with its name, as text if all names are UTF-8."""
         if self.store.format == TFRECORD and isinstance(sample, dict):
-            sample = {name: listed(value) for name, value in sample.items()}
+            sample = {name: as_python(value) for name, value in sample.items()}
         if self.store.format in FOLDERS:
             sample = {KEY: self.store.keys()[index], **sample}
         return sample if self._keys_are_text else with_bytes_key(sample)
@@ -133,36 +135,36 @@ class StoreDataset(OfStore):
         store = self.store
         raw = set() if store.format in TYPED else {DATA, IMAGE} if store.format in FOLDERS else {DATA}
         if store.format == "webdataset":
-            # What is decoded is none of them, but for what has no decoder.
+            # A decoded column is not raw, unless its type has no decoder.
             decodes = store._options()["decode"]
             raw = {
                 name for sample in samples for name in sample if not (decodes and name.rpartition(".")[2] in DECODERS)
             }
         classes = getattr(store, "classes", None)
         labels = {LABEL: class_names(classes, store)} if classes and labels_fit(samples, LABEL) else {}
-        return ColumnFacts(frozenset(raw), labels, {}, _suffixed(store))
+        return ColumnFacts(frozenset(raw), labels, {}, _have_jpeg_names(store))
 
 
-def listed(value: Any) -> Any:
-    """What an Example has, in types of Python: strings of numpy arrays as lists, its numbers as numbers."""
+def as_python(value: Any) -> Any:
+    """Return a value of an Example as a Python type: NumPy arrays of strings as lists, NumPy numbers as numbers."""
     if isinstance(value, np.ndarray) and value.dtype == object:
         return value.tolist()
     return value.item() if isinstance(value, np.generic) else value
 
 
 def with_bytes_key(sample: Any) -> Any:
-    """A sample with its name as bytes; changed in place."""
+    """Return a sample with its name as bytes; changed in place."""
     for key in (KEY, WEB_KEY):
         if isinstance(sample.get(key), str):
             sample[key] = sample[key].encode(errors="surrogateescape")
     return sample
 
 
-def all_of(store: Store, indices: Sequence[int], found: list[Any]) -> list[Any]:
-    """What was found at `indices`.
+def check_complete(store: Store, indices: Sequence[int], found: list[Any]) -> list[Any]:
+    """Return the samples found at `indices`.
 
     Raises:
-        FFRecordError: it is not as many.
+        FFRecordError: some are missing.
     """
     if len(found) != len(indices):
         raise FFRecordError(
@@ -172,18 +174,18 @@ def all_of(store: Store, indices: Sequence[int], found: list[Any]) -> list[Any]:
     return found
 
 
-def probed(store: Store) -> list[int]:
-    """Indices of samples that show the columns: PROBES of them, or fewer, but two, where too much would be read."""
-    indices = spread(len(store))
+def probe_indices(store: Store) -> list[int]:
+    """Return indices of samples that show the columns: PROBES of them, or fewer, but two, if too much would be read."""
+    indices = spread_indices(len(store))
     positions = np.asarray(indices, np.int64)
     size = int(store._sizes(positions).sum())
     beside = store._bytes_read(positions) - size
     count = PROBES * min(PROBED_BYTES / max(size, 1), PROBED_BESIDE / max(beside, 1))
-    return indices if count >= PROBES else spread(len(store), max(2, int(count)))
+    return indices if count >= PROBES else spread_indices(len(store), max(2, int(count)))
 
 
-def readable(indices: Sequence[int], get: Callable[[Sequence[int]], Iterable[Found]], skips: bool) -> list[Found]:
-    """What `get` gives of these; if it `skips`, of those that can be read, unless none can."""
+def read_probes(indices: Sequence[int], get: Callable[[Sequence[int]], Iterable[Found]], skips: bool) -> list[Found]:
+    """Return the results of `get` for these indices; with `skips`, of those that can be read, unless none can."""
     try:
         return list(get(indices))
     except UNREADABLE:
@@ -201,19 +203,19 @@ def readable(indices: Sequence[int], get: Callable[[Sequence[int]], Iterable[Fou
     return found
 
 
-def spread(n: int, count: int = PROBES) -> list[int]:
-    """Up to `count` of n indices, evenly from the first to the last."""
+def spread_indices(n: int, count: int = PROBES) -> list[int]:
+    """Return up to `count` of n indices, evenly from the first to the last."""
     wanted = min(n, count)
     return [k * (n - 1) // max(wanted - 1, 1) for k in range(wanted)]
 
 
-def of_nothing(fields: Any) -> Schema:
-    """Return the columns of no samples: those that the user declares, or names."""
+def empty_schema(fields: Any) -> Schema:
+    """Return the columns of a dataset without samples: those that the user declares, or names."""
     return fields if isinstance(fields, Schema) else Schema.of(fields or {KEY: BytesField()})
 
 
 def names_of(store: Store) -> Sequence[str] | None:
-    """Its `keys`; None: its records have no names."""
+    """Return the `keys` of a store; None: its records have no names."""
     try:
         return store.keys()
     except MissingNamesError:
@@ -221,14 +223,14 @@ def names_of(store: Store) -> Sequence[str] | None:
 
 
 def _are_text(store: Store) -> bool:
-    """Whether all names are UTF-8, so that a column of text can hold them."""
+    """Return whether all names are UTF-8, so that a column of text can store them."""
     names = names_of(store)
     if names is None:
         return True
     if not isinstance(names, Names):
         return all(map(is_text, names))
     first = names.offsets[:-1][np.diff(names.offsets) > 0]
-    if (names.blob[first] & 0xC0 == 0x80).any():  # a name that begins inside a letter
+    if (names.blob[first] & 0xC0 == 0x80).any():  # a name begins inside a UTF-8 letter
         return False
     try:
         names.blob.tobytes().decode()
@@ -238,12 +240,13 @@ def _are_text(store: Store) -> bool:
 
 
 def is_text(name: str) -> bool:
-    """Whether a name is UTF-8."""
+    """Return whether a name is UTF-8."""
     return not any("\udc80" <= letter <= "\udcff" for letter in name)
 
 
 def class_names(names: Sequence[str], store: Store) -> list[str]:
-    """Return names of classes as text: what is no UTF-8 in that of a directory is written as `\\xe9`, and logged.
+    r"""Return class names as text: bytes of a directory name that are no UTF-8 become `\xe9` and the like, and are
+    logged.
 
     Raises:
         FormatError: two classes would have one name then.
@@ -258,8 +261,8 @@ def class_names(names: Sequence[str], store: Store) -> list[str]:
     return found
 
 
-def _suffixed(store: Store) -> dict[str, bool]:
-    """Whether every record is called as JPEG files are; nothing where names have no suffixes."""
+def _have_jpeg_names(store: Store) -> dict[str, bool]:
+    """Return whether all records have names of JPEG files, by column; nothing if names have no suffixes."""
     names = names_of(store)
     if names is None or not len(names) or "." not in names[0]:
         return {}

@@ -1,4 +1,4 @@
-"""Rows of tables as samples: DataFrames of pandas and polars, tables of Arrow, dicts of columns of equal length."""
+"""Rows of tables as samples: DataFrames of pandas and polars, Arrow tables, dicts of columns of equal length."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -7,28 +7,28 @@ from typing import Any
 import numpy as np
 
 from ffrecord.errors import ArgumentError, FormatError, plural
-from ffrecord.inputs.arrow_values import RowError, missing_in
-from ffrecord.inputs.columns import ColumnFacts, chosen
+from ffrecord.inputs.arrow_values import RowError, count_missing
+from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows
-from ffrecord.inputs.stores import spread
+from ffrecord.inputs.stores import spread_indices
 
 
 class TableDataset:
-    """The rows of a table. Pickles as that does.
+    """The rows of a table. It pickles like the table.
 
     Args:
-        table: of the rows.
-        fields: that the user asks for, see `columns.chosen`.
+        table: table of the rows.
+        fields: fields from the user, see `columns.choose_columns`.
 
     Attributes:
-        columns: of the result; None where there are no rows.
+        columns: columns of the result; None if there are no rows.
     """
 
     def __init__(self, table: "Table", fields: Any) -> None:
         self._table = table
-        samples = table.samples(spread(len(table)))
+        samples = table.samples(spread_indices(len(table)))
         facts = ColumnFacts(fields=table.fields(fields), arrays=True)
-        self.columns = chosen(samples, fields, facts) if samples else None
+        self.columns = choose_columns(samples, fields, facts) if samples else None
 
     def __len__(self) -> int:
         return len(self._table)
@@ -39,15 +39,15 @@ class TableDataset:
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         if self.columns is None:
             raise IndexError(f"{plural(len(self), 'row')}")
-        return [self.columns.prepared(sample) for sample in self._table.samples(indices)]
+        return [self.columns.prepare(sample) for sample in self._table.samples(indices)]
 
 
 class Table:
-    """A table whose columns have their values by index.
+    """A table whose columns give their values by index.
 
     Args:
         columns: name → values.
-        rows: how many each has.
+        rows: number of values in each.
     """
 
     fingerprint: str | None = None
@@ -64,7 +64,7 @@ class Table:
         return TableDataset(self, fields)
 
     def fields(self, wanted: Any) -> Mapping[str, Any]:
-        """Return the fields that the table says."""
+        """Return the fields that the table itself determines."""
         return {}
 
     def samples(self, indices: Sequence[int]) -> list[dict[str, Any]]:
@@ -92,7 +92,7 @@ class ArrowTable(Table):
         self._known: TableRows | None = None
 
     def fields(self, wanted: Any) -> Mapping[str, Any]:
-        missing = {name: missing_in(self._table.column(name)) for name in self._table.column_names}
+        missing = {name: count_missing(self._table.column(name)) for name in self._table.column_names}
         self._known = TableRows(self._table.schema, missing, {}, wanted)
         return self._known.fields
 
@@ -109,25 +109,25 @@ def table_of(source: Any) -> Table | None:
     """Return the table that an object is; None for anything else.
 
     Raises:
-        ValueError: a dict of columns of different lengths, or of what are no columns.
+        ValueError: a dict of columns of different lengths, or of objects that are no columns.
     """
-    if _is(source, "pandas", "DataFrame"):
-        return Table({name: _of_pandas(source.iloc[:, i]) for i, name in enumerate(source.columns)}, len(source))
-    if _is(source, "polars", "DataFrame"):
+    if _is_instance(source, "pandas", "DataFrame"):
+        return Table({name: _pandas_values(source.iloc[:, i]) for i, name in enumerate(source.columns)}, len(source))
+    if _is_instance(source, "polars", "DataFrame"):
         return PolarsTable(source)
-    if _is(source, "pyarrow", "Table"):
+    if _is_instance(source, "pyarrow", "Table"):
         return ArrowTable(source)
-    return _of_mapping(source) if isinstance(source, Mapping) else None
+    return _mapping_table(source) if isinstance(source, Mapping) else None
 
 
-def _is(source: Any, module: str, kind: str) -> bool:
-    """Tell whether an object is of a class of a package: of none that was not imported."""
+def _is_instance(source: Any, module: str, kind: str) -> bool:
+    """Return whether an object is of a class of a package; False if the package is not imported."""
     found = getattr(sys.modules.get(module), kind, None)
     return found is not None and isinstance(source, found)
 
 
-def _of_pandas(series: Any) -> Any:
-    """Return the values of a column by index: numpy's scalars, or objects as they are, None where one is missing."""
+def _pandas_values(series: Any) -> Any:
+    """Return the values of a column by index: NumPy scalars, or unchanged objects, with None for missing ones."""
     if isinstance(series.dtype, np.dtype):
         return series.to_numpy()
     values = series.to_numpy(dtype=object)
@@ -135,8 +135,10 @@ def _of_pandas(series: Any) -> Any:
     return values
 
 
-def _of_mapping(source: Mapping[Any, Any]) -> Table | None:
-    """Return the columns of a dict; None for one of samples by number, which is a dataset like any other."""
+def _mapping_table(source: Mapping[Any, Any]) -> Table | None:
+    """Return the table of a dict of columns; None for a dict of samples by number, which is a dataset like any
+    other.
+    """
     if set(source) == set(range(len(source))):
         return None
     lengths = {}
@@ -153,7 +155,9 @@ def _of_mapping(source: Mapping[Any, Any]) -> Table | None:
             f"source is a dict of columns of different lengths: {told}; columns of one length are a table, one "
             "sample is written as [sample]"
         )
-    columns = {name: _of_pandas(each) if _is(each, "pandas", "Series") else each for name, each in source.items()}
+    columns = {
+        name: _pandas_values(each) if _is_instance(each, "pandas", "Series") else each for name, each in source.items()
+    }
     return Table(columns, next(iter(lengths.values())))
 
 

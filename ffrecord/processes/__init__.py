@@ -1,11 +1,11 @@
-"""Processes that work under supervision.
+"""Worker processes under supervision.
 
-channel.py     messages that arrive whole or not at all
-memory.py      memory that processes share
-heartbeats.py  what each worker is doing, readable after its death
-interrupts.py  Ctrl-C, SIGTERM and SIGHUP
-process.py     a worker, from inside
-verdicts.py    what the parent says of a worker that failed
-crew.py        the parent's side: start, listen, end
-alarm.py       the end of a worker interrupts the code of the user in the parent
+channel.py           messages that arrive whole or not at all
+shared_memory.py     memory that processes share
+heartbeats.py        phase and sample of every worker, readable after its death
+process.py           the life of a worker, from inside
+failure_messages.py  errors about failed workers
+pool.py              the parent's side: start, listen, end
+map.py               work in numbered parts
+death_watch.py       interrupts user code in the parent when a worker ends
 """

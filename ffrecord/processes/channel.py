@@ -1,4 +1,4 @@
-"""Messages between two processes: they arrive whole or not at all, and reading never waits for the rest of one."""
+"""Messages between two processes: they arrive whole or not at all, and a reader never waits for half a message."""
 
 import contextlib
 import socket
@@ -12,10 +12,12 @@ NO_WAIT = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 
 
 class Channel:
-    """One end of a connection. Sockets of packets, so that a process stopped in the middle of a message blocks nobody.
+    """One end of a connection.
+
+    It uses packet sockets, so that a process stopped in the middle of a message blocks nobody.
 
     Attributes:
-        socket: the end itself.
+        socket: socket of this end.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -24,11 +26,11 @@ class Channel:
         self._unsent: deque[bytes] = deque()
 
     def fileno(self) -> int:
-        """The descriptor, for selectors."""
+        """Return the descriptor, for selectors."""
         return self.socket.fileno()
 
     def send(self, message: bytes) -> None:
-        """Send `message`, of any size, waiting until the other side takes it.
+        """Send `message`, of any size; wait until the other side takes it.
 
         Raises:
             OSError: the other side is gone (EPIPE, ECONNRESET).
@@ -37,7 +39,7 @@ class Channel:
             self.socket.send(packet, WAIT)
 
     def post(self, message: bytes) -> None:
-        """Have `message` sent, without waiting; what is not taken now goes with later calls of `flush`.
+        """Send `message` without waiting; later calls of `flush` send the rest.
 
         Raises:
             OSError: the other side is gone.
@@ -46,7 +48,7 @@ class Channel:
         self.flush()
 
     def flush(self) -> bool:
-        """Send what was posted, as far as the other side takes it now; whether that was all.
+        """Send the rest of posted messages as far as the other side takes it now; return whether that was all.
 
         Raises:
             OSError: the other side is gone.
@@ -60,10 +62,10 @@ class Channel:
         return True
 
     def receive(self, *, wait: bool) -> bytes | None:
-        """The next message; None if `wait` is false and there is none yet.
+        """Return the next message; None if `wait` is false and there is none yet.
 
         Raises:
-            EOFError: the other side is gone and all it sent has been received.
+            EOFError: the other side is gone and all its messages were received.
         """
         while True:
             try:
@@ -71,7 +73,7 @@ class Channel:
             except BlockingIOError:
                 return None
             except ConnectionResetError:
-                # The other side left with messages unread; its own are still to be had.
+                # The other side left without reading all of ours; its own messages are still there.
                 continue
             if not packet:
                 raise EOFError("the other side is gone")
@@ -81,22 +83,22 @@ class Channel:
                 return message
 
     def end(self) -> None:
-        """Close, and have the other side notice even while processes that the user forked hold copies of this end."""
+        """Close, so that the other side notices even while processes forked by the user hold copies of this end."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
         self.close()
 
     def close(self) -> None:
-        """May be repeated."""
+        """Close this end. May be repeated."""
         with contextlib.suppress(OSError):
             self.socket.close()
 
 
 def channel_pair() -> tuple[Channel, Channel]:
-    """Two connected ends."""
+    """Return two connected ends."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (ours, theirs):
-        # Where the default is small, a packet would not fit at all.
+        # With a small default a packet would not fit at all.
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * PACKET)
     return Channel(ours), Channel(theirs)
 

@@ -1,4 +1,4 @@
-"""What the parent says of a worker that failed: how, at which sample, and what may be the reason."""
+"""Errors about a failed worker: how it failed, at which sample, and the likely reason."""
 
 import pickle
 import signal
@@ -9,15 +9,15 @@ from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Beat
 from ffrecord.processes.process import Failure
 
-Name = Callable[[Beat], str]  # the sample where a worker is, in words
+Name = Callable[[Beat], str]  # function: beat → name of the worker's sample
 
 
-def failure_of(who: str, failure: Failure, name: Name) -> tuple[Exception, BaseException | None]:
-    """(what to raise, from what) after a worker reported an exception.
+def failure_error(who: str, failure: Failure, name: Name) -> tuple[Exception, BaseException | None]:
+    """Return (exception, its cause) for an exception that a worker reported.
 
-    What it raised in this package's own code, such as a full disk, is raised as it is.
+    An exception from this package's own code, such as a full disk, is returned unchanged.
     """
-    cause, beat = _unpickled(failure.cause), Beat(failure.phase, failure.index, 0, failure.task)
+    cause, beat = _unpickle_error(failure.cause), Beat(failure.phase, failure.index, 0, failure.task)
     if beat.phase == heartbeats.OURS and isinstance(cause, Exception):
         return cause, None
     sentence = f"{who} failed {_place(beat, name)}: {failure.sentence}"
@@ -25,20 +25,24 @@ def failure_of(who: str, failure: Failure, name: Name) -> tuple[Exception, BaseE
     return kind(f"{sentence}\n\n{failure.text}", index=_index(beat)), cause
 
 
-def death_of(who: str, beat: Beat, code: int | None, name: Name) -> WorkerError:
-    """After a process ended without a word; `code` is None if it lives but has closed its connection."""
+def death_error(who: str, beat: Beat, code: int | None, name: Name) -> WorkerError:
+    """Return the error for a process that ended without a report.
+
+    Args:
+        code: exit code; None if the process lives but has closed its connection.
+    """
     sentence = f"{who} {_ending(code)} {_place(beat, name)}{_advice(code, beat)}"
     return WorkerError(sentence, index=_index(beat), exitcode=code)
 
 
-def standstill_of(who: str, beat: Beat, silent: float, limit: float, name: Name) -> WorkerError:
-    """After `silent` seconds without a sign of life, when `limit` are allowed."""
+def stuck_error(who: str, beat: Beat, silent: float, limit: float, name: Name) -> WorkerError:
+    """Return the error for a worker without a sign of life for `silent` seconds; `limit` are allowed."""
     sentence = f"{who} gives no sign of life for {silent:.1f} s {_place(beat, name)} (stuck_after={limit:g})"
     return WorkerError(sentence, index=_index(beat))
 
 
-def bad_end_of(who: str, code: int) -> WorkerError:
-    """After all work was done and yet the process ended with an error."""
+def exit_error(who: str, code: int) -> WorkerError:
+    """Return the error for a process that did all its work and still ended with an error."""
     return WorkerError(f"{who} {_ending(code)} after its last sample", exitcode=code)
 
 
@@ -74,8 +78,8 @@ def _index(beat: Beat) -> int | None:
     return None if beat.phase == heartbeats.IDLE else beat.index
 
 
-def _unpickled(data: bytes) -> BaseException | None:
-    """The exception a worker sent, if it is one here too."""
+def _unpickle_error(data: bytes) -> BaseException | None:
+    """Return the exception that a worker sent, or None if it does not unpickle here."""
     try:
         cause = pickle.loads(data) if data else None
     except Exception:

@@ -1,4 +1,4 @@
-"""What every worker is doing, in memory that is still readable after a worker was killed."""
+"""Phase and sample of every worker, in memory that is still readable after a worker was killed."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ _WORDS = 8  # int64 a worker: a cache line each
 
 @dataclass(frozen=True)
 class Beat:
-    """Where a worker is.
+    """The state of a worker at one moment.
 
     Attributes:
-        phase: IDLE (it waits), SAMPLE (in the user's code) or OURS (in this package's).
-        index: of the sample it is at; outside SAMPLE the last one it was at.
+        phase: IDLE (it waits), SAMPLE (in user code) or OURS (in this package's code).
+        index: index of the sample at work; outside SAMPLE that of the last one.
         beats: changes, or `index` does, with every sign of life.
-        task: that the sample is of.
-        ahead: index of the first of the samples that are asked for meanwhile, if there are any.
+        task: task of the sample.
+        ahead: index of the first sample that is fetched ahead meanwhile; None if none is.
     """
 
     phase: int
@@ -29,58 +29,58 @@ class Beat:
 
     @property
     def sample(self) -> str:
-        """The sample in words."""
+        """Name of the sample."""
         return f"sample {self.index}"
 
 
 class Heart:
-    """Where one worker is: written by itself, read by its parent.
+    """The state of one worker: the worker writes it, its parent reads it.
 
     Args:
-        words: int64 [8] in shared memory; None for a heart of this process's own.
+        words: int64 [8] in shared memory; None for private memory of this process.
 
     Attributes:
-        words: them; in a hurry, a worker at sample after sample sets words[INDEX] alone.
+        words: the words; a worker in a tight loop over samples sets only words[INDEX].
     """
 
     def __init__(self, words: memoryview | None = None) -> None:
         self.words = memoryview(bytearray(8 * _WORDS)).cast("q") if words is None else words
 
-    def at(self, phase: int, index: int) -> None:
-        """Say in which phase and at which sample this worker is now."""
+    def mark(self, phase: int, index: int) -> None:
+        """Record phase and sample of this worker."""
         words = self.words
         words[INDEX] = index
         words[PHASE] = phase
         words[BEATS] += 1
 
     def work(self) -> None:
-        """Say that this worker is about to go on with a sample."""
+        """Record that this worker goes on with a sample."""
         self.words[BEATS] += 1
         self.words[PHASE] = SAMPLE
 
     def begin(self, task: int) -> None:
-        """Say which task this worker is at now."""
+        """Record the task of this worker."""
         self.words[TASK] = task
 
     def ask_ahead(self, index: int | None) -> None:
-        """Say from which sample on another thread of this worker asks for some; None: no longer."""
+        """Record the first sample that another thread of this worker fetches ahead; None if it has ended."""
         self.words[AHEAD] = 0 if index is None else index + 1
 
     def idle(self) -> None:
-        """Say that this worker waits."""
+        """Record that this worker waits."""
         self.words[PHASE] = IDLE
 
     def beat(self) -> Beat:
-        """What was said last."""
+        """Return the state recorded last."""
         words = self.words
         return Beat(words[PHASE], words[INDEX], words[BEATS], words[TASK], words[AHEAD] - 1 if words[AHEAD] else None)
 
 
 class Heartbeats:
-    """Shared memory of `count` workers, which they get as `SharedMemory` says.
+    """Shared memory for the hearts of `count` workers; they inherit or unpickle it like `SharedMemory`.
 
     Raises:
-        OSError (also a RuntimeError): the memory cannot be had.
+        OSError (also a RuntimeError): the memory cannot be allocated.
     """
 
     def __init__(self, count: int, _memory: SharedMemory | None = None) -> None:
@@ -92,10 +92,10 @@ class Heartbeats:
         return Heartbeats, (self._count, self._memory)
 
     def heart(self, worker: int) -> Heart:
-        """The heart of one worker."""
+        """Return the heart of one worker."""
         return Heart(self._words[worker * _WORDS : (worker + 1) * _WORDS])
 
     def close(self) -> None:
-        """Give the memory back; hearts are unusable then. May be repeated."""
+        """Free the memory; hearts are unusable then. May be repeated."""
         self._words.release()
         self._memory.close()

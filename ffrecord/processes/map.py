@@ -1,4 +1,4 @@
-"""Work in parts that have numbers: each worker of a crew is asked for one part after the other."""
+"""Work in numbered parts: each worker of a pool gets one part after the other."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,36 +9,36 @@ from ffrecord.processes.pool import WorkerPool
 from ffrecord.processes.process import Link
 
 
-def map_parts(crew: WorkerPool, numbers: Iterable[int], ahead: int = 1) -> Iterator[bytes]:
-    """Ask for all parts, and give the answers as they come; then the crew is dismissed.
+def map_parts(pool: WorkerPool, numbers: Iterable[int], ahead: int = 1) -> Iterator[bytes]:
+    """Hand out all parts, and yield the answers as they arrive; then dismiss the pool.
 
     Args:
-        crew: started; whose workers go by `parts_asked`.
-        numbers: of the parts, ints >= 0, in the order in which they are asked for.
-        ahead: parts that a worker is asked for at a time, the first in hand and the others in reserve.
+        pool: started pool whose workers use `receive_parts`.
+        numbers: numbers of the parts, ints >= 0, in the order in which they are handed out.
+        ahead: number of parts that a worker has at a time, one in hand and the others in reserve.
 
     Raises:
         As `WorkerPool.listen` and `WorkerPool.dismiss`.
     """
     rest = iter(numbers)
-    left = sum(_ask(crew, worker, rest) for worker in [*range(crew.count)] * ahead)
+    left = sum(_hand_out(pool, worker, rest) for worker in [*range(pool.count)] * ahead)
     while left:
-        for worker, message in crew.listen():
-            left += _ask(crew, worker, rest) - 1
+        for worker, message in pool.listen():
+            left += _hand_out(pool, worker, rest) - 1
             yield message
-    crew.dismiss()
+    pool.dismiss()
 
 
-def _ask(crew: WorkerPool, worker: int, rest: Iterator[int]) -> bool:
-    """Ask for the next part; whether there is one."""
+def _hand_out(pool: WorkerPool, worker: int, rest: Iterator[int]) -> bool:
+    """Hand out the next part; return whether there was one."""
     number = next(rest, None)
     if number is not None:
-        crew.send(worker, msgspec.msgpack.encode(number))
+        pool.send(worker, msgspec.msgpack.encode(number))
     return number is not None
 
 
-def parts_asked(link: Link, heart: Heart) -> Iterator[int]:
-    """What a worker is asked for, one number after the other; each is to be answered by one message."""
+def receive_parts(link: Link, heart: Heart) -> Iterator[int]:
+    """Yield the numbers of the parts for this worker; it must answer each by one message."""
     while True:
         heart.idle()
         yield msgspec.msgpack.decode(link.receive(wait=True) or b"", type=int)

@@ -1,13 +1,13 @@
-"""Worker processes under supervision: every death, failure and standstill is noticed and names the sample it was at.
+"""Worker processes under supervision: every death, failure and standstill is noticed and names the sample at work.
 
-    parent                                              worker
-    Crew.start  ─── fork, spawn or forkserver ───────▶  work(link, heart, **arguments)
-    Crew.send   ─── a message, without waiting ──────▶  link.receive
-    Crew.listen ◀── messages, or how it failed ───────  link.send, an exception
-                ◀── exit code, memory of heartbeats ──  killed, os._exit, stuck
-    Crew.dismiss ── end of file ─────────────────────▶  returns
+    parent                                                   worker
+    WorkerPool.start  ─── fork, spawn or forkserver ───────▶  work(link, heart, **arguments)
+    WorkerPool.send   ─── a message, without waiting ──────▶  link.receive
+    WorkerPool.listen ◀── messages, or a failure ───────────  link.send, an exception
+                      ◀── exit code, memory of heartbeats ──  killed, os._exit, stuck
+    WorkerPool.dismiss ── end of file ─────────────────────▶  returns
 
-The parent never waits longer than TICK without looking at every process.
+The parent checks every process at least every TICK.
 """
 
 import contextlib
@@ -31,21 +31,23 @@ import msgspec
 from ffrecord.processes import failure_messages, heartbeats
 from ffrecord.processes.channel import Channel, channel_pair
 from ffrecord.processes.heartbeats import Beat, Heartbeats
-from ffrecord.processes.process import FAILURE, Failure, Work, live
+from ffrecord.processes.process import FAILURE, Failure, Work, run_worker
 from ffrecord.system import resources, signals
 from ffrecord.system.forks import call_in_children
 
-TICK = 0.25  # seconds between two looks at all processes
+TICK = 0.25  # seconds between two checks of all processes
 GRACE = 0.5  # seconds a worker gets to die of SIGTERM before SIGKILL, or to exit after closing its connection
-ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # what ends a whole group of processes, or a whole session
-OWN_TURN = 0.2  # seconds that this process gets to be ended by what ended a worker, which then is what to tell of
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # signals sent to a whole process group or session
+OWN_TURN = 0.2  # seconds to wait for the signal that ended a worker: it may end this process too, without an error
 FAREWELL = 1.0  # seconds a dismissed worker gets to end by itself
 
 Result = TypeVar("Result")
 
 
 def start_method_of(name: str | None) -> str:
-    """The start method to use: fork where there is one, since nothing needs to pickle then and it takes milliseconds.
+    """Return the start method to use.
+
+    The default is fork where it exists: nothing needs to pickle, and it takes milliseconds.
 
     Raises:
         ValueError: this platform has no method of that name.
@@ -59,32 +61,32 @@ def start_method_of(name: str | None) -> str:
 
 
 def usable_workers() -> int:
-    """One per CPU that this process may use; none in a daemonic process, which may not have children."""
+    """Return one per CPU that this process may use; 0 in a daemonic process, which may not have children."""
     return 0 if multiprocessing.current_process().daemon else resources.usable_cpus()
 
 
-# Hooks that other packages have for forks need not expect those of two threads at once, and filelock's refuse them.
-_forking = threading.RLock()  # which a handler of its thread may take again
+# One fork at a time: fork hooks of other packages may not expect two at once, and filelock's refuse them.
+_forking = threading.RLock()  # reentrant: a signal handler of the same thread may fork too
 
 
-def _renew() -> None:
+def _renew_lock() -> None:
     global _forking
     _forking = threading.RLock()
 
 
-call_in_children(_renew)
+call_in_children(_renew_lock)
 
 
 @contextlib.contextmanager
 def _start_lock() -> Iterator[Any]:
-    """While no other thread starts a worker by fork, and no signal is handled: which are blocked for it."""
-    # Blocked here, a signal may come to another thread, and be handled in this one nevertheless.
+    """Return a context in which no other thread forks a worker, and all signals are blocked and deferred."""
+    # Blocking is not enough: the signal may reach another thread, and Python then handles it in this one.
     with signals.defer_signals(), _forking, signals.block_signals() as blocked:
         yield blocked
 
 
 class _Worker:
-    """A process, the parent's end of its channel, and when it last gave a sign of life."""
+    """A process, the parent's end of its channel, and its latest sign of life."""
 
     def __init__(self, process: BaseProcess, channel: Channel) -> None:
         self.process, self.channel = process, channel
@@ -92,9 +94,11 @@ class _Worker:
         self.since = time.monotonic()
 
 
-class _Pickled:
-    """What arrives in a spawned process as `value`, with the byte order of its numpy arrays: by the protocol that
-    multiprocessing uses they lose a foreign one."""
+class _PickledArguments:
+    """Arguments that unpickle in a spawned process as they were, including the byte order of NumPy arrays.
+
+    Multiprocessing pickles with an older protocol, which loses a foreign byte order.
+    """
 
     PROTOCOL = 5
 
@@ -108,15 +112,16 @@ class _Pickled:
 class WorkerPool:
     """Processes that do the same work.
 
-    Args:
-        work: called in each process as work(link, heart, **arguments); returns when the link ends. Must be importable.
-        arguments: for `work`; their names appear in the message about what does not pickle.
-        count: of processes, > 0.
-        start_method: as `start_method_of` takes it.
-        stuck_after: seconds without a sign of life after which a busy worker is given up, or None.
-        name: the sample where a worker is, in words.
+    Call `start`, any number of `send` and `listen`, then `dismiss`; in any case call `end`. See `run_pool`.
 
-    Use: `start`, any number of `send` and `listen`, `dismiss`; in any case `end`. See `run_pool`.
+    Args:
+        work: function called in each process as work(link, heart, **arguments); it returns when the link ends. Must be
+            importable.
+        arguments: arguments for `work`; the message about one that does not pickle gives its name.
+        count: number of processes, > 0.
+        start_method: name of a start method, as `start_method_of` takes it.
+        stuck_after: seconds without a sign of life after which a busy worker is given up, or None.
+        name: function beat → name of the sample, for messages.
     """
 
     def __init__(
@@ -134,9 +139,9 @@ class WorkerPool:
         self._workers: list[_Worker] = []
         self._hearts = Heartbeats(count)
         self._selector: selectors.BaseSelector | None = None
-        self._deaf: set[int] = set()  # workers that did not yet take all that was sent to them
-        self._looked = time.monotonic()
-        self._ended = False  # whether a process has, since the last look
+        self._blocked: set[int] = set()  # workers that have not taken all messages yet
+        self._checked = time.monotonic()
+        self._ended = False  # whether a process has ended since the last check
         self.count = count
 
     @property
@@ -150,7 +155,7 @@ class WorkerPool:
         Raises:
             TypeError: an argument does not pickle, and the start method needs that.
             ValueError: this process is daemonic, which may not have children.
-            OSError: the machine gives no more processes.
+            OSError: the system allows no more processes.
         """
         if multiprocessing.current_process().daemon:
             raise ValueError(
@@ -168,7 +173,7 @@ class WorkerPool:
             if self._method != "fork":
                 self._blame_argument(error)
             raise
-        # Made after the last fork, so that no child has it.
+        # Created after the last fork, so that no child has it.
         self._selector = selectors.DefaultSelector()
         for number, worker in enumerate(self._workers):
             self._selector.register(worker.channel, selectors.EVENT_READ, number)
@@ -182,12 +187,12 @@ class WorkerPool:
         inherited = [*(worker.channel for worker in self._workers), ours] if forks else []
         try:
             with _start_lock() if forks else contextlib.nullcontext() as blocked:
-                arguments = self._arguments if forks else _Pickled(self._arguments)
+                arguments = self._arguments if forks else _PickledArguments(self._arguments)
                 args = (self._work, arguments, theirs.socket, self._hearts, number, inherited, blocked)
                 name = f"ffrecord-worker-{number}"
-                # Not daemonic: datasets may have processes of their own. `end` and the death signal see to their end.
-                process = context.Process(target=live, args=args, name=name, daemon=False)
-                # Known before it runs, so that no Ctrl-C finds a process that `end` would not end.
+                # Not daemonic: datasets may have processes of their own. `end` and the death signal end the worker.
+                process = context.Process(target=run_worker, args=args, name=name, daemon=False)
+                # Registered before it runs: otherwise after a Ctrl-C here `end` would not end the process.
                 self._workers.append(_Worker(process, ours))
                 with _without_fork_warning():
                     process.start()
@@ -198,43 +203,44 @@ class WorkerPool:
         """Raise TypeError naming the argument that does not pickle, if there is one."""
         for name, value in self._arguments.items():
             try:
-                reduction.ForkingPickler.dumps(value, _Pickled.PROTOCOL)
+                reduction.ForkingPickler.dumps(value, _PickledArguments.PROTOCOL)
             except Exception as reason:
                 sentence = f"{name} ({type(value).__name__}) does not pickle, as start_method={self._method!r} needs"
                 raise TypeError(f"{sentence}: {reason}") from error
 
     def send(self, number: int, message: bytes) -> None:
-        """Send to worker `number`, without waiting; if it is dead, `listen` says so."""
+        """Send to worker `number` without waiting; if it is dead, `listen` reports that."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._workers[number].channel.post(message)
         self._flush(number)
 
     def _flush(self, number: int) -> None:
-        """Send what a worker did not take at once, and have the selector say when it takes more."""
+        """Send the rest that a worker did not take at once, and let the selector report when it takes more."""
         channel, flushed = self._workers[number].channel, True
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             flushed = channel.flush()
-        if self._selector is not None and flushed != (number not in self._deaf):
-            self._deaf.symmetric_difference_update({number})
+        if self._selector is not None and flushed != (number not in self._blocked):
+            self._blocked.symmetric_difference_update({number})
             self._selector.modify(channel, selectors.EVENT_READ | (0 if flushed else selectors.EVENT_WRITE), number)
 
     def listen(self, seconds: float = TICK) -> list[tuple[int, bytes]]:
-        """(worker, message) as far as they are there, after at most `seconds`, which is at most TICK.
+        """Return the (worker, message) pairs that have arrived; wait at most `seconds`, which is at most TICK, for the
+        first.
 
         Raises:
             WorkerError: a worker failed, died or is stuck.
-            others: what a worker raised while in this package's own code, a full disk for instance.
+            others: an exception in this package's own code in a worker, a full disk for instance.
         """
         if self._selector is None:
             raise RuntimeError("this crew is not at work")
         messages: list[tuple[int, bytes]] = []
-        if self._ended or time.monotonic() - self._looked >= TICK:
-            messages = self._look()
+        if self._ended or time.monotonic() - self._checked >= TICK:
+            messages = self._check_workers()
         if messages:
             return messages
         for key, events in self._selector.select(seconds):
             if key.data is None:
-                # Not now: what it sent before its end is to be returned first.
+                # Report it later: its last messages come first.
                 self._ended = True
                 continue
             if events & selectors.EVENT_WRITE:
@@ -255,9 +261,9 @@ class WorkerPool:
                 self._raise_death(number)
         return messages
 
-    def _look(self) -> list[tuple[int, bytes]]:
-        """Raise if a process has ended or stands still; the last messages of those that ended come first."""
-        self._looked, self._ended = time.monotonic(), False
+    def _check_workers(self) -> list[tuple[int, bytes]]:
+        """Raise if a process has ended or is stuck; the last messages of an ended process come first."""
+        self._checked, self._ended = time.monotonic(), False
         messages = []
         for number, worker in enumerate(self._workers):
             if _exit_code(worker.process) is not None:
@@ -268,27 +274,27 @@ class WorkerPool:
 
     def _check_progress(self, number: int, limit: float) -> None:
         worker, beat = self._workers[number], self._hearts.heart(number).beat()
-        silent = self._looked - worker.since
+        silent = self._checked - worker.since
         if beat.phase == heartbeats.IDLE or beat != worker.beat:
-            worker.beat, worker.since = beat, self._looked
+            worker.beat, worker.since = beat, self._checked
         elif silent > limit:
-            raise failure_messages.standstill_of(self._who(number), beat, silent, limit, self._name)
+            raise failure_messages.stuck_error(self._who(number), beat, silent, limit, self._name)
 
     def _who(self, number: int) -> str:
         return f"worker {number} (pid {self._workers[number].process.pid})"
 
     def _raise_failure(self, number: int, failure: Failure) -> None:
-        error, cause = failure_messages.failure_of(self._who(number), failure, self._name)
+        error, cause = failure_messages.failure_error(self._who(number), failure, self._name)
         raise error from cause
 
     def _raise_death(self, number: int) -> list[tuple[int, bytes]]:
         code = _await_exit(self._workers[number].process, GRACE)
         if code is not None and -code in ENDING:
             time.sleep(OWN_TURN)
-        raise failure_messages.death_of(self._who(number), self._hearts.heart(number).beat(), code, self._name)
+        raise failure_messages.death_error(self._who(number), self._hearts.heart(number).beat(), code, self._name)
 
     def dismiss(self) -> None:
-        """Let all processes end, their work being done.
+        """Let all processes end, because their work is done.
 
         Raises:
             WorkerError: one ended with an error nevertheless.
@@ -298,12 +304,12 @@ class WorkerPool:
         deadline = time.monotonic() + FAREWELL
         for number, worker in enumerate(self._workers):
             code = _await_exit(worker.process, deadline - time.monotonic())
-            # One that lingers, over a thread of the user's for instance, has nothing left to tell; `end` ends it.
+            # A process may linger, for instance in a thread of the user. It has nothing left to send; `end` ends it.
             if code:
-                raise failure_messages.bad_end_of(self._who(number), code)
+                raise failure_messages.exit_error(self._who(number), code)
 
     def end(self) -> None:
-        """End what still runs and release everything; may be repeated."""
+        """End all running processes and release everything; may be repeated."""
         started = [worker.process for worker in self._workers if worker.process.pid is not None]
         running = [process for process in started if _exit_code(process) is None]
         for process in running:
@@ -326,28 +332,32 @@ class WorkerPool:
         self._hearts.close()
 
 
-def run_pool(crew: WorkerPool, use: Callable[[], Result]) -> Result:
-    """What `use` returns, with a crew that is started before, and ended in any case."""
+def run_pool(pool: WorkerPool, use: Callable[[], Result]) -> Result:
+    """Start a pool, return the result of `use`, and end the pool in any case."""
 
     def work() -> Result:
-        crew.start()
+        pool.start()
         return use()
 
-    return signals.run_with_cleanup(work, lambda error: crew.end())
+    return signals.run_with_cleanup(work, lambda error: pool.end())
 
 
 @contextlib.contextmanager
 def _without_fork_warning() -> Iterator[None]:
-    """Python 3.12 warns of a fork beside threads. Our side of a worker takes no lock that one of them could hold."""
+    """Return a context without Python 3.12's warning about a fork beside threads.
+
+    Our side of a worker takes no lock that another thread could hold.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
         yield
 
 
 def _await_exit(process: BaseProcess, seconds: float) -> int | None:
-    """The exit code, negative for a signal; None if still running after `seconds`.
+    """Return the exit code, negative for a signal; None if the process still runs after `seconds`.
 
-    It asks for the exit code because the sentinel join() waits for stays silent while a child of the worker is alive.
+    It asks for the exit code, because the sentinel that join() waits for stays silent while a child of the worker
+    lives.
     """
     deadline, pause = time.monotonic() + seconds, 0.0005
     if _exit_code(process) is None and process.pid is not None:
@@ -359,13 +369,18 @@ def _await_exit(process: BaseProcess, seconds: float) -> int | None:
 
 
 def _exit_code(process: BaseProcess) -> int | None:
-    """The exit code; None if it runs. The kernel tells it only once, so no signal may come before it is kept."""
+    """Return the exit code; None if the process runs.
+
+    The kernel reports it only once, so defer signals until it is stored.
+    """
     with signals.defer_signals():
         return process.exitcode
 
 
 def _await_end(pid: int, seconds: float) -> None:
-    """Wait until a process has ended, `seconds` at most; not at all where the kernel cannot tell (before Linux 5.3)."""
+    """Wait until a process has ended, at most `seconds`; return at once where the kernel cannot tell (before Linux
+    5.3).
+    """
     try:
         end = os.pidfd_open(pid)
     except (OSError, AttributeError):  # no descriptor left, not allowed, or another system

@@ -1,4 +1,4 @@
-"""The life of a worker process, from inside: it does its work, and tells the parent if that fails."""
+"""The life of a worker process, from inside: it does its work, and reports a failure to the parent."""
 
 import contextlib
 import ctypes
@@ -27,23 +27,23 @@ MESSAGE, FAILURE = b"m", b"f"
 TEXT_MAX = 64 << 10  # characters of a traceback that are passed on
 CAUSE_MAX = 1 << 20  # bytes of a pickled exception that are passed on
 PR_SET_PDEATHSIG = 1
-LOOK_SECONDS = 0.25  # between two looks whether the parent lives
+LOOK_SECONDS = 0.25  # between two checks that the parent lives
 
 Work = Callable[..., None]
 
 
 class ParentGone(Exception):
-    """The parent has ended the connection, or died: there is nothing left to do."""
+    """The signal that the parent has closed the connection or died: nothing is left to do."""
 
 
 class Failure(msgspec.Struct, array_like=True):
-    """How a worker failed, in its own words.
+    """A worker's report of its failure.
 
     Attributes:
-        phase, index, task: of its heartbeat.
+        phase, index, task: fields of its heartbeat.
         sentence: type and message of the exception.
-        text: the traceback.
-        cause: the exception pickled, empty if it does not pickle.
+        text: traceback.
+        cause: pickled exception, empty if it does not pickle.
     """
 
     phase: int
@@ -72,7 +72,7 @@ class Link:
             raise ParentGone from None
 
     def receive(self, *, wait: bool) -> bytes | None:
-        """The parent's next message; None if `wait` is false and there is none yet.
+        """Return the parent's next message; None if `wait` is false and there is none yet.
 
         Raises:
             ParentGone: there will be no more.
@@ -83,7 +83,7 @@ class Link:
             raise ParentGone from None
 
 
-def live(
+def run_worker(
     work: Work,
     arguments: dict[str, Any],
     end: socket,
@@ -96,14 +96,14 @@ def live(
 
     Args:
         end: the worker's end of its channel.
-        inherited: ends of others that a fork copied and that must not stay open here.
-        blocked: see `signals.become_worker`.
+        inherited: ends of other channels that a fork copied and that must not stay open here.
+        blocked: argument of `signals.become_worker`.
     """
     for channel in inherited:
         channel.close()
     _die_with_parent()
     signals.become_worker(blocked)
-    # The collector would touch, and so copy, every page of objects shared with the parent.
+    # Otherwise the garbage collector would write to, and so copy, every page of objects shared with the parent.
     gc.freeze()
     _use_one_torch_thread()
     channel, heart = Channel(end), hearts.heart(number)
@@ -116,20 +116,20 @@ def live(
 
 
 class WithoutProcess:
-    """A context for the same work in this process: the user's errors become the SampleError that a worker would cause.
+    """A context for work in this process: user errors become the same SampleError as in a worker.
 
-    No generator makes it: contextlib would take an error that comes of StopIteration for its own doing.
+    It is no generator: contextlib would take an error caused by StopIteration for its own.
 
     Args:
-        heart: of the work.
-        name: what the sample that it is at is called.
+        heart: heart of the work.
+        name: function beat → name of the sample, for messages.
     """
 
     def __init__(self, heart: Heart, name: Callable[[Beat], str] = lambda beat: beat.sample) -> None:
         self._heart, self._name = heart, name
 
     def __enter__(self) -> None:
-        """Nothing is to be done."""
+        """Do nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         beat = self._heart.beat()
@@ -138,14 +138,14 @@ class WithoutProcess:
 
 
 def _die_with_parent() -> None:
-    """End with the parent also while busy in the user's code, where the end of the link goes unnoticed."""
+    """End with the parent, even while user code runs and the end of the link goes unnoticed."""
     parent = parent_process()
     if parent is None:
         return
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent.pid:
-        # Started by a fork server, which lives as long as its children: the kernel's signal would never come.
+        # Started by a fork server, which lives as long as its children: the death signal would never come.
         watch_parent()
     elif not parent.is_alive():
         os._exit(1)
@@ -159,23 +159,23 @@ def watch_parent() -> None:
 
 
 def _exit_after(parent: BaseProcess, above: int) -> None:
-    # Processes that were forked later hold the parent's end of what `join` waits for.
+    # `join` alone would not do: processes forked later hold copies of the pipe end that it waits for.
     while parent.is_alive() and os.getppid() == above:
         parent.join(LOOK_SECONDS)
     os._exit(1)
 
 
 def _use_one_torch_thread() -> None:
-    """OpenMP's threads do not survive a fork, and waiting for them hangs."""
+    """Make torch use one thread: OpenMP's threads do not survive a fork, and waiting for them hangs."""
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "set_num_threads"):
         torch.set_num_threads(1)
 
 
 def _report(channel: Channel, beat: Beat, error: BaseException) -> None:
-    """Tell the parent how this worker failed; with less detail if memory is what is missing."""
+    """Report a failure to the parent, with less detail if memory is short."""
     try:
-        failure = Failure(beat.phase, beat.index, beat.task, sentence(error), _traceback(error), _pickled(error))
+        failure = Failure(beat.phase, beat.index, beat.task, sentence(error), _traceback(error), _pickle_error(error))
     except Exception:
         failure = Failure(beat.phase, beat.index, beat.task, type(error).__name__, "", b"")
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -183,19 +183,19 @@ def _report(channel: Channel, beat: Beat, error: BaseException) -> None:
 
 
 def sentence(error: BaseException) -> str:
-    """Its type and message, of bounded length."""
+    """Return type and message of an exception, of bounded length."""
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
-        error = error.__cause__  # as it was raised, before it came to a generator (PEP 479)
+        error = error.__cause__  # the original, which a generator turned into a RuntimeError (PEP 479)
     return "".join(traceback.format_exception_only(error)).strip()[:TEXT_MAX]
 
 
 def _traceback(error: BaseException) -> str:
-    """The end of the traceback, where the message is."""
+    """Return the end of the traceback, which has the message."""
     return "".join(traceback.format_exception(error))[-TEXT_MAX:]
 
 
-def _pickled(error: BaseException) -> bytes:
-    """The exception for the parent to raise from; empty if it does not survive the journey."""
+def _pickle_error(error: BaseException) -> bytes:
+    """Return the exception pickled, as the cause of the parent's error; empty if it does not survive pickling."""
     try:
         data = pickle.dumps(error)
         pickle.loads(data)

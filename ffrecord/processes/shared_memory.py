@@ -1,4 +1,4 @@
-"""Memory that processes share: without a name, so nothing can be left behind, and had before anybody touches it."""
+"""Memory that processes share: it has no name, so nothing can be left behind, and it is reserved before it is used."""
 
 import contextlib
 import errno
@@ -11,17 +11,17 @@ from typing import Any
 from ffrecord.errors import file_error
 from ffrecord.system.atomic_file import REFUSED, reserve
 
-SHARED = "/dev/shm"  # nothing is found there by its name
+SHARED = "/dev/shm"  # files here lose their name at once
 
 
 class SharedMemory:
-    """`size` bytes of it, > 0. Forked workers inherit it, others get its descriptor by pickling.
+    """Shared memory of `size` bytes, > 0. Forked workers inherit it; others get its descriptor by pickling.
 
     Attributes:
         view: the bytes.
 
     Raises:
-        OSError (also a RuntimeError): the memory cannot be had; it is reserved, since touching what is not there is a
+        OSError (also a RuntimeError): the memory cannot be reserved. Without reserving, touching a missing page is a
             SIGBUS.
     """
 
@@ -29,7 +29,7 @@ class SharedMemory:
         self._size, self._fd = size, _fd
         try:
             if _fd < 0:
-                self._fd = _made()
+                self._fd = _create_memory()
                 reserve(self._fd, size)
             self._map = mmap.mmap(self._fd, size)
         except OSError as error:
@@ -42,11 +42,11 @@ class SharedMemory:
         return _attach, (self._size, reduction.DupFd(self._fd))
 
     def close(self) -> None:
-        """Give the memory back, as soon as all views made of `view` are gone. May be repeated."""
+        """Free the memory once all views made from `view` are gone. May be repeated."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             try:
-                # The traceback of an exception that is on its way may hold a view.
+                # The traceback of a current exception may hold a view.
                 with contextlib.suppress(BufferError):
                     self.view.release()
                     self._map.close()
@@ -54,12 +54,13 @@ class SharedMemory:
                 os.close(fd)
 
 
-def _made() -> int:
-    """A descriptor of memory without a name; where the kernel has no such call, or a container forbids it, of a file of
-    a file system in memory, or else of the disk, that has lost its name.
+def _create_memory() -> int:
+    """Return a descriptor of memory without a name.
+
+    If the kernel has no such call, or a container forbids it, use a nameless file in memory, or else on disk.
 
     Raises:
-        OSError: there is neither.
+        OSError: none of these can be created.
     """
     try:
         return os.memfd_create("ffrecord", os.MFD_CLOEXEC)

@@ -1,16 +1,16 @@
-"""Ray Data: datasets of shards as `ray.data.Dataset`, and such written as shards. The only part that imports Ray.
+"""Ray Data: read datasets of shards as `ray.data.Dataset`, and write these as shards. The only part that imports Ray.
 
 reading.py   `read`: options -> a dataset; the Datasource
 pieces.py    a dataset as tasks of about the same number of bytes
-blocks.py    what a task of reading does: samples -> blocks of Arrow
+blocks.py    the work of a reading task: samples -> blocks of Arrow
 to_arrow.py  columns of fields -> arrays of Arrow; their types, known beforehand
 writing.py   `write`: options -> shards; the Datasink
 columns.py   columns of a dataset of Ray -> the fields that hold them
 values.py    a column of a block of Arrow -> the values of its field
 records.py   blocks of Arrow -> records
-shards.py    what a task of writing does: records -> shards under names of its own
-target.py    where shards go, and how they become a dataset at once
-remote_target.py  the same of a URL
+shards.py    the work of a writing task: records -> shards under names of its own
+target.py    the place of shards, and the step that makes them a dataset
+remote_target.py  place and step for a URL
 """
 
 from ffrecord.system.optional import install_command

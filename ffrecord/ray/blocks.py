@@ -12,26 +12,26 @@ from ffrecord.fields import BytesField, Field, Schema, schema_of
 from ffrecord.fields.batch import Batch, checked, decode_each
 from ffrecord.fields.layout import RecordLayout
 from ffrecord.fields.shapes import CHECKED, check_items
-from ffrecord.ray.pieces import Opening, ReadPiece, opened
+from ffrecord.ray.pieces import Opening, ReadPiece, open_piece
 from ffrecord.ray.to_arrow import arrow_type, binary_array, column_array, row_size
 from ffrecord.reader import FileReader
 from ffrecord.system.optional import require
 
 pa: Any = require("pyarrow", "ray", "ffrecord.ray")
 
-PLAIN = "data"  # the only column of samples that are plain bytes
+PLAIN = "data"  # name of the only column if samples are plain bytes
 
 Bounds = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class WantedColumns:
-    """Which columns of samples become columns of blocks, and how.
+    """The columns of samples that become columns of blocks.
 
     Attributes:
-        schema: of the samples, as it is to be read; None for plain bytes.
-        stored: the same as the files say it.
-        columns: those that are asked for, in order.
+        schema: schema to read the samples with; None for plain bytes.
+        stored: schema in the files.
+        columns: wanted columns, in order.
     """
 
     schema: Schema | None
@@ -40,43 +40,43 @@ class WantedColumns:
 
     @cached_property
     def arrow(self) -> Any:
-        """The schema of the blocks."""
+        """Schema of the blocks."""
         if self.schema is None:
             return pa.schema([(PLAIN, pa.large_binary())])
         return pa.schema([(name, arrow_type(self.schema.fields[name])) for name in self.columns])
 
     @cached_property
     def row_size(self) -> int | None:
-        """Bytes of a row of a block; None where that varies."""
+        """Bytes of a row of a block; None if that varies."""
         if self.schema is None:
             return None
         sizes = [row_size(self.schema.fields[name]) for name in self.columns]
         return None if None in sizes else sum(size or 0 for size in sizes)
 
     def only(self, columns: Sequence[str]) -> "WantedColumns":
-        """Of these columns, those named."""
+        """Return the wanted columns among these names."""
         return WantedColumns(self.schema, self.stored, tuple(name for name in self.columns if name in columns))
 
 
 def read_blocks(
     pieces: Sequence[ReadPiece], wanted: WantedColumns, opening: Opening, target: int | None
 ) -> Iterator[Any]:
-    """The blocks of a task.
+    """Yield the blocks of a task.
 
     Args:
-        target: bytes of samples of a block, about; None for one block of each piece.
+        target: approximate bytes of samples in a block; None for one block of each piece.
     """
     if not pieces:
         yield wanted.arrow.empty_table()
     for piece in pieces:
-        with opened(piece, opening) as reader:
+        with open_piece(piece, opening) as reader:
             if schema_of(reader) != wanted.stored:
                 raise FormatError(f"{reader.fnames[0]}: its schema differs from that of the first shard")
-            for start, stop in _parts(reader, piece, target):
-                yield block(reader, np.arange(start, stop), wanted)
+            for start, stop in _block_bounds(reader, piece, target):
+                yield make_block(reader, np.arange(start, stop), wanted)
 
 
-def _parts(reader: FileReader, piece: ReadPiece, target: int | None) -> Iterator[Bounds]:
+def _block_bounds(reader: FileReader, piece: ReadPiece, target: int | None) -> Iterator[Bounds]:
     if target is None:
         yield piece.start, piece.stop
         return
@@ -89,8 +89,8 @@ def _parts(reader: FileReader, piece: ReadPiece, target: int | None) -> Iterator
         first = after
 
 
-def block(reader: FileReader, indices: Any, wanted: WantedColumns) -> Any:
-    """The table of some samples."""
+def make_block(reader: FileReader, indices: Any, wanted: WantedColumns) -> Any:
+    """Return the table of some samples."""
     if wanted.schema is None:
         return pa.table({PLAIN: binary_array(reader.read_packed(indices))})
     fields = wanted.schema.fields
@@ -106,7 +106,7 @@ def block(reader: FileReader, indices: Any, wanted: WantedColumns) -> Any:
 
 def _read(reader: FileReader, indices: Any, schema: Schema, columns: Sequence[str]) -> Mapping[str, Any]:
     if schema.record_size is not None:
-        return _pieces_of_records(reader, indices, schema.record_size, schema, columns)
+        return _read_fixed_size(reader, indices, schema.record_size, schema, columns)
     data, offsets = reader.read_packed(indices)
     batch = Batch(RecordLayout(list(schema.fields.items())), *checked(data, offsets))
 
@@ -114,16 +114,16 @@ def _read(reader: FileReader, indices: Any, schema: Schema, columns: Sequence[st
         name = schema.columns[position]
         if name not in columns:
             return None
-        # Bytes go from there to where Arrow has them, and are no Python objects meanwhile.
+        # Bytes go straight into Arrow's memory, without a Python object for each.
         return batch.payloads(position) if type(schema.fields[name]) is BytesField else batch.column(position)
 
     return dict(zip(schema.columns, decode_each(batch, get), strict=True))
 
 
-def _pieces_of_records(
+def _read_fixed_size(
     reader: FileReader, indices: Any, size: int, schema: Schema, columns: Sequence[str]
 ) -> Mapping[str, Any]:
-    """Of records of `size` bytes each: nothing but what is asked for leaves the engine."""
+    """Read columns from records of `size` bytes each; the engine copies nothing but these."""
     slots = [schema.slots[name] for name in columns]
     found = reader.read_columns(indices, size, [(slot.offset, slot.size) for slot in slots])
     return {

@@ -1,4 +1,4 @@
-"""Which fields hold the columns of a dataset of Ray, as their types of Arrow say it."""
+"""Fields for the columns of a dataset of Ray, from their Arrow types."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,24 +29,25 @@ PYTHON_NUMBERS: Mapping[Any, Field] = {pa.int64(): IntField(), pa.float64(): Flo
 
 
 def schema_of_types(types: Mapping[str, Any]) -> Schema | None:
-    """The schema of columns of these types; None for one of bytes called "data", which are the records.
+    """Return the schema of columns of these types; None for one column of bytes called "data": these are the records.
 
     Raises:
-        ValueError: no columns. TypeError: a type that does not say how its values are to be stored.
+        ValueError: no columns.
+        TypeError: a type that does not tell how to store its values.
     """
     if not types:
         raise ArgumentError("a dataset without columns")
     if list(types) == [PLAIN] and is_binary(types[PLAIN]):
         return None
-    return Schema.of({name: _field(name, kind) for name, kind in types.items()})
+    return Schema.of({name: _field_of_type(name, kind) for name, kind in types.items()})
 
 
 def is_binary(kind: Any) -> bool:
-    """Whether values of a type are bytes."""
+    """Return whether values of a type are bytes."""
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
-def _field(name: str, kind: Any) -> Field:
+def _field_of_type(name: str, kind: Any) -> Field:
     if kind in PYTHON_NUMBERS:
         return PYTHON_NUMBERS[kind]
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
@@ -66,8 +67,8 @@ def _field(name: str, kind: Any) -> Field:
 
 def _nested(name: str, kind: Any) -> Field:
     shape = tensor_shape(kind)
-    if shape is not None and _is_number(_items(kind)):
-        return NDArrayField(_items(kind).to_pandas_dtype(), shape)
+    if shape is not None and _is_number(_item_type(kind)):
+        return NDArrayField(_item_type(kind).to_pandas_dtype(), shape)
     if isinstance(kind, ArrowPythonObjectType):
         raise ArgumentTypeError(f"column {name!r} holds Python objects: {ADVICE}")
     if is_list(kind) and _is_number(kind.value_type):
@@ -78,15 +79,15 @@ def _nested(name: str, kind: Any) -> Field:
 
 
 def tensor_shape(kind: Any) -> tuple[int | None, ...] | None:
-    """The axes of the tensors of a type, None for one that varies; None if it is no type of tensors."""
+    """Return the axes of the tensors of a type, None for one that varies; None if it is no tensor type."""
     if isinstance(kind, ArrowVariableShapedTensorType):
         return (None,) * kind.ndim
     is_extension = isinstance(kind, pa.BaseExtensionType) and hasattr(kind, "shape")
     return tuple(kind.shape) if is_extension else None
 
 
-def _items(kind: Any) -> Any:
-    """The type of the numbers of tensors, which older releases of Ray call by another name."""
+def _item_type(kind: Any) -> Any:
+    """Return the type of the numbers of tensors; older releases of Ray have another name for it."""
     return kind.value_type if hasattr(kind, "value_type") else kind.scalar_type
 
 
@@ -95,14 +96,14 @@ def _is_number(kind: Any) -> bool:
 
 
 def is_list(kind: Any) -> bool:
-    """Whether values of a type are lists of any number of items, or of one."""
+    """Return whether values of a type are lists, of fixed or varying length."""
     types = pa.types
     views = [getattr(types, name)(kind) for name in ("is_list_view", "is_large_list_view") if hasattr(types, name)]
     return bool(any(views) or types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def _is_json(kind: Any) -> bool:
-    """Whether a `JSONField` holds values of this type."""
+    """Return whether a `JSONField` stores values of this type."""
     if is_list(kind):
         return _is_json(kind.value_type)
     if pa.types.is_struct(kind):

@@ -1,4 +1,4 @@
-"""A dataset as tasks of about the same number of bytes, each of consecutive samples of one shard or of several."""
+"""Divide a dataset into tasks of about equal size, each of consecutive samples of one shard or of several."""
 
 import itertools
 import os
@@ -16,17 +16,17 @@ from ffrecord.reading import paths
 from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.system import urls
 
-SNAP = 8  # a cut is moved to the end of a shard that is nearer than this part of a task
+SNAP = 8  # a cut moves to the end of a shard that is nearer than 1 / SNAP of a task
 
 
 class WholeShard(NamedTuple):
-    """One shard.
+    """A whole shard.
 
     Attributes:
-        path: of its file, or its URL, which may have a signature or a password in it.
-        samples: how many.
-        size: of the file, bytes.
-        crc: of its tables.
+        path: path of its file, or its URL, which may contain a signature or a password.
+        samples: number of samples.
+        size: size of the file, bytes.
+        crc: CRC-32 of its tables.
     """
 
     path: str
@@ -35,16 +35,16 @@ class WholeShard(NamedTuple):
     crc: int
 
     def __repr__(self) -> str:
-        return f"<{plural(self.samples, 'sample')} of {self.shown}>"
+        return f"<{plural(self.samples, 'sample')} of {self.label}>"
 
     @property
-    def shown(self) -> str:
-        """The path without what is secret, for messages."""
+    def label(self) -> str:
+        """Path without secrets, for messages."""
         return urls.redact(self.path)
 
     @property
     def bytes(self) -> int:
-        """Of all samples, and what little there may be between tables and samples."""
+        """Size of all samples, including any gap between tables and samples."""
         return max(0, self.size - ffr_layout.tables_end(self.samples))
 
 
@@ -52,9 +52,9 @@ class ReadPiece(NamedTuple):
     """Consecutive samples of one shard.
 
     Attributes:
-        shard: as it was when this was planned.
-        start, stop: of the samples in it, start < stop.
-        bytes: of these samples; about, where a shard that is elsewhere is cut, since nobody looks into its tables.
+        shard: the shard as it was when this was planned.
+        start, stop: range of the samples in it, start < stop.
+        bytes: size of these samples; approximate if a remote shard is divided, because its tables are not read.
     """
 
     shard: WholeShard
@@ -65,22 +65,23 @@ class ReadPiece(NamedTuple):
 
 @dataclass(frozen=True)
 class Opening:
-    """How files are opened.
+    """The options to open files with.
 
     Attributes:
-        arguments: keyword arguments of `FileReader`, some of which may be secret.
+        arguments: keyword arguments of `FileReader`; some may be secret.
     """
 
     arguments: Mapping[str, Any] = field(repr=False)
 
     def reader(self, source: paths.Source) -> FileReader:
-        """Of files, or of URLs."""
+        """Return a reader of files or URLs."""
         return FileReader(source, **self.arguments)
 
 
 def shards_of(source: paths.Source, opening: Opening) -> list[WholeShard]:
-    """The shards that `FileReader(source)` would read, in its order. Where a dataset.json lists them, nothing but that
-    is read.
+    """Return the shards that `FileReader(source)` would read, in its order.
+
+    If a dataset.json lists them, nothing else is read.
 
     Raises:
         as `FileReader`.
@@ -91,23 +92,27 @@ def shards_of(source: paths.Source, opening: Opening) -> list[WholeShard]:
             return [WholeShard(_url_of(file), file.n, file.size, file.crc) for file in reader._files]
     files, listed = paths.expand(source)
     return [
-        _of_header(path) if shard is None else WholeShard(os.path.abspath(path), shard.samples, shard.size, shard.crc)
+        _shard_of_file(path)
+        if shard is None
+        else WholeShard(os.path.abspath(path), shard.samples, shard.size, shard.crc)
         for path, shard in zip(files, listed, strict=True)
     ]
 
 
 def _url_of(shard: Any) -> str:
-    """As it was given, so that it can be opened once more; the path of a shard that is elsewhere is for messages."""
+    """Return the URL as it was given, so that it can be opened again; the path of a remote shard is for messages
+    only.
+    """
     return urls.join_url(shard.storage.url, shard.name) if shard.name else str(shard.storage.url)
 
 
-def _of_header(path: str) -> WholeShard:
-    with closing(OpenedFile(path, check=False)) as opened:
-        return WholeShard(os.path.abspath(path), opened.n, opened.size, opened.crc)
+def _shard_of_file(path: str) -> WholeShard:
+    with closing(OpenedFile(path, check=False)) as open_piece:
+        return WholeShard(os.path.abspath(path), open_piece.n, open_piece.size, open_piece.crc)
 
 
-def tasks(shards: Sequence[WholeShard], count: int) -> list[list[ReadPiece]]:
-    """Divide shards into at most `count` tasks of about as many bytes each; every sample is in exactly one, in order.
+def plan_tasks(shards: Sequence[WholeShard], count: int) -> list[list[ReadPiece]]:
+    """Divide shards into at most `count` tasks of about equal size; every sample is in exactly one, in order.
 
     Local shards are cut by the sizes of their samples, others by their number.
     """
@@ -115,19 +120,19 @@ def tasks(shards: Sequence[WholeShard], count: int) -> list[list[ReadPiece]]:
     total = int(ends[-1]) if len(ends) else 0
     samples = sum(shard.samples for shard in shards)
     count = max(1, min(count, samples))
-    # Of empty samples only, their number says where to cut.
-    cuts = _by_bytes(shards, ends, total, count) if total else _by_number(shards, samples, count)
-    found = [_between(shards, before, after) for before, after in itertools.pairwise(cuts)]
+    # If all samples are empty, cut by their number.
+    cuts = _cut_by_bytes(shards, ends, total, count) if total else _cut_by_number(shards, samples, count)
+    found = [_pieces_between(shards, before, after) for before, after in itertools.pairwise(cuts)]
     return [pieces for pieces in found if pieces]
 
 
 class Cut(NamedTuple):
-    """Between two samples.
+    """A place between two samples.
 
     Attributes:
-        shard: number of it.
-        sample: number of the first one in it that lies behind.
-        bytes: of those in it that lie before.
+        shard: number of the shard.
+        sample: number of the first sample in it after the cut.
+        bytes: size of the samples in it before the cut.
     """
 
     shard: int
@@ -135,7 +140,7 @@ class Cut(NamedTuple):
     bytes: int
 
 
-def _by_bytes(shards: Sequence[WholeShard], ends: Any, total: int, count: int) -> list[Cut]:
+def _cut_by_bytes(shards: Sequence[WholeShard], ends: Any, total: int, count: int) -> list[Cut]:
     share = total / count
     cuts = [Cut(0, 0, 0)]
     wanted: dict[int, list[int]] = {}  # shard -> bytes of it before each cut
@@ -150,11 +155,11 @@ def _by_bytes(shards: Sequence[WholeShard], ends: Any, total: int, count: int) -
         else:
             wanted.setdefault(number, []).append(at - begin)
     for number, places in wanted.items():
-        cuts += [Cut(number, sample, before) for sample, before in _samples_at(shards[number], places)]
+        cuts += [Cut(number, sample, before) for sample, before in _find_samples(shards[number], places)]
     return [*sorted(set(cuts)), Cut(len(shards), 0, 0)]
 
 
-def _by_number(shards: Sequence[WholeShard], samples: int, count: int) -> list[Cut]:
+def _cut_by_number(shards: Sequence[WholeShard], samples: int, count: int) -> list[Cut]:
     ends = np.cumsum([shard.samples for shard in shards], dtype=np.int64)
     cuts = []
     for i in range(count):
@@ -165,22 +170,22 @@ def _by_number(shards: Sequence[WholeShard], samples: int, count: int) -> list[C
     return [*sorted(set(cuts)), Cut(len(shards), 0, 0)]
 
 
-def _samples_at(shard: WholeShard, places: Sequence[int]) -> list[tuple[int, int]]:
-    """(sample, bytes before it) of a shard, for those that begin next to these numbers of bytes."""
+def _find_samples(shard: WholeShard, places: Sequence[int]) -> list[tuple[int, int]]:
+    """Return (sample, bytes before it) for the samples of a shard that begin nearest to these positions."""
     if urls.is_remote(shard.path):
         found = [min(shard.samples, at * shard.samples // max(1, shard.bytes)) for at in places]
         return [(sample, shard.bytes * sample // shard.samples) for sample in found]
-    with closing(OpenedFile(shard.path, check=False)) as opened:
-        _check_same(shard, opened.n, opened.size, opened.crc)
-        # Whatever is in there, the numbers are within the shard: the reader compares the tables with their checksum.
-        offsets = np.append(opened.offsets, opened.size)
-        samples = np.searchsorted(offsets[:-1], opened.data_start + np.asarray(places, np.int64))
-        before = np.clip(offsets[samples] - opened.data_start, 0, shard.bytes)
-        opened.check_all_there()
+    with closing(OpenedFile(shard.path, check=False)) as open_piece:
+        _check_same(shard, open_piece.n, open_piece.size, open_piece.crc)
+        # Damaged offsets do no harm: the results are clipped to the shard, and the reader verifies the tables.
+        offsets = np.append(open_piece.offsets, open_piece.size)
+        samples = np.searchsorted(offsets[:-1], open_piece.data_start + np.asarray(places, np.int64))
+        before = np.clip(offsets[samples] - open_piece.data_start, 0, shard.bytes)
+        open_piece.check_all_there()
         return [(int(sample), int(size)) for sample, size in zip(samples, before, strict=True)]
 
 
-def _between(shards: Sequence[WholeShard], before: Cut, after: Cut) -> list[ReadPiece]:
+def _pieces_between(shards: Sequence[WholeShard], before: Cut, after: Cut) -> list[ReadPiece]:
     found = []
     for number in range(before.shard, min(after.shard + 1, len(shards))):
         shard = shards[number]
@@ -192,17 +197,17 @@ def _between(shards: Sequence[WholeShard], before: Cut, after: Cut) -> list[Read
 
 
 def _check_same(shard: WholeShard, samples: int, size: int, crc: int) -> None:
-    """Raise FormatError if a shard is not the one that was planned with."""
+    """Raise FormatError if a shard is not the planned one."""
     found, planned = (samples, size, crc), (shard.samples, shard.size, shard.crc)
     if found != planned:
         raise FormatError(
-            f"{shard.shown}: (samples, size, CRC-32 of tables) {found}, and {planned} when reading was "
+            f"{shard.label}: (samples, size, CRC-32 of tables) {found}, and {planned} when reading was "
             "planned: it was replaced meanwhile"
         )
 
 
-def opened(piece: ReadPiece, opening: Opening) -> FileReader:
-    """A reader of the shard of a piece, which is the one that was planned with.
+def open_piece(piece: ReadPiece, opening: Opening) -> FileReader:
+    """Return a reader of the shard of a piece, after checking that it is the planned one.
 
     Raises:
         FormatError: it is another one.

@@ -14,15 +14,15 @@ from ray.data.datasource import Datasource, ReadTask
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError
 from ffrecord.fields import Field, schema_of
-from ffrecord.ray.blocks import PLAIN, WantedColumns, block, read_blocks
-from ffrecord.ray.pieces import Opening, ReadPiece, WholeShard, opened, shards_of, tasks
+from ffrecord.ray.blocks import PLAIN, WantedColumns, make_block, read_blocks
+from ffrecord.ray.pieces import Opening, ReadPiece, WholeShard, open_piece, plan_tasks, shards_of
 from ffrecord.ray.to_arrow import OFFSET
 from ffrecord.reading import paths
 
-TASK = 128 << 20  # bytes of the blocks of a task: Ray's own measure, unless told
-LEAST = 1 << 20  # the same, where that gives no CPU its fair share
+TASK = 128 << 20  # default bytes of the blocks of a task, as in Ray
+LEAST = 1 << 20  # smallest such size, if there are too few tasks for all CPUs
 TASKS_OF_CPU = 4
-SHOWN = 8  # samples that are decoded beforehand where only that tells the size of blocks
+PROBE_SAMPLES = 8  # samples decoded beforehand to estimate the size of blocks
 
 
 def read(
@@ -38,64 +38,69 @@ def read(
     concurrency: int | None = None,
     ray_remote_args: dict[str, Any] | None = None,
 ) -> "ray.data.Dataset":
-    """The samples of a dataset as a `ray.data.Dataset`, a row for each.
+    """Return the samples of a dataset as a `ray.data.Dataset`, with a row for each.
 
-    They come in order if Ray is told to keep one (`DataContext.execution_options.preserve_order`). A task of Ray reads
-    consecutive samples of one shard, or of several small ones; how many samples and bytes it has is known before
+    They come in order if Ray is told to keep it (`DataContext.execution_options.preserve_order`). A task of Ray reads
+    consecutive samples of one shard, or of several small ones; its numbers of samples and bytes are known before
     anything runs. Every node needs the files under the same path.
 
     Args:
-        path: as `FileReader` takes it: a directory, a file, a pattern, a list of such, or URLs.
-        columns: names of those to read; others are not decoded, and of samples of one size not even copied. None for
-            all. `Dataset.select_columns` right after it has the same effect.
-        fields: other fields to read some columns with, as `Schema.replace` takes them:
-            `{"image": JPEGField(as_bytes=True)}`.
-        check_data: compare CRC-32 of tables and of every sample.
-        storage_options, cache_dir, cache_limit: as `FileReader` takes them, for URLs.
-        override_num_blocks: tasks; None for about 128 MiB each, or four for each CPU if that is more.
-        concurrency: of these tasks, at most.
-        ray_remote_args: what else it takes of how tasks are run, by name: `{"num_cpus": 2}`.
+        path: path as `FileReader` takes it: a directory, a file, a pattern, a list of such, or URLs.
+        columns: names of the columns to read. Others are not decoded, and with samples of one size not even copied.
+            None for all. `Dataset.select_columns` right after it has the same effect.
+        fields: other fields to read some columns with, as `Schema.replace` takes them: `{"image":
+            JPEGField(as_bytes=True)}`.
+        check_data: whether to compare the CRC-32 of tables and of every sample.
+        storage_options, cache_dir, cache_limit: options for URLs, as `FileReader` takes them.
+        override_num_blocks: number of tasks; None for about 128 MiB each, or four for each CPU if that is more.
+        concurrency: largest number of these tasks at a time.
+        ray_remote_args: further options of the tasks for Ray, by name: `{"num_cpus": 2}`.
 
     Returns:
         A dataset whose columns are those of the schema, named by their paths: `label`, `meta.size[1]`. Numbers and text
-        are what Arrow has, arrays are tensors of Ray, and all else is what the field gives, as a Python object. Samples
-        of plain bytes have one column, "data".
+            have types of Arrow, arrays are tensors of Ray. All other values are Python objects, as the field returns
+            them. Samples of plain bytes have one column, "data".
 
     Raises:
-        ValueError: a column that there is not; `fields` for plain bytes, or of another layout.
+        ValueError: a column that does not exist; `fields` for plain bytes, or of another layout.
         as `FileReader`.
     """
     given = {"storage_options": storage_options, "cache_dir": cache_dir, "cache_limit": cache_limit}
     opening = Opening({"check_data": check_data, **{name: value for name, value in given.items() if value is not None}})
     shards = shards_of(path, opening)
     with opening.reader(shards[0].path) as reader:
-        wanted = _wanted(reader, columns, fields)
+        wanted = _select_columns(reader, columns, fields)
     source = ShardDatasource(shards, wanted, opening)
     found: ray.data.Dataset = ray.data.read_datasource(
         source,
-        override_num_blocks=override_num_blocks or _usual_tasks(source),
+        override_num_blocks=override_num_blocks or _default_task_count(source),
         concurrency=concurrency,
-        **_by_name(ray_remote_args or {}),
+        **_split_options(ray_remote_args or {}),
     )
     return found
 
 
-def _usual_tasks(source: "ShardDatasource") -> int:
-    """Each takes Ray some 10 ms: of about TASK bytes, but enough that all have something to do until the end."""
+def _default_task_count(source: "ShardDatasource") -> int:
+    """Return the number of tasks: about TASK bytes each, but enough that all CPUs are busy until the end.
+
+    Each task costs Ray about 10 ms.
+    """
     cpus = int(ray.cluster_resources().get("CPU", 1)) if ray.is_initialized() else 1  # type: ignore[no-untyped-call]
     size = source.estimate_inmemory_data_size() or 0
     return max(-(-size // TASK), min(TASKS_OF_CPU * cpus, -(-size // LEAST)), 1)
 
 
-def _by_name(remote: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of tasks as `read_datasource` wants them: releases from 2.60 on want those that they know by name."""
+def _split_options(remote: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of tasks as `read_datasource` takes them: releases from 2.60 on have their own parameters for
+    some.
+    """
     known = inspect.signature(ray.data.read_datasource).parameters
     rest = {name: value for name, value in remote.items() if name not in known}
     named = {name: value for name, value in remote.items() if name in known}
     return {**named, "ray_remote_args": rest} if rest else named
 
 
-def _wanted(reader: Any, columns: Sequence[str] | None, fields: Mapping[str, Field] | None) -> WantedColumns:
+def _select_columns(reader: Any, columns: Sequence[str] | None, fields: Mapping[str, Field] | None) -> WantedColumns:
     stored = schema_of(reader)
     if isinstance(columns, str):
         raise ArgumentTypeError(f"columns must be a list of names, not {columns!r}")
@@ -112,12 +117,12 @@ def _wanted(reader: Any, columns: Sequence[str] | None, fields: Mapping[str, Fie
 
 
 class ShardDatasource(Datasource):
-    """Shards, for Ray.
+    """The shards of a dataset as a data source of Ray.
 
     Args:
-        shards: in order.
-        wanted: which columns.
-        opening: how files are opened.
+        shards: shards in order.
+        wanted: columns to read.
+        opening: options to open files with.
     """
 
     _projection_map: dict[str, str] | None = None
@@ -125,8 +130,8 @@ class ShardDatasource(Datasource):
     def __init__(self, shards: Sequence[WholeShard], wanted: WantedColumns, opening: Opening) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._shards, self._all, self._opening = list(shards), wanted, opening
-        self._whole = list(itertools.chain.from_iterable(tasks(self._shards, 1)))
-        # By columns, since Ray makes copies that differ in those.
+        self._whole = list(itertools.chain.from_iterable(plan_tasks(self._shards, 1)))
+        # By columns, since Ray makes copies with other columns.
         self._chosen: dict[tuple[str, ...], WantedColumns] = {}
         self._rates: dict[tuple[str, ...], float] = {}
 
@@ -134,7 +139,7 @@ class ShardDatasource(Datasource):
         return "FFRecord"
 
     def supports_projection_pushdown(self) -> bool:
-        # Releases before have another way to say which columns; there `columns` does it.
+        # Earlier releases select columns in another way; there use `columns`.
         return hasattr(Datasource, "get_projection_map")
 
     @property
@@ -142,7 +147,7 @@ class ShardDatasource(Datasource):
         chosen = self._projection_map
         if chosen is None:
             return self._all
-        # Ray may ask for no column at all, and a table without any has no rows: the smallest one stands for them.
+        # Ray may ask for no column at all, but a table without columns has no rows: read the smallest column.
         names = tuple(name for name in self._all.columns if name in chosen) or (self._smallest(),)
         if names not in self._chosen:
             self._chosen[names] = self._all.only(names)
@@ -164,24 +169,24 @@ class ShardDatasource(Datasource):
         target = context.target_max_block_size
         stored = None if target is None else max(1, int(target / rate))
         limit = {} if per_task_row_limit is None else {"per_task_row_limit": per_task_row_limit}
-        # Without samples one task that gives an empty table tells what columns there would be.
+        # Without samples one task returns an empty table, which has the columns.
         return [
             ReadTask(
                 partial(read_blocks, pieces, wanted, self._opening, stored), self._metadata(pieces), schema, **limit
             )
-            for pieces in tasks(self._shards, parallelism) or [[]]
+            for pieces in plan_tasks(self._shards, parallelism) or [[]]
         ]
 
     def _metadata(self, pieces: Sequence[ReadPiece]) -> BlockMetadata:
         return BlockMetadata(
             num_rows=sum(piece.stop - piece.start for piece in pieces),
             size_bytes=sum(map(self._size, pieces)),
-            input_files=tuple(piece.shard.shown for piece in pieces),
+            input_files=tuple(piece.shard.label for piece in pieces),
             exec_stats=None,
         )
 
     def _size(self, piece: ReadPiece) -> int:
-        """Bytes that a piece takes in blocks."""
+        """Return the bytes that a piece takes in blocks."""
         wanted, samples = self._wanted, piece.stop - piece.start
         if wanted.schema is None:
             return piece.bytes + OFFSET * samples
@@ -189,8 +194,11 @@ class ShardDatasource(Datasource):
         return int(self._rate() * piece.bytes) if row is None else row * samples
 
     def _rate(self) -> float:
-        """Bytes in blocks for each byte in a shard: of plain bytes as many, and 8 more for each; of what is decoded, as
-        a few samples of the largest shard show it."""
+        """Return the bytes in blocks for each byte in a shard.
+
+        Plain bytes take the same and 8 more for each sample. For decoded samples, a few of the largest shard show the
+        rate.
+        """
         wanted = self._wanted
         if wanted.columns not in self._rates:
             self._rates[wanted.columns] = self._looked_up(wanted)
@@ -206,9 +214,9 @@ class ShardDatasource(Datasource):
         if wanted.row_size is not None:
             return wanted.row_size * samples / stored
         largest = max(whole, key=lambda piece: piece.bytes)
-        # What cannot be decoded is told by the task that reads it.
-        with contextlib.suppress(FFRecordError, ImportError), opened(largest, self._opening) as reader:
-            few = np.unique(np.linspace(0, largest.stop - 1, SHOWN).astype(np.int64))
+        # The task that reads a damaged sample reports it.
+        with contextlib.suppress(FFRecordError, ImportError), open_piece(largest, self._opening) as reader:
+            few = np.unique(np.linspace(0, largest.stop - 1, PROBE_SAMPLES).astype(np.int64))
             sizes = int(reader.record_sizes(few).sum())
-            return float(block(reader, few, wanted).nbytes / max(1, sizes))
+            return float(make_block(reader, few, wanted).nbytes / max(1, sizes))
         return 1.0

@@ -1,4 +1,4 @@
-"""Blocks of Arrow as records: whole columns at once where they are of fixed size, else put together row by row."""
+"""Records from blocks of Arrow: whole columns at once if they are of fixed size, else row by row."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from ffrecord.fields.layout import SIZE
 from ffrecord.ray.blocks import PLAIN
 from ffrecord.ray.columns import is_binary
 from ffrecord.ray.to_arrow import binary_array
-from ffrecord.ray.values import ArrowColumn, packed, schema_of_arrays
+from ffrecord.ray.values import ArrowColumn, pack_chunk, schema_of_arrays
 from ffrecord.reading.batch_forms import Packed
 from ffrecord.system.optional import require
 
@@ -22,16 +22,16 @@ pa: Any = require("pyarrow", "ray", "ffrecord.ray")
 compute: Any = require("pyarrow.compute", "ray", "ffrecord.ray")
 
 NOTHING = pa.scalar(b"", pa.large_binary())  # between the parts of a record
-ROWS_MAX = 1 << 20  # bytes of records of one size that are put together at once
-LARGE = 8 << 10  # bytes of a record, on the average, that is worth an object of Python's for each part
-AT_ONCE = 8 << 20  # bytes of a block of which the records are put together at once
+ROWS_MAX = 1 << 20  # bytes of fixed-size records joined at once
+LARGE = 8 << 10  # mean bytes of a record from which a Python object for each part pays off
+AT_ONCE = 8 << 20  # bytes of a block whose records are joined at once
 
 
 class ArrowRecords:
-    """Makes records of blocks.
+    """An encoder of blocks.
 
     Args:
-        schema: of the samples; None for plain bytes in the column "data".
+        schema: schema of the samples; None for plain bytes in the column "data".
     """
 
     def __init__(self, schema: Schema | None) -> None:
@@ -39,12 +39,12 @@ class ArrowRecords:
         # Tensors come as arrays, whose bytes are the same.
         self._assembly = None if schema is None else RecordAssembly(schema_of_arrays(schema))
 
-    def of(self, block: Any) -> Iterator[Packed]:
-        """The records of a block, in order, in one piece or several, each to be used before the next is asked for.
+    def records(self, block: Any) -> Iterator[Packed]:
+        """Yield the records of a block, in order, in one piece or several; use each before the next is requested.
 
         Raises:
             ValueError: other columns than those of the schema.
-            TypeError, ValueError: a value that its field does not hold; names the column.
+            TypeError, ValueError: a value that its field does not store; names the column.
         """
         table = _as_arrow(block)
         if not table.num_rows:
@@ -52,7 +52,7 @@ class ArrowRecords:
         self._check_columns(table.column_names)
         if self._assembly is None:
             _check_plain(table.column(PLAIN))
-            yield from map(packed, table.column(PLAIN).chunks)
+            yield from map(pack_chunk, table.column(PLAIN).chunks)
         else:
             yield from self._assembly.records(table)
 
@@ -90,30 +90,30 @@ def _check_plain(column: Any) -> None:
 
 
 class RecordAssembly:
-    """Puts records together, as fields/layout.py says.
+    """An encoder of tables that joins the parts of records as fields/layout.py describes.
 
     Args:
-        schema: of the samples.
+        schema: schema of the samples.
     """
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._varying = [name for name in schema.columns if name not in schema.slots]
-        self._memory = np.empty(0, np.uint8)  # used again: that of all records would be new
+        self._memory = np.empty(0, np.uint8)  # reused, because new memory is slower
 
     def records(self, table: Any) -> Iterator[Packed]:
-        """The records of a table, in pieces."""
+        """Yield the records of a table, in pieces."""
         if self._schema.record_size:
-            columns = [self._column(name, table).whole() for name in self._schema.columns]
+            columns = [self._column(name, table).fixed_bytes() for name in self._schema.columns]
             whole = [column for column in columns if column is not None]
             if len(whole) == len(columns):
-                yield from self._of_one_size(whole, self._schema.record_size)
+                yield from self._fixed_records(whole, self._schema.record_size)
                 return
         step = max(1, min(table.num_rows, AT_ONCE * table.num_rows // max(1, table.nbytes)))
         for start in range(0, table.num_rows, step):
             part = table.slice(start, step)
             try:
-                yield self._together(part)
+                yield self._join_parts(part)
             except (TypeError, ValueError, OSError):
                 self._explain(part)
                 raise
@@ -126,7 +126,7 @@ class RecordAssembly:
             self._memory = np.empty(size, np.uint8)
         return self._memory[:size]
 
-    def _of_one_size(self, columns: Sequence[Array], size: int) -> Iterator[Packed]:
+    def _fixed_records(self, columns: Sequence[Array], size: int) -> Iterator[Packed]:
         step, samples = max(1, ROWS_MAX // size), len(columns[0])
         for start in range(0, samples, step):
             at, count = 0, min(step, samples - start)
@@ -136,20 +136,23 @@ class RecordAssembly:
                 at += column.shape[1]
             yield rows.reshape(-1), np.arange(0, (count + 1) * size, size, dtype=np.int64)
 
-    def _together(self, table: Any) -> Packed:
-        """The records of a part."""
-        payloads = [self._column(name, table).joined() for name in self._varying]
-        sizes = [np.diff(packed(each)[1]).astype(SIZE)[:, None].view(np.uint8) for each in payloads]
+    def _join_parts(self, table: Any) -> Packed:
+        """Return the records of a part of a table."""
+        payloads = [self._column(name, table).as_binary() for name in self._varying]
+        sizes = [np.diff(pack_chunk(each)[1]).astype(SIZE)[:, None].view(np.uint8) for each in payloads]
         heads = np.concatenate([self._heads(table), *sizes], axis=1)
         ends = np.arange(table.num_rows + 1, dtype=np.int64) * heads.shape[1]
         parts = [binary_array((heads.reshape(-1), ends)), *payloads]
         if sum(part.nbytes for part in parts) < LARGE * table.num_rows:
-            # By Arrow, where there is no object for a row.
-            return packed(compute.binary_join_element_wise(*parts, NOTHING))
-        return self._copied([packed(part) for part in parts])
+            # By Arrow, which creates no Python object for a row.
+            return pack_chunk(compute.binary_join_element_wise(*parts, NOTHING))
+        return self._copy_parts([pack_chunk(part) for part in parts])
 
-    def _copied(self, parts: Sequence[Packed]) -> Packed:
-        """Parts of large records, copied each: what Arrow gives is new memory, of which every page is cleared first."""
+    def _copy_parts(self, parts: Sequence[Packed]) -> Packed:
+        """Return large records, each part copied.
+
+        Arrow would allocate new memory, and every page of that is cleared first.
+        """
         offsets = np.sum([bounds for _, bounds in parts], axis=0)
         data = self._room(int(offsets[-1]))
         to, at = data.data, offsets[:-1].copy()
@@ -161,22 +164,22 @@ class RecordAssembly:
         return data, offsets
 
     def _heads(self, table: Any) -> Array:
-        """The columns of fixed size, uint8 [rows, bytes]."""
+        """Return the columns of fixed size, uint8 [rows, bytes]."""
         found = [np.empty((table.num_rows, 0), np.uint8)]
         for name, slot in self._schema.slots.items():
             column = self._column(name, table)
-            whole = column.whole()
-            found.append(_stacked(column.payloads(), slot.size) if whole is None else whole)
+            whole = column.fixed_bytes()
+            found.append(_stack_payloads(column.payloads(), slot.size) if whole is None else whole)
         return np.concatenate(found, axis=1)
 
     def _explain(self, table: Any) -> None:
-        """Raise what keeps a row from being encoded, with the name of the column."""
+        """Encode row by row to raise the error of the first bad value, with the name of its column."""
         values = [self._column(name, table).values() for name in self._schema.columns]
         for row in zip(*values, strict=True):
             self._schema.encode(self._schema.unflatten(row))
 
 
-def _stacked(payloads: Sequence[Encoded], size: int) -> Array:
+def _stack_payloads(payloads: Sequence[Encoded], size: int) -> Array:
     if any(len(payload) != size for payload in payloads):
         raise ValueError(f"values of other sizes than {size} bytes")
     return np.frombuffer(b"".join(payloads), np.uint8).reshape(len(payloads), size)

@@ -1,12 +1,12 @@
-"""Where shards of a URL go, and how all of them become a dataset at once. Imported only where one is given.
+"""The place of shards at a URL, and the step that makes them a dataset at once. Imported only for URLs.
 
-Objects have no renames: tasks send each finished shard under the name that it keeps, with the token of this write in
-it, and the driver writes the manifest last. Without a manifest nothing is a dataset, and what a manifest does not list
-is not read.
+Objects cannot be renamed. Tasks send each finished shard under its final name, which contains the token of this write,
+and the driver writes the manifest last. Without a manifest there is no dataset, and objects that a manifest does not
+list are not read.
 
-The marker says that the write is going on. Its end removes the marker, and then what was sent and does not count; a
-task that sends a shard looks for the marker afterwards, and takes the shard back if it is gone. So either the one or
-the other sees the shard of a task that comes late.
+The marker says that the write is going on. At its end the driver removes the marker, and then shards that do not count.
+A task that sends a shard checks the marker afterwards, and removes the shard if the marker is gone. So one of the two
+removes the shard of a late task.
 """
 
 import contextlib
@@ -38,11 +38,11 @@ _log = logging.getLogger("ffrecord")
 
 
 class RemotePlace:
-    """The objects below a URL; shards are made in a directory of this machine, one at a time.
+    """The objects below a URL as a place for shards; each is made in a directory of this machine.
 
     Args:
-        objects: of the dataset.
-        token: of the marker of this write.
+        objects: objects of the dataset.
+        token: token of the marker of this write.
     """
 
     def __init__(self, objects: Objects, token: str) -> None:
@@ -53,11 +53,11 @@ class RemotePlace:
         return {**self.__dict__, "_scratch": None}
 
     def path(self, name: str) -> str:
-        """As `ShardPlace`.
+        """Return the path to write a shard of this name.
 
         Raises:
             FileNotFoundError: the write has ended.
-            BlockingIOError (also a RuntimeError): and another one has begun.
+            BlockingIOError (also a RuntimeError): another write has begun.
         """
         self._check_going_on()
         return self._local(name)
@@ -71,7 +71,7 @@ class RemotePlace:
             self._scratch = ScratchDirectory("ray")
         return os.path.join(self._scratch.path, f"{prefix_of(self._token)}{name}")
 
-    def finished(self, name: str) -> Shard:
+    def finish(self, name: str) -> Shard:
         path = self._local(name)
         with closing(OpenedFile(path, check=False)) as opened:
             shard = Shard(os.path.basename(path), opened.n, opened.size, opened.crc)
@@ -80,7 +80,7 @@ class RemotePlace:
         try:
             self._check_going_on()
         except OSError:
-            # Nobody has heard of it yet, so no manifest lists it; and it may be that nobody else removes it.
+            # The shard was not reported yet, so no manifest lists it; and perhaps nobody else removes it.
             with contextlib.suppress(RemoteError):
                 self._objects.delete([shard.name])
             raise
@@ -93,15 +93,15 @@ class RemotePlace:
 
 
 def prefix_of(token: str) -> str:
-    """What the names of all shards of a write begin with."""
+    """Return the beginning of the names of all shards of a write."""
     return f"ray-{token}-"
 
 
 class RayRemoteTarget(RayTarget):
-    """Objects below a URL.
+    """The objects below a URL as a target.
 
     Args:
-        url, storage_options: of the dataset.
+        url, storage_options: URL of the dataset, and its options.
         appends: whether to add to it.
     """
 
@@ -116,10 +116,10 @@ class RayRemoteTarget(RayTarget):
             target.check_extendable(self._objects)
         else:
             target.check_vacant(self._objects, LogState())
-        self._held = True  # first: the marker may be there though an exception comes in between
+        self._held = True  # before `claim`: an exception may come after the marker was put
         self._objects.claim(self._token)
         if self._appends:
-            self._found = target.look(self._objects, ())
+            self._found = target.load_remote_base(self._objects, ())
         return RemotePlace(self._objects, self._token)
 
     def commit(self, shards: Sequence[Shard], schema: Schema | None) -> None:
@@ -129,7 +129,7 @@ class RayRemoteTarget(RayTarget):
         if found is None:
             listing = manifest.build(new, builtins)
         else:
-            listing = found.together(new, builtins, tell=builtins is not None)
+            listing = found.manifest_with(new, builtins, tell=builtins is not None)
         data = msgspec.json.format(msgspec.json.encode(listing), indent=1) + b"\n"
         with signals.defer_signals():
             self._objects.put_manifest(data, None if found is None else found.fingerprint, listing.fingerprint)
@@ -143,7 +143,7 @@ class RayRemoteTarget(RayTarget):
             if not self._held:
                 return
             self._held = False
-            objects = self._objects.hurried()
+            objects = self._objects.with_deadline()
             for step in (self._release, self._remove_unlisted):
                 try:
                     step(objects)
@@ -154,5 +154,8 @@ class RayRemoteTarget(RayTarget):
         objects.release(self._token)
 
     def _remove_unlisted(self, objects: Objects) -> None:
-        """Remove what does not count; what there is to count is read there, since the answer to a write may be lost."""
+        """Remove shards that do not count.
+
+        The current manifest decides, because the answer to its request may be lost.
+        """
         objects.delete_unlisted([name for name in objects.listing() if name.startswith(prefix_of(self._token))])

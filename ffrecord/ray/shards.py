@@ -1,4 +1,4 @@
-"""What a task of writing does: records to shards under names that no other task has, nor another try of the same."""
+"""Shards of a writing task, with names that no other task has, nor another try of the same task."""
 
 import secrets
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ from ffrecord.writing.file_writer import FileWriter
 
 @dataclass(frozen=True)
 class WrittenShard:
-    """What one try of a task has written, complete and durable.
+    """The complete and durable shards of one try of a task.
 
     Attributes:
-        task: its number.
-        shards: in order.
-        bytes: of all samples in them.
+        task: number of the task.
+        shards: shards in order.
+        bytes: size of all samples in them.
     """
 
     task: int
@@ -32,13 +32,13 @@ class WrittenShard:
 
 
 class ShardWriter:
-    """Cuts records into shards.
+    """A writer that cuts records into shards.
 
     Args:
-        place: where they go.
-        task: number of this one.
-        cut: samples or bytes of a shard, at most; a larger sample has a shard to itself.
-        extension: what each says about itself.
+        place: place of the shards.
+        task: number of the task.
+        cut: largest number of samples or bytes of a shard; a larger sample has a shard to itself.
+        extension: extension block of each shard.
     """
 
     def __init__(self, place: ShardPlace, task: int, cut: ByBytes | ByCount, extension: Extension | None) -> None:
@@ -46,8 +46,8 @@ class ShardWriter:
         self._try = secrets.token_hex(8)
         self._file: FileWriter | None = None
         self._done: list[Shard] = []
-        self._samples = self._bytes = 0  # of the open shard
-        self._total = 0  # bytes of those before it
+        self._samples = self._bytes = 0  # in the open shard
+        self._total = 0  # bytes in the shards before it
 
     def add(self, records: Packed) -> None:
         """Write records.
@@ -70,7 +70,7 @@ class ShardWriter:
                 self._close()
 
     def _fitting(self, ends: Any) -> int:
-        """How many of the records that end at `ends`, in bytes from here, the open shard still takes."""
+        """Return how many of the records that end at `ends`, in bytes from here, still fit the open shard."""
         if isinstance(self._cut, ByCount):
             return min(self._cut.samples - self._samples, len(ends))
         count = int(np.searchsorted(ends, self._cut.size - self._bytes, side="right"))
@@ -87,23 +87,23 @@ class ShardWriter:
         if self._file is not None:
             file, self._file = self._file, None
             file.close()
-            self._done.append(self._place.finished(self._name))
+            self._done.append(self._place.finish(self._name))
             self._total += self._bytes
             self._samples = self._bytes = 0
 
     def end(self) -> WrittenShard:
-        """Complete the last shard; what there is."""
+        """Complete the last shard; return the shards of the task."""
         self._close()
         return WrittenShard(self._task, self._done, self._total)
 
     def discard(self) -> None:
-        """Remove what is not finished. What is, nobody will list."""
+        """Remove the unfinished shard. Finished ones may stay: no manifest will list them."""
         if self._file is not None:
             self._file._discard()
         self._place.close()
 
 
-def in_order(written: list[WrittenShard]) -> Iterator[Shard]:
-    """The shards of all tasks, by their numbers."""
+def ordered_shards(written: list[WrittenShard]) -> Iterator[Shard]:
+    """Yield the shards of all tasks, in the order of their numbers."""
     for each in sorted(written, key=lambda each: each.task):
         yield from each.shards

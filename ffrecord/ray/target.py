@@ -1,11 +1,11 @@
-"""Where shards go, and how all of them become a dataset at once: on file systems that driver and workers share.
+"""The place of shards, and the step that makes them a dataset at once, on file systems that driver and workers share.
 
 remote_target.py has the same for URLs.
 
-Tasks write into a hidden directory beside the dataset, each under names of its own, and say which shards they have
-finished. What the tasks said that Ray counts, and nothing else, then gets its final names: tasks that were killed, or
-ran twice, leave files that nobody lists and that go with the directory. Until then nothing is to be seen, and the next
-write of the same path removes what a killed driver has left. It is the part directory of a `DatasetWriter`.
+Tasks write into a hidden directory beside the dataset, each under its own names, and report the shards that they have
+finished. Only shards in reports that Ray counts get their final names. Tasks that were killed, or ran twice, leave
+files that nobody lists, and that are removed with the directory. Until then nothing is visible. The next write of the
+same path removes the files of a killed driver. The hidden directory is the part directory of a `DatasetWriter`.
 """
 
 import os
@@ -35,35 +35,35 @@ SHARED = "driver and workers of Ray must share the file system of a dataset that
 
 
 class ShardPlace(Protocol):
-    """Where a task puts its shards. Pickles."""
+    """The place where a task puts its shards. Pickles."""
 
     def path(self, name: str) -> str:
-        """Where to write a shard of this name, which is unique."""
+        """Return the path to write a shard of this name, which is unique."""
         ...
 
-    def finished(self, name: str) -> Shard:
-        """What the manifest may say of a shard that is written, and durable."""
+    def finish(self, name: str) -> Shard:
+        """Make a written shard durable at its place, and return its manifest entry."""
         ...
 
     def close(self) -> None:
-        """Remove what this process has left over; may be repeated."""
+        """Remove the leftovers of this process; may be repeated."""
         ...
 
 
 class RayTarget(ABC):
-    """What the driver of Ray does about a dataset that tasks write.
+    """The driver's side of a dataset that tasks of Ray write.
 
     Args:
-        label: what the dataset is called, with nothing in it that is secret.
+        label: name of the dataset, without secrets.
     """
 
     def __init__(self, label: str) -> None:
         self.label = label
-        self._found: Base | None = None  # what is added to, once it has begun
+        self._found: Base | None = None  # the dataset that is added to; set by `begin`
 
     @abstractmethod
     def begin(self) -> ShardPlace:
-        """Take hold of it; where tasks are to write."""
+        """Lock the target; return the place where tasks are to write."""
 
     @abstractmethod
     def commit(self, shards: Sequence[Shard], schema: Schema | None) -> None:
@@ -71,36 +71,36 @@ class RayTarget(ABC):
 
     @abstractmethod
     def abandon(self) -> None:
-        """Remove what is not published; may be repeated."""
+        """Remove everything that is not published; may be repeated."""
 
     def schema(self) -> Schema | None:
-        """Of what is there already; None for plain bytes, or nothing."""
+        """Return the schema of the existing dataset; None for plain bytes, or if there is none."""
         listed = None if self._found is None else self._found.listing.schema
         return None if listed is None else Schema.from_builtins(listed)
 
     def check_same(self, schema: Schema | None) -> None:
-        """Raise MismatchError if what is there has other columns."""
+        """Raise MismatchError if the existing dataset has other columns."""
         if self._found is not None and not self._found.blank:
-            append.check_same(self.label, self._found, None if schema is None else schema.to_builtins(), None)
+            append.check_same_encoding(self.label, self._found, None if schema is None else schema.to_builtins(), None)
 
 
 @dataclass(frozen=True)
 class LocalPlace:
-    """A directory that is there already.
+    """An existing directory as a place for shards.
 
     Attributes:
-        directory: its path, the same on every node.
-        label: the dataset's, for messages.
+        directory: path of the directory, the same on every node.
+        label: name of the dataset, for messages.
     """
 
     directory: str
     label: str
 
     def path(self, name: str) -> str:
-        """As `ShardPlace`.
+        """Return the path to write a shard of this name.
 
         Raises:
-            FileNotFoundError: the directory is not there, or not any more.
+            FileNotFoundError: the directory does not exist, or not any more.
         """
         if not os.path.isdir(self.directory):
             raise MissingFileError(
@@ -110,21 +110,21 @@ class LocalPlace:
             )
         return os.path.join(self.directory, name)
 
-    def finished(self, name: str) -> Shard:
+    def finish(self, name: str) -> Shard:
         with closing(OpenedFile(os.path.join(self.directory, name), check=False)) as opened:
             return Shard(name, opened.n, opened.size, opened.crc)
 
     def close(self) -> None:
-        """As `ShardPlace`: the driver removes the directory."""
+        """Do nothing: the driver removes the directory."""
 
 
 class LocalTarget(RayTarget):
     """A directory of a file system.
 
     Args:
-        path: of the dataset.
+        path: path of the dataset.
         appends: whether to add to it.
-        resumes: whether to refuse where an interrupted write of a `DatasetWriter` could be gone on with.
+        resumes: whether to refuse if an interrupted write of a `DatasetWriter` could be resumed.
     """
 
     def __init__(self, path: str, *, appends: bool, resumes: bool) -> None:
@@ -134,7 +134,7 @@ class LocalTarget(RayTarget):
         self._part = PartDirectory(path, among_others=appends)
 
     def check(self) -> None:
-        """Raise FileExistsError or FileNotFoundError if something is in the way, or there is nothing to add to."""
+        """Raise FileExistsError if something is in the way, or FileNotFoundError if there is nothing to add to."""
         if self._appends:
             append.check_extendable(self._path)
         else:
@@ -147,7 +147,7 @@ class LocalTarget(RayTarget):
         published = resume.take_over(part, resume=self._resumes)
         resume.claim(part, added=published and self._appends)
         self.check()
-        self._found = append.look(self._path) if self._appends else None
+        self._found = append.load_base(self._path) if self._appends else None
         return LocalPlace(part.open, self._path)
 
     def commit(self, shards: Sequence[Shard], schema: Schema | None) -> None:
@@ -162,12 +162,12 @@ class LocalTarget(RayTarget):
             with signals.defer_signals():
                 part.publish([manifest.NAME, *names], listing.fingerprint)
             return
-        listing = found.together(named, builtins, tell=builtins is not None)
+        listing = found.manifest_with(named, builtins, tell=builtins is not None)
         with signals.defer_signals():
             part.publish_more(names, found.listing, listing)
 
     def _named(self, shards: Sequence[Shard]) -> list[Shard]:
-        """Shards under the names that they will have, each compared with what its task said."""
+        """Give shards their final names, each compared with the report of its task."""
         part, start = self._part, Start() if self._found is None else self._found.start
         stem = STEM if self._found is None else self._found.stem
         named, samples = [], 0
@@ -190,9 +190,9 @@ class LocalTarget(RayTarget):
 
     def abandon(self) -> None:
         with signals.defer_signals():
-            if not self._part.held:
+            if not self._part.is_held:
                 return
-            # Under another name first, so that a task which Ray has not stopped yet has no path to it any more.
+            # Rename it first, so that a task which Ray has not stopped yet has no path to it any more.
             gone = f"{self._part.open}-gone"
             try:
                 os.rename(self._part.open, gone)
@@ -203,7 +203,7 @@ class LocalTarget(RayTarget):
 
 
 def empty_shard(place: ShardPlace) -> Shard:
-    """What a dataset without samples consists of, since readers want a file."""
+    """Return the only shard of a dataset without samples, because readers need a file."""
     with FileWriter(place.path("empty.ffr"), 0):
         pass
-    return place.finished("empty.ffr")
+    return place.finish("empty.ffr")

@@ -1,5 +1,8 @@
-"""Columns of fields as arrays of Arrow: numbers and text as Arrow has them, arrays as Ray has tensors, and all else as
-Python objects, as Ray has those. Which it is depends on the field alone, so all blocks of a dataset have one schema."""
+"""Columns of fields as arrays of Arrow.
+
+Numbers and text get types of Arrow, arrays become tensors of Ray, and all other values Python objects of Ray. The type
+depends on the field alone, so all blocks of a dataset have one schema.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,22 +36,22 @@ NUMBERS = "biuf"
 TIMES = "mM"
 TIME_UNITS = ("s", "ms", "us", "ns")
 IMAGE_AXES = 3
-OFFSET = 8  # bytes that a value of more than a number takes beside its own
+OFFSET = 8  # bytes of the offset of each value of a column of tensors or of varying size
 
 
 def arrow_type(field: Field) -> Any:
-    """The type of Arrow that a column of `field` has, in every block."""
-    fixed = _plain(field).fixed
+    """Return the Arrow type that a column of `field` has in every block."""
+    fixed = _uncompressed(field).fixed
     if fixed is not None:
-        return column_array(field, _plain(field).column(np.zeros((1, *fixed.shape), fixed.dtype))).type
-    axes = _axes(field)
+        return column_array(field, _uncompressed(field).column(np.zeros((1, *fixed.shape), fixed.dtype))).type
+    axes = _axis_count(field)
     if axes is not None:
-        return column_array(field, [np.zeros((1,) * axes, _items(field))]).type
-    return column_array(field, [{StrField: "", BytesField: b""}.get(type(_plain(field)), b"")]).type
+        return column_array(field, [np.zeros((1,) * axes, _item_dtype(field))]).type
+    return column_array(field, [{StrField: "", BytesField: b""}.get(type(_uncompressed(field)), b"")]).type
 
 
 def row_size(field: Field) -> int | None:
-    """Bytes that a value of `field` takes in a block, where they are always as many."""
+    """Return the bytes that a value of `field` takes in a block; None if that varies."""
     fixed = field.fixed
     if fixed is None or pa.types.is_null(arrow_type(field)):
         return None if fixed is None else 0
@@ -58,49 +61,49 @@ def row_size(field: Field) -> int | None:
 
 
 def column_array(field: Field, column: Any) -> Any:
-    """The array of Arrow of k values, k > 0.
+    """Return the Arrow array of k values, k > 0.
 
     Args:
-        column: what `Schema.decode_columns` gives: an array [k, *shape], or a list. Of bytes, views will do.
+        column: result of `Schema.decode_columns`: an array [k, *shape], or a list. Views of bytes are fine.
     """
     if isinstance(column, np.ndarray):
-        return _fixed(field, column.astype(column.dtype.newbyteorder("="), copy=False))
-    plain = _plain(field)
+        return _fixed_array(field, column.astype(column.dtype.newbyteorder("="), copy=False))
+    plain = _uncompressed(field)
     if isinstance(plain, NoneField):
         return pa.nulls(len(column))
     if isinstance(plain, StrField):
         return pa.array(column, pa.large_string())
     if isinstance(plain, BytesField) or (isinstance(plain, JPEGField) and plain.as_bytes):
         return joined_array(column)
-    axes = _axes(field)
-    return _objects(column) if axes is None else _ragged([_with_axes(value, axes) for value in column])
+    axes = _axis_count(field)
+    return _object_array(column) if axes is None else _ragged_array([_with_axes(value, axes) for value in column])
 
 
 def joined_array(payloads: Sequence[Encoded]) -> Any:
-    """Bytes from several places, as one array."""
+    """Return bytes from several places as one array."""
     offsets = np.cumsum([0, *map(len, payloads)], dtype=np.int64)
     return binary_array((np.frombuffer(b"".join(payloads), np.uint8), offsets))
 
 
 def binary_array(packed: Packed) -> Any:
-    """Records that lie back to back, as they are: no copy is made."""
+    """Return records that lie back to back as an array, without a copy."""
     data, offsets = packed
     buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets, np.int64)), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
-def _plain(field: Field) -> Field:
-    """Without compression."""
+def _uncompressed(field: Field) -> Field:
+    """Return the field without compression."""
     return field.inner if isinstance(field, ZstdField) else field
 
 
-def _fixed(field: Field, column: Array) -> Any:
+def _fixed_array(field: Field, column: Array) -> Any:
     kind = column.dtype.kind
     if column.ndim == 1 and (kind in NUMBERS or (kind in TIMES and _has_arrow_unit(column.dtype))):
         return pa.array(column)
     if column.ndim > 1 and kind in NUMBERS:
         return ArrowTensorArray.from_numpy(column)
-    return _objects(_plain(field).unstack(column))
+    return _object_array(_uncompressed(field).unstack(column))
 
 
 def _has_arrow_unit(dtype: np.dtype[Any]) -> bool:
@@ -108,33 +111,33 @@ def _has_arrow_unit(dtype: np.dtype[Any]) -> bool:
     return unit in TIME_UNITS and count == 1
 
 
-def _axes(field: Field) -> int | None:
-    """How many axes the arrays of a field of varying size have; None if these are no arrays that Ray has."""
-    plain = _plain(field)
+def _axis_count(field: Field) -> int | None:
+    """Return the number of axes of the arrays of a field of varying size; None if Ray has no such arrays."""
+    plain = _uncompressed(field)
     if isinstance(plain, RGBImageField | JPEGField):
         return None if isinstance(plain, JPEGField) and plain.as_bytes else IMAGE_AXES
-    if isinstance(plain, NDArrayField | TensorField) and plain.shape and _items(field).kind in NUMBERS:
+    if isinstance(plain, NDArrayField | TensorField) and plain.shape and _item_dtype(field).kind in NUMBERS:
         return len(plain.shape)
     return None
 
 
-def _items(field: Field) -> np.dtype[Any]:
-    """The dtype of the arrays of a field of varying size."""
-    plain = _plain(field)
+def _item_dtype(field: Field) -> np.dtype[Any]:
+    """Return the dtype of the arrays of a field of varying size."""
+    plain = _uncompressed(field)
     if isinstance(plain, NDArrayField):
         return plain.dtype.newbyteorder("=")
     return plain.storage if isinstance(plain, TensorField) else np.dtype(np.uint8)
 
 
 def _with_axes(value: Array, axes: int) -> Array:
-    """Grey images get an axis of one channel: Ray has one number of axes for a column."""
+    """Return an array with `axes` axes: grey images get one channel, since a column in Ray has one number of axes."""
     native = value.astype(value.dtype.newbyteorder("="), copy=False)
     return native if native.ndim == axes else native[..., None]
 
 
-def _ragged(values: Sequence[Array]) -> Any:
+def _ragged_array(values: Sequence[Array]) -> Any:
     return ArrowVariableShapedTensorArray.from_numpy(list(values))
 
 
-def _objects(values: Sequence[Any]) -> Any:
+def _object_array(values: Sequence[Any]) -> Any:
     return ArrowPythonObjectArray.from_objects(list(values))

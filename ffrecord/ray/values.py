@@ -1,4 +1,4 @@
-"""A column of a block of Arrow, and the field that is to hold its values: all at once, or one by one."""
+"""A column of an Arrow block, and its values in the form of a field: all at once, or one by one."""
 
 import itertools
 from dataclasses import replace
@@ -39,56 +39,56 @@ from ffrecord.system.optional import require
 pa: Any = require("pyarrow", "ray", "ffrecord.ray")
 compute: Any = require("pyarrow.compute", "ray", "ffrecord.ray")
 
-# Those whose values are the items of an array, no more and no less. Not of classes that others derive from them.
+# Fields whose values are exactly the items of an array. Subclasses are not included: they may encode otherwise.
 WHOLE = (IntField, FloatField, BoolField, ScalarField, LabelField, NDArrayField, TensorField)
 OURS = "ffrecord.fields."
 
 
 def schema_of_arrays(schema: Schema) -> Schema:
-    """A schema that writes the same bytes, of arrays where `schema` wants tensors of torch."""
+    """Return a schema that writes the same bytes from arrays, where `schema` takes tensors of torch."""
     tree = schema._tree
-    return Schema(_replaced(tree))
+    return Schema(_replace_tensors(tree))
 
 
-def _replaced(tree: Any) -> Any:
+def _replace_tensors(tree: Any) -> Any:
     if not isinstance(tree, Field):
-        return replace(tree, children=tuple(map(_replaced, tree.children)))
-    return _of_arrays(tree)
+        return replace(tree, children=tuple(map(_replace_tensors, tree.children)))
+    return _as_array_field(tree)
 
 
-def _of_arrays(field: Field) -> Field:
+def _as_array_field(field: Field) -> Field:
     if isinstance(field, TensorField):
         return NDArrayField(field.storage, field.shape)
-    return replace(field, inner=_of_arrays(field.inner)) if isinstance(field, ZstdField) else field
+    return replace(field, inner=_as_array_field(field.inner)) if isinstance(field, ZstdField) else field
 
 
 class ArrowColumn:
     """The values of a column.
 
     Args:
-        field: that is to hold them.
-        name: of the column.
-        table: that it is in, of one row or more.
+        field: field for them.
+        name: name of the column.
+        table: table of the column, of one row or more.
 
     Raises:
         TypeError: values are missing.
     """
 
     def __init__(self, field: Field, name: str, table: Any) -> None:
-        self._field, self._name, self._chunked = field, name, usual(table.column(name))
-        self._plain = _unpacked(field)
+        self._field, self._name, self._chunked = field, name, plain_column(table.column(name))
+        self._plain = _uncompressed_field(field)
         self._check_nulls()
 
     def _check_nulls(self) -> None:
         missing = self._chunked.null_count
         if missing and not _holds_none(self._plain):
-            raise _missing(self._name, missing, self._field)
+            raise _missing_error(self._name, missing, self._field)
 
     def _array(self) -> Any:
         return _as_numpy(self._chunked)
 
-    def whole(self) -> Array | None:
-        """The bytes of all values, uint8 [k, size]; None where they have to be encoded one by one."""
+    def fixed_bytes(self) -> Array | None:
+        """Return the bytes of all values, uint8 [k, size]; None if they have to be encoded one by one."""
         fixed = self._field.fixed
         if type(self._field) not in WHOLE or fixed is None:
             return None
@@ -103,32 +103,33 @@ class ArrowColumn:
         return items.reshape(len(items), -1).view(np.uint8) if fixed.size else np.empty((len(items), 0), np.uint8)
 
     def _takes(self, given: np.dtype[Any], stored: np.dtype[Any]) -> bool:
-        """Whether all items of one type are held as another one, without a look at each."""
+        """Return whether all items of one type fit another one, without a check of each."""
         if isinstance(self._field, IntField | FloatField):
             return np.can_cast(given, stored, "safe")
-        # Not even for times of another unit, which numpy calls safe and which wrap.
+        # Not even times of another unit: NumPy calls that cast safe, but it wraps around.
         return given.newbyteorder("=") == stored.newbyteorder("=")
 
-    def joined(self) -> Any:
-        """The bytes of all values as one array of Arrow: where it has them as they are stored, without one object for
-        each."""
+    def as_binary(self) -> Any:
+        """Return the bytes of all values as one Arrow array, without one Python object for each if Arrow has them as
+        stored.
+        """
         kind = self._chunked.type
         text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
         if (type(self._field) is BytesField and is_binary(kind)) or (type(self._field) is StrField and text):
             chunks = [chunk.cast(pa.large_binary()) for chunk in self._chunked.chunks]
-            return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)  # which copies in any case
+            return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)  # concat_arrays copies even one chunk
         return joined_array(self.payloads())
 
     def payloads(self) -> list[Encoded]:
-        """The bytes of each value, as its field makes them."""
+        """Return the bytes of each value, as its field encodes it."""
         encode = self._field.encode
-        # What a field of the user's gives may be gone with its next call.
+        # The buffer from a user's field may be overwritten by its next call.
         if type(self._field).__module__.startswith(OURS):
             return [encode(value) for value in self.values()]
         return [bytes(encode(value)) for value in self.values()]
 
     def values(self) -> list[Any]:
-        """Return the values, as the field takes them.
+        """Return the values, in the form that the field takes.
 
         Raises:
             TypeError: values within lists are missing.
@@ -137,35 +138,38 @@ class ArrowColumn:
 
 
 def _values(column: Any, field: Field, name: str) -> list[Any]:
-    """Return the values of a column of Arrow as `field` takes them: None where there is none, never NaN in its place.
+    """Return the values of an Arrow column in the form that `field` takes: None for a missing value, never NaN.
 
-    Numpy has no number that is missing. So what is missing is taken out before, and lists are taken apart.
+    NumPy has no missing number. So missing values are taken out before, and lists are taken apart.
 
     Args:
         column: a chunked array.
-        name: of the column, for messages.
+        field: field for the values.
+        name: name of the column, for messages.
     """
-    plain, kind = _unpacked(field), column.type
+    plain, kind = _uncompressed_field(field), column.type
     if isinstance(plain, JSONField | MsgpackField | NoneField):
         return list(column.to_pylist())
     if isinstance(plain, OptionalField):
-        return _optional(column, plain, name)
+        return _optional_values(column, plain, name)
     if column.null_count and not _holds_none(plain):
-        raise _missing(name, column.null_count, plain)
+        raise _missing_error(name, column.null_count, plain)
     if isinstance(kind, pa.BaseExtensionType):
-        return [_fitted(value, plain) for value in _as_numpy(column)]
+        return [_fit_value(value, plain) for value in _as_numpy(column)]
     if isinstance(plain, ListField) and is_list(kind):
-        return [each for chunk in column.chunks for each in _lists(chunk, plain.inner, name)]
+        return [each for chunk in column.chunks for each in _list_values(chunk, plain.inner, name)]
     if pa.types.is_struct(kind) or pa.types.is_map(kind):
         return list(column.to_pylist())
     if is_list(kind):
         _check_items(column, plain, name)
-    return [_fitted(value, plain) for value in _as_numpy(column)]
+    return [_fit_value(value, plain) for value in _as_numpy(column)]
 
 
-def usual(column: Any) -> Any:
-    """Return a column of a type that all functions of Arrow know: without views of text and bytes, and dictionaries."""
-    kind = _usual_type(column.type)
+def plain_column(column: Any) -> Any:
+    """Return a column of a type that all Arrow functions know: without views of text and bytes, and without
+    dictionaries.
+    """
+    kind = _plain_type(column.type)
     if kind == column.type:
         return column
     try:
@@ -173,34 +177,34 @@ def usual(column: Any) -> Any:
             return column.cast(kind)
     except pa.ArrowNotImplementedError:
         pass
-    # Casts of views of lists give lists without items.
+    # A cast of list views would give lists without items.
     return pa.chunked_array([pa.array(chunk.to_pylist(), kind) for chunk in column.chunks], kind)
 
 
-def _usual_type(kind: Any) -> Any:
+def _plain_type(kind: Any) -> Any:
     types = pa.types
     if types.is_dictionary(kind):
-        return _usual_type(kind.value_type)
+        return _plain_type(kind.value_type)
     if is_list(kind):
-        items = _usual_type(kind.value_type)
+        items = _plain_type(kind.value_type)
         return kind if items == kind.value_type else pa.large_list(items)
     views = {"is_string_view": pa.large_string(), "is_binary_view": pa.large_binary()}
     return next((plain for name, plain in views.items() if hasattr(types, name) and getattr(types, name)(kind)), kind)
 
 
-def _optional(column: Any, field: OptionalField, name: str) -> list[Any]:
-    if isinstance(column.type, ArrowPythonObjectType):  # None is an object as others are
-        return [_fitted(value, field) for value in _as_numpy(column)]
+def _optional_values(column: Any, field: OptionalField, name: str) -> list[Any]:
+    if isinstance(column.type, ArrowPythonObjectType):  # None is an object like any other
+        return [_fit_value(value, field) for value in _as_numpy(column)]
     there = np.array(column.is_valid().to_pylist(), np.bool_)
     found: list[Any] = [None] * len(column)
-    values = _values(_present(column), field.inner, name)
+    values = _values(_drop_missing(column), field.inner, name)
     for place, value in zip(np.flatnonzero(there).tolist(), values, strict=True):
         found[place] = value
     return found
 
 
-def _present(column: Any) -> Any:
-    """Return a column without what is missing in it."""
+def _drop_missing(column: Any) -> Any:
+    """Return a column without its missing values."""
     if not column.null_count:
         return column
     if not isinstance(column.type, pa.BaseExtensionType):
@@ -209,8 +213,8 @@ def _present(column: Any) -> Any:
     return pa.chunked_array(chunks, column.type)
 
 
-def _lists(chunk: Any, inner: Field, name: str) -> list[list[Any]]:
-    """Return lists of values, each a list of Python."""
+def _list_values(chunk: Any, inner: Field, name: str) -> list[list[Any]]:
+    """Return lists of values, each a Python list."""
     items = _values(pa.chunked_array([chunk.flatten()]), inner, name)
     ends = np.cumsum([0, *compute.list_value_length(chunk).to_pylist()]).tolist()
     return [items[start:stop] for start, stop in itertools.pairwise(ends)]
@@ -222,50 +226,50 @@ def _check_items(column: Any, field: Field, name: str) -> None:
         while is_list(chunk.type):
             chunk = chunk.flatten()
             if chunk.null_count and not pa.types.is_temporal(chunk.type):
-                raise _missing(name, chunk.null_count, field)
+                raise _missing_error(name, chunk.null_count, field)
 
 
-def _missing(name: str, count: int, field: Field) -> ArgumentTypeError:
+def _missing_error(name: str, count: int, field: Field) -> ArgumentTypeError:
     return ArgumentTypeError(
         f"{name}: {count} values are missing, which {field!r} does not hold; OptionalField(...) holds None"
     )
 
 
 def _holds_none(field: Field) -> bool:
-    """Whether a value may be missing. Of times that is NaT."""
+    """Return whether the field stores missing values. For times that is NaT."""
     fixed = field.fixed
     if fixed is not None and fixed.dtype.kind in "mM":
         return True
-    return isinstance(_unpacked(field), JSONField | MsgpackField | NoneField | OptionalField)
+    return isinstance(_uncompressed_field(field), JSONField | MsgpackField | NoneField | OptionalField)
 
 
-def _unpacked(field: Field) -> Field:
+def _uncompressed_field(field: Field) -> Field:
     while isinstance(field, ZstdField):
         field = field.inner
     return field
 
 
 def _as_numpy(column: Any) -> Any:
-    """Return a column in which nothing is missing, but for times, as Ray makes an array of it."""
+    """Return a column without missing values, except times, as Ray makes an array of it."""
     if isinstance(column.type, pa.BaseExtensionType) and not len(column):
         return []
     return BlockAccessor.for_block(pa.table({"": column})).to_numpy("")
 
 
-def _fitted(value: Any, field: Field) -> Any:
-    """Return a value of numpy or Python as its field takes it."""
-    plain = _unpacked(field)
+def _fit_value(value: Any, field: Field) -> Any:
+    """Return a value of NumPy or Python in the form that its field takes."""
+    plain = _uncompressed_field(field)
     if isinstance(plain, OptionalField):
-        return None if value is None else _fitted(value, plain.inner)
+        return None if value is None else _fit_value(value, plain.inner)
     if isinstance(plain, ListField) and isinstance(value, list | np.ndarray):
-        return [_fitted(each, plain.inner) for each in value]
+        return [_fit_value(each, plain.inner) for each in value]
     if isinstance(plain, NDArrayField):
         return _as_array(value, plain)
     return _without_channel(value) if isinstance(plain, JPEGField) else value
 
 
 def _as_array(value: Any, field: NDArrayField) -> Any:
-    """An array in the byte order of its field. What else it is, its field says."""
+    """Return an array in the byte order of its field; the field checks the rest."""
     if is_tensor(value):
         value = value.numpy(force=True)
     if not isinstance(value, np.ndarray | np.generic):
@@ -276,13 +280,13 @@ def _as_array(value: Any, field: NDArrayField) -> Any:
 
 
 def _without_channel(value: Any) -> Any:
-    """Grey pixels without their axis of one channel, as JPEGs are decoded to."""
+    """Return grey pixels without their axis of one channel, as decoded JPEGs are."""
     return value[..., 0] if isinstance(value, np.ndarray) and value.ndim == 3 and value.shape[2] == 1 else value
 
 
-def packed(chunk: Any) -> Packed:
-    """The bytes of an array of bytes or text, where they are, and where each value begins."""
-    if not len(chunk):  # it may have no buffers at all
+def pack_chunk(chunk: Any) -> Packed:
+    """Return the bytes of an array of bytes or text, without a copy, and the start of each value."""
+    if not len(chunk):  # an empty chunk may have no buffers
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
     wide = pa.large_binary() if is_binary(chunk.type) else pa.large_string()
     chunk = chunk if chunk.type == wide else chunk.cast(wide)

@@ -9,7 +9,7 @@ from typing import Any, Literal, SupportsIndex
 from ray.data.datasource import Datasink
 
 from ffrecord.dataset_writer import Summary, options
-from ffrecord.dataset_writer.encoding import extension_of
+from ffrecord.dataset_writer.encoding import make_extension
 from ffrecord.dataset_writer.layout import ByBytes, ByCount
 from ffrecord.dataset_writer.options import SHARD_SIZE
 from ffrecord.errors import ArgumentError, FFRecordError
@@ -17,7 +17,7 @@ from ffrecord.fields import Schema
 from ffrecord.format.extension import Extension
 from ffrecord.ray.columns import schema_of_types
 from ffrecord.ray.records import ArrowRecords
-from ffrecord.ray.shards import ShardWriter, WrittenShard, in_order
+from ffrecord.ray.shards import ShardWriter, WrittenShard, ordered_shards
 from ffrecord.ray.target import LocalTarget, RayTarget, ShardPlace
 from ffrecord.system import urls
 
@@ -39,46 +39,46 @@ def write(
 ) -> Summary:
     """Write a `ray.data.Dataset` as a directory of shards with a manifest, which is there complete or not at all.
 
-    Each task of Ray writes shards of its own, and its last one may be smaller. Samples are in the order of the tasks:
-    that of the dataset where Ray keeps it (`DataContext.execution_options.preserve_order`), or where nothing but
-    reading and maps are before. However often Ray runs a task, every sample is there once, if the tasks before it give
-    the same again.
+    Each task of Ray writes its own shards; its last one may be smaller. Samples are in the order of the tasks. That is
+    the order of the dataset if Ray keeps it (`DataContext.execution_options.preserve_order`), or if only reading and
+    maps come before. However often Ray runs a task, every sample is there once, if the tasks before it return the same
+    again.
 
     Args:
         ds: the dataset.
-        path: the directory, missing or empty, with a file system that all nodes share.
-        schema: the columns, as `fields.Schema.of` takes them, or a Schema; those of the dataset must have the same
-            names. None: as their types of Arrow say, for which Ray may have to compute the first rows; a single column
-            "data" of bytes becomes records as they are.
-        samples_per_shard: samples of a shard, at most; a task then gets as many or more, if there are.
-        shard_size: bytes of the samples of a shard, at most, or text such as "500M"; 256 MiB unless told.
+        path: path of the directory, missing or empty, on a file system that all nodes share; or a URL.
+        schema: fields of the columns, as `fields.Schema.of` takes them, or a Schema; the dataset must have the same
+            names. None: by their Arrow types, for which Ray may have to compute the first rows; a single column "data"
+            of bytes becomes records unchanged.
+        samples_per_shard: largest number of samples of a shard; a task then gets as many or more, if there are.
+        shard_size: largest size of the samples of a shard, in bytes or as text such as "500M"; 256 MiB by default.
         mode: "create" makes a directory. "append" adds shards to one with the same columns.
-        resume: False discards what an interrupted write of a `DatasetWriter` to the same path has finished; True raises
-            MismatchError if there is something. To a URL only True: what is left there nobody here can tell from what
-            is being written, so it is refused, and the error says what to remove.
-        storage_options: for URLs.
+        resume: False discards the finished shards of an interrupted write of a `DatasetWriter` to the same path; True
+            raises MismatchError if there are any. For a URL only True: leftovers there cannot be told from a write at
+            work, so they are refused, and the error says what to remove.
+        storage_options: options for URLs.
         concurrency, ray_remote_args: as `Dataset.write_datasink` takes them.
 
     Returns:
-        What was written.
+        The summary of the write.
 
     Raises:
         FileExistsError (also a RuntimeError), FileNotFoundError: as from `DatasetWriter`.
-        TypeError, ValueError: an argument; a column that no field can be told of, or without a field.
-        MismatchError: what is appended to has other columns.
-        BlockingIOError (also a RuntimeError): another one writes to the path.
-        ray.exceptions.RayTaskError: what a task raised, which it is an instance of, too.
-        In every case nothing is at the path that was not there before.
+        TypeError, ValueError: an argument; a column whose type has no field, or that is not in the schema.
+        MismatchError: the dataset to append to has other columns.
+        BlockingIOError (also a RuntimeError): another writer writes to the path.
+        ray.exceptions.RayTaskError: an error in a task; it is an instance of that error's class, too.
+        After any error the path is as it was before.
     """
-    cuts = options.one_cut(samples_per_shard=samples_per_shard, shard_size=shard_size)
-    appends = options.appends(mode)
-    name = options.directory(path)
+    cuts = options.check_cuts(samples_per_shard=samples_per_shard, shard_size=shard_size)
+    appends = options.check_mode(mode)
+    name = options.check_path(path)
     given = schema if schema is None or isinstance(schema, Schema) else Schema.of(schema)
     started = time.perf_counter()
-    target = target_of(name, storage_options, appends=appends, resumes=options.flag("resume", resume))
+    target = target_of(name, storage_options, appends=appends, resumes=options.check_flag("resume", resume))
     try:
         place = target.begin()
-        columns = given or target.schema() or _shown(ds)
+        columns = given or target.schema() or _schema_of_dataset(ds)
         target.check_same(columns)
         per_shard = cuts["samples_per_shard"]
         cut = ByCount(per_shard) if per_shard is not None else ByBytes(cuts["shard_size"] or SHARD_SIZE)
@@ -89,36 +89,36 @@ def write(
         target.abandon()
 
 
-def _shown(ds: Any) -> Schema | None:
-    """What the types of the columns say."""
+def _schema_of_dataset(ds: Any) -> Schema | None:
+    """Return the schema by the types of the columns."""
     found = ds.schema()
     types = {} if found is None else dict(zip(found.names, found.types, strict=True))
     return schema_of_types(types)
 
 
 def target_of(path: str, storage_options: Mapping[str, Any] | None, *, appends: bool, resumes: bool) -> RayTarget:
-    """What there is to do about a path, or a URL."""
+    """Return the target for a path or a URL."""
     if urls.is_remote(path):
         if not resumes:
             sentence = "resume=False is of directories: nothing at a URL is discarded, what is there is refused"
             raise ArgumentError(f"{urls.redact(path)}: {sentence}")
-        from ffrecord.ray.remote_target import RayRemoteTarget  # few programs need it
+        from ffrecord.ray.remote_target import RayRemoteTarget  # imported late: few programs need it
 
         return RayRemoteTarget(path, storage_options, appends=appends)
     return LocalTarget(urls.local_path(path), appends=appends, resumes=resumes)
 
 
 class ShardDatasink(Datasink[WrittenShard]):
-    """Shards, for Ray. The driver has the target, tasks have the place.
+    """The sink of shards for Ray. The driver has the target, tasks have the place.
 
     Args:
-        target: taken hold of.
-        place: where tasks write.
-        schema: of the samples; None for plain bytes.
-        cut: into shards.
+        target: target that is locked.
+        place: place where tasks write.
+        schema: schema of the samples; None for plain bytes.
+        cut: division into shards.
 
     Attributes:
-        samples, bytes, shards: how much was published.
+        samples, bytes, shards: published numbers of samples, bytes and shards.
     """
 
     def __init__(self, target: RayTarget, place: ShardPlace, schema: Schema | None, cut: ByBytes | ByCount) -> None:
@@ -137,24 +137,24 @@ class ShardDatasink(Datasink[WrittenShard]):
         return self._cut.samples if isinstance(self._cut, ByCount) else None
 
     def _extension(self) -> Extension | None:
-        return None if self._schema is None else extension_of(schema=self._schema.to_builtins())
+        return None if self._schema is None else make_extension(schema=self._schema.to_builtins())
 
     def write(self, blocks: Iterable[Any], ctx: Any) -> WrittenShard:
-        """A task: its blocks as shards that are complete when this returns."""
+        """Write the blocks of a task as shards that are complete when this returns."""
         records = ArrowRecords(self._schema)
         shards = ShardWriter(self._place, ctx.task_idx, self._cut, self._extension())
         try:
             for block in blocks:
-                for part in records.of(block):
+                for part in records.records(block):
                     shards.add(part)
             return shards.end()
         finally:
             shards.discard()
 
     def on_write_complete(self, write_result: Any) -> None:
-        """The driver: publish what the tasks that Ray counts have said, and that alone."""
+        """Publish, in the driver, exactly the shards in the reports that Ray counts."""
         written: list[WrittenShard] = [each for each in write_result.write_returns if each is not None]
-        shards = list(in_order(written))
+        shards = list(ordered_shards(written))
         samples = sum(shard.samples for shard in shards)
         tasks = {each.task for each in written}
         if len(tasks) != len(written) or samples != write_result.num_rows:
@@ -168,7 +168,7 @@ class ShardDatasink(Datasink[WrittenShard]):
         self.samples, self.shards, self.bytes = samples, len(shards), sum(each.bytes for each in written)
 
     def on_write_failed(self, error: Exception) -> None:
-        """The driver: leave nothing."""
+        """Remove everything, in the driver."""
         _log.debug("writing failed: %s", error)
         if self._target is not None:
             self._target.abandon()

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.folders.folder import PackedFolder
-from ffrecord.folders.member_file import Checked, SpanRaw, reopen
+from ffrecord.folders.member_file import RunningChecksum, SpanRaw, reopen
 from ffrecord.format.folder_index import walk
 from ffrecord.reading.paths import Source
 from ffrecord.reading.record_reader import RecordReader
@@ -81,7 +81,7 @@ class PackedFolderReader(NamedFiles, RecordReader):
         number, local = self._engine.locate(index)
         file = self._files[number]
         stored = int(file.checksums[local]) if self.check_data else None
-        checked = Checked(file.path, f"file {self.names[index]!r}", int(self.sizes[index]), stored)
+        checked = RunningChecksum(file.path, f"file {self.names[index]!r}", int(self.sizes[index]), stored)
         return SpanRaw(reopen(file), int(file.offsets[local]), checked)
 
 

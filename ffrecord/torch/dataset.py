@@ -12,7 +12,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from ffrecord._crc import crc32
 from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError, SampleIndexError, plural
-from ffrecord.inputs.parts import ChosenSamples, Joined, Parts, WholeStore
+from ffrecord.inputs.parts import ChosenSamples, JoinedParts, Parts, WholeStore
 from ffrecord.inputs.recognised import is_untouched, parts_of
 from ffrecord.order.identity import Identity, identity_of
 from ffrecord.reader import FileReader
@@ -335,7 +335,7 @@ class ConcatDataset(Dataset[T_co]):
     def _parts_of_dataset(self) -> Parts | None:
         members = [parts_of(member) for member in self.datasets] if is_untouched(self, ASKED) else [None]
         known = [member for member in members if member is not None]
-        return Joined(known) if len(known) == len(members) else None
+        return JoinedParts(known) if len(known) == len(members) else None
 
     def _identity(self) -> Identity:
         return _combined(len(self), [member._identity() for member in self.datasets])

@@ -17,8 +17,8 @@ from ffrecord.conversion import convert
 from ffrecord.conversion.parquet import ParquetDataset
 from ffrecord.errors import FormatError
 from ffrecord.fields import BytesField, JSONField, MsgpackField, NDArrayField, OptionalField, schema_of
-from ffrecord.inputs.arrow_values import RowError, missing_in
-from ffrecord.inputs.columns import ColumnFacts, chosen
+from ffrecord.inputs.arrow_values import RowError, count_missing
+from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Arrow tables are not converted")
@@ -151,13 +151,13 @@ def same(found: Any, expected: Any) -> bool:
 
 
 def there_and_back(samples: list[Any], fields: Any) -> list[Any]:
-    columns = chosen(samples, None, ColumnFacts(fields=fields))
+    columns = choose_columns(samples, None, ColumnFacts(fields=fields))
     schema = columns.schema
-    return [schema.decode(memoryview(schema.encode(columns.prepared(sample))))["x"] for sample in samples]
+    return [schema.decode(memoryview(schema.encode(columns.prepare(sample))))["x"] for sample in samples]
 
 
 def check_table(table: Any, expected: list[Any]) -> None:
-    rows = TableRows(table.schema, {"x": missing_in(table.column("x"))}, {})
+    rows = TableRows(table.schema, {"x": count_missing(table.column("x"))}, {})
     found = there_and_back(rows.samples(table), rows.fields)
     assert same(found, expected), (found, expected, table.schema, rows.fields)
 
@@ -264,7 +264,7 @@ def test_tensors():
     kind = pa.fixed_shape_tensor(pa.int32(), (2, 3), permutation=[1, 0])
     storage = pa.array([[1, 2, 3, 4, 5, 6], None, [7] * 6], pa.list_(pa.int32(), 6))
     table = pa.table({"x": pa.ExtensionArray.from_storage(kind, storage)})
-    rows = TableRows(table.schema, {"x": missing_in(table.column("x"))}, {})
+    rows = TableRows(table.schema, {"x": count_missing(table.column("x"))}, {})
     assert rows.fields == {"x": OptionalField(NDArrayField("int32", (3, 2)))}
     found = there_and_back(rows.samples(table), rows.fields)
     assert found[1] is None and found[0].tolist() == [[1, 4], [2, 5], [3, 6]] and found[2].shape == (3, 2)

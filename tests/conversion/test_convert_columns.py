@@ -29,7 +29,7 @@ from ffrecord.fields import (
     ZstdField,
 )
 from ffrecord.inputs.columns import loose_field
-from ffrecord.inputs.passthrough import of_reader
+from ffrecord.inputs.passthrough import open_records
 from ffrecord.reading.store import Store
 from ffrecord.sources import TFRecordWriter, encode_example
 
@@ -63,7 +63,7 @@ def test_other_fields_for_some_columns_of_typed_shards(tmp_path):
         assert mine["image"] == other["image"] and mine["n"] == other["n"] and mine["label"] == other["label"]
         assert np.array_equal(mine["x"], other["x"]) and np.array_equal(mine["t"], other["t"])
     with FileReader(tmp_path / "one") as reader:
-        dataset = pickle.loads(pickle.dumps(of_reader(reader, wanted)))
+        dataset = pickle.loads(pickle.dumps(open_records(reader, wanted)))
         record = FileReader(tmp_path / "two").read_one(3).tobytes()
         assert dataset.columns.schema.encode(dataset[3]) == record
     convert(tmp_path / "one", tmp_path / "three", fields={}, num_workers=0, verify=True)

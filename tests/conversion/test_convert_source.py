@@ -160,13 +160,13 @@ def test_few_chunks_are_read_to_see_the_columns(tmp_path: Path, monkeypatch: pyt
             writer.write(b"%d" % i * 100)
     with ffrecord.open(path) as store:
         assert store.chunks > 64
-        assert len(stores.probed(store)) == stores.PROBES
+        assert len(stores.probe_indices(store)) == stores.PROBES
         monkeypatch.setattr(stores, "PROBED_BESIDE", 100_000)
-        found = stores.probed(store)
+        found = stores.probe_indices(store)
         assert 8 <= len(found) <= 12
         assert found[0] == 0 and found[-1] == 1999
         monkeypatch.setattr(stores, "PROBED_BESIDE", 1)
-        assert stores.probed(store) == [0, 1999]
+        assert stores.probe_indices(store) == [0, 1999]
 
 
 @pytest.mark.parametrize("format", ["ffrecord", "recordio"])

@@ -74,7 +74,7 @@ LISTS = [pa.list_, pa.large_list, pa.list_view, pa.large_list_view]
 def encoded(field: Field, array: Any) -> list[bytes]:
     found: list[bytes] = []
     block = array if isinstance(array, pd.DataFrame) else pa.table({"x": array})
-    for data, offsets in ArrowRecords(Schema.of({"x": field})).of(block):
+    for data, offsets in ArrowRecords(Schema.of({"x": field})).records(block):
         found += [data[a:b].tobytes() for a, b in itertools.pairwise(offsets)]
     return found
 

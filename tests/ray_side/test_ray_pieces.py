@@ -15,8 +15,8 @@ from ffrecord.errors import FormatError
 from ffrecord.fields import BytesField, IntField, JPEGField, NDArrayField, Schema
 from ffrecord.ray import blocks
 from ffrecord.ray.blocks import WantedColumns, read_blocks
-from ffrecord.ray.pieces import Opening, ReadPiece, WholeShard, opened, shards_of, tasks
-from ffrecord.ray.reading import ShardDatasource, _wanted
+from ffrecord.ray.pieces import Opening, ReadPiece, WholeShard, open_piece, plan_tasks, shards_of
+from ffrecord.ray.reading import ShardDatasource, _select_columns
 
 OPENING = Opening({})
 
@@ -33,7 +33,7 @@ def covered(found: list) -> list[tuple[str, int]]:
 def test_every_sample_is_in_one_task(sizes, count):
     """Of shards elsewhere, whose tables nobody looks at."""
     shards = [WholeShard(f"s3://b/{i}.ffr", n, 12 + 12 * n + (b if n else 0), 1) for i, (n, b) in enumerate(sizes)]
-    found = tasks(shards, count)
+    found = plan_tasks(shards, count)
     assert covered(found) == [(shard.path, i) for shard in shards for i in range(shard.samples)]
     assert len(found) <= count
     assert all(task and all(piece.start < piece.stop for piece in task) for task in found)
@@ -44,7 +44,7 @@ def test_tasks_have_about_as_many_bytes(tmp_path):
     sizes = [900] * 100 + [100] * 900
     DatasetWriter(tmp_path / "d", num_workers=0, samples_per_shard=300, progress=False).from_iterable(map(bytes, sizes))
     shards = shards_of(tmp_path / "d", OPENING)
-    found = tasks(shards, 10)
+    found = plan_tasks(shards, 10)
     assert len(covered(found)) == 1000
     ends = np.cumsum(sizes)
     numbers = [300 * [s.path for s in shards].index(task[-1].shard.path) + task[-1].stop - 1 for task in found]
@@ -60,7 +60,7 @@ def test_bytes_of_cut_shards_are_those_of_their_samples(tmp_path, count):
     DatasetWriter(tmp_path / "d", num_workers=0, samples_per_shard=150, progress=False).from_iterable(map(bytes, sizes))
     shards = shards_of(tmp_path / "d", OPENING)
     starts = {shard.path: 150 * number for number, shard in enumerate(shards)}
-    for piece in (piece for task in tasks(shards, count) for piece in task):
+    for piece in (piece for task in plan_tasks(shards, count) for piece in task):
         first = starts[piece.shard.path]
         wanted = sum(sizes[first + piece.start : first + piece.stop])
         assert 0 <= piece.bytes - wanted <= shards[0].size - 12 - 12 * 150 - sum(sizes[:150])
@@ -96,16 +96,16 @@ def test_a_manifest_is_all_that_is_read(tmp_path):
 def test_a_shard_that_was_replaced_is_refused(tmp_path):
     plain(tmp_path / "a", 10)
     plain(tmp_path / "b", 10, start=1)
-    ((piece,),) = tasks(shards_of(tmp_path / "a", OPENING), 1)
+    ((piece,),) = plan_tasks(shards_of(tmp_path / "a", OPENING), 1)
     os.replace(tmp_path / "b" / "PART_00000.ffr", tmp_path / "a" / "PART_00000.ffr")
     with pytest.raises(FormatError, match=r"PART_00000\.ffr: .*it was replaced meanwhile"):
-        opened(piece, OPENING)
+        open_piece(piece, OPENING)
 
 
 def source(path: Path, **asked: object) -> ShardDatasource:
     shards = shards_of(path, OPENING)
     with FileReader(shards[0].path) as reader:
-        return ShardDatasource(shards, _wanted(reader, asked.get("columns"), None), OPENING)
+        return ShardDatasource(shards, _select_columns(reader, asked.get("columns"), None), OPENING)
 
 
 def check_sizes(found: ShardDatasource, parallelism: int, slack: float) -> int:

@@ -36,7 +36,7 @@ from ffrecord.ray.values import schema_of_arrays
 
 def encoded(schema: Any, block: Any) -> list[bytes]:
     found: list[bytes] = []
-    for data, offsets in ArrowRecords(None if schema is None else Schema.of(schema)).of(block):
+    for data, offsets in ArrowRecords(None if schema is None else Schema.of(schema)).records(block):
         found += [data[a:b].tobytes() for a, b in itertools.pairwise(offsets)]
     return found
 

@@ -17,7 +17,7 @@ from ray_builders import numbered, plain
 from ffrecord import FileReader
 from ffrecord.errors import ArgumentError
 from ffrecord.ray.pieces import Opening, shards_of
-from ffrecord.ray.reading import ShardDatasource, _wanted
+from ffrecord.ray.reading import ShardDatasource, _select_columns
 from ffrecord.ray.writing import write
 
 pytest.importorskip("fsspec", reason="its file system in memory stands for a store of objects")
@@ -86,7 +86,7 @@ def test_tasks_of_reading(url):
     complete(sink, run(sink, 0, range(95)))
     opening = Opening({})
     with opening.reader(url) as reader:
-        source = ShardDatasource(shards_of(url, opening), _wanted(reader, None, None), opening)
+        source = ShardDatasource(shards_of(url, opening), _select_columns(reader, None, None), opening)
     tasks = source.get_read_tasks(6)
     assert 3 < len(tasks) <= 6
     found = [row for task in tasks for block in cloudpickle.loads(cloudpickle.dumps(task))() for row in block["data"]]
@@ -133,7 +133,7 @@ def test_what_is_signed_is_read_and_not_told(host: str) -> None:
     opening = Opening({"storage_options": {"client_options": {"user_agent": "testing-secret"}}})
     shards = shards_of(f"{host}/a.ffr?X-Signature=testing-secret", opening)
     with opening.reader(shards[0].path) as reader:
-        source = ShardDatasource(shards, _wanted(reader, None, None), opening)
+        source = ShardDatasource(shards, _select_columns(reader, None, None), opening)
     tasks = source.get_read_tasks(2)
     assert [row.as_py() for task in tasks for block in task() for row in block["data"]] == [
         numbered(i) for i in range(10, 20)

@@ -128,7 +128,7 @@ class Dataset(Case):
                 self._write(self.samples, 0)
         except FileExistsError:
             # It died tidying up: the ledger was gone.
-            assert there == self.samples and not os.path.exists(PartDirectory(str(self.target)).ledger_path)
+            assert there == self.samples and not os.path.exists(PartDirectory(str(self.target)).write_log_path)
         else:
             assert self.names == ["set"], self.names
         self._whole = self._whole or tree(self.target)
@@ -171,7 +171,7 @@ class Append(Case):
         assert there == self.base + self.more or (there == self.base and said < DONE), there and len(there)
         left = PartDirectory(str(self.target), among_others=True)
         assert self.names == ["set"] and set(os.listdir(self.target)) >= {"PART_00000.ffr", "PART_00001.ffr"}
-        if there == self.base or os.path.exists(left.ledger_path):
+        if there == self.base or os.path.exists(left.write_log_path):
             self._write(0)
         shutil.rmtree(left.path, ignore_errors=True)
         self._whole = self._whole or tree(self.target)
@@ -247,7 +247,7 @@ class Converted(Case):
         try:
             self._write()
         except FileExistsError:
-            assert there and not os.path.exists(PartDirectory(str(self.target)).ledger_path)
+            assert there and not os.path.exists(PartDirectory(str(self.target)).write_log_path)
         else:
             assert self.names == ["set"], self.names
         self._whole = self._whole or tree(self.target)

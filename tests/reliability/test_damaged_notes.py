@@ -197,9 +197,9 @@ def test_every_change_of_a_ledger(tmp_path, counted):
             kept.append(write_log.ShardFinished(shard, write_log.Start()))
         whole = (tmp_path / unfinished.WRITE_LOG).read_bytes()
     for data in cuts(whole, counted):
-        story = write_log.replay(data)
-        assert [finished.shard for finished in story.finished.values()] == shards[: len(story.finished)]
-        assert story.end <= len(data) and write_log.replay(data[: story.end]).finished == story.finished
+        state = write_log.replay(data)
+        assert [finished.shard for finished in state.finished.values()] == shards[: len(state.finished)]
+        assert state.end <= len(data) and write_log.replay(data[: state.end]).finished == state.finished
     for data in flips(whole, counted):
         assert len(write_log.replay(data).finished) <= 3
 

@@ -585,7 +585,7 @@ def a_whole_part_directory(place: Path) -> None:
     part.acquire()
     part.begin({"call": "any"})
     builders.write_samples(Path(part.open) / "a.ffr", [b"theirs"])
-    part.ledger.append(ShardFinished(Shard("a.ffr", 1, 30, 0), Start(1, 1, 6)))
+    part.write_log.append(ShardFinished(Shard("a.ffr", 1, 30, 0), Start(1, 1, 6)))
     part._unlock()
 
 

@@ -161,7 +161,7 @@ def has(name: str) -> bool:
 
 def test_places_of_their_own(tmp_path: Path) -> None:
     """Neither staging directories nor names in the cache are the same for two keys."""
-    places = {staging.place(f"s3://b/{key}", None, tmp_path) for key in (*KEYS, *OTHERS)}
+    places = {staging.staging_path(f"s3://b/{key}", None, tmp_path) for key in (*KEYS, *OTHERS)}
     assert len(places) == len({*KEYS, *OTHERS})
     assert len({locate(f"s3://b/{key}", "obstore") for key in (*KEYS, *OTHERS)}) == len(places)
     assert urls.redact("s3://b/run?lr=1/train") == "s3://b/run?lr=1/train"

@@ -16,7 +16,7 @@ from written_datasets import SOURCES, Samples, files_in, write_from
 
 from ffrecord import DatasetWriter, FileReader, MismatchError
 from ffrecord.dataset_writer import Summary
-from ffrecord.dataset_writer.remote.staging import place
+from ffrecord.dataset_writer.remote.staging import staging_path
 from ffrecord.errors import WorkerError
 from ffrecord.format import manifest
 
@@ -321,13 +321,13 @@ def test_staging_is_for_urls(tmp_path: Path) -> None:
 
 def test_places_of_the_same_path_have_staging_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else one would go on with what the other has begun."""
-    first = place("abfss://one@account.dfs.core.windows.net/set", None, tmp_path)
-    assert first != place("abfss://two@account.dfs.core.windows.net/set", None, tmp_path)
-    assert first == place("abfss://one@account.dfs.core.windows.net/set", {"account_key": "other"}, tmp_path)
-    google = place("gs://bucket/set", None, tmp_path)
-    assert google != place("gs://bucket/set", {"base_url": "http://127.0.0.1:1"}, tmp_path)
+    first = staging_path("abfss://one@account.dfs.core.windows.net/set", None, tmp_path)
+    assert first != staging_path("abfss://two@account.dfs.core.windows.net/set", None, tmp_path)
+    assert first == staging_path("abfss://one@account.dfs.core.windows.net/set", {"account_key": "other"}, tmp_path)
+    google = staging_path("gs://bucket/set", None, tmp_path)
+    assert google != staging_path("gs://bucket/set", {"base_url": "http://127.0.0.1:1"}, tmp_path)
     monkeypatch.setenv("GOOGLE_BASE_URL", "http://127.0.0.1:1")
-    assert google != place("gs://bucket/set", None, tmp_path)
+    assert google != staging_path("gs://bucket/set", None, tmp_path)
 
 
 def test_options_of_readers_are_no_options_of_the_store(bucket: Bucket) -> None:

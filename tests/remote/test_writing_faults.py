@@ -372,29 +372,29 @@ def test_nothing_secret_is_told(bucket: Bucket, proxy: Faulty, caplog: pytest.Lo
 
 
 def test_its_place_is_of_the_url_and_the_store() -> None:
-    usual = staging.place("s3://bucket/a/set", {"region": "x"}, "/tmp/s")
+    usual = staging.staging_path("s3://bucket/a/set", {"region": "x"}, "/tmp/s")
     assert usual.startswith("/tmp/s/set-")
     for url in ("s3://bucket/a/set/", "s3://key:secret@bucket/a/set", "S3://bucket/a/set"):
-        assert staging.place(url, {"secret_access_key": "y"}, "/tmp/s") == usual
-    assert staging.place("s3://bucket/b/set", None, "/tmp/s") != usual
-    assert staging.place("s3://bucket/a/set", {"endpoint": "http://other"}, "/tmp/s") != usual
+        assert staging.staging_path(url, {"secret_access_key": "y"}, "/tmp/s") == usual
+    assert staging.staging_path("s3://bucket/b/set", None, "/tmp/s") != usual
+    assert staging.staging_path("s3://bucket/a/set", {"endpoint": "http://other"}, "/tmp/s") != usual
 
 
 def test_the_usual_one_is_of_this_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    place = staging.place("s3://bucket/set", None, None)
-    staging.make(place, own=True)
+    place = staging.staging_path("s3://bucket/set", None, None)
+    staging.make_staging(place, own=True)
     directory = Path(place).parent
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-    staging.make(place, own=True)
+    staging.make_staging(place, own=True)
     directory.chmod(0o755)
     with pytest.raises(PermissionError, match="no directory of this user alone; staging= names another"):
-        staging.make(place, own=True)
+        staging.make_staging(place, own=True)
     directory.rmdir()
     (tmp_path / "mine").mkdir(0o700)
     directory.symlink_to(tmp_path / "mine")
     with pytest.raises(PermissionError, match="no directory of this user alone"):
-        staging.make(place, own=True)
+        staging.make_staging(place, own=True)
 
 
 def test_a_directory_of_a_process_that_another_one_takes_for_left(
@@ -435,10 +435,10 @@ def test_a_directory_where_there_are_no_locks(tmp_path: Path, monkeypatch: pytes
 
 
 def test_versions_are_compared_as_stores_spell_them() -> None:
-    assert objects.same('"0x8D"', "0x8D")
-    assert objects.same('W/"a"', '"a"')
-    assert objects.same(None, '"a"')
-    assert not objects.same('"a"', '"b"')
+    assert objects.same_etag('"0x8D"', "0x8D")
+    assert objects.same_etag('W/"a"', '"a"')
+    assert objects.same_etag(None, '"a"')
+    assert not objects.same_etag('"a"', '"b"')
 
 
 # The threads

@@ -59,6 +59,6 @@ def run(given: argparse.Namespace, out: Output) -> int:
 
 def drawn(writer: DatasetWriter) -> int:
     """The seed of the interrupted call to go on with, or a new one."""
-    order = writer._earlier().get(ORDER)
+    order = writer._earlier_request().get(ORDER)
     found = order.get("seed") if isinstance(order, dict) else None
     return found if isinstance(found, int) else secrets.randbelow(1 << 32)

@@ -23,7 +23,7 @@ from ffrecord.cli.writing_options import add_writing, conclude, indexed, options
 from ffrecord.conversion.input import Given
 from ffrecord.dataset_writer import Summary
 from ffrecord.dataset_writer import publish as publishing
-from ffrecord.dataset_writer.resume import fingerprint
+from ffrecord.dataset_writer.resume import indices_fingerprint
 from ffrecord.dataset_writer.shards import check_whole
 from ffrecord.dataset_writer.write_log import differences
 from ffrecord.errors import ArgumentError, FFRecordError, MismatchError, add_note, file_error, plural
@@ -305,7 +305,7 @@ def choose(given: argparse.Namespace, n: int) -> list[npt.NDArray[np.int64]]:
 def _request(given: argparse.Namespace, found: Given, indices: npt.NDArray[np.int64]) -> dict[str, Any]:
     """What makes a part the one that it is."""
     cuts = {name: getattr(given, name) for name in ("shard_size", "samples_per_shard", "num_shards")}
-    return {"samples": len(indices), "indices": fingerprint(indices), "source": told_apart(found), **cuts}
+    return {"samples": len(indices), "indices": indices_fingerprint(indices), "source": told_apart(found), **cuts}
 
 
 def _tell(parts: list[SplitPart], error: BaseException) -> None:

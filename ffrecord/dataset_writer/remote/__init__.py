@@ -1,1 +1,1 @@
-"""Datasets written to a URL: objects, staging on this machine, uploads."""
+"""Datasets written to a URL: objects in the store, shards staged on this machine, uploads."""

@@ -1,4 +1,4 @@
-"""The objects below the URL of a dataset that is being written: shards, its manifest, and the marker of who writes."""
+"""The objects below the URL of a dataset being written: shards, manifest, and the marker of the writer."""
 
 import contextlib
 import copy
@@ -28,24 +28,24 @@ from ffrecord.system import signals, urls
 
 T = TypeVar("T")
 
-MARKER = INSIDE  # named as the part directory of a write inside of its target
+MARKER = INSIDE  # the name of a part directory inside its target
 MARKER_MAX = 1 << 16  # bytes
-SLOWEST = 1 << 20  # bytes a second at which a shard may go up and be tried again for all that
+SLOWEST = 1 << 20  # bytes a second; an upload this slow still has time for retries
 DELETES = 8  # at once
-TIDYING = 60.0  # seconds to remove what is left of a write
-LOOK = 0.25  # seconds between two looks for a Ctrl-C that waits
-CHECKSUM = "checksum_algorithm"  # of obstore's S3: then the store compares what came with what was sent
+TIDYING = 60.0  # seconds to remove the objects of a write
+LOOK = 0.25  # seconds between two checks for a waiting Ctrl-C
+CHECKSUM = "checksum_algorithm"  # option of obstore's S3: the store then verifies the received bytes
 
 
 class FoundObjects(NamedTuple):
-    """An object that is there: bytes, and what tells this version from others if the store says that."""
+    """Size in bytes and etag of an object; the etag is None if the store gives none."""
 
     size: int
     etag: str | None
 
 
 class Marker(msgspec.Struct):
-    """Who writes; for people, but for the token."""
+    """The marker of a writer: the token identifies it, the rest is for people."""
 
     token: str
     host: str = ""
@@ -54,17 +54,17 @@ class Marker(msgspec.Struct):
 
 
 class Objects:
-    """What is below a URL.
+    """The objects below a URL.
 
     Args:
-        url: of the dataset; not of an HTTP server, which takes nothing.
-        storage_options: as a reader takes them.
+        url: URL of the dataset, not of an HTTP server, which takes no uploads.
+        storage_options: options as a reader takes them.
 
     Attributes:
-        label: the URL without what is secret.
+        label: the URL without secrets.
 
     Raises:
-        ValueError: nothing can be written there.
+        ValueError: the URL cannot be written to.
         ImportError: a package is missing; names the extra.
     """
 
@@ -74,8 +74,8 @@ class Objects:
             raise ArgumentError(f"{self.label}: an HTTP server takes no datasets; write to s3://, gs:// or az://")
         options = options_of(storage_options)
         self._tries, self._seconds = options.tries, options.seconds
-        checksum = {} if options.backend == "fsspec" else _checksummed(url, options.others)
-        self._end = math.inf  # of the time in which requests are made again
+        checksum = {} if options.backend == "fsspec" else _checksum_options(url, options.others)
+        self._deadline = math.inf  # no retries after this time
         self._url, self._options = url, {**checksum, **(storage_options or {})}
         _, self._root = self._connected()
         if not self._root:
@@ -85,33 +85,35 @@ class Objects:
         return f"<Objects below {self.label}>"
 
     def _connected(self) -> tuple[Client, str]:
-        return connect(self._url, self._options)  # those of this process, whoever made this object
+        return connect(self._url, self._options)  # clients of this process, also in a forked child
 
-    def hurried(self) -> "Objects":
-        """The same for a clean-up: all requests together are made again for TIDYING seconds from now on, no longer."""
+    def with_deadline(self) -> "Objects":
+        """Return a copy for a clean-up: all its requests together are retried for at most TIDYING seconds from now
+        on.
+        """
         found = copy.copy(self)
-        found._end = time.monotonic() + TIDYING
+        found._deadline = time.monotonic() + TIDYING
         return found
 
-    def _asked(self, ask: Callable[[Client], T]) -> T:
+    def _request(self, ask: Callable[[Client], T]) -> T:
         client, _ = self._connected()
-        seconds = min(self._seconds, self._end - time.monotonic())
+        seconds = min(self._seconds, self._deadline - time.monotonic())
         return retry(partial(ask, client), self._tries, seconds, _pause)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
 
     def url(self, name: str) -> str:
-        """What an object is called in messages."""
+        """Return the URL of an object for messages."""
         return urls.redact(urls.join_url(self._url, name))
 
     def listing(self) -> dict[str, FoundObjects]:
-        """All that is there, by the names below the URL.
+        """Return all objects by their names below the URL.
 
         Raises:
-            RemoteError, MissingFileError: it cannot be had; there is no such bucket.
+            RemoteError, MissingFileError: the request failed, or there is no such bucket.
         """
-        return self._asked(self._listing)
+        return self._request(self._listing)
 
     def _listing(self, client: Client) -> dict[str, FoundObjects]:
         start = len(self._root.strip("/")) + 1
@@ -120,25 +122,25 @@ class Objects:
         except MissingFileError as error:
             if NO_BUCKET in str(error):
                 raise
-            return {}  # as some stores say it of a prefix
+            return {}  # some stores report an empty prefix as missing
 
     def get(self, name: str, most: int) -> FetchedObject | None:
-        """An object of at most `most` bytes; None for none."""
+        """Return an object of at most `most` bytes; None if there is none."""
         try:
-            return self._asked(lambda client: client.get(self._path(name), most))
+            return self._request(lambda client: client.get(self._path(name), most))
         except MissingFileError as error:
             if NO_BUCKET in str(error):
                 raise
             return None
 
     def storage(self) -> Storage:
-        """The same, as a reader has it."""
+        """Return the storage of these objects, as a reader uses it."""
         return Storage(self._url, self._options)
 
     # The manifest
 
     def manifest(self) -> tuple[Manifest, str | None] | None:
-        """(what `dataset.json` says, its etag); None for none.
+        """Return (manifest, its etag), or None if there is none.
 
         Raises:
             FormatError: it is damaged, or another program's.
@@ -150,26 +152,27 @@ class Objects:
         if listing is None:
             sentence = f"{self.url(manifest.NAME)} is another program's"
             raise file_error(errno.EEXIST, sentence, self.url(manifest.NAME))
-        # Ranges by fsspec come without.
-        etag = found.etag or self._asked(lambda client: client.head(self._path(manifest.NAME)))[1]
+        # Ranges read by fsspec have no etag.
+        etag = found.etag or self._request(lambda client: client.head(self._path(manifest.NAME)))[1]
         return listing, etag
 
     def fingerprint(self) -> str | None:
-        """That of the manifest that is there; None for none."""
+        """Return the fingerprint of the manifest; None if there is none."""
         found = self.manifest()
         return None if found is None else found[0].fingerprint
 
     def put_manifest(self, data: bytes, before: str | None, after: str) -> None:
-        """Have the dataset appear, or become the one that it is to be.
+        """Write the manifest, which makes the dataset appear or replaces its old manifest.
 
         Args:
-            data: of the manifest.
-            before: fingerprint of the one that this replaces; None for none.
-            after: its own.
+            data: bytes of the manifest.
+            before: fingerprint of the manifest that it replaces; None for none.
+            after: fingerprint of the new manifest.
 
         Raises:
-            FileExistsError (also a RuntimeError): there is another one by now.
-            RemoteError: it could not be written; the dataset is as before, unless the message says that nobody knows.
+            FileExistsError (also a RuntimeError): there is another manifest by now.
+            RemoteError: it could not be written. The dataset is as before, unless the message says that its state is
+                unknown.
         """
         found = self.manifest()
         if (None if found is None else found[0].fingerprint) != before:
@@ -177,11 +180,11 @@ class Objects:
         etag = None if found is None else found[1]
         try:
             if found is not None and etag is None:
-                self._asked(lambda client: client.put(self._path(manifest.NAME), data))
+                self._request(lambda client: client.put(self._path(manifest.NAME), data))
             else:
-                self._asked(lambda client: client.put(self._path(manifest.NAME), data, replaces=etag))
+                self._request(lambda client: client.put(self._path(manifest.NAME), data, replaces=etag))
         except RemoteError as error:
-            # Of an answer that was lost nobody knows whether it was yes; and the second try is refused because of it.
+            # If the first answer was lost, the retry may be refused although the first try succeeded.
             if self._is_there(after, error):
                 return
             raise self._changed() if isinstance(error, ChangedError) else error from None
@@ -202,7 +205,7 @@ class Objects:
     # The marker
 
     def marker(self) -> Marker | None:
-        """Who writes, or did when it was interrupted; None for nobody."""
+        """Return the marker of a writer at work or interrupted; None if there is none."""
         found = self.get(MARKER, MARKER_MAX)
         if found is None:
             return None
@@ -212,28 +215,28 @@ class Objects:
             return Marker("")
 
     def check_free(self, token: str | None) -> bool:
-        """Whether the marker of this token is there.
+        """Return whether the marker of this token is there.
 
         Raises:
-            BlockingIOError (also a RuntimeError): that of another one is.
+            BlockingIOError (also a RuntimeError): the marker of another writer is there.
         """
         found = self.marker()
         if found is None or found.token == token:
             return found is not None
-        raise self._taken(found)
+        raise self._claimed_error(found)
 
     def claim(self, token: str) -> None:
         """Put the marker of this token, unless it is there.
 
         Raises:
-            BlockingIOError (also a RuntimeError): that of another one is.
+            BlockingIOError (also a RuntimeError): the marker of another writer is there.
         """
         begun = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         data = msgspec.json.encode(Marker(token, socket.gethostname(), os.getpid(), begun))
-        # It may be there by our own first try, the answer of which was lost.
+        # Our own first try may have put it, if only its answer was lost.
         with contextlib.suppress(ChangedError):
-            self._asked(lambda client: client.put(self._path(MARKER), data, replaces=None))
-        # Where a store compares nothing, of two writers at once the later one has its marker there.
+            self._request(lambda client: client.put(self._path(MARKER), data, replaces=None))
+        # A store without conditional writes keeps the later marker of two writers at once: so read it back.
         if not self.check_free(token):
             raise RemoteError(f"{self.url(MARKER)}: written, but not there")
 
@@ -243,7 +246,7 @@ class Objects:
         if found is not None and found.token == token:
             self.delete([MARKER])
 
-    def _taken(self, found: Marker) -> OSError:
+    def _claimed_error(self, found: Marker) -> OSError:
         who = f"process {found.process} on {found.host}, begun {found.begun}" if found.token else "nobody knows whom"
         sentence = (
             f"{self.label}: a write of it is going on, or was interrupted: by {who}. A DatasetWriter goes on by the "
@@ -254,13 +257,13 @@ class Objects:
     # Shards
 
     def send(self, shard: Shard, local: str, given_up: Event) -> FoundObjects:
-        """Copy a shard there, and see that it is.
+        """Upload a shard, and verify size and etag of the object.
 
         Raises:
-            RemoteError: in vain, or given up.
+            RemoteError: all tries failed, or the upload was cancelled.
         """
 
-        etags: list[str | None] = []  # of what was sent and is to be seen there
+        etags: list[str | None] = []  # etag of the uploaded object, to compare with the one there
 
         def attempt() -> FoundObjects:
             client, _ = self._connected()
@@ -269,7 +272,7 @@ class Objects:
             if not etags:
                 etags.append(client.put_file(self._path(shard.name), local, stop=given_up.is_set))
             found = FoundObjects(*client.head(self._path(shard.name)))
-            if found.size != shard.size or not same(etags[0], found.etag):
+            if found.size != shard.size or not same_etag(etags[0], found.etag):
                 raise TransientError(
                     f"{self.url(shard.name)}: {found.size} bytes of version {found.etag} are there, sent were "
                     f"{shard.size} of {etags.pop()}"
@@ -279,11 +282,11 @@ class Objects:
         return retry(attempt, self._tries, self._seconds + shard.size / SLOWEST, given_up.wait)
 
     def delete_unlisted(self, names: Collection[str]) -> None:
-        """Remove shards, but for those that the manifest lists which is there now: they are of a dataset.
+        """Remove shards except those that the current manifest lists, because they belong to a dataset.
 
         Raises:
-            RemoteError: as `delete`.
-            RemoteError, FormatError, OSError: that manifest cannot be read; nothing was removed.
+            RemoteError: a request to delete failed, or not all were done in time.
+            RemoteError, FormatError, OSError: the manifest cannot be read; nothing was removed.
         """
         if not names:
             return
@@ -295,15 +298,15 @@ class Objects:
         """Remove objects.
 
         Raises:
-            RemoteError: one cannot be; or not all of them in time.
+            RemoteError: a request failed, or not all were done in time.
         """
-        hurried = self if self._end < math.inf else self.hurried()
+        with_deadline = self if self._deadline < math.inf else self.with_deadline()
 
         def remove(name: str) -> None:
-            if time.monotonic() > hurried._end or signals.is_signal_waiting():
+            if time.monotonic() > with_deadline._deadline or signals.is_signal_waiting():
                 raise TransientError(f"{self.url(name)}: could not be removed in time, nor others")
             with contextlib.suppress(MissingFileError):
-                hurried._asked(lambda client: client.delete(self._path(name)))
+                with_deadline._request(lambda client: client.delete(self._path(name)))
 
         if names:
             with ThreadPoolExecutor(min(DELETES, len(names))) as pool:
@@ -311,25 +314,25 @@ class Objects:
 
 
 def _pause(seconds: float) -> bool:
-    """Wait before a request is made again; true if Ctrl-C waits for the end of it: then it is not."""
+    """Wait before a retry; return True, and skip the retry, if a Ctrl-C is waiting."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0 and not signals.is_signal_waiting():
         time.sleep(min(left, LOOK))
     return signals.is_signal_waiting()
 
 
-def same(one: str | None, other: str | None) -> bool:
-    """Whether two etags do not tell two versions apart; None tells nothing."""
-    return one is None or other is None or _bare(one) == _bare(other)
+def same_etag(one: str | None, other: str | None) -> bool:
+    """Return whether two etags may belong to the same version; None matches all."""
+    return one is None or other is None or _bare_etag(one) == _bare_etag(other)
 
 
-def _bare(etag: str) -> str:
-    # Azure lists them without quotes.
+def _bare_etag(etag: str) -> str:
+    # Azure lists etags without quotes.
     return etag.removeprefix("W/").strip('"')
 
 
-def _checksummed(url: str, others: Mapping[str, Any]) -> dict[str, str]:
-    """What has the store compare the bytes that arrive, unless the user says how."""
+def _checksum_options(url: str, others: Mapping[str, Any]) -> dict[str, str]:
+    """Return options that make the store verify the received bytes, unless the user chose some."""
     given = {key.lower().removeprefix("aws_") for key in others}
     ours = urls.scheme_of(url) in ("s3", "s3a") and CHECKSUM not in given
     return {CHECKSUM: "SHA256"} if ours and "AWS_CHECKSUM_ALGORITHM" not in os.environ else {}

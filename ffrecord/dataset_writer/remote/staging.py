@@ -1,5 +1,7 @@
-"""Where the shards of a write to a URL are made: a directory of this machine that the same call finds again, or one of
-this process alone."""
+"""The directory of this machine where shards for a URL are made.
+
+It is either one that the same call finds again, or one of this process alone.
+"""
 
 import contextlib
 import errno
@@ -18,14 +20,14 @@ from ffrecord.remote.connecting import identity_of
 from ffrecord.system import filesystems, untrusted, urls
 from ffrecord.system.atomic_file import LOCK_TRIES, lock, remove_tree
 
-SHOWN = 60  # characters of the URL's last part
+SHOWN = 60  # characters of the URL's last part in the directory's name
 
 
-def place(url: str, storage_options: Mapping[str, Any] | None, staging: str | os.PathLike[str] | None) -> str:
-    """The path of which the part directory is that of a URL; nothing comes to be at the path itself.
+def staging_path(url: str, storage_options: Mapping[str, Any] | None, staging: str | os.PathLike[str] | None) -> str:
+    """Return the path whose part directory belongs to a URL. Nothing is created at the path itself.
 
     Args:
-        staging: the directory that it is in; None for one of this user below the system's temporary directory.
+        staging: parent directory; None for one of this user below the system's temporary directory.
     """
     root = _root("staging") if staging is None else Path(local_path("staging", staging))
     told = identity_of(url, storage_options)
@@ -37,15 +39,15 @@ def place(url: str, storage_options: Mapping[str, Any] | None, staging: str | os
 
 
 def _root(purpose: str) -> Path:
-    """A directory of this user in the temporary one of the system."""
+    """Return a directory of this user in the system's temporary one."""
     return Path(tempfile.gettempdir()) / f"ffrecord-{purpose}-{os.geteuid()}"
 
 
-def make(target: str, *, own: bool) -> None:
+def make_staging(target: str, *, own: bool) -> None:
     """Make the directory of `target`, for this user alone.
 
     Args:
-        own: whether its name is one that anybody could have used before us.
+        own: whether anybody could have used its name before us.
 
     Raises:
         OSError (also a RuntimeError): it cannot be made, or is not ours alone.
@@ -65,26 +67,26 @@ def make(target: str, *, own: bool) -> None:
 
 
 class ScratchDirectory:
-    """A directory of this process. It goes when it is closed; that of a killed one when this user makes the next.
+    """A directory of this process, removed when it is closed. This user's next one removes those of killed processes.
 
     Args:
-        purpose: what the directory that it is in is called after.
+        purpose: purpose, part of the parent directory's name.
 
     Attributes:
-        path: of it.
+        path: path of the directory.
 
     Raises:
-        OSError (also a RuntimeError): it cannot be made, or where it is to be is not of this user alone.
+        OSError (also a RuntimeError): it cannot be made, or its parent does not belong to this user alone.
     """
 
     def __init__(self, purpose: str) -> None:
         root = _root(purpose)
-        make(str(root / "any"), own=True)
+        make_staging(str(root / "any"), own=True)
         for name in os.listdir(root):
             _remove_if_left(str(root / name))
         for _ in range(LOCK_TRIES):
             self.path = str(root / secrets.token_hex(8))
-            self._fd = _made_and_locked(self.path)
+            self._fd = _create_locked(self.path)
             if self._fd >= 0:
                 return
         raise file_error(errno.EBUSY, f"{root}: each directory that is made there is removed", str(root))
@@ -97,8 +99,11 @@ class ScratchDirectory:
             os.close(fd)
 
 
-def _made_and_locked(path: str) -> int:
-    """The descriptor of a new directory; -1 if another process took it for one that was left, before it was locked."""
+def _create_locked(path: str) -> int:
+    """Create and lock a directory; return its descriptor.
+
+    Return -1 if another process took it for a leftover before it was locked, and removed it.
+    """
     os.mkdir(path)
     try:
         fd = untrusted.open_directory(path)
@@ -111,13 +116,13 @@ def _made_and_locked(path: str) -> int:
         if lock(fd, path):
             return fd
     except OSError:
-        return fd  # no locks here: nobody will take it for one that was left
+        return fd  # no locks on this file system: no other process will take it for a leftover
     os.close(fd)
     return -1
 
 
 def _remove_if_left(path: str) -> None:
-    """Remove the directory of a process that has ended, which takes its lock along."""
+    """Remove the directory of a process that has ended, which gave up its lock."""
     with contextlib.suppress(OSError), untrusted.enter_directory(path) as fd:
         if lock(fd, path):
             remove_tree(path)

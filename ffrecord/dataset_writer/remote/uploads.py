@@ -1,4 +1,4 @@
-"""Threads that send finished shards while others are being written."""
+"""Threads that upload finished shards while others are being written."""
 
 import errno
 import threading
@@ -8,46 +8,46 @@ from collections.abc import Callable
 from ffrecord.errors import FileError
 from ffrecord.format.manifest import Shard
 
-AT_ONCE = 4  # shards; each in several parts at once where it is large
-WAITING = 1  # shards that wait for one of these, beyond which whoever adds some is to wait
-LOOK = 0.25  # seconds between two looks for Ctrl-C
-PATIENCE = 1.0  # seconds for what is on its way when a write is given up
-SLOW = 10.0  # seconds for what is then given up itself, part by part
+AT_ONCE = 4  # shards; a large one goes in several parts at once
+WAITING = 1  # shards in the queue; with more, `make_room` waits
+LOOK = 0.25  # seconds between two checks for Ctrl-C
+PATIENCE = 1.0  # seconds for running uploads to end when a write is given up
+SLOW = 10.0  # seconds for cancelled uploads to end, part by part
 
 Send = Callable[[Shard, threading.Event], None]
 
 
 class Uploads:
-    """Calls `send` for each shard, AT_ONCE at a time, in the order in which they were added; a failure stops it.
+    """A queue of shards, and threads that upload up to AT_ONCE of them together; a failure stops them.
+
+    No thread exists before `start`, which must come after all forks.
 
     Args:
-        send: (shard, given up) → None, once it is there for sure.
-
-    No thread is there before `start`, which is to come after all forks.
+        send: function (shard, cancel event) that returns once the shard is verified at the URL.
     """
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._changed = threading.Condition()
-        self._waiting: deque[Shard] = deque()
+        self._queue: deque[Shard] = deque()
         self._threads: list[threading.Thread] = []
         self._busy = 0
         self._ending = False
-        self._given_up = threading.Event()
+        self._cancel = threading.Event()
         self._failure: BaseException | None = None
-        self._afterwards: Callable[[], object] | None = None
+        self._when_idle: Callable[[], object] | None = None
 
     def add(self, shard: Shard) -> None:
-        """Have a shard sent."""
+        """Queue a shard."""
         with self._changed:
-            self._waiting.append(shard)
+            self._queue.append(shard)
             self._changed.notify_all()
 
     def start(self) -> None:
-        """Begin; may be repeated.
+        """Start the threads; may be repeated.
 
         Raises:
-            FileError: the system lets this process have no thread more, and none was there.
+            FileError: the system allows this process no more threads, and there was none.
         """
         with self._changed:
             while len(self._threads) < AT_ONCE and not self._ending:
@@ -57,31 +57,31 @@ class Uploads:
                     thread.start()
                 except RuntimeError as error:
                     if self._threads:
-                        return  # fewer do
+                        return  # fewer threads are enough
                     raise FileError(errno.EAGAIN, f"no thread can be had to send shards: {error}") from error
-                self._threads.append(thread)  # not before: one that could not be started cannot be joined
+                self._threads.append(thread)  # after the start: a thread that did not start cannot be joined
 
     def make_room(self) -> None:
-        """Wait until few enough wait to be sent.
+        """Wait until the queue is short enough.
 
         Raises:
-            what sending one raised.
+            others: whatever the upload of a shard raised.
         """
         with self._changed:
-            while len(self._waiting) > WAITING and not self._ending:
+            while len(self._queue) > WAITING and not self._ending:
                 self._changed.wait(LOOK)
             self._check()
 
     def wait(self) -> None:
-        """Wait until all are sent.
+        """Wait until all shards are uploaded.
 
         Raises:
-            what sending one raised.
+            others: whatever the upload of a shard raised.
         """
-        if self._waiting:
+        if self._queue:
             self.start()
         with self._changed:
-            while (self._waiting or self._busy) and not self._ending:
+            while (self._queue or self._busy) and not self._ending:
                 self._changed.wait(LOOK)
             self._check()
 
@@ -90,57 +90,57 @@ class Uploads:
             raise self._failure
 
     def stop(self) -> bool:
-        """Begin no other, and give up what does not end soon.
+        """Start no more uploads, and cancel those that do not end soon.
 
         Returns:
-            whether nothing is on its way any more.
+            True if no upload is running any more.
         """
         with self._changed:
             self._ending = True
             self._changed.notify_all()
             if not self._changed.wait_for(lambda: not self._busy, PATIENCE):
-                self._given_up.set()
+                self._cancel.set()
             quiet = self._changed.wait_for(lambda: not self._busy, SLOW)
         for thread in self._threads if quiet else ():
             thread.join()
         return quiet
 
-    def afterwards(self, call: Callable[[], object]) -> None:
-        """Have `call` called once nothing is on its way any more."""
+    def call_when_idle(self, call: Callable[[], object]) -> None:
+        """Call a function once no upload is running any more."""
         with self._changed:
             if self._busy:
-                self._afterwards = call
+                self._when_idle = call
                 return
         call()
 
     def _run(self) -> None:
         while (shard := self._next()) is not None:
             try:
-                self._send(shard, self._given_up)
+                self._send(shard, self._cancel)
             except BaseException as error:
-                self._done(error)
+                self._note_sent(error)
                 return
-            self._done(None)
+            self._note_sent(None)
 
     def _next(self) -> Shard | None:
         with self._changed:
-            while not self._waiting and not self._ending:
+            while not self._queue and not self._ending:
                 self._changed.wait()
             if self._ending:
                 return None
             self._busy += 1
-            shard = self._waiting.popleft()
+            shard = self._queue.popleft()
             self._changed.notify_all()
             return shard
 
-    def _done(self, failure: BaseException | None) -> None:
+    def _note_sent(self, failure: BaseException | None) -> None:
         call = None
         with self._changed:
             self._busy -= 1
             if failure is not None:
                 self._failure, self._ending = self._failure or failure, True
             if not self._busy:
-                call, self._afterwards = self._afterwards, None
+                call, self._when_idle = self._when_idle, None
             self._changed.notify_all()
         if call is not None:
             call()

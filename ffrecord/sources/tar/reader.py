@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import FormatError
-from ffrecord.folders.member_file import Checked, SpanRaw, reopen
+from ffrecord.folders.member_file import RunningChecksum, SpanRaw, reopen
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.paths import Source
 from ffrecord.reading.span_file import SpanFile
@@ -97,7 +97,7 @@ class TarReader(NamedFiles, MixedReader):
             raise self._sparse_error(index)
         number, local = self._engine.locate(index)
         file = self._files[number]
-        checked = Checked(file.path, f"member {self._names[index]!r}", int(file.sizes[local]), None)
+        checked = RunningChecksum(file.path, f"member {self._names[index]!r}", int(file.sizes[local]), None)
         return SpanRaw(reopen(file), int(file.offsets[local]), checked)
 
     def _special(self, positions: Indices) -> npt.NDArray[np.bool_] | None:

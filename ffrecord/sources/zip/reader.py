@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
-from ffrecord.folders.member_file import Checked, PulledRaw, SpanRaw, reopen
+from ffrecord.folders.member_file import PulledRaw, RunningChecksum, SpanRaw, reopen
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.paths import Source
 from ffrecord.reading.record_reader import RecordReader
@@ -142,11 +142,15 @@ class ZipReader(NamedFiles, MixedReader):
         if problem is not None:
             raise problem
         path, name = self._fnames[number], f"member {members.names[index]!r}"
-        checked = Checked(path, name, int(members.sizes[index]), int(members.crcs[index]) if self.check_data else None)
+        checked = RunningChecksum(
+            path, name, int(members.sizes[index]), int(members.crcs[index]) if self.check_data else None
+        )
         offset = int(members.data[index])
         if members.methods[index] == STORED:
             return SpanRaw(reopen(self._files[number]), offset, checked)
-        raw = SpanRaw(reopen(self._files[number]), offset, Checked(path, name, int(members.compressed[index]), None))
+        raw = SpanRaw(
+            reopen(self._files[number]), offset, RunningChecksum(path, name, int(members.compressed[index]), None)
+        )
         try:
             return PulledRaw(partial(self._content_reader, index, raw), checked, raw.close)
         except BaseException:

@@ -241,7 +241,7 @@ class _Batches(Dataset[Any]):
     def __getitem__(self, number: int) -> BuiltBatch:
         heart = self._hearts.heart(get_worker_info().id)  # type: ignore[union-attr]
         heart.begin(number)
-        heart.at(heartbeats.SAMPLE, NO_SAMPLE)
+        heart.mark(heartbeats.SAMPLE, NO_SAMPLE)
         try:
             finished = self._finished(number, _Told(heart))
         except Exception:
@@ -275,7 +275,7 @@ class _Told(Doing):
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if name == "index":
-            self._heart.at(heartbeats.SAMPLE, NO_SAMPLE if value is None else value)
+            self._heart.mark(heartbeats.SAMPLE, NO_SAMPLE if value is None else value)
 
 
 def _parcel(batch: Any) -> Parcel:

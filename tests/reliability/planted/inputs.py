@@ -31,7 +31,7 @@ DEFECTS = (
         "classes-taken-by-their-numbers",
         "G2",
         "ffrecord/inputs/passthrough.py",
-        "                return _Named(old)\n",
+        "                return _ClassNameField(old)\n",
         "                return old\n",
         ("test_dataset_writer_ours.py::test_appended_to_other_fields_of_the_same_columns",),
     ),

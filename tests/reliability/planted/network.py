@@ -111,7 +111,7 @@ DEFECTS = (
         "none-of-ray-becomes-nan",
         "G2",
         "ffrecord/ray/values.py",
-        "    if isinstance(plain, OptionalField):\n        return _optional(column, plain, name)\n",
+        "    if isinstance(plain, OptionalField):\n        return _optional_values(column, plain, name)\n",
         "    if isinstance(plain, OptionalField):\n        return list(_as_numpy(column))\n",
         ("test_ray_missing.py::test_missing_values",),
     ),

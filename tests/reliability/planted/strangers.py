@@ -72,7 +72,7 @@ DEFECTS = (
         "shards-of-a-dataset-moved-as-a-ledger-says",
         "G1",
         "ffrecord/dataset_writer/publish.py",
-        "    if found is not None and found == mark.before and not _listed(target).isdisjoint(arrived):\n",
+        "    if found is not None and found == mark.before and not _listed_names(target).isdisjoint(arrived):\n",
         "    if False:\n",
         ("test_strangers.py::test_a_ledger_moves_nothing_but_what_its_write_has_moved",),
     ),

@@ -15,7 +15,7 @@ DEFECTS = (
         "shards-of-an-append-by-umask",
         "G1",
         "ffrecord/dataset_writer/publish.py",
-        "        _share(source, target, name, model)\n",
+        "        _share_shard(source, target, name, model)\n",
         "        pass\n",
         ("test_access.py",),
     ),
