@@ -98,7 +98,7 @@ def test_what_a_task_has_sent_must_be_there(url, how, appends, monkeypatch):
     name = written.shards[1].name
     remove(url, name)
     if how == "short":
-        sink._target._objects._asked(lambda client: client.put(f"bucket/dataset/{name}", b"short"))
+        sink._target._objects._request(lambda client: client.put(f"bucket/dataset/{name}", b"short"))
     wanted = (FileNotFoundError, "does not exist") if how == "gone" else (FormatError, r"5 bytes, expected \d+")
     with pytest.raises(wanted[0], match=f"{name}.*{wanted[1]}"):
         sink.on_write_complete(result(written))

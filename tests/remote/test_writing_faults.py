@@ -555,12 +555,12 @@ def test_what_cannot_be_given_up_is_told_of_later(monkeypatch: pytest.MonkeyPatc
     while not sending._busy:
         pass
     assert not sending.stop()
-    sending.afterwards(told.set)
+    sending.call_when_idle(told.set)
     assert not told.is_set()
     gate.set()
     assert told.wait(20)
     again = threading.Event()
-    sending.afterwards(again.set)
+    sending.call_when_idle(again.set)
     assert again.is_set()
 
 
