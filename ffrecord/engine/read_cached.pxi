@@ -22,8 +22,6 @@ cdef enum:
     SMALL = 4 << 10            # bytes; copying smaller records is cheaper than an iovec for each
     SMALL_BYTES = 64 << 10     # bytes of a run of small records, gaps included
     ASKED_BYTES = 128 << 10    # bytes that the kernel reads at least after a miss
-    FUSED_LEAST = 1 << 10      # bytes; larger records are copied and checked in one pass
-    FETCHED_MOST = 8 << 10     # bytes; up to this size the whole next record is prefetched; the CPU prefetches larger ones itself
     MANY = 32                  # records; the reader of a batch of this size will probably read more
     MANY_BYTES = 8 << 20       # bytes of such a batch
     STAGE_BYTES = 128 << 10    # bytes that are read, and then checked while they are in the CPU's cache; the clock is read once each
@@ -37,74 +35,6 @@ cdef int descriptor(const Work* work, int32_t file) noexcept nogil:
 cdef bint goes_on(const Work* work) noexcept nogil:
     """Tell whether further records are wanted."""
     return (work.good or work.go_on) and not work.stopped[0]
-
-
-cdef inline bint _arrived(Work* work, Request* request) noexcept nogil:
-    request.status = OK
-    work.counters.records += 1
-    work.counters.bytes += request.size
-    return True
-
-
-cdef bint mismatched(Work* work, Request* request, uint32_t computed) noexcept nogil:
-    """Mark a record whose bytes have another checksum; return False."""
-    request.status = MISMATCH
-    request.detail = computed
-    work.good = False
-    return False
-
-
-cdef inline int _kind(const Work* work, const Request* request) noexcept nogil:
-    """Return the kind of checksum to compare."""
-    return request.checksum if work.check else UNCHECKED
-
-
-cdef bint verify(Work* work, Request* request) noexcept nogil:
-    """Compare a record that was read with its stored checksum, if asked, and fill in its columns.
-
-    Return whether the record is good.
-    """
-    cdef int kind = _kind(work, request)
-    cdef uint32_t computed
-    if work.columns != NULL:
-        computed = copy_pieces(work.columns, request.order, request.dest, kind, False, False, NULL)
-    else:
-        computed = update(kind, 0, request.dest, request.size)
-    if kind != UNCHECKED and computed != request.stored:
-        return mismatched(work, request, computed)
-    return _arrived(work, request)
-
-
-cdef bint copy_record(Work* work, Request* request, const char* source, bint around, const char* next) noexcept nogil:
-    """Read a record from memory; return whether it is good, else set `detail` to the computed checksum.
-
-    If a copy is wanted, the copy is checked, not the source: others may write to `source`.
-
-    Args:
-        around: see crc32_copy.
-        next: address of the next record, or NULL.
-    """
-    cdef int kind = _kind(work, request)
-    cdef uint32_t computed
-    if request.size > FETCHED_MOST:
-        next = NULL
-    if work.columns != NULL:
-        computed = copy_pieces(work.columns, request.order, source, kind, True, around, next)
-    elif work.discard and kind != UNCHECKED:
-        computed = update(kind, 0, source, request.size)
-    elif request.size >= FUSED_LEAST and kind != UNCHECKED and not around:
-        computed = copy_and_fetch(kind, 0, request.dest, source, request.size, next)
-    elif request.size >= FUSED_LEAST and around:  # faster than memcpy, even without a check
-        computed = copy(kind, 0, request.dest, source, request.size, True)
-    else:
-        if request.size > 0:  # dest may be NULL for an empty record
-            memcpy(request.dest, source, request.size)
-        computed = update(kind, 0, request.dest, request.size)
-    if kind != UNCHECKED and computed != request.stored:
-        request.detail = computed
-        return False
-    request.got = request.size
-    return _arrived(work, request)
 
 
 cdef bint read_rest(Work* work, Request* request, int fd, int64_t low, int64_t high) noexcept nogil:
@@ -281,16 +211,6 @@ cdef int64_t _read_stage(Work* work, Request* requests, int64_t i, int64_t k, bi
     return i
 
 
-cdef void _check_stage(Work* work, Request* requests, int64_t i, int64_t j) noexcept nogil:
-    """Check the records that have arrived."""
-    cdef int64_t start = ffr_now_ns()
-    while i < j and goes_on(work):
-        if requests[i].status == OK and requests[i].got == requests[i].size:
-            verify(work, &requests[i])
-        i += 1
-    work.counters.crc_ns += ffr_now_ns() - start
-
-
 cdef void finish_missed(Work* work, Request* requests, int64_t i, int64_t k) noexcept nogil:
     """Read the records with status MISSED."""
     while i < k and goes_on(work):
@@ -338,7 +258,7 @@ cdef void read_cached(Work* work, Request* requests, int64_t k, bint two_passes)
         catch_up(<Sweep*> work.sweep)
     while i < k and goes_on(work):
         j = _read_stage(work, requests, i, k, two_passes)
-        _check_stage(work, requests, i, j)
+        verify_stage(work, requests, i, j)
         if not two_passes:
             finish_missed(work, requests, i, j)
         i = j

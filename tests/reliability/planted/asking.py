@@ -14,7 +14,7 @@ DEFECTS = (
     Defect(
         "large-samples-not-checked",
         "G3",
-        "ffrecord/engine/read_cached.pxi",
+        "ffrecord/engine/verify.pxi",
         "computed != request.stored:\n        return mismatched(work, request, computed)\n",
         "computed != request.stored and request.size < 4096:\n        return mismatched(work, request, computed)\n",
         ("test_every_size_is_checked.py::test_the_last_byte_of_each_size",),
@@ -22,7 +22,7 @@ DEFECTS = (
     Defect(
         "empty-samples-not-checked",
         "G3",
-        "ffrecord/engine/read_cached.pxi",
+        "ffrecord/engine/verify.pxi",
         "computed != request.stored:\n        return mismatched(work, request, computed)\n",
         "computed != request.stored and request.size:\n        return mismatched(work, request, computed)\n",
         ("test_compat.py::test_row_07_empty_samples",),
@@ -38,7 +38,7 @@ DEFECTS = (
     Defect(
         "copies-of-mapped-samples-not-checked",
         "G3",
-        "ffrecord/engine/read_cached.pxi",
+        "ffrecord/engine/verify.pxi",
         "computed != request.stored:\n        request.detail = computed\n        return False\n",
         "False:\n        request.detail = computed\n        return False\n",
         ("test_copied.py::test_damage_is_told_as_by_calls",),
