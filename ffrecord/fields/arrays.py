@@ -29,21 +29,21 @@ from ffrecord.fields.shapes import (
 @register
 @dataclass(frozen=True, repr=False)
 class NDArrayField(Field):
-    """Numpy arrays of one dtype. A list of numbers is taken for the array of them, where the dtype holds each exactly.
+    """Numpy arrays of one dtype. A list of numbers is taken as an array if the dtype holds each number exactly.
 
     Args:
-        dtype: of the arrays: bool, numbers, datetime64, timedelta64, S and U, in either byte order.
-        shape: the axes; None for an axis that varies. shape=None: any number of axes. Fixed shapes make a column
-            that is decoded for a whole batch at once.
+        dtype: dtype of the arrays: bool, numbers, datetime64, timedelta64, S or U, in either byte order.
+        shape: lengths of the axes; None for an axis that varies. shape=None allows any number of axes. A batch of
+            arrays of fixed shape is decoded at once.
 
     Raises:
-        TypeError, ValueError: a dtype that is not stored, or no shape.
+        TypeError, ValueError: the dtype cannot be stored, or the shape is not valid.
     """
 
     kind: ClassVar[str] = "ndarray"
     dtype: np.dtype[Any]
     shape: Shape | None
-    _fixed: bool = attribute(init=False, compare=False)  # asked for each sample
+    _fixed: bool = attribute(init=False, compare=False)  # kept here because each sample needs it
 
     def __init__(self, dtype: npt.DTypeLike, shape: Sequence[int | None] | None) -> None:
         object.__setattr__(self, "dtype", array_dtype(dtype))
@@ -80,7 +80,7 @@ class NDArrayField(Field):
         return np.asarray(value)
 
     def _of_list(self, value: list[Any]) -> Array:
-        """Return a list of numbers as the array that it means."""
+        """Convert a list of numbers to an array of this field."""
         array = as_array(value, self.dtype, self.shape)
         if array is None:
             raise TypeError(

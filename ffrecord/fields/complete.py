@@ -1,4 +1,4 @@
-"""Fields that are declared for some columns, completed by what samples show of the others."""
+"""Declared fields for some columns, completed with fields that samples show for the others."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -20,12 +20,16 @@ def lacks(declared: Tree, sample: Any) -> bool:
 
 
 def completed(declared: Tree, samples: Sequence[Any]) -> Tree:
-    """Return the declared tree, with fields for the keys that it leaves out, as the samples show them.
+    """Return the declared tree, with inferred fields for the keys that it leaves out.
 
-    Columns are in the order of the first sample's keys if something was left out, else as declared.
+    If keys were left out, the columns follow the order of the first sample's keys; else the declared order.
+
+    Args:
+        declared: the declared fields.
+        samples: samples that show the other keys.
 
     Raises:
-        TypeError, ValueError: no field holds what was left out.
+        TypeError, ValueError: no field holds the values of a key that was left out.
     """
     if not any(lacks(declared, sample) for sample in samples):
         return declared
@@ -53,9 +57,9 @@ def covers(tree: Tree, declared: Tree) -> bool:
 
 
 def overlaid(tree: Tree, declared: Tree) -> Tree:
-    """Return a tree with the fields that are declared for some of its keys, as the objects that they are.
+    """Return a tree whose fields are replaced by the declared ones, where there are any.
 
-    What comes from the description in a file need not be equal: a field may not describe how it writes.
+    A field read from a file need not equal the declared one: its spec may leave out how the field writes.
     """
     if isinstance(tree, Field) or isinstance(declared, Field):
         return declared

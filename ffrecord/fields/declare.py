@@ -1,4 +1,4 @@
-"""Explicit fields -> the tree of them."""
+"""Trees of explicitly declared fields."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,11 +10,11 @@ from ffrecord.fields.tree import Node, NodeCount, Tree, check_key, child_paths, 
 
 
 def declared(fields: Any) -> Tree:
-    """The tree of `fields`: a Field, None, or a dict, tuple or list of such, nested.
+    """Return the tree of `fields`: a Field, None, or a dict, tuple or list of these, nested.
 
     Raises:
-        TypeError: something else.
-        ValueError: a field of a class that is not registered; too many columns.
+        TypeError: something else is in `fields`.
+        ValueError: a field's class is not registered, or there are too many columns.
     """
     return _tree(fields, "", 0, NodeCount())
 

@@ -1,4 +1,4 @@
-"""Values in words, for messages; and which foreign values are tensors or images, without importing who made them."""
+"""Descriptions of values for messages, and tests for foreign types that do not import their packages."""
 
 import sys
 from typing import Any
@@ -9,7 +9,7 @@ SHOWN = 60  # characters of a value in a message
 
 
 def describe(value: Any) -> str:
-    """`value` in a few words, however large it is."""
+    """Describe `value` in a few words, however large it is."""
     if value is None or isinstance(value, bool):
         return repr(value)
     if isinstance(value, np.ndarray):
@@ -37,21 +37,21 @@ def _shown(value: Any) -> str:
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether it is a torch tensor: there is none before torch was imported by someone."""
-    torch = sys.modules.get("torch")
+    """Tell whether `value` is a torch tensor, without importing torch."""
+    torch = sys.modules.get("torch")  # nobody can have made a tensor before torch was imported
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def torch_dtype_name(tensor: Any) -> str:
-    """The dtype of a torch tensor, such as "bfloat16"."""
+    """Return the name of a torch tensor's dtype, such as "bfloat16"."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
 def tensor_shape(tensor: Any) -> tuple[int, ...]:
-    """The shape of a torch tensor.
+    """Return the shape of a torch tensor.
 
     Raises:
-        ValueError: it is nested, and has none.
+        ValueError: the tensor is nested, so it has no shape.
     """
     if tensor.is_nested:
         raise ValueError("a nested tensor has no shape to store: store its parts, as list(tensor.unbind())")
@@ -59,6 +59,6 @@ def tensor_shape(tensor: Any) -> tuple[int, ...]:
 
 
 def is_image(value: Any) -> bool:
-    """Whether it is a PIL image: there is none before Pillow was imported by someone."""
-    pillow = sys.modules.get("PIL.Image")
+    """Tell whether `value` is a PIL image, without importing Pillow."""
+    pillow = sys.modules.get("PIL.Image")  # nobody can have made an image before Pillow was imported
     return pillow is not None and isinstance(value, pillow.Image)

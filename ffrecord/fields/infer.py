@@ -1,4 +1,4 @@
-"""Probe samples -> the tree of fields that holds them all."""
+"""Inference of the tree of fields that holds all probe samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,11 +31,11 @@ ADVICE = "declare JSONField() or ListField(...) for what varies in length, or an
 
 @dataclass(frozen=True)
 class _Lists:
-    """The lists that some samples have at the same place: only all of them together show what they are.
+    """The lists that several samples have at the same place. Only all of them together show their kind.
 
     Attributes:
-        values: of each sample.
-        depth: of the place, below the root.
+        values: the list of each sample.
+        depth: depth of the place below the root.
     """
 
     values: tuple[list[Any], ...]
@@ -44,22 +44,23 @@ class _Lists:
 
 @dataclass(frozen=True)
 class _Branch:
-    """A dict or tuple of which not everything is known yet; see `Node`."""
+    """A dict or tuple with children that are not inferred yet. Its attributes are those of `Node`."""
 
     kind: str
     keys: tuple[str, ...]
     children: tuple["_Seen", ...]
 
 
-_Seen = Field | _Branch | _Lists  # what samples show
+_Seen = Field | _Branch | _Lists  # a node inferred from some samples; lists stay open until all samples are seen
 
 
 def infer_tree(samples: Sequence[Any]) -> Tree:
-    """The tree that holds all `samples`, with varying shapes where theirs differ.
+    """Infer the tree that holds all `samples`, with varying shapes where their shapes differ.
 
     Raises:
-        TypeError: a value that no field holds; or a column that is of different kinds in two samples.
-        ValueError: no samples; a value out of its field's range; structures of different lengths or keys.
+        TypeError: no field holds a value; or two samples have different kinds in a column.
+        ValueError: there are no samples; a value is out of its field's range; or structures have different lengths or
+            keys.
     """
     if not len(samples):
         raise ArgumentError("no sample to infer columns from; pass explicit fields")
@@ -67,7 +68,7 @@ def infer_tree(samples: Sequence[Any]) -> Tree:
 
 
 def _tree_of(values: Sequence[Any], path: str, depth: int, nodes: NodeCount) -> Tree:
-    """Return the tree of what some samples have at `path`."""
+    """Infer the tree of the values that samples have at `path`."""
     nodes.add(path, depth)
     seen = _see(values[0], path, depth, NodeCount())
     for probe in range(1, len(values)):
@@ -91,7 +92,7 @@ def _see(value: Any, path: str, depth: int, nodes: NodeCount) -> _Seen:
 
 
 def _settled(seen: _Seen, path: str, nodes: NodeCount) -> Tree:
-    """Return the tree of what was seen, its lists decided."""
+    """Return the tree of a node, with its lists decided."""
     if isinstance(seen, Field):
         return seen
     if isinstance(seen, _Lists):
@@ -104,7 +105,7 @@ def _settled(seen: _Seen, path: str, nodes: NodeCount) -> Tree:
 
 
 def _of_lists(values: Sequence[list[Any]], path: str, depth: int, nodes: NodeCount) -> Tree:
-    """Return what lists are: an array of numbers, any number of texts, JSON, or a structure of as many columns."""
+    """Decide the kind of lists: an array of numbers, a list of any number of texts, JSON, or a structure of columns."""
     array = None if _are_rows(values, path) else array_of_lists(values)
     if array is not None:
         return NDArrayField(*array)
@@ -126,7 +127,10 @@ def _of_lists(values: Sequence[list[Any]], path: str, depth: int, nodes: NodeCou
 
 
 def _are_rows(values: Sequence[list[Any]], path: str) -> bool:
-    """Tell whether samples are lists of an int here and a float there, such as a number and its label: no array."""
+    """Tell whether samples are lists with an int here and a float there, such as a number and its label.
+
+    Such lists become columns, not an array.
+    """
     if path or len(set(map(len, values))) != 1 or any(not isinstance(item, (int, float)) for item in values[0]):
         return False
     kinds = [{type(value[i]) for value in values} for i in range(len(values[0]))]
@@ -134,7 +138,7 @@ def _are_rows(values: Sequence[list[Any]], path: str) -> bool:
 
 
 def _structure(values: Sequence[list[Any]], path: str, depth: int, nodes: NodeCount) -> Tree:
-    """Return the list of as many columns; JSON if their kinds differ between samples, and it holds them."""
+    """Return a list of columns; JSON if the kinds of a column differ between samples, and JSON holds them."""
     try:
         children = [
             _tree_of([value[i] for value in values], f"{path}[{i}]", depth + 1, nodes) for i in range(len(values[0]))
@@ -159,7 +163,7 @@ def _field_of_texts(items: Sequence[Any]) -> Field | None:
 
 
 def _field_of_all(items: Sequence[Any]) -> Field | None:
-    """Return the field that holds each item, if there is one; there is none for lists of tensors."""
+    """Return the field that holds each item, or None. There is none for lists of tensors."""
     try:
         tree = infer_tree(items)
     except (TypeError, ValueError):
@@ -187,7 +191,7 @@ def _leaf(value: Any, path: str) -> Field:
     try:
         field = _field(value)
         if isinstance(field, IntField):
-            field.encode(value)  # out of range: better said now than at some sample later
+            field.encode(value)  # raises now if the value is out of range, instead of at a later sample
     except ValueError as error:
         raise ArgumentError(f"{label(path)}: {error}") from error
     if field is None:
@@ -198,7 +202,7 @@ def _leaf(value: Any, path: str) -> Field:
 def _field(value: Any) -> Field | None:
     if value is None:
         return NoneField()
-    # str, bytes and float have numpy subclasses; those of str and bytes have no dtype worth keeping.
+    # numpy has subclasses of str, bytes and float. A ScalarField keeps the dtype of floats, but not of str and bytes.
     if isinstance(value, str):
         return StrField()
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -222,7 +226,7 @@ def _array_field(value: Any) -> Field | None:
 
 
 def _merge(tree: _Seen, other: _Seen, path: str, probe: int) -> _Seen:
-    """The tree that holds what `tree` and `other` hold, the latter of sample number `probe`."""
+    """Return the node that holds the values of `tree` and of `other`, which comes from sample number `probe`."""
     if isinstance(tree, Field) and isinstance(other, Field):
         merged = _widen(tree, other)
         if merged is None:

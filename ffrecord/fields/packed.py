@@ -13,7 +13,7 @@ from ffrecord.fields.describe import describe
 from ffrecord.fields.dtypes import scalar_dtype, spec_dtype
 from ffrecord.fields.field import Field, register
 
-DECIMAL, SCALAR = 1, 2  # types of MessagePack's extension values
+DECIMAL, SCALAR = 1, 2  # types of MessagePack extension values
 INTS = range(-(1 << 63), 1 << 64)
 _decimal = DecimalField()
 
@@ -21,8 +21,10 @@ _decimal = DecimalField()
 @register
 @dataclass(frozen=True)
 class MsgpackField(Field):
-    """Nested values: None, bools, ints in [-2**63, 2**64), every float, str, bytes, decimals, numpy scalars; lists of
-    these, and dicts with str keys. Unlike JSON it holds NaN, infinities, bytes, decimals and times.
+    """Nested values, among them NaN, infinities, bytes, decimals and times, which JSON does not hold.
+
+    Takes None, bools, ints in [-2**63, 2**64), floats, str, bytes, decimals, numpy scalars, lists of these, and dicts
+    of these with str keys.
     """
 
     kind: ClassVar[str] = "msgpack"
@@ -50,7 +52,7 @@ class MsgpackField(Field):
 
 
 def _packable(value: Any) -> Any:
-    """Return the same value in types of MessagePack.
+    """Convert a value to types of MessagePack.
 
     Raises:
         TypeError, ValueError: the field does not hold it.
@@ -87,7 +89,7 @@ def _extended(code: int, data: memoryview) -> Any:
     """Return the value of an extension.
 
     Raises:
-        FormatError: it is none that `_packable` makes.
+        FormatError: `_packable` makes no such extension.
     """
     if code == DECIMAL:
         return _decimal.decode(data)

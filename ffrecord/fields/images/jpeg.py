@@ -15,14 +15,15 @@ MODES = ("RGB", "L")
 class JPEGField(Field):
     """JPEG images. JPEG files are stored as they are; pixels are compressed.
 
-    Takes JPEG bytes, the path of a JPEG file, PIL images of mode RGB or L, uint8 arrays [H, W, 3] (RGB) or [H, W]
-    (grey). A PIL image opened from a JPEG and not loaded yet is stored as its file. Decodes to writable uint8 arrays:
-    [H, W] if the JPEG is grey, else RGB [H, W, 3], CMYK converted. An EXIF orientation is not applied. simplejpeg does
-    the work where it is installed, else Pillow.
+    Takes JPEG bytes, the path of a JPEG file, PIL images of mode RGB or L, and uint8 arrays [H, W, 3] (RGB) or [H, W]
+    (grey). A PIL image that was opened from a JPEG and is not loaded yet is stored as its file.
+
+    Decodes to writable uint8 arrays: [H, W] if the JPEG is grey, else RGB [H, W, 3]; CMYK is converted. An EXIF
+    orientation is not applied. simplejpeg encodes and decodes if it is installed, else Pillow.
 
     Args:
-        quality: in [1, 100], of images that are compressed here, with chroma halved in both directions (4:2:0).
-        as_bytes: decode to the JPEG's bytes; then what is stored may be a JPEG that nobody here decodes.
+        quality: quality in [1, 100] of images that are compressed here, with chroma halved in both directions (4:2:0).
+        as_bytes: decode to the JPEG's bytes; then you can also store JPEG files that cannot be decoded here.
     """
 
     kind: ClassVar[str] = "jpeg"

@@ -21,27 +21,30 @@ Size = tuple[int, int]  # width, height
 @register
 @dataclass(frozen=True)
 class RGBImageField(Field):
-    """RGB images, each stored as plain pixels or as a JPEG; `write_mode` says which.
+    """RGB images, each stored as plain pixels or as a JPEG; `write_mode` decides.
 
-    Takes uint8 arrays [H, W, 3], PIL images of mode RGB, JPEG bytes, and the path of a JPEG file. A PIL image opened
-    from a JPEG and not loaded yet counts as its file. Decodes to writable uint8 arrays [H, W, 3], JPEG files of grey or
-    CMYK too. An EXIF orientation is not applied.
+    Takes uint8 arrays [H, W, 3], PIL images of mode RGB, JPEG bytes, and the path of a JPEG file. A PIL image that was
+    opened from a JPEG and is not loaded yet counts as its file.
 
-    What is to be stored as a JPEG and is a JPEG file of a size that need not change, is stored as it is, whatever its
-    quality. All else is decoded and, for a JPEG, compressed.
+    Decodes to writable uint8 arrays [H, W, 3], also from JPEG files of grey or CMYK. An EXIF orientation is not
+    applied.
+
+    A JPEG file that is to be stored as a JPEG of the same size is stored as it is, whatever its quality. All other
+    values are decoded, and compressed if they are to be stored as a JPEG.
 
     Args:
         write_mode: "raw": plain pixels; "jpeg"; "smart": a JPEG if the plain pixels are larger than `smart_threshold`;
-            "proportion": a JPEG with `compress_probability`. What decides is a hash of the value's own bytes, so the
-            same image is stored in the same way whoever writes it.
-        max_resolution: pixels, 1 or more. Images whose longer side is longer are first scaled down to it, in
-            proportion (Pillow's bicubic filter). None leaves them as they are.
+            "proportion": a JPEG with probability `compress_probability`. A hash of the value's bytes decides, so every
+            writer stores the same image in the same way.
+        max_resolution: pixels, 1 or more. An image whose longer side is longer is first scaled down to it, in
+            proportion (Pillow's bicubic filter). None leaves images as they are.
         smart_threshold: bytes of plain pixels, 0 or more; only for "smart".
-        jpeg_quality: in [1, 100], of what is compressed here, with chroma halved in both directions (4:2:0).
-        compress_probability: in [0, 1].
+        jpeg_quality: quality in [1, 100] of images that are compressed here, with chroma halved in both directions
+            (4:2:0).
+        compress_probability: in [0, 1]; only for "proportion".
 
     Raises:
-        TypeError, ValueError: parameters that are none of these.
+        TypeError, ValueError: a parameter is of another type or out of range.
     """
 
     kind: ClassVar[str] = "rgb"
@@ -90,7 +93,7 @@ class RGBImageField(Field):
         longer = max(width, height)
         if self.max_resolution is None or longer <= self.max_resolution:
             return width, height
-        # In integers, so that no rounding of floats makes it another size on another machine.
+        # Integers give the same size on every machine; floats might be rounded differently.
         width, height = ((side * self.max_resolution + longer // 2) // longer for side in (width, height))
         return max(1, width), max(1, height)
 
