@@ -14,10 +14,10 @@ from ffrecord.fields.numbers import as_array
 from ffrecord.fields.shapes import (
     Shape,
     advise,
-    checked_shape,
+    allows_shape,
+    check_shape,
     fixed_layout,
     from_bytes,
-    holds,
     shape_repr,
     shape_spec,
     spec_shape,
@@ -47,7 +47,7 @@ class NDArrayField(Field):
 
     def __init__(self, dtype: npt.DTypeLike, shape: Sequence[int | None] | None) -> None:
         object.__setattr__(self, "dtype", array_dtype(dtype))
-        object.__setattr__(self, "shape", checked_shape(shape, self.dtype.itemsize))
+        object.__setattr__(self, "shape", check_shape(shape, self.dtype.itemsize))
         object.__setattr__(self, "_fixed", self.fixed is not None)
 
     def __repr__(self) -> str:
@@ -63,23 +63,23 @@ class NDArrayField(Field):
 
     def encode(self, value: Any) -> Encoded:
         if type(value) is not np.ndarray or value.dtype != self.dtype or value.shape != self.shape:
-            value = self._checked(value)
+            value = self._check(value)
         return to_bytes(value, self.shape, self._fixed)
 
-    def _checked(self, value: Any) -> Array:
+    def _check(self, value: Any) -> Array:
         if isinstance(value, list):
-            return self._of_list(value)
+            return self._from_list(value)
         if not isinstance(value, np.ndarray):
             raise TypeError(mismatch(self, value))
         if isinstance(value, np.ma.MaskedArray):
             raise TypeError(mismatch(self, value, "its mask would be lost: store value.data and value.mask"))
         if value.dtype != self.dtype:
             raise TypeError(mismatch(self, value, "convert it with astype, or declare that dtype"))
-        if not holds(self.shape, value.shape):
+        if not allows_shape(self.shape, value.shape):
             raise ValueError(mismatch(self, value, advise(NDArrayField, self.dtype, self.shape, value.shape)))
         return np.asarray(value)
 
-    def _of_list(self, value: list[Any]) -> Array:
+    def _from_list(self, value: list[Any]) -> Array:
         """Convert a list of numbers to an array of this field."""
         array = as_array(value, self.dtype, self.shape)
         if array is None:
@@ -91,7 +91,7 @@ class NDArrayField(Field):
                     f"np.asarray(value, {self.dtype.name!r}) rounds",
                 )
             )
-        if not holds(self.shape, array.shape):
+        if not allows_shape(self.shape, array.shape):
             shape = advise(NDArrayField, self.dtype, self.shape, array.shape)
             raise ValueError(f"expected {self.expects}, found a list of shape {array.shape}; {shape}")
         return array

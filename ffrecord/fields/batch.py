@@ -20,7 +20,7 @@ GATHER_MAX = 1 << 16
 SHARED_MAX = 1 << 20
 
 
-def checked(data: Any, offsets: Any) -> tuple[Bytes, Offsets]:
+def check_records(data: Any, offsets: Any) -> tuple[Bytes, Offsets]:
     """Check that `data` and `offsets` describe k records, and return both as arrays.
 
     Raises:

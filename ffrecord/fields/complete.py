@@ -19,7 +19,7 @@ def lacks(declared: Tree, sample: Any) -> bool:
     )
 
 
-def completed(declared: Tree, samples: Sequence[Any]) -> Tree:
+def complete_tree(declared: Tree, samples: Sequence[Any]) -> Tree:
     """Return the declared tree, with inferred fields for the keys that it leaves out.
 
     If keys were left out, the columns follow the order of the first sample's keys; else the declared order.
@@ -36,7 +36,7 @@ def completed(declared: Tree, samples: Sequence[Any]) -> Tree:
     node = cast(Node, declared)
     mappings = [each for each in map(as_mapping, samples) if each is not None]
     children = {
-        key: completed(child, [each[key] for each in mappings if key in each])
+        key: complete_tree(child, [each[key] for each in mappings if key in each])
         for key, child in zip(node.keys, node.children, strict=True)
     }
     rest = [{key: value for key, value in each.items() if key not in children} for each in mappings]
@@ -56,7 +56,7 @@ def covers(tree: Tree, declared: Tree) -> bool:
     return all(key in known and covers(known[key], child) for key, child in named)
 
 
-def overlaid(tree: Tree, declared: Tree) -> Tree:
+def overlay_fields(tree: Tree, declared: Tree) -> Tree:
     """Return a tree whose fields are replaced by the declared ones, where there are any.
 
     A field read from a file need not equal the declared one: its spec may leave out how the field writes.
@@ -68,5 +68,7 @@ def overlaid(tree: Tree, declared: Tree) -> Tree:
     known = dict(zip(declared.keys, declared.children, strict=True))
     children = zip(tree.keys, tree.children, strict=True)
     return Node(
-        "dict", tree.keys, tuple(overlaid(child, known[key]) if key in known else child for key, child in children)
+        "dict",
+        tree.keys,
+        tuple(overlay_fields(child, known[key]) if key in known else child for key, child in children),
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-SHOWN = 60  # characters of a value in a message
+REPR_MAX = 60  # characters of a value in a message
 
 
 def describe(value: Any) -> str:
@@ -15,7 +15,7 @@ def describe(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"a {value.dtype} array of shape {value.shape}"
     if isinstance(value, np.generic):
-        return f"numpy {type(value).__name__} {_shown(value)}"
+        return f"numpy {type(value).__name__} {_short_repr(value)}"
     if is_tensor(value):
         if value.is_nested:
             return f"a nested torch {torch_dtype_name(value)} tensor"
@@ -25,15 +25,15 @@ def describe(value: Any) -> str:
     if isinstance(value, int):
         return f"int {value}" if value.bit_length() <= 128 else f"an int of {value.bit_length()} bits"
     if isinstance(value, (str, float)):
-        return f"{type(value).__name__} {_shown(value)}"
+        return f"{type(value).__name__} {_short_repr(value)}"
     if isinstance(value, (bytes, bytearray, dict, tuple, list)):
         return f"a {type(value).__name__} of {len(value)}"
     return f"a {type(value).__module__}.{type(value).__qualname__}"
 
 
-def _shown(value: Any) -> str:
-    text = repr(value[:SHOWN] if isinstance(value, str) else value)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+def _short_repr(value: Any) -> str:
+    text = repr(value[:REPR_MAX] if isinstance(value, str) else value)
+    return text if len(text) <= REPR_MAX else f"{text[:REPR_MAX]}…"
 
 
 def is_tensor(value: Any) -> bool:

@@ -80,7 +80,7 @@ def _inner_from_spec(spec: Mapping[str, Any]) -> Field:
     return field_from_spec(spec["inner"])
 
 
-MISSING, THERE = b"\0", b"\1"
+MISSING, PRESENT = b"\0", b"\1"
 
 
 @register
@@ -103,12 +103,12 @@ class OptionalField(OuterField):
         return f"{self.inner.expects}, or None"
 
     def encode(self, value: Any) -> Encoded:
-        return MISSING if value is None else THERE + self.inner.encode(value)
+        return MISSING if value is None else PRESENT + self.inner.encode(value)
 
     def decode(self, data: memoryview) -> Any:
-        if data[:1] == THERE:
+        if data[:1] == PRESENT:
             return self._decode_inner(data[1:])
         if data != MISSING:
             begins = f"{len(data)} bytes that begin with {bytes(data[:1])!r}"
-            raise FormatError(f"{begins}, expected {THERE!r} and a value, or {MISSING!r}")
+            raise FormatError(f"{begins}, expected {PRESENT!r} and a value, or {MISSING!r}")
         return None

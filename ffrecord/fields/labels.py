@@ -11,7 +11,7 @@ from ffrecord.fields.describe import describe
 from ffrecord.fields.field import register
 from ffrecord.fields.scalars import IntField
 
-SHOWN = 3  # names in a repr
+NAMES_SHOWN = 3  # names in a repr
 
 
 @register
@@ -48,8 +48,8 @@ class LabelField(IntField):
         object.__setattr__(self, "_numbers", numbers)
 
     def __repr__(self) -> str:
-        more = ", …" if len(self.names) > SHOWN else ""
-        return f"LabelField([{', '.join(map(repr, self.names[:SHOWN]))}{more}])"
+        more = ", …" if len(self.names) > NAMES_SHOWN else ""
+        return f"LabelField([{', '.join(map(repr, self.names[:NAMES_SHOWN]))}{more}])"
 
     @property
     def expects(self) -> str:

@@ -69,18 +69,18 @@ class RecordLayout:
             FormatError: they do not fill it; the message names the column.
         """
         if len(record) < self.head_size or (not self.variable and len(record) > self.head_size):
-            raise FormatError(f"record of {len(record)} bytes, expected {self._expected()}")
+            raise FormatError(f"record of {len(record)} bytes, expected {self._describe_size()}")
         sizes = self._sizes.unpack_from(record, self.fixed_size)
         if sum(sizes) + self.head_size != len(record):
-            raise FormatError(self._misfit(sizes, len(record)))
+            raise FormatError(self._describe_misfit(sizes, len(record)))
         return sizes
 
-    def _expected(self) -> str:
+    def _describe_size(self) -> str:
         parts = [f"{name} {slot.size}" for (name, _), slot in zip(self.columns, self.slots, strict=True) if slot][:8]
         more = f"{self.head_size} or more" if self.variable else f"{self.head_size}"
         return f"{more} ({', '.join(parts) or 'no fixed-size column'}{', …' if len(parts) == 8 else ''})"
 
-    def _misfit(self, sizes: tuple[int, ...], size: int) -> str:
+    def _describe_misfit(self, sizes: tuple[int, ...], size: int) -> str:
         left = size - self.head_size
         for position, each in zip(self.variable, sizes, strict=True):
             if each > left:
@@ -110,9 +110,9 @@ class RecordLayout:
                 at += size
             return values
 
-        return self._naming(decode)
+        return self._with_column_names(decode)
 
-    def _naming(self, decode: Callable[[memoryview], list[Any]]) -> Callable[[memoryview], list[Any]]:
+    def _with_column_names(self, decode: Callable[[memoryview], list[Any]]) -> Callable[[memoryview], list[Any]]:
         """Return `decode` with errors that name the column.
 
         After an error the record is decoded again, column by column. That is cheaper than tracking the column every

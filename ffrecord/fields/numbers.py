@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.fields.shapes import NDIM_MAX, Shape, common
+from ffrecord.fields.shapes import NDIM_MAX, Shape, common_shape
 
 INT64 = range(-(1 << 63), 1 << 63)
 NUMBERS = "biufc"  # kinds of dtypes that are numbers
 
 
-def regular(value: Sequence[Any]) -> tuple[tuple[int, ...], list[Any]] | None:
+def flatten_lists(value: Sequence[Any]) -> tuple[tuple[int, ...], list[Any]] | None:
     """Return the shape of nested lists, and their items in C order.
 
     Returns:
@@ -54,7 +54,7 @@ def array_of_lists(values: Sequence[Sequence[Any]]) -> tuple[np.dtype[Any], Shap
     Returns:
         None if they are not lists of numbers, or all of them are empty.
     """
-    found = [regular(value) for value in values]
+    found = [flatten_lists(value) for value in values]
     items: list[Any] = []
     shapes: list[tuple[int, ...]] = []
     for each in found:
@@ -68,7 +68,7 @@ def array_of_lists(values: Sequence[Sequence[Any]]) -> tuple[np.dtype[Any], Shap
     filled = [shape for shape in shapes if shape != (0,)]
     shape: Shape | None = filled[0]
     for each_shape in filled[1:]:
-        shape = common(shape, each_shape)
+        shape = common_shape(shape, each_shape)
     if len(filled) < len(shapes) and shape:
         shape = (None, *shape[1:])
     return dtype, shape
@@ -85,7 +85,7 @@ def as_array(value: list[Any], dtype: np.dtype[Any], shape: Shape | None) -> np.
     Returns:
         None if `value` is not such a list.
     """
-    found = regular(value)
+    found = flatten_lists(value)
     if found is None or dtype.kind not in NUMBERS:
         return None
     axes, items = found

@@ -9,15 +9,15 @@ import numpy as np
 
 from ffrecord.errors import FormatError, counted
 from ffrecord.fields.arrays import NDArrayField
-from ffrecord.fields.batch import Batch, checked, decode_each
+from ffrecord.fields.batch import Batch, check_records, decode_each
 from ffrecord.fields.blobs import BytesField, StrField
-from ffrecord.fields.declare import declared
+from ffrecord.fields.declare import declare_tree
 from ffrecord.fields.field import Array, Field
 from ffrecord.fields.infer import infer_tree
 from ffrecord.fields.layout import RecordLayout, Slot
 from ffrecord.fields.scalars import BoolField, FloatField, IntField
 from ffrecord.fields.spec import from_spec, to_spec
-from ffrecord.fields.tree import CLASSES, Node, Tree, builder, flattener, leaves, replaced
+from ffrecord.fields.tree import CLASSES, Node, Tree, builder, flattener, leaves, replace_fields
 from ffrecord.fields.zstd import same_bytes
 from ffrecord.kernels._records import Branch, Leaf, Pieces
 from ffrecord.system.sample_types import UNTOLD, Sample
@@ -32,7 +32,7 @@ KINDS: dict[type[Field], str] = {
 }
 
 
-def in_pieces(tree: Tree, encode: Callable[[Any], bytes], explain: Callable[[list[Any]], None]) -> Pieces:
+def pieces_encoder(tree: Tree, encode: Callable[[Any], bytes], explain: Callable[[list[Any]], None]) -> Pieces:
     """Return a function like `encode` that returns the same bytes in pieces.
 
     Args:
@@ -122,7 +122,7 @@ class Schema(Generic[Sample]):
             TypeError: something else is in `fields`.
             ValueError: a field's class is not registered, or there are too many columns.
         """
-        return cls(declared(fields))
+        return cls(declare_tree(fields))
 
     def replace(self, fields: Mapping[str, Field]) -> "Schema":
         """Return this schema with other fields for some columns, which read the same bytes in another way.
@@ -138,7 +138,7 @@ class Schema(Generic[Sample]):
             old = self.fields[name]
             if not same_bytes(old, field):
                 raise ValueError(f"{name}: {field!r} does not read what {old!r} wrote")
-        return Schema(replaced(self._tree, iter([fields.get(name, self.fields[name]) for name in self.columns])))
+        return Schema(replace_fields(self._tree, iter([fields.get(name, self.fields[name]) for name in self.columns])))
 
     def encode(self, sample: Sample) -> bytes:
         """Return the record of `sample`.
@@ -152,7 +152,7 @@ class Schema(Generic[Sample]):
 
     def pieces(self) -> Pieces:
         """Return a function like `encode` for `_records.Records.append`, which copies a sample's memory directly."""
-        return in_pieces(self._tree, self.encode, self._layout.explain)
+        return pieces_encoder(self._tree, self.encode, self._layout.explain)
 
     def decode(self, record: Any, tensor: ToTensor | None = None) -> Sample:
         """Return the sample of `record`. Its arrays are new, writable and aligned.
@@ -164,7 +164,7 @@ class Schema(Generic[Sample]):
         Raises:
             FormatError: `record` is not of this schema; the message names the column.
         """
-        values = self._decode(_flat(record))
+        values = self._decode(_flat_view(record))
         if tensor is not None:
             for position, dtype in self._tensors:
                 values[position] = tensor(values[position], dtype)
@@ -186,7 +186,7 @@ class Schema(Generic[Sample]):
             FormatError: a record is not of this schema; the message names its place in the batch, and the column.
             TypeError, ValueError: `data` and `offsets` are not such arrays, or offsets lie outside of `data`.
         """
-        batch = Batch(self._layout, *checked(data, offsets))
+        batch = Batch(self._layout, *check_records(data, offsets))
         columns = decode_each(batch, batch.values)
         if tensor is not None:
             for position, dtype in self._tensors:
@@ -211,7 +211,7 @@ class Schema(Generic[Sample]):
         Raises:
             FormatError, TypeError, ValueError: errors of `decode_batch`.
         """
-        batch = Batch(self._layout, *checked(data, offsets))
+        batch = Batch(self._layout, *check_records(data, offsets))
         columns = decode_each(batch, batch.column)
         if tensor is not None:
             for position, dtype in self._tensors:
@@ -275,7 +275,7 @@ class Schema(Generic[Sample]):
         return "\n".join([head, *(f"  {name:{widths[0]}}  {field:{widths[1]}}  {size}" for name, field, size in rows)])
 
 
-def _flat(record: Any) -> memoryview:
+def _flat_view(record: Any) -> memoryview:
     view = memoryview(record)
     if view.format == "B" and view.ndim == 1 and view.contiguous:
         return view

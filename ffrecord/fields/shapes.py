@@ -20,7 +20,7 @@ CHECKED = "bU"  # kinds of dtypes that have invalid bytes
 _U64 = struct.Struct("<Q")
 
 
-def checked_shape(shape: Sequence[int | None] | None, itemsize: int) -> Shape | None:
+def check_shape(shape: Sequence[int | None] | None, itemsize: int) -> Shape | None:
     """Check `shape`, and return it as a tuple of plain ints and Nones.
 
     Raises:
@@ -35,7 +35,7 @@ def checked_shape(shape: Sequence[int | None] | None, itemsize: int) -> Shape | 
     found = tuple(axis if axis is None else _axis(axis) for axis in shape)
     if len(found) > NDIM_MAX:
         raise ValueError(f"a shape of {len(found)} axes, expected at most {NDIM_MAX}")
-    if not countable(found, itemsize):
+    if not is_countable(found, itemsize):
         raise ValueError(f"arrays of shape {found} and {itemsize} bytes an item are larger than {SIZE_MAX} bytes")
     return found
 
@@ -49,12 +49,12 @@ def _axis(axis: int) -> int:
     return found
 
 
-def countable(shape: Shape, itemsize: int) -> bool:
+def is_countable(shape: Shape, itemsize: int) -> bool:
     """Tell whether numpy can make an array of `shape`. numpy multiplies all axes that are not 0."""
     return math.prod(axis for axis in shape if axis) * itemsize <= SIZE_MAX
 
 
-def holds(shape: Shape | None, found: tuple[int, ...]) -> bool:
+def allows_shape(shape: Shape | None, found: tuple[int, ...]) -> bool:
     """Tell whether `shape` allows an array of shape `found`."""
     if shape is None:
         return len(found) <= NDIM_MAX
@@ -63,7 +63,7 @@ def holds(shape: Shape | None, found: tuple[int, ...]) -> bool:
     )
 
 
-def common(a: Shape | None, b: Shape | None) -> Shape | None:
+def common_shape(a: Shape | None, b: Shape | None) -> Shape | None:
     """Return the narrowest shape that allows all arrays that `a` and `b` allow."""
     if a is None or b is None or len(a) != len(b):
         return None
@@ -126,7 +126,7 @@ def from_bytes(data: memoryview, dtype: np.dtype[Any], shape: Shape | None, fixe
     found: Any = shape  # if `fixed`, all axes are ints
     if not fixed:
         found, data = unpack_axes(data, shape)
-        if not countable(found, dtype.itemsize) or math.prod(found) * dtype.itemsize != len(data):
+        if not is_countable(found, dtype.itemsize) or math.prod(found) * dtype.itemsize != len(data):
             raise FormatError(f"{len(data)} bytes of {dtype} items, expected those of shape {found}")
     array = np.frombuffer(data, dtype).reshape(found).copy()
     if dtype.kind in CHECKED:
@@ -180,4 +180,8 @@ def spec_shape(spec: Any) -> Any:
 
 def advise(cls: Any, dtype: Any, shape: Shape | None, found: tuple[int, ...]) -> str:
     """Name the field of class `cls` that holds arrays of shape `found` beside those of `shape`."""
-    return f"{cls(dtype, common(shape, found))!r} holds both" if len(found) <= NDIM_MAX else f"at most {NDIM_MAX} axes"
+    return (
+        f"{cls(dtype, common_shape(shape, found))!r} holds both"
+        if len(found) <= NDIM_MAX
+        else f"at most {NDIM_MAX} axes"
+    )

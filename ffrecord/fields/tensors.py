@@ -14,10 +14,10 @@ from ffrecord.fields.field import Array, Encoded, Field, Fixed, mismatch, regist
 from ffrecord.fields.shapes import (
     Shape,
     advise,
-    checked_shape,
+    allows_shape,
+    check_shape,
     fixed_layout,
     from_bytes,
-    holds,
     shape_repr,
     shape_spec,
     spec_shape,
@@ -49,7 +49,7 @@ class TensorField(Field):
 
     def __init__(self, dtype: Any, shape: Sequence[int | None] | None) -> None:
         object.__setattr__(self, "dtype", torch_dtype(dtype))
-        object.__setattr__(self, "shape", checked_shape(shape, self.storage.itemsize))
+        object.__setattr__(self, "shape", check_shape(shape, self.storage.itemsize))
         object.__setattr__(self, "_fixed", self.fixed is not None)
 
     def __repr__(self) -> str:
@@ -76,7 +76,7 @@ class TensorField(Field):
         if not is_tensor(value) or torch_dtype_name(value) != self.dtype:
             raise TypeError(mismatch(self, value))
         shape = tensor_shape(value)
-        if not holds(self.shape, shape):
+        if not allows_shape(self.shape, shape):
             raise ValueError(mismatch(self, value, advise(TensorField, self.dtype, self.shape, shape)))
         return to_bytes(tensor_items(value, self.dtype), self.shape, self._fixed)
 

@@ -122,7 +122,7 @@ class NodeCount:
             raise ValueError(f"{label(path)}: nested deeper than {DEPTH_MAX}; JSONField() holds deep structures")
 
 
-class _Unusual(Exception):
+class _IrregularSample(Exception):
     """A sample whose structure is not made of plain dicts, tuples and lists of the right sizes."""
 
 
@@ -138,7 +138,7 @@ def flattener(tree: Tree) -> Callable[[Any], Values]:
     def flatten(sample: Any) -> Values:
         try:
             return take(sample)
-        except (_Unusual, KeyError):
+        except (_IrregularSample, KeyError):
             values: list[Any] = []
             _walk(tree, sample, "", values)
             return values
@@ -155,7 +155,7 @@ def _flat_sequence(tree: Node) -> Callable[[Any], Values]:
 
     def take(sample: Any) -> Values:
         if type(sample) is not cls or len(sample) != count:
-            raise _Unusual
+            raise _IrregularSample
         values: Values = sample
         return values
 
@@ -180,7 +180,7 @@ def _taker(tree: Node) -> Callable[[Any, list[Any]], None]:
 
     def take(sample: Any, values: list[Any]) -> None:
         if type(sample) is not cls or len(sample) != count:
-            raise _Unusual
+            raise _IrregularSample
         children = [sample[key] for key in keys] if keys else sample
         if flat:
             values += children
@@ -247,11 +247,11 @@ def _refuse(node: Node, sample: Any, path: str) -> NoReturn:
     raise TypeError(message)
 
 
-def replaced(tree: Tree, fields: Iterator[Field]) -> Tree:
+def replace_fields(tree: Tree, fields: Iterator[Field]) -> Tree:
     """Return `tree` with `fields` instead of its own, from left to right."""
     if isinstance(tree, Field):
         return next(fields)
-    return Node(tree.kind, tree.keys, tuple(replaced(child, fields) for child in tree.children))
+    return Node(tree.kind, tree.keys, tuple(replace_fields(child, fields) for child in tree.children))
 
 
 def builder(tree: Tree) -> Callable[[Values], Any]:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from ffrecord.fields.field import Encoded, Field, check_range, register
 from ffrecord.fields.images.jpeg_codec import check_begin, compress, decompress
-from ffrecord.fields.images.jpeg_values import checked_frame, checked_pixels, jpeg_file
+from ffrecord.fields.images.jpeg_values import check_frame, check_pixels, jpeg_file
 
 MODES = ("RGB", "L")
 
@@ -42,9 +42,9 @@ class JPEGField(Field):
     def encode(self, value: Any) -> Encoded:
         file = jpeg_file(self, value, MODES, views=type(self) is JPEGField)
         if file is None:
-            return compress(checked_pixels(self, value, grey=True), self.quality)
+            return compress(check_pixels(self, value, grey=True), self.quality)
         if not self.as_bytes:
-            checked_frame(self, file)
+            check_frame(self, file)
         return file
 
     def decode(self, data: memoryview) -> Any:

@@ -64,24 +64,24 @@ def jpeg_file(field: Field, value: Any, modes: tuple[str, ...], *, views: bool) 
         OSError: a path cannot be read.
     """
     if isinstance(value, (bytes, bytearray)):
-        return _checked_file(field, value, "")
+        return _check_file(field, value, "")
     if isinstance(value, memoryview):
         flat = value.format == "B" and value.ndim == 1 and value.c_contiguous
-        return _checked_file(field, value if views and flat else value.tobytes(), "")
+        return _check_file(field, value if views and flat else value.tobytes(), "")
     if isinstance(value, (str, os.PathLike)):
         with open(value, "rb") as file:
-            return _checked_file(field, file.read(), f" in {os.fspath(value)!r}")
-    return _opened_file(field, value, modes) if is_image(value) else None
+            return _check_file(field, file.read(), f" in {os.fspath(value)!r}")
+    return _read_image_file(field, value, modes) if is_image(value) else None
 
 
-def _checked_file(field: Field, data: JPEG, where: str) -> JPEG:
+def _check_file(field: Field, data: JPEG, where: str) -> JPEG:
     if data[: len(MAGIC)] != MAGIC:
         found = f"{len(data)} bytes that begin with {bytes(data[:3])!r}{where}"
         raise ValueError(f"expected {field.expects}, found {found}; BytesField() holds any")
     return data
 
 
-def _opened_file(field: Field, image: Any, modes: tuple[str, ...]) -> bytes | None:
+def _read_image_file(field: Field, image: Any, modes: tuple[str, ...]) -> bytes | None:
     if image.mode not in modes:
         raise TypeError(mismatch(field, image, f"convert it to {' or '.join(modes)}, or keep its mode by ImageField()"))
     # An image without tiles is loaded. A decoder configuration means that draft() asked for another size or mode.
@@ -97,7 +97,7 @@ def _opened_file(field: Field, image: Any, modes: tuple[str, ...]) -> bytes | No
     return data if data.startswith(MAGIC) else None
 
 
-def checked_frame(field: Field, data: JPEG) -> Frame:
+def check_frame(field: Field, data: JPEG) -> Frame:
     """Check that JPEG `data` can be decoded, and return its frame header.
 
     Its pixels are not decoded, so damage among them is not found.
@@ -121,7 +121,7 @@ def checked_frame(field: Field, data: JPEG) -> Frame:
     return frame
 
 
-def checked_pixels(field: Field, value: Any, grey: bool) -> Array:
+def check_pixels(field: Field, value: Any, grey: bool) -> Array:
     """Check the pixels of a PIL image or array, and return them in C order: uint8 [H, W, 3], or [H, W] if `grey` allows
     it.
 
@@ -129,7 +129,7 @@ def checked_pixels(field: Field, value: Any, grey: bool) -> Array:
         TypeError: `value` is neither a PIL image nor a uint8 array.
         ValueError: its shape is wrong, it is too large for a JPEG, or the file of the image does not load.
     """
-    pixels = _loaded(value) if is_image(value) else value
+    pixels = _load_pixels(value) if is_image(value) else value
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8:
         raise TypeError(mismatch(field, value))
     if not (pixels.ndim == 2 and grey) and (pixels.ndim != 3 or pixels.shape[2] != 3):
@@ -143,7 +143,7 @@ def checked_pixels(field: Field, value: Any, grey: bool) -> Array:
     return np.ascontiguousarray(pixels)
 
 
-def _loaded(image: Any) -> Array:
+def _load_pixels(image: Any) -> Array:
     try:
         return np.asarray(image)
     except (OSError, SyntaxError) as error:

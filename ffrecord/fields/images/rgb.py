@@ -9,7 +9,7 @@ from ffrecord._crc import crc32
 from ffrecord.fields.describe import describe
 from ffrecord.fields.field import Array, Encoded, Field, check_range, register
 from ffrecord.fields.images.jpeg_codec import MAGIC, compress, decompress
-from ffrecord.fields.images.jpeg_values import JPEG, checked_frame, checked_pixels, jpeg_file
+from ffrecord.fields.images.jpeg_values import JPEG, check_frame, check_pixels, jpeg_file
 from ffrecord.fields.images.pixels import pack_pixels, unpack_pixels
 from ffrecord.system.optional import require
 
@@ -75,19 +75,19 @@ class RGBImageField(Field):
 
     def encode(self, value: Any) -> Encoded:
         file = jpeg_file(self, value, ("RGB",), views=type(self) is RGBImageField)
-        return self._encode_pixels(checked_pixels(self, value, grey=False)) if file is None else self._encode_file(file)
+        return self._encode_pixels(check_pixels(self, value, grey=False)) if file is None else self._encode_file(file)
 
     def _encode_file(self, file: JPEG) -> Encoded:
-        frame = checked_frame(self, file)
+        frame = check_frame(self, file)
         size = self._stored_size(frame.width, frame.height)
         as_jpeg = self._is_jpeg(size, file)
         if as_jpeg and size == (frame.width, frame.height):
             return file
-        return self._packed(decompress(file, grey=False), size, as_jpeg)
+        return self._pack(decompress(file, grey=False), size, as_jpeg)
 
     def _encode_pixels(self, pixels: Array) -> bytes:
         size = self._stored_size(pixels.shape[1], pixels.shape[0])
-        return self._packed(pixels, size, self._is_jpeg(size, pixels.data))
+        return self._pack(pixels, size, self._is_jpeg(size, pixels.data))
 
     def _stored_size(self, width: int, height: int) -> Size:
         longer = max(width, height)
@@ -104,7 +104,7 @@ class RGBImageField(Field):
             return crc32(content) < self.compress_probability * 2**32
         return self.write_mode == "jpeg"
 
-    def _packed(self, pixels: Array, size: Size, as_jpeg: bool) -> bytes:
+    def _pack(self, pixels: Array, size: Size, as_jpeg: bool) -> bytes:
         if size != (pixels.shape[1], pixels.shape[0]):
             pillow = require("PIL.Image", "image", "max_resolution")
             pixels = np.asarray(pillow.fromarray(pixels).resize(size, pillow.Resampling.BICUBIC))
