@@ -25,8 +25,8 @@ class Block(Order):
     window places; the last one may be shorter. Each window is permuted by itself.
 
     So only the blocks of the current window are read: at most window + 1, because windows need not begin where blocks
-    do. A window that has the short block inside reads one block more. A rank that reads every W-th position reads lanes
-    / W lanes if W divides `lanes`, and so many times as many blocks. Otherwise it reads all lanes.
+    do. A window that has the short block inside reads one block more. If W divides `lanes`, a rank that reads every
+    W-th position reads lanes / W lanes, and so many times as many blocks. Otherwise it reads all lanes.
 
     Args:
         block_size: samples in a block, >= 1. Make a block worth a request: some 256 kB on a disk, some MB on a network.

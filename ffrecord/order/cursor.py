@@ -18,7 +18,7 @@ from ffrecord.order.identity import Identity
 from ffrecord.order.keys import EPOCHS, LENGTH_MAX, SEEDS, check_range
 from ffrecord.order.node import Placement
 from ffrecord.order.orders import Order, from_builtins, parse
-from ffrecord.order.sliced import alike
+from ffrecord.order.sliced import same_but_for_slices
 from ffrecord.order.split import Split
 from ffrecord.order.state import VERSION, Contents, State
 from ffrecord.reading.indices import as_indices
@@ -106,8 +106,8 @@ class Course:
             raise ArgumentTypeError(f"drop_last is {drop_last!r}, expected a bool")
         self.drop_last = bool(drop_last)
         self.split = Split(rank, world_size, policy, placement)
-        self.order = self._placed(placement)
-        self.indices = None if indices is None else _filter(indices, identity.samples)
+        self.order = self._with_slices(placement)
+        self.indices = None if indices is None else _check_filter(indices, identity.samples)
         self._before: BegunEpoch | None = None
         self._run = 0
         # Epoch, position, changed epoch and pinned flag when the current run began; `return_to` restores them.
@@ -254,7 +254,7 @@ class Course:
         Raises:
             ValueError: the arguments are not valid for this course.
         """
-        split, order = Split(rank, world_size, self.split.policy, placement), self._placed(placement)
+        split, order = Split(rank, world_size, self.split.policy, placement), self._with_slices(placement)
         self._check_sizes(split, order)
         if self._position and order != self.order and self._before is None:
             self._before = BegunEpoch(self.identity, self.order)
@@ -307,7 +307,7 @@ class Course:
 
     # Internals
 
-    def _placed(self, placement: Placement | None) -> Order:
+    def _with_slices(self, placement: Placement | None) -> Order:
         return self._order if placement is None else placement.order(self._order)
 
     def _go_to(self, epoch: int, position: int, before: BegunEpoch | None = None) -> None:
@@ -341,7 +341,9 @@ class Course:
         order = self._order_of(state)
         theirs, crc = state.indices, self._indices_crc()
         if theirs != crc:
-            raise ArgumentError(f"state of another filter: {_described(theirs)} in the state, {_described(crc)} here")
+            raise ArgumentError(
+                f"state of another filter: {_describe_filter(theirs)} in the state, {_describe_filter(crc)} here"
+            )
         before = state.dataset.identity
         difference = self.identity.difference(before)
         if difference is None:
@@ -357,7 +359,7 @@ class Course:
 
     def _order_of(self, state: State) -> Order:
         ours = self.order.to_builtins()
-        if not alike(state.order, ours):
+        if not same_but_for_slices(state.order, ours):
             raise ArgumentError(f"state of another order: {state.order} in the state, {ours} here")
         return self.order if state.order == ours else from_builtins(state.order)
 
@@ -395,7 +397,7 @@ def check_batch_size(batch_size: SupportsIndex) -> int:
     return size
 
 
-def _filter(indices: Filter, samples: int) -> Integers:
+def _check_filter(indices: Filter, samples: int) -> Integers:
     """Check indices, and return them as int64 [m] in [0, samples)."""
     array = as_indices(indices)
     if len(array) == 0:
@@ -407,5 +409,5 @@ def _filter(indices: Filter, samples: int) -> Integers:
     return array if least >= 0 else np.where(array < 0, array + samples, array)
 
 
-def _described(crc: int | None) -> str:
+def _describe_filter(crc: int | None) -> str:
     return "none" if crc is None else f"indices of CRC-32 {crc:#010x}"

@@ -30,7 +30,7 @@ class Launcher:
     nodes: str = ""
     alone: bool = False
 
-    def speaks(self) -> bool:
+    def is_present(self) -> bool:
         """Tell whether this launcher has started the process."""
         return self.size in os.environ or (self.rank in os.environ and not self.alone)
 
@@ -64,7 +64,7 @@ def rank_of() -> tuple[int | None, int | None]:
         ValueError: a variable is not an int.
     """
     for launcher in LAUNCHERS:
-        if launcher.speaks():
+        if launcher.is_present():
             return _int(launcher.rank), _int(launcher.size)
     return None, None
 
@@ -77,7 +77,7 @@ def placement_of(rank: int, world_size: int) -> Placement:
     """
     for launcher in LAUNCHERS:
         if launcher.on_node in os.environ and (_int(launcher.rank), _int(launcher.size)) == (rank, world_size):
-            return _placed(launcher, rank, world_size)
+            return _read_placement(launcher, rank, world_size)
     if world_size == 1:
         return Placement(1, 0, 0)
     known = ", ".join(launcher.on_node for launcher in LAUNCHERS)
@@ -87,8 +87,8 @@ def placement_of(rank: int, world_size: int) -> Placement:
     )
 
 
-def _placed(launcher: Launcher, rank: int, world_size: int) -> Placement:
-    here = _equal_on_all(launcher.on_node)
+def _read_placement(launcher: Launcher, rank: int, world_size: int) -> Placement:
+    here = _same_on_all_nodes(launcher.on_node)
     if here < 1 or world_size % here:
         raise ArgumentError(f"{world_size} ranks by {launcher.size}, and {here} on a node by {launcher.on_node}")
     nodes = world_size // here
@@ -113,7 +113,7 @@ def _placed(launcher: Launcher, rank: int, world_size: int) -> Placement:
     return found
 
 
-def _equal_on_all(name: str) -> int:
+def _same_on_all_nodes(name: str) -> int:
     """Return a variable's number that is the same for all nodes: "8", or "8(x4)" for four times 8.
 
     Raises:

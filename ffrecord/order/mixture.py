@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.order.keys import LENGTH_MAX, check_range, key_of
 from ffrecord.order.orders import Order, from_builtins, parse, register
-from ffrecord.order.shares import apportioned, arrangement_of
+from ffrecord.order.shares import apportion, arrangement_of
 
 __all__ = ["Mixture"]
 
@@ -56,10 +56,10 @@ class Mixture(Order):
     name: ClassVar[str] = "mixture-1"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", _checked_sizes(self.sizes))
+        object.__setattr__(self, "sizes", _check_sizes(self.sizes))
         if self.weights is not None:
-            object.__setattr__(self, "weights", _checked_weights(self.weights, self.sizes))
-        object.__setattr__(self, "within", _checked_within(self.within))
+            object.__setattr__(self, "weights", _check_weights(self.weights, self.sizes))
+        object.__setattr__(self, "within", _check_within(self.within))
         if self.epoch_length is not None:
             length = check_range("epoch_length", self.epoch_length, 1, LENGTH_MAX + 1)
             object.__setattr__(self, "epoch_length", length)
@@ -106,7 +106,7 @@ class Mixture(Order):
 
     def _draw(self, draws: Integers, seed: int) -> None:
         """Replace numbers of draws, counted since epoch 0, by samples."""
-        datasets, own = arrangement_of(self._slots, key_of("mixture", seed, 0)).drawn(draws)
+        datasets, own = arrangement_of(self._slots, key_of("mixture", seed, 0)).assign(draws)
         sizes = np.array(self.sizes)[datasets]
         epochs, positions = own // sizes, own % sizes
         # Sort draws by dataset and epoch, so that draws from the same epoch of a dataset are one call.
@@ -132,7 +132,7 @@ class Mixture(Order):
 
     @cached_property
     def _slots(self) -> tuple[int, ...]:
-        return tuple(apportioned(self.weights or (), self._period))
+        return tuple(apportion(self.weights or (), self._period))
 
 
 def _stretches(*keys: Integers) -> Iterator[tuple[int, int]]:
@@ -142,16 +142,16 @@ def _stretches(*keys: Integers) -> Iterator[tuple[int, int]]:
     return pairwise(bounds) if len(keys[0]) else iter(())
 
 
-def _checked_sizes(sizes: Any) -> tuple[int, ...]:
+def _check_sizes(sizes: Any) -> tuple[int, ...]:
     checked = tuple(
-        check_range(f"sizes[{i}]", size, 0, LENGTH_MAX + 1) for i, size in enumerate(_listed("sizes", sizes))
+        check_range(f"sizes[{i}]", size, 0, LENGTH_MAX + 1) for i, size in enumerate(_as_list("sizes", sizes))
     )
     check_range("sum(sizes)", sum(checked), 1, LENGTH_MAX + 1)
     return checked
 
 
-def _checked_weights(weights: Any, sizes: Sequence[int]) -> tuple[float, ...]:
-    checked = tuple(_checked_weight(i, weight) for i, weight in enumerate(_listed("weights", weights)))
+def _check_weights(weights: Any, sizes: Sequence[int]) -> tuple[float, ...]:
+    checked = tuple(_check_weight(i, weight) for i, weight in enumerate(_as_list("weights", weights)))
     if len(checked) != len(sizes):
         raise ArgumentError(f"{len(checked)} weights for {len(sizes)} datasets")
     if not any(checked):
@@ -162,7 +162,7 @@ def _checked_weights(weights: Any, sizes: Sequence[int]) -> tuple[float, ...]:
     return checked
 
 
-def _checked_weight(i: int, weight: Any) -> float:
+def _check_weight(i: int, weight: Any) -> float:
     try:
         if isinstance(weight, str | bytes):
             raise TypeError
@@ -176,13 +176,13 @@ def _checked_weight(i: int, weight: Any) -> float:
     return number + 0.0  # turns -0.0 into 0.0
 
 
-def _listed(name: str, values: Any) -> list[Any]:
+def _as_list(name: str, values: Any) -> list[Any]:
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
         raise ArgumentTypeError(f"{name} must be a collection of numbers, not {type(values).__name__}")
     return list(values)
 
 
-def _checked_within(within: Any) -> Order:
+def _check_within(within: Any) -> Order:
     order = from_builtins(within) if isinstance(within, Mapping) else parse(within)
     if isinstance(order, Mixture):
         raise ArgumentError("within is a mixture: give all datasets to one, with products of weights")

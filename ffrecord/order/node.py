@@ -42,7 +42,7 @@ class Placement:
             ValueError: the nodes cannot have equally many ranks.
         """
         number = check_range("nodes", nodes, 1, SLICES)
-        return cls(number, *divmod(rank, _each(world_size, number)))
+        return cls(number, *divmod(rank, _ranks_per_node(world_size, number)))
 
     def turn(self, world_size: int) -> int:
         """Return the rank's place in a round of `world_size` positions, in which all nodes take turns.
@@ -52,7 +52,7 @@ class Placement:
         Raises:
             ValueError: `local` is too large, or the nodes cannot have equally many ranks.
         """
-        check_range("local", self.local, 0, _each(world_size, self.nodes))
+        check_range("local", self.local, 0, _ranks_per_node(world_size, self.nodes))
         return self.local * self.nodes + self.node
 
     def order(self, order: Order) -> Placed:
@@ -68,7 +68,7 @@ class Placement:
         return order
 
 
-def _each(world_size: int, nodes: int) -> int:
+def _ranks_per_node(world_size: int, nodes: int) -> int:
     """Return the number of ranks on each node."""
     if world_size % nodes:
         raise ArgumentError(f"{world_size} ranks on {nodes} nodes, expected equally many on each")

@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from ffrecord.order.keys import sample_seeds
 
-__all__ = ["Arrangement", "apportioned", "arrangement_of"]
+__all__ = ["Arrangement", "apportion", "arrangement_of"]
 
 Integers = npt.NDArray[np.int64]
 
 
-def apportioned(weights: Sequence[float], period: int) -> list[int]:
+def apportion(weights: Sequence[float], period: int) -> list[int]:
     """Return whole numbers of slots in proportion to weights, `period` in all, at least one for each weight > 0.
 
     This is the method of the largest remainder (Hamilton's). Exact fractions give the same numbers on every machine.
@@ -64,7 +64,7 @@ class Arrangement:
         self._datasets, self._before = datasets[circle], numbers[circle]
         self._sorted = np.sort(self._datasets * self._period + np.arange(self._period))
 
-    def drawn(self, draws: Integers) -> tuple[Integers, Integers]:
+    def assign(self, draws: Integers) -> tuple[Integers, Integers]:
         """Return the datasets of draws, int64 [k], and the number of earlier draws from the same dataset for each."""
         cycles = draws // self._period
         entries = (sample_seeds(self._key, 1, cycles) % np.uint64(self._period)).astype(np.int64)

@@ -12,7 +12,7 @@ from ffrecord.order.keys import check_range, key_of
 from ffrecord.order.mixture import Mixture
 from ffrecord.order.orders import Order, from_builtins, parse, register
 
-__all__ = ["Placed", "alike"]
+__all__ = ["Placed", "same_but_for_slices"]
 
 SLICES = 1 << 31
 
@@ -45,7 +45,7 @@ class Placed(Order):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "slices", check_range("slices", self.slices, 1, SLICES))
-        object.__setattr__(self, "within", _checked_within(self.within))
+        object.__setattr__(self, "within", _check_within(self.within))
 
     def bounds(self, n: int, number: int) -> tuple[int, int]:
         """Return where a slice of n samples begins and ends.
@@ -86,16 +86,16 @@ class Placed(Order):
         return found
 
 
-def alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def same_but_for_slices(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Tell whether two orders, as `to_builtins` describes them, differ at most in their slices."""
-    return bool(_uncut(one) == _uncut(other))
+    return bool(_without_slices(one) == _without_slices(other))
 
 
-def _uncut(order: Mapping[str, Any]) -> Any:
+def _without_slices(order: Mapping[str, Any]) -> Any:
     return order.get("within") if order.get("name") == Placed.name else order
 
 
-def _checked_within(within: Any) -> Order:
+def _check_within(within: Any) -> Order:
     order = from_builtins(within) if isinstance(within, Mapping) else parse(within)
     if isinstance(order, Mixture):
         raise ArgumentError("a mixture cannot be cut into slices: its datasets have sizes of their own")
