@@ -1,4 +1,4 @@
-"""From positions to samples: one batched read, then what the dataset makes of the bytes."""
+"""Samples at positions: one batched read, and the conversion of bytes to samples."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,7 +22,7 @@ __all__ = ["FetchedSamples", "decoded", "fetch", "merged"]
 Arrays = list[npt.NDArray[np.uint8]]
 Process = Callable[[list[int], Arrays], list[Any]]
 
-# Beside the reader, not in the dataset: a dataset is pickled for each worker, and its reader may be exchanged.
+# Keyed by reader, not kept in the dataset: a dataset is pickled for each worker, and its reader may be replaced.
 _schemas: "WeakKeyDictionary[Store, tuple[Schema, bool] | None]" = WeakKeyDictionary()
 
 
@@ -30,9 +30,9 @@ class FetchedSamples(NamedTuple):
     """Samples that were asked for.
 
     Attributes:
-        samples: those that are there.
-        kept: which of those asked for they are, ascending; None if that is not known, as where nothing was skipped.
-        error: why the first one that is missing could not be read, or None.
+        samples: the samples that could be read.
+        kept: places of these samples among those asked for, ascending; None if unknown, or if nothing was skipped.
+        error: error of the first sample that is missing, or None.
     """
 
     samples: list[Any]
@@ -43,16 +43,17 @@ class FetchedSamples(NamedTuple):
 def fetch(
     reader: Store, positions: list[int], process: Process | None, dataset: object, *, lazily: bool
 ) -> FetchedSamples:
-    """The samples of `reader` at `positions`.
+    """Return the samples of `reader` at `positions`.
 
     Args:
+        reader: reader of the records.
         positions: [k] ints in [0, reader.n).
-        process: makes samples of bytes; None to decode them by the schema of the files.
-        dataset: for messages.
-        lazily: samples may be `LazySamples`.
+        process: converts bytes to samples; None to decode them by the schema of the files.
+        dataset: the dataset, for messages.
+        lazily: allow `LazySamples`.
 
     Raises:
-        NotImplementedError: neither `process` nor a schema.
+        NotImplementedError: there is neither `process` nor a schema.
         Whatever reading, decoding and `process` raise.
     """
     if process is None and not isinstance(reader, FileReader):
@@ -60,7 +61,7 @@ def fetch(
     if process is not None:
         process = partial(_processed, process, dataset)
     if process is None:
-        _known(reader, dataset)  # before anything is read
+        _known(reader, dataset)  # raises without a schema, before anything is read
     if reader._on_error == "skip":
         return _skipping(reader, positions, process, dataset, lazily)
     if process is not None:
@@ -74,16 +75,16 @@ def _processed(process: Process, dataset: object, positions: list[int], data: Ar
 
 
 def _by_store(store: Store, indices: list[int], data: Arrays) -> list[Any]:
-    """What a store makes of records."""
+    """Decode records by their store."""
     samples: list[Any] = store._decode(np.array(indices, np.int64), data)
     return samples
 
 
 def decoded(dataset: Any, indices: list[int], data: Arrays) -> list[Any]:
-    """What `Dataset.process` makes of records: the samples of their schema, or what their store makes of them.
+    """Decode records for `Dataset.process`, by the schema of the files or by their store.
 
     Raises:
-        NotImplementedError: the files carry none.
+        NotImplementedError: the files carry no schema.
     """
     if not isinstance(dataset.reader, FileReader):
         return _by_store(dataset.reader, indices, data)
@@ -102,7 +103,7 @@ def _samples(known: tuple[Schema, bool], data: Any, offsets: Any, lazily: bool) 
 def _skipping(
     reader: Store, positions: list[int], process: Process | None, dataset: object, lazily: bool
 ) -> FetchedSamples:
-    """The same, without the samples that cannot be read; the others keep their indices."""
+    """Return the samples of `reader` at `positions`, without those that cannot be read."""
     (data, offsets), failures = reader._begin_packed(positions)()
     room = max(0, SKIPPED_MOST - reader.skipped)
     tell_skipped(f"skipped or replaced: {error}" for _, error in failures[:room])
@@ -117,7 +118,7 @@ def _skipping(
     arrays = [data[low:high] for low, high in pairwise(offsets.tolist())]
     arrays = [arrays[place] for place in kept]
     if process is not None:
-        # Each its own: what a batch shares is recycled, and may be written to.
+        # `process` may keep its arrays and write to them, but the memory of a batch is recycled: copy each array.
         samples = process([positions[place] for place in kept], [array.copy() for array in arrays])
         return FetchedSamples(samples, kept if len(samples) == len(kept) else None, first)
     offsets = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
@@ -126,7 +127,7 @@ def _skipping(
 
 
 def _known(reader: Store, dataset: object) -> tuple[Schema, bool]:
-    """The schema of the files, and whether batches can be collated without decoding them."""
+    """Return the schema of the files, and whether batches can be collated without decoding them."""
     if reader not in _schemas:
         schema = schema_of(reader)
         _schemas[reader] = None if schema is None else (schema, can_collate(schema))
@@ -139,7 +140,7 @@ def _known(reader: Store, dataset: object) -> tuple[Schema, bool]:
 
 
 def merged(parts: Sequence[FetchedSamples], places: Sequence[list[int]], count: int) -> FetchedSamples:
-    """One batch of `count`, of parts that fill the `places` of their own, those left out omitted."""
+    """Merge parts into one batch of `count` samples; part i fills `places[i]`. Missing samples are left out."""
     if len(parts) == 1:
         return parts[0]
     errors = [part.error for part in parts]
@@ -158,7 +159,7 @@ def merged(parts: Sequence[FetchedSamples], places: Sequence[list[int]], count: 
 
 
 def _joined(batches: list[list[Any]], places: Sequence[list[int]], count: int) -> SampleRecords | None:
-    """The records of batches of one schema and size of record, in the order of their places; None for others."""
+    """Join the records of batches in the order of their places; None unless all have one schema and record size."""
     found = [batch.records for batch in batches if isinstance(batch, LazySamples) and batch.records is not None]
     if not found or len(found) != len(batches):
         return None

@@ -1,4 +1,4 @@
-"""Objects that know which readers they hold."""
+"""Objects that can list the readers among their attributes."""
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,23 +10,25 @@ T = TypeVar("T")
 
 
 class ReaderRegistry:
-    """Base of objects that can list the readers among their attributes, and those of registries among them.
+    """Base of objects that can list the readers among their attributes, and the readers of registries among them.
 
-    It needs no `__init__`: what an attribute holds *now* is what counts, so assigning another reader or None, and
-    deleting, do what they say. Readers inside lists and dicts are not looked for.
+    It needs no `__init__`: only the present values of attributes count. You may assign another reader or None, or
+    delete an attribute. Readers inside lists and dicts are not found.
     """
 
     def ffreaders(self) -> list[Store]:
-        """The readers held: one's own in the order they were assigned, then those of each registry held."""
+        """Return the readers: its own in the order they were assigned, then those of each registry among its
+        attributes.
+        """
         readers = list(_held(self, Store).values())  # type: ignore[type-abstract]
         for registry in _held(self, ReaderRegistry).values():
             readers += registry.ffreaders()
         return readers
 
-    if not TYPE_CHECKING:  # or mypy would accept every name
+    if not TYPE_CHECKING:  # else mypy would accept every name
 
         def __getattr__(self, name: str) -> Any:
-            # Where ffrecord 1.x kept them, instead of in __dict__; programs may look, and may use the names themselves.
+            # ffrecord 1.x kept readers in these attributes. Programs may read them, or use the names for themselves.
             if name == "_readers":
                 return _held(self, Store)
             if name == "_resitries":

@@ -1,4 +1,4 @@
-"""How far a loader has come whose sampler is one of ours: its state is a place in an epoch, reached without replay."""
+"""Progress of a loader with a sampler of this package: its state is a position, which it reaches without replay."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
@@ -19,7 +19,7 @@ Loader: TypeAlias = "torch.utils.data.DataLoader[Any]"
 
 
 def sampler_of(loader: Loader) -> Sampler | None:
-    """Return the sampler of ours that decides the order of `loader`, if its batches can be counted in samples."""
+    """Return our sampler that decides the order of `loader`, if its batches can be counted in samples; else None."""
     inside = _inside(loader)
     if isinstance(inside, BatchSampler):
         return inside.sampler
@@ -34,11 +34,11 @@ def _inside(loader: Loader) -> Any:
 
 
 class Watched(Iterable[Any]):
-    """The index sampler of a loader. It notes which iteration of our sampler each of its iterators draws from.
+    """The index sampler of a loader, which notes the iteration of our sampler that each of its iterators draws from.
 
     Args:
         indices: the index sampler.
-        sampler: of ours, that decides its order.
+        sampler: our sampler, which decides its order.
 
     Attributes:
         latest: the iterator that was begun last.
@@ -60,7 +60,7 @@ class WatchedIterator(Iterator[Any]):
     """One iterator of `Watched`.
 
     Attributes:
-        drawn: what it draws from, or None before it was asked for anything.
+        drawn: the iteration that it draws from, or None before the first item.
     """
 
     def __init__(self, items: Iterator[Any], sampler: Sampler) -> None:
@@ -68,7 +68,7 @@ class WatchedIterator(Iterator[Any]):
         self.drawn: Drawn | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_items": iter(())}  # of a copy in another process; torch's generators do not pickle
+        return {**vars(self), "_items": iter(())}  # a copy in another process draws nothing; generators do not pickle
 
     def __next__(self) -> Any:
         if self.drawn is not None:
@@ -84,27 +84,26 @@ class WatchedIterator(Iterator[Any]):
 
 
 class Following:
-    """The progress of one loader; it has the methods of `Progress`, whose place it takes.
+    """The progress of one loader with a sampler of this package. It has the methods of `LoaderProgress`.
 
     Args:
         indices: the loader's index sampler.
-        sampler: of ours, that decides its order.
+        sampler: our sampler, which decides its order.
 
     Attributes:
         indices: the index sampler, watched.
-        epoch: the one begun last, or None.
+        epoch: the last epoch that was begun, or None.
     """
 
-    loaded = None  # a state is the sampler's as soon as it is loaded
+    loaded = None  # a loaded state goes to the sampler at once
 
     def __init__(self, indices: Iterable[Any], sampler: Sampler) -> None:
         self.indices = Watched(indices, sampler)
         self.epoch: LoaderEpoch | None = None
         self._sampler = sampler
         self._walk: WatchedIterator | None = None
-        self._before: tuple[LoaderEpoch, Drawn] | None = (
-            None  # the latest loop that has begun, while another has not yet
-        )
+        # The loop before the latest iterator; it counts until that iterator has drawn something.
+        self._before: tuple[LoaderEpoch, Drawn] | None = None
 
     def iterate(self, loader: Loader, build: Callable[[], Any]) -> Any:
         """Return the iterator that `build` makes, for an epoch that begins here."""
@@ -117,7 +116,7 @@ class Following:
         return iterator
 
     def has_moved(self, loader: Loader, epoch: LoaderEpoch) -> bool:
-        """Whether the sampler was told to go elsewhere after the iterator of `epoch` had begun to read ahead."""
+        """Tell whether the sampler was set to another place after the iterator of `epoch` had begun to read ahead."""
         return self.epoch is epoch and self._drawn is not None and self._sampler._drawn is None
 
     def began(self, loader: Loader, epoch: LoaderEpoch) -> None:
@@ -127,14 +126,14 @@ class Following:
 
     @property
     def _drawn(self) -> Drawn | None:
-        """What the latest iterator draws from; None before it was asked for anything."""
+        """The iteration that the latest iterator draws from; None before its first item."""
         return None if self._walk is None else self._walk.drawn
 
     def state(self, loader: Loader) -> dict[str, Any]:
-        """Return the place where `loader` stands.
+        """Return the position of `loader`.
 
         Raises:
-            RuntimeError: `set_step` was called, so batches are not all counted.
+            RuntimeError: `set_step` was called, so not all batches are counted.
         """
         step = loader.batch_sampler.step if isinstance(loader.batch_sampler, SkipableSampler) else 0
         if step:
@@ -164,7 +163,7 @@ class Following:
             self._sampler.take_back(self._drawn)
 
     def _after(self, loader: Loader, run: Run, passed: int) -> int:
-        """Return the position after so many batches, one or more."""
+        """Return the position after `passed` batches, one or more."""
         inside = _inside(loader)
         if isinstance(inside, BatchSampler):
             return run[passed - 1].after

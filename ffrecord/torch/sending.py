@@ -1,7 +1,7 @@
-"""Queues between a loader and its workers that pickle at once, where what goes wrong can still be told.
+"""Queues between a loader and its workers that pickle at once, while an error can still be reported.
 
-Queues of multiprocessing pickle in a thread of their own, which prints the error and drops the message: the loader then
-waits for ever.
+Queues of multiprocessing pickle in their own thread, which prints an error and drops the message. The loader then waits
+for ever.
 """
 
 import pickle
@@ -19,7 +19,7 @@ __all__ = ["LoaderView"]
 
 
 class Message:
-    """An object, pickled. It arrives as itself.
+    """A pickled object, which arrives as itself.
 
     Raises:
         Exception: whatever pickling raises.
@@ -35,14 +35,14 @@ class Message:
 def _opened(pickled: bytes) -> Any:
     try:
         return pickle.loads(pickled)
-    except (OSError, EOFError, RuntimeError, MemoryError):  # of descriptors, or of a worker that is gone
+    except (OSError, EOFError, RuntimeError, MemoryError):  # missing descriptors, or a dead worker
         raise
     except Exception as error:
         raise UserFunctionError(f"what a worker sent cannot be unpickled: {describe_error(error)}") from error
 
 
 class PicklingQueue(queues.Queue):  # type: ignore[type-arg]
-    """A queue whose `put` pickles. From a worker, what does not pickle arrives as an error in its place."""
+    """A queue whose `put` pickles. If a worker's object does not pickle, an error arrives in its place."""
 
     def put(self, obj: Any, block: bool = True, timeout: float | None = None) -> None:
         super().put(_message(obj), block, timeout)
@@ -88,7 +88,7 @@ def _failure(sentence: str, cause: Exception) -> ExceptionWrapper:
 
 
 class Context:
-    """A context of multiprocessing whose queues are of ours."""
+    """A context of multiprocessing that makes queues of this module."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
@@ -102,7 +102,7 @@ class Context:
 
 
 class LoaderView:
-    """A loader as torch's iterators look at it, but for its context.
+    """A loader for torch's iterators, with another multiprocessing context.
 
     Attributes:
         loader: the loader.

@@ -1,4 +1,4 @@
-"""How a batch gets from a worker to the loader: what is large in memory that is lent, what is small in the message."""
+"""The way of a batch from a worker to the loader: large tensors in lent memory, small ones in the message."""
 
 import pickle
 from multiprocessing.reduction import ForkingPickler
@@ -15,11 +15,11 @@ from ffrecord.torch.tensors import is_plain
 
 __all__ = ["Parcel", "carried", "tensor_of"]
 
-COPIED_MOST = 1 << 16  # bytes of a tensor that is copied into the message, as much as a pipe holds
+COPIED_MOST = 1 << 16  # bytes of the largest tensor that is copied into the message; a pipe holds as much
 
 
 def tensor_of(rows: npt.NDArray[np.uint8]) -> torch.Tensor:
-    """`rows` copied into a uint8 tensor [rows.size]: of a worker's, large ones into memory that the loader can map."""
+    """Copy `rows` into a uint8 tensor [rows.size]. In a worker, large ones go into memory that the loader can map."""
     small = get_worker_info() is None or rows.size <= COPIED_MOST
     if not small and (lent := lend(rows)) is not None:
         return _over(lent)
@@ -36,38 +36,38 @@ def _over(storage: torch.UntypedStorage) -> torch.Tensor:
 
 
 class CarriedDict(dict[Any, Any]):
-    """A batch on its way from a worker: sent to another process, it arrives as a plain dict; so does a copy."""
+    """A batch on its way from a worker. In another process it arrives as a plain dict, and so does a copy."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return dict, (dict(self),)
 
 
 class CarriedList(list[Any]):
-    """The same, of a list."""
+    """A list on its way from a worker. In another process it arrives as a plain list, and so does a copy."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return list, (list(self),)
 
 
 def carried(batch: Any) -> Any:
-    """A batch, a dict or list, in a form that gets quickly to the loader; for others it is equal to what it was."""
+    """Return a batch, a dict or list, in a form that gets quickly to the loader; it stays equal to the batch."""
     if get_worker_info() is None:
         return batch
     return CarriedDict(batch) if isinstance(batch, dict) else CarriedList(batch)
 
 
-# What is sent to another process goes through here; what is pickled to stay does not.
+# Only objects that are sent to another process use ForkingPickler. An ordinary pickle does not lend memory.
 ForkingPickler.register(CarriedDict, lambda batch: (dict, (_sent(dict(batch)),)))
 ForkingPickler.register(CarriedList, lambda batch: (list, (_sent(list(batch)),)))
 
 
 class Parcel:
-    """A batch of any structure, which arrives as itself. Only once; it must be sent.
+    """A batch of any structure, which arrives as itself. It can arrive only once, and must be sent.
 
-    It is pickled here, where what goes wrong is an error of the batch: the thread of torch's queue would lose it.
+    It is pickled here, so an error belongs to the batch. The thread of torch's queue would lose it.
 
     Raises:
-        Exception: what pickling raises, torch's RuntimeError where there is no shared memory, OSError.
+        Exception: pickling fails; torch's RuntimeError if there is no shared memory; OSError.
     """
 
     def __init__(self, batch: Any) -> None:
@@ -80,14 +80,14 @@ class Parcel:
 def _opened(pickled: bytes) -> Any:
     try:
         return pickle.loads(pickled)
-    except (OSError, EOFError, RuntimeError, MemoryError):  # of descriptors, or of a worker that is gone
+    except (OSError, EOFError, RuntimeError, MemoryError):  # missing descriptors, or a dead worker
         raise
     except Exception as error:
         raise UserFunctionError(f"a batch that a worker sent cannot be unpickled: {describe_error(error)}") from error
 
 
 class Sent(NamedTuple):
-    """A tensor in a message: its bytes, or where they are. It arrives as the tensor."""
+    """A tensor in a message: its bytes, or their place. It arrives as the tensor."""
 
     data: bytes | Offer
     dtype: torch.dtype
@@ -99,7 +99,7 @@ class Sent(NamedTuple):
 
 
 def _tensor(data: bytes | Offer, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
-    """What was sent, in this process; only once."""
+    """Return the tensor that was sent, in this process; works only once."""
     if not isinstance(data, bytes):
         flat = _over(data.accept())
     elif data:
@@ -119,20 +119,20 @@ def _sent(node: Any) -> Any:
     if isinstance(node, tuple) and (make := getattr(node, "_make", None)) and not hasattr(node, "__dict__"):
         return make(map(_sent, node))
     if type(node) is torch.Tensor and (node.is_conj() or node.is_neg()):
-        node = node.resolve_conj().resolve_neg()  # torch's way forgets that they are
+        node = node.resolve_conj().resolve_neg()  # pickles of torch lose these flags
     if type(node) is not torch.Tensor or not is_plain(node):
         return node
     dense, strides = _dense(node)
     size = node.numel() * node.element_size()  # torch 2.0 has no nbytes
     data: bytes | Offer | None = _offered(dense, size) if size > COPIED_MOST else None
-    # Where there is no memory to lend now, there is none for torch's way either, or there are no descriptors.
+    # If there is no memory to lend now, torch's way would lack memory or descriptors too: send the bytes themselves.
     if data is None and (size <= COPIED_MOST or (can_lend() and not node.untyped_storage().is_shared())):
         data = _bytes(dense).tobytes()
     return node if data is None else Sent(data, node.dtype, tuple(node.shape), strides)
 
 
 def _dense(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:
-    """Its values [n] as they lie in memory, and its strides there; copied, in the order of rows, if there are gaps."""
+    """Return the values [n] as they lie in memory, and the strides there; copied, in C order, if there are gaps."""
     ordered = tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
     if not ordered.is_contiguous():
         tensor = ordered = tensor.contiguous()
@@ -140,7 +140,9 @@ def _dense(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:
 
 
 def _offered(tensor: torch.Tensor, size: int) -> Offer | None:
-    """A large tensor in lent memory, copied if it is elsewhere; None where none is to be had or it is shared."""
+    """Return the offer of a large tensor in lent memory, copied if it is elsewhere; None if there is none, or it is
+    shared.
+    """
     storage = tensor.untyped_storage()
     offered = offer(storage) if storage.nbytes() == size else None
     if offered is not None or storage.is_shared():

@@ -1,4 +1,4 @@
-"""From a batch as it was read to one that the user gets: everything that is Python's work."""
+"""Building of a batch from its records: all Python work between reading and the user."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,8 +29,8 @@ class Raw(NamedTuple):
     """A batch as it was read.
 
     Attributes:
-        step: what was asked for.
-        outcome: what the reader gave: result and failures.
+        step: the planned batch.
+        outcome: result and failures of the reader.
     """
 
     step: Step
@@ -42,13 +42,13 @@ class BuiltBatch:
     """A batch as the user gets it.
 
     Attributes:
-        step: that it was planned as.
+        step: the planned batch.
         rows: the samples that it has.
-        batch: itself; None if it has no samples.
-        seconds: that its stages took.
-        reading: what a worker process read for it.
-        ready: of its copy to a device, a torch.cuda.Event.
-        host: what the copy is made from.
+        batch: the batch itself; None if it has no samples.
+        seconds: time of its stages.
+        reading: reading of a worker process for it.
+        ready: end of its copy to a device, a torch.cuda.Event.
+        host: the batch in host memory that the copy is made from.
     """
 
     step: Step
@@ -60,18 +60,18 @@ class BuiltBatch:
     host: Any = None
 
     def pin_memory(self) -> "BuiltBatch":
-        """Copy what is in it into pinned memory; torch's own loader calls this in a thread."""
+        """Copy the batch into pinned memory; torch's own loader calls this in a thread."""
         self.batch = pin_memory(self.batch)  # type: ignore[no-untyped-call]
         return self
 
 
 @dataclass
 class Doing:
-    """What a thread is at, for the message if it takes too long.
+    """The present work of a thread, for the message if it takes too long.
 
     Attributes:
-        stage: in words.
-        index: of the sample; None for the whole batch.
+        stage: the stage in words.
+        index: the sample; None for the whole batch.
     """
 
     stage: str = "reading"
@@ -80,13 +80,13 @@ class Doing:
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be done with what is read.
+    """The work to do on records.
 
     Attributes:
-        columns: that are wanted.
-        form: what becomes of values of varying shape.
-        on_error: what becomes of bad records.
-        transform, batch_transform: of the user.
+        columns: the columns to decode.
+        form: form of values of varying shape.
+        on_error: action for bad records.
+        transform, batch_transform: functions of the user, or None.
     """
 
     columns: AnyColumns
@@ -97,23 +97,23 @@ class Work:
 
     @property
     def effortless(self) -> bool:
-        """Whether there is no Python work per sample."""
+        """True if there is no Python work per sample."""
         return self.transform is None and self.batch_transform is None and self.columns.effortless
 
     @property
     def seeded(self) -> bool:
-        """Whether it needs random seeds."""
+        """True if the work needs random seeds."""
         functions = (self.transform, self.batch_transform)
         return self.columns.decodes or any(each is not None and each.seeded for each in functions)
 
 
 class BatchBuilder:
-    """Reads and finishes batches of one epoch. May be used by several threads.
+    """Reading and building of the batches of one epoch. Several threads may use one builder.
 
     Args:
-        reader: of the samples.
-        work: to do.
-        epoch: of the batches.
+        reader: reader of the samples.
+        work: the work to do.
+        epoch: epoch of the batches.
     """
 
     def __init__(self, reader: Store, work: Work, epoch: Epoch) -> None:
@@ -129,18 +129,18 @@ class BatchBuilder:
         return BatchBuilder, (self._reader, self._work, self._epoch)
 
     def reading(self) -> Reading:
-        """What was read in this process so far."""
+        """Return the reading of this process so far."""
         return Reading.of(self._reader.stats())
 
     def begin(self, step: Step) -> Callable[[], Raw]:
-        """Begin reading a batch; what waits for it."""
+        """Begin to read a batch; return a function that waits for it."""
         with StopIterationGuard(lambda: f"reading of {_named(step)}"):
             wait = self._begin(step)
         return lambda: self._wait(step, wait)
 
     def _begin(self, step: Step) -> Callable[[], Any]:
         if self._fixed is not None and self._slots is not None:
-            # Samples for a transform are not the batch.
+            # With a transform the records are not yet the batch, so they need no memory of the batch.
             out = None if self._work.transform else self._fixed.memory(len(step.indices))
             return self._reader._begin_columns(step.indices, self._slots, out)
         return self._reader._begin_packed(step.indices)
@@ -150,10 +150,10 @@ class BatchBuilder:
             return Raw(step, wait())
 
     def finish(self, raw: Raw, doing: Doing) -> BuiltBatch:
-        """Finish a batch.
+        """Build a batch from its records.
 
         Raises:
-            FFRecordError, OSError: a record cannot be read or decoded, and is neither to be skipped nor replaced.
+            FFRecordError, OSError: a record cannot be read or decoded, and `on_error` does not skip or replace it.
             UserFunctionError: a function of the user raised.
         """
         with StopIterationGuard(lambda: f"{doing.stage} of {_named(raw.step)}"):
@@ -182,7 +182,7 @@ class BatchBuilder:
         return BuiltBatch(raw.step, rows, batch, seconds)
 
     def _decoded(self, raw: Raw, seeds: Seeds | None) -> tuple[BatchRows, Seeds | None, list[Any]]:
-        """The columns of the batch, or its samples if they are to be transformed."""
+        """Return the columns of the batch, or its samples if there is a transform."""
         step, outcome = raw
         if not outcome.failures:
             try:
@@ -193,7 +193,7 @@ class BatchBuilder:
                     records = self._columns.of_packed(data, offsets, step.indices)
                 return BatchRows(step.indices, step.positions, step.padding), seeds, self._taken(records, seeds)
             except FormatError:
-                pass  # found again below, with its name
+                pass  # the slow way below finds it again, and names the record
         mender = Mender(self._reader, self._columns, self._epoch, self._work.on_error)
         rows, good, bounds = mender.mend(step, seeds)
         if seeds is not None:

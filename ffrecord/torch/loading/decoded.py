@@ -1,4 +1,4 @@
-"""From the records of any store to the columns of a batch, or to its samples: by what the store makes of records."""
+"""Decoding of the records of any store to the columns of a batch, or to its samples."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -17,32 +17,32 @@ from ffrecord.torch.loading.stacking import stacked
 
 __all__ = ["DecodedColumns"]
 
-FILES = (bytes, bytearray, memoryview, np.ndarray)  # types of values that hold a file
+FILES = (bytes, bytearray, memoryview, np.ndarray)  # types of values that may hold a file
 
 
 class Undecoded(NamedTuple):
-    """k records of a store: their bytes, and which they are."""
+    """k records of a store: their indices and their bytes."""
 
     indices: Indices
     records: list[Bytes]
 
 
 class DecodedColumns:
-    """What `Columns` is for files with a schema, for the samples that `store.samples` gives.
+    """The columns of samples that a store decodes itself; `BatchColumns` is for files with a schema.
 
     Args:
-        store: whose records they are.
-        fields: names of the columns wanted, of samples that are dicts; None for all there are.
+        store: store of the records.
+        fields: names of the columns to return, of samples that are dicts; None for all.
         decode: column of JPEG images → decoder.
-        form: what becomes of values of varying shape.
-        pin: whether decoded images are put into pinned memory.
+        form: form of values of varying shape.
+        pin: put decoded images into pinned memory.
 
     Attributes:
-        decodes: whether there are decoders, which may need seeds.
-        effortless: as of `Columns` that need Python work for each sample.
+        decodes: True if there are decoders, which may need seeds.
+        effortless: False: batches need Python work for each sample.
 
     Raises:
-        ArgumentError, ArgumentTypeError: no such arguments.
+        ArgumentError, ArgumentTypeError: an argument is not valid.
     """
 
     effortless = False
@@ -74,15 +74,19 @@ class DecodedColumns:
 
     @staticmethod
     def build(values: list[Any]) -> Any:
-        """The batch, or the sample, which is the only value of its kind here."""
+        """Return the batch, or the sample: the only value in `values`."""
         return values[0]
 
     def of_packed(self, data: Bytes, offsets: Offsets, indices: Indices) -> Undecoded:
-        """The records at `indices`, which lie back to back in `data`."""
+        """Return the records at `indices`, which lie back to back in `data`."""
         return Undecoded(indices, [data[low:high] for low, high in pairwise(offsets.tolist())])
 
     def values(self, records: Undecoded, seeds: Seeds | None) -> list[Any]:
-        """The batch. Errors as of `samples`; FormatError: the samples differ in structure, too."""
+        """Return the batch, as a list of one value.
+
+        Raises:
+            FormatError: a sample cannot be decoded or lacks a column, or the samples differ in structure.
+        """
         samples = self._of_store(records)
         images = self._images(samples, seeds)
         if not images:
@@ -92,10 +96,10 @@ class DecodedColumns:
         return [{name: images[name] if name in images else columns[name] for name in samples[0]}]
 
     def samples(self, records: Undecoded, seeds: Seeds | None) -> list[Any]:
-        """The k samples.
+        """Return the k samples.
 
         Raises:
-            FormatError: one cannot be decoded, or lacks a column.
+            FormatError: a sample cannot be decoded, or lacks a column.
         """
         samples = self._of_store(records)
         images = self._images(samples, seeds)
@@ -104,11 +108,15 @@ class DecodedColumns:
         return [{**sample, **{name: images[name][i] for name in images}} for i, sample in enumerate(samples)]
 
     def check(self, record: Bytes, index: int, seeds: Seeds | None) -> None:
-        """See that a record can be decoded. Errors as of `samples`."""
+        """Check that a record can be decoded.
+
+        Raises:
+            FormatError: it cannot, or it lacks a column.
+        """
         self.samples(Undecoded(np.array([index]), [record]), seeds)
 
     def _stacked(self, samples: list[Any]) -> Any:
-        """A batch. Whether a column is a list does not depend on the samples that this one happens to have."""
+        """Return a batch. A column is a list or not whatever samples this batch has."""
         try:
             if not all(isinstance(sample, dict) for sample in samples):
                 return stacked(samples, self._form)
@@ -143,7 +151,7 @@ class DecodedColumns:
         return [{name: value for name, value in sample.items() if name in wanted} for sample in samples]
 
     def _images(self, samples: list[Any], seeds: Seeds | None) -> dict[str, Any]:
-        """A tensor [k, …] for each column with a decoder."""
+        """Return a tensor [k, …] for each column with a decoder."""
         numbers = [0] * len(samples) if seeds is None else seeds.tolist()
         found = {}
         for name, decoder in self._decoders.items():
@@ -155,10 +163,10 @@ class DecodedColumns:
 
 
 def _check_columns(samples: list[dict[Any, Any]]) -> None:
-    """See that all samples of a batch have the same columns.
+    """Check that all samples of a batch have the same columns.
 
     Raises:
-        ValueError: names one that some have and others have not.
+        ValueError: some samples lack a column; the message names it.
     """
     first = samples[0].keys()
     for place, sample in enumerate(samples):
@@ -171,7 +179,7 @@ def _check_columns(samples: list[dict[Any, Any]]) -> None:
 
 
 def _file_in(name: str, value: Any) -> memoryview:
-    """The bytes that a decoder gets.
+    """Return the bytes for a decoder.
 
     Raises:
         FormatError: the column has other values.

@@ -1,4 +1,4 @@
-"""One loop over an epoch: from steps to batches in the user's hands."""
+"""One loop over an epoch: from planned batches to batches in the user's hands."""
 
 import weakref
 from collections.abc import Callable, Iterator
@@ -21,11 +21,13 @@ __all__ = ["BatchCounts", "BatchIterator", "Iteration"]
 
 
 class BatchIterator:
-    """Finished batches of one run, however they are made. Nothing runs on once it is collected.
+    """An iterator of the finished batches of one run. Its threads and workers stop when it is collected.
 
     Args:
-        run: the steps.
-        reader, work, options: how.
+        run: the planned batches.
+        reader: reader of the samples.
+        work: the work to do on records.
+        options: threads, workers and placement.
     """
 
     def __init__(self, run: Run, reader: Store, work: Work, options: LoaderOptions) -> None:
@@ -51,19 +53,19 @@ class BatchIterator:
             self.stop = raws.close
 
     def __next__(self) -> BuiltBatch:
-        """The next batch; on a GPU, for the stream that is current in this thread."""
+        """Return the next batch; a batch on a GPU is ready for the stream that is current in this thread."""
         return self._placement.receive(next(self._source))
 
 
 class BatchCounts:
-    """What the loops of a loader add up to."""
+    """The sums over all loops of a loader."""
 
     def __init__(self) -> None:
         self.batches = self.samples = self.skipped = 0
         self.waiting = self.computing = 0.0
         self.seconds = Seconds()
-        self.reading = Reading()  # of worker processes
-        self.rows: BatchRows | None = None  # of the batch yielded last
+        self.reading = Reading()  # reading in worker processes
+        self.rows: BatchRows | None = None  # samples of the last yielded batch
 
     def add(self, finished: BuiltBatch) -> None:
         """Count a batch.
@@ -86,7 +88,7 @@ class BatchCounts:
             self.rows = rows
 
     def stats(self, reading: Reading) -> LoaderStats:
-        """The sums, with what was read in this process."""
+        """Return the sums, together with the reading of this process."""
         total = reading + self.reading
         return LoaderStats(
             self.batches,
@@ -105,10 +107,10 @@ class Iteration(Iterator[Any]):
     """The iterator of a loop. It begins with its first batch, so a state may be loaded until then.
 
     Args:
-        course: that follows it.
+        course: the course, which follows the loop.
         begin: begins the run of a loop.
         make: run → its batches.
-        tally: to add to.
+        tally: the counts to add to.
     """
 
     def __init__(
@@ -118,7 +120,7 @@ class Iteration(Iterator[Any]):
         self._run: Run | None = None
         self._batches: BatchIterator | None = None
         self._over = False
-        self._left: float | None = None  # when the user got the last batch
+        self._left: float | None = None  # time when the user got the last batch
 
     def __next__(self) -> Any:
         asked = perf_counter()
@@ -126,7 +128,7 @@ class Iteration(Iterator[Any]):
             self._tally.computing += asked - self._left
         try:
             return self._next()
-        except BaseException:  # also an interrupt: a batch that was lost on the way must not be missed silently
+        except BaseException:  # also an interrupt: a batch may be lost on its way, so the loop must not go on
             self.close()
             raise
         finally:
@@ -144,17 +146,17 @@ class Iteration(Iterator[Any]):
             try:
                 finished = next(batches)
             except StopIteration:
-                if self._over:  # closed meanwhile: the epoch is not
+                if self._over:  # another thread has closed the loop, so the epoch has not ended
                     raise StateError(CLOSED) from None
                 self._course.finished(self._run)
                 raise
             self._tally.add(finished)
             self._course.yielded(finished.step)
-            if len(finished.rows.indices):  # else all of its samples are left out
+            if len(finished.rows.indices):  # skip a batch whose samples are all left out
                 return finished.batch
 
     def close(self) -> None:
-        """End the loop: threads and workers stop, memory is freed. May be repeated."""
+        """End the loop: stop threads and workers, and free memory. May be repeated."""
         self._over = True
         if self._batches is not None:
             self._batches.stop()

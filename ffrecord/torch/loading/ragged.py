@@ -1,4 +1,4 @@
-"""Values of varying shape as one column of a batch."""
+"""Forms of a batch's column of values of varying shape."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ class Padded(NamedTuple):
 
 
 def ragged_form(name: str) -> Form:
-    """The function that makes a column, of which the name is given, of k tensors.
+    """Return the function that makes a column of k tensors; it also takes the column's name.
 
     Args:
         name: one of RAGGED.
@@ -45,12 +45,15 @@ def ragged_form(name: str) -> Form:
 
 
 def listed(column: str, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors as they are."""
+    """Return the tensors as they are."""
     return tensors
 
 
 def _warn_now() -> None:
-    """Let torch say that nested tensors are a prototype: it says so once, and filters are not for threads to set."""
+    """Let torch warn now, unseen, that nested tensors are a prototype.
+
+    torch warns only once. Threads must not change warning filters, so the warning is not left to them.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.nested.nested_tensor([torch.zeros(1, device="cpu")], device="cpu")
@@ -58,7 +61,7 @@ def _warn_now() -> None:
 
 
 def nested(column: str, tensors: list[torch.Tensor]) -> torch.Tensor:
-    """The tensors as a nested one: jagged if they differ in their first axis only, else strided.
+    """Return the tensors as a nested one: jagged if they differ in their first axis only, else strided.
 
     Raises:
         ValueError: they differ in their number of axes.
@@ -71,7 +74,7 @@ def nested(column: str, tensors: list[torch.Tensor]) -> torch.Tensor:
 
 
 def padded(column: str, tensors: list[torch.Tensor]) -> Padded:
-    """The tensors in one, filled up with zeros.
+    """Return the tensors in one, filled up with zeros.
 
     Raises:
         ValueError: they differ in their number of axes.

@@ -1,4 +1,4 @@
-"""What a user's function made of the samples of a batch → a batch of that structure."""
+"""Collation of samples that a user's function returned."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,15 +13,15 @@ from ffrecord.torch.loading.ragged import Form
 
 __all__ = ["stacked"]
 
-# Each can hold what comes before it.
+# Each type can hold the values of the types before it.
 NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 
 
 class UnevenError(ValueError):
-    """Values that do not make a tensor, or samples of different columns.
+    """Values that do not make a tensor, or samples with different columns.
 
     Attributes:
-        place: of the sample in which that shows.
+        place: place of the sample that differs.
     """
 
     def __init__(self, message: str, place: int) -> None:
@@ -30,20 +30,20 @@ class UnevenError(ValueError):
 
 
 def stacked(samples: list[Any], form: Form, path: str = "") -> Any:
-    """A batch of k samples that have one structure.
+    """Return a batch of k samples that have one structure.
 
     Args:
-        samples: of dicts, tuples (named ones too) and lists, whose leaves are tensors, arrays, numbers, anything.
-        form: what becomes of tensors of varying shape.
-        path: of these values in a sample, for messages.
+        samples: dicts, tuples (also named ones) and lists, whose leaves are tensors, arrays, numbers, anything.
+        form: form of tensors of varying shape.
+        path: path of these values in a sample, for messages.
 
     Returns:
-        That structure of tensors [k, …]: int64 of ints, float64 of floats or of both; of lists where torch has no such
-        values.
+        The same structure of tensors [k, …]: int64 for ints, float64 for floats or both; lists if torch has no type for
+            the values.
 
     Raises:
-        UnevenError: the samples differ in structure or dtype; names the column.
-        ArgumentError: as `form`.
+        UnevenError: the samples differ in structure or dtype; the message names the column.
+        ArgumentError: `form` refuses the tensors.
     """
     first = samples[0]
     if isinstance(first, Mapping):
