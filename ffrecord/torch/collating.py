@@ -12,8 +12,8 @@ from torch.utils.data._utils import collate as torchs
 from ffrecord.fields import BoolField, FloatField, IntField, NDArrayField, ScalarField, Schema, TensorField, ZstdField
 from ffrecord.fields.field import Field
 from ffrecord.fields.layout import Slot
-from ffrecord.torch.samples import FIRST_TYPES, LazySamples, SampleRecords, plain
-from ffrecord.torch.sharing import carried, tensor_of
+from ffrecord.torch.samples import FIRST_TYPES, LazySamples, SampleRecords, as_plain
+from ffrecord.torch.sharing import carry, tensor_of
 from ffrecord.torch.tensors import as_tensor
 
 __all__ = ["can_collate", "collate"]
@@ -41,57 +41,57 @@ def collate(batch: list[Any]) -> Any:
         FormatError: a record is not of its schema.
     """
     if type(batch) is LazySamples and batch.records is not None and not batch.looked:
-        return _collated(batch.records, torchs.default_collate_fn_map)
+        return _collate_records(batch.records, torchs.default_collate_fn_map)
     return default_collate(batch)
 
 
 def can_collate(schema: Schema) -> bool:
     """Tell whether to collate records of `schema` without decoding: some column can become a tensor."""
-    return isinstance(_template(schema), STRUCTURES) and any(_is_number(field) for field in schema.fields.values())
+    return isinstance(_template(schema), STRUCTURES) and any(_is_numeric(field) for field in schema.fields.values())
 
 
 def _collate_first(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
     """Collate a batch whose first sample is one of FIRST_TYPES; default_collate calls this function."""
     fresh = type(batch) is LazySamples and batch.records is not None
-    if fresh and collate_fn_map is torchs.default_collate_fn_map and _is_torchs(collate_fn_map):
-        return _collated(batch.records, collate_fn_map)  # type: ignore[attr-defined]
-    return torchs.collate(list(map(plain, batch)), collate_fn_map=collate_fn_map)
+    if fresh and collate_fn_map is torchs.default_collate_fn_map and _is_unchanged(collate_fn_map):
+        return _collate_records(batch.records, collate_fn_map)  # type: ignore[attr-defined]
+    return torchs.collate(list(map(as_plain, batch)), collate_fn_map=collate_fn_map)
 
 
 # torch's functions for tensors and numbers. If a program has replaced one, its function decides.
-_OF_TORCH = {
+_TORCH_FUNCTIONS = {
     kind: function
     for kind, function in torchs.default_collate_fn_map.items()
     if kind in (torch.Tensor, np.ndarray, int, float) or isinstance(kind, tuple)
 }
 
 
-def _is_torchs(functions: Any) -> bool:
+def _is_unchanged(functions: Any) -> bool:
     """Tell whether tensors and numbers are collated by torch's own functions."""
-    return all(functions.get(kind) is function for kind, function in _OF_TORCH.items())
+    return all(functions.get(kind) is function for kind, function in _TORCH_FUNCTIONS.items())
 
 
 for _first in FIRST_TYPES.values():
     torchs.default_collate_fn_map[_first] = _collate_first
 
 
-def _collated(records: SampleRecords, functions: Any) -> Any:
+def _collate_records(records: SampleRecords, functions: Any) -> Any:
     schema = records.schema
     columns = _fixed_columns(records)
     if columns is None:
         found = schema.decode_columns(records.data, records.offsets, tensor=as_tensor)
         columns = [_tensor_or_values(schema.fields[name], column) for name, column in found.items()]
 
-    return carried(_built(_template(schema), columns, functions))
+    return carry(_build_batch(_template(schema), columns, functions))
 
 
-# Not a closure in `_collated`: a recursive one would keep itself, and the batch, alive until garbage is collected.
-def _built(node: Any, columns: Sequence[Any], functions: Any, in_dict: bool = True) -> Any:
+# Not a closure in `_collate_records`: a recursive one would keep itself, and the batch, alive until garbage is collected.
+def _build_batch(node: Any, columns: Sequence[Any], functions: Any, in_dict: bool = True) -> Any:
     """Return a part of the batch: `node` with its collated columns instead of their positions."""
     if isinstance(node, dict):
-        return {key: _built(child, columns, functions) for key, child in node.items()}
+        return {key: _build_batch(child, columns, functions) for key, child in node.items()}
     if not isinstance(node, int):
-        return [_built(child, columns, functions, in_dict=False) for child in node]
+        return [_build_batch(child, columns, functions, in_dict=False) for child in node]
     column = columns[node]
     if isinstance(column, torch.Tensor):
         return column
@@ -109,7 +109,7 @@ def _fixed_columns(records: SampleRecords) -> list[torch.Tensor] | None:
     """Return a tensor for each column if records have only columns of numbers; None if they need a closer look."""
     schema, count = records.schema, len(records.offsets) - 1
     size = schema.record_size
-    if not size or not all(map(_is_number, schema.fields.values())) or (np.diff(records.offsets) != size).any():
+    if not size or not all(map(_is_numeric, schema.fields.values())) or (np.diff(records.offsets) != size).any():
         return None
     start = int(records.offsets[0])
     rows = records.data[start : start + count * size].reshape(count, size)
@@ -138,10 +138,10 @@ def _tensor_or_values(field: Field, column: Any) -> Any:
         return column
     if not isinstance(column, np.ndarray):
         return column
-    return torch.from_numpy(column) if _is_number(inner) else inner.unstack(column)
+    return torch.from_numpy(column) if _is_numeric(inner) else inner.unstack(column)
 
 
-def _is_number(field: Field) -> bool:
+def _is_numeric(field: Field) -> bool:
     """Tell whether default_collate always makes one tensor of the values of a field."""
     if field.fixed is None:
         return False

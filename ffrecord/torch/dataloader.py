@@ -13,9 +13,9 @@ from ffrecord.errors import ArgumentError, StateError
 from ffrecord.torch.dataset import Dataset
 from ffrecord.torch.iterators import MultiProcessIterator, SingleProcessIterator, WorkersIterator
 from ffrecord.torch.progress import LoaderProgress
-from ffrecord.torch.sampler_progress import Following, sampler_of
-from ffrecord.torch.skipping import Singles, SkipableSampler
-from ffrecord.torch.telling import Shuffled
+from ffrecord.torch.sampler_progress import SamplerProgress, sampler_of
+from ffrecord.torch.skipping import SingleIndexSampler, SkipableSampler
+from ffrecord.torch.telling import ShuffleSampler
 
 __all__ = ["DataLoader", "SkipableSampler"]
 
@@ -70,7 +70,7 @@ class DataLoader(TorchDataLoader[T_co]):
         if not in_order:
             recent["in_order"] = in_order
         if shuffle and sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset):
-            sampler, shuffle = Shuffled(dataset, generator=generator), False  # type: ignore[arg-type]
+            sampler, shuffle = ShuffleSampler(dataset, generator=generator), False  # type: ignore[arg-type]
         super().__init__(
             dataset,
             batch_size,
@@ -91,7 +91,7 @@ class DataLoader(TorchDataLoader[T_co]):
         )
         self.skippable = skippable
         indices, ours = self._wrap_samplers(), None if self._is_iterable() else sampler_of(self)
-        self._ffrecord_progress = LoaderProgress(indices) if ours is None else Following(indices, ours)
+        self._ffrecord_progress = LoaderProgress(indices) if ours is None else SamplerProgress(indices, ours)
 
     def _wrap_samplers(self) -> Any:
         """Make the batch sampler skippable, if asked; return the sampler to take indices from."""
@@ -101,7 +101,9 @@ class DataLoader(TorchDataLoader[T_co]):
             # torch's __setattr__ refuses to replace it, although nothing has used it yet.
             vars(self)["batch_sampler"] = SkipableSampler(self.batch_sampler)
         indices: Any = super()._index_sampler
-        return Singles(indices) if self.batch_sampler is None and isinstance(self.dataset, Dataset) else indices
+        return (
+            SingleIndexSampler(indices) if self.batch_sampler is None and isinstance(self.dataset, Dataset) else indices
+        )
 
     def _is_iterable(self) -> bool:
         return isinstance(self.dataset, IterableDataset)

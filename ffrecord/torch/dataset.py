@@ -19,8 +19,17 @@ from ffrecord.reader import FileReader
 from ffrecord.reading.paths import PathLike, Source, shown
 from ffrecord.reading.store import OnError, Store
 from ffrecord.system.sample_types import UNTOLD
-from ffrecord.torch.fetching import FetchedSamples, decoded, fetch, merged
-from ffrecord.torch.indexing import Held, Indices, MappedFile, as_positions, at, cut, held, is_single
+from ffrecord.torch.fetching import FetchedSamples, decode_records, fetch, merge_parts
+from ffrecord.torch.indexing import (
+    Indices,
+    KeptIndices,
+    MappedFile,
+    as_positions,
+    is_single,
+    keep_indices,
+    take_at,
+    take_range,
+)
 from ffrecord.torch.registry import ReaderRegistry
 
 __all__ = ["ConcatDataset", "Dataset", "ReaderRegistry", "Subset"]
@@ -30,7 +39,7 @@ T_co = TypeVar("T_co", covariant=True)
 FILES_SHOWN = 2
 CHUNK = 1 << 16  # indices compared at once
 # Methods with which a subclass may give other samples than the records hold.
-ASKED = ("__getitem__", "__getitems__", "__iter__", "__len__", "_fetch")
+SAMPLE_METHODS = ("__getitem__", "__getitems__", "__iter__", "__len__", "_fetch")
 
 
 class Dataset(ReaderRegistry, TorchDataset[T_co]):
@@ -114,7 +123,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         Raises:
             NotImplementedError: the method is not overridden, and the files carry no schema.
         """
-        return decoded(self, indices, data)
+        return decode_records(self, indices, data)
 
     def __len__(self) -> int:
         return self.reader.n
@@ -187,7 +196,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         A `DatasetWriter` copies these records instead of the samples.
         """
         reader = vars(self).get("reader")
-        if not isinstance(reader, Store) or not is_untouched(self, ("process", *ASKED)):
+        if not isinstance(reader, Store) or not is_untouched(self, ("process", *SAMPLE_METHODS)):
             return None
         return WholeStore(reader)
 
@@ -196,7 +205,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         readers = self.ffreaders()
         if len(readers) == 1 and readers[0].n == len(self):
             return identity_of(readers[0])
-        return _combined(len(self), [identity_of(reader) for reader in readers])
+        return _combine_identities(len(self), [identity_of(reader) for reader in readers])
 
     def __iter__(self) -> Iterator[T_co]:
         """Yield all samples in order, read one by one; a DataLoader is faster."""
@@ -245,7 +254,7 @@ class Subset(Dataset[T_co]):
     def __init__(self, dataset: Dataset[T_co], indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> None:
         self.dataset = dataset
         self.indices = indices
-        self._held = held(indices)
+        self._held = keep_indices(indices)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -257,19 +266,19 @@ class Subset(Dataset[T_co]):
         Args:
             indices: [n] ints in [-len, len), see `Subset`.
         """
-        if type(self) is not Subset or not isinstance(indices, range) or not _inside(indices, len(self)):
+        if type(self) is not Subset or not isinstance(indices, range) or not _is_inside(indices, len(self)):
             return super().subset(indices)
-        return Subset(self.dataset, cut(self._held, indices))
+        return Subset(self.dataset, take_range(self._held, indices))
 
     def _fetch(self, positions: list[int], *, lazily: bool = False) -> FetchedSamples:
-        return self.dataset._get(self.dataset._positions(at(self._held, positions)), lazily=lazily)
+        return self.dataset._get(self.dataset._positions(take_at(self._held, positions)), lazily=lazily)
 
     def _parts_of_dataset(self) -> Parts | None:
-        inner = parts_of(self.dataset) if is_untouched(self, ASKED) else None
+        inner = parts_of(self.dataset) if is_untouched(self, SAMPLE_METHODS) else None
         return None if inner is None else ChosenSamples(inner, self._held)
 
     def _identity(self) -> Identity:
-        inside, text = self.dataset._identity(), _described(self._held)
+        inside, text = self.dataset._identity(), _describe_indices(self._held)
         return Identity(len(self), inside.shards, _digest(f"{inside.samples}", inside.fingerprint, text))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -280,7 +289,7 @@ class Subset(Dataset[T_co]):
         vars(self).update(state)
         if isinstance(self.indices, MappedFile):
             self.indices = self.indices.open()
-        self._held = held(self.indices)
+        self._held = keep_indices(self.indices)
 
 
 class ConcatDataset(Dataset[T_co]):
@@ -335,15 +344,15 @@ class ConcatDataset(Dataset[T_co]):
                 )
             parts.append(fetched)
             places.append(own)
-        return merged(parts, places, len(positions))
+        return merge_parts(parts, places, len(positions))
 
     def _parts_of_dataset(self) -> Parts | None:
-        members = [parts_of(member) for member in self.datasets] if is_untouched(self, ASKED) else [None]
+        members = [parts_of(member) for member in self.datasets] if is_untouched(self, SAMPLE_METHODS) else [None]
         known = [member for member in members if member is not None]
         return Joined(known) if len(known) == len(members) else None
 
     def _identity(self) -> Identity:
-        return _combined(len(self), [member._identity() for member in self.datasets])
+        return _combine_identities(len(self), [member._identity() for member in self.datasets])
 
     def _by_member(self, positions: list[int]) -> dict[int, list[int]]:
         """Return member → places in `positions` that belong to it, in order."""
@@ -353,17 +362,17 @@ class ConcatDataset(Dataset[T_co]):
         return places
 
 
-def _inside(places: range, n: int) -> bool:
+def _is_inside(places: range, n: int) -> bool:
     return not places or (0 <= places[0] < n and 0 <= places[-1] < n)
 
 
-def _combined(samples: int, parts: list[Identity]) -> Identity:
+def _combine_identities(samples: int, parts: list[Identity]) -> Identity:
     """Return the identity of a dataset of `samples` that come from these parts."""
     texts = [f"{part.samples} {part.fingerprint}" for part in parts]
     return Identity(samples, sum(part.shards for part in parts), _digest(*texts))
 
 
-def _described(indices: Held) -> str:
+def _describe_indices(indices: KeptIndices) -> str:
     """Return a short text that is equal for equal indices, whatever holds them, and differs for others."""
     progression = _as_range(indices)
     if progression is not None:
@@ -371,7 +380,7 @@ def _described(indices: Held) -> str:
     return f"{crc32(np.ascontiguousarray(indices, np.int64).data):#010x}"
 
 
-def _as_range(indices: Held) -> range | None:
+def _as_range(indices: KeptIndices) -> range | None:
     """Return the range of the same ints, in one canonical form; None if there is none."""
     if not len(indices):
         return range(0)

@@ -33,7 +33,7 @@ def rank_and_size(rank: SupportsIndex | None = None, world_size: SupportsIndex |
             variable is not an int; or there are several ranks, and this one is unknown.
         TypeError: an argument is not an int.
     """
-    known_rank, known_size = (None, 1) if rank is not None and world_size is not None else _known()
+    known_rank, known_size = (None, 1) if rank is not None and world_size is not None else _look_up()
     found_rank = known_rank if rank is None else _int("rank", rank)
     found_size = known_size if world_size is None else _int("world_size", world_size)
     if found_size < 1:
@@ -80,7 +80,7 @@ def _int(name: str, value: SupportsIndex) -> int:
         raise ArgumentTypeError(f"{name} is {value!r}, expected an int") from None
 
 
-def _known() -> tuple[int | None, int]:
+def _look_up() -> tuple[int | None, int]:
     if _has_group():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     rank, size = rank_of()
@@ -119,11 +119,11 @@ class Ranks:
         self._carried: FoundRank | None = None  # from the process that this object was pickled in
         self.first = self._find_first()
 
-    def follow(self, course: Course, *, provisional: bool = False) -> bool:
-        """Let the next loop of `course` belong to the rank that this process is now.
+    def follow(self, cursor: Course, *, provisional: bool = False) -> bool:
+        """Let the next loop of `cursor` belong to the rank that this process is now.
 
         Args:
-            course: the course to change.
+            cursor: the cursor to change.
             provisional: change nothing if the rank is not known yet.
 
         Returns:
@@ -138,10 +138,10 @@ class Ranks:
             if provisional:
                 return False
             raise
-        split = course.split
+        split = cursor.split
         if found == (split.rank, split.world_size, split.placement):
             return False
-        course.share(*found)
+        cursor.share(*found)
         return True
 
     def _find(self) -> FoundRank:
@@ -156,7 +156,7 @@ class Ranks:
         except UnknownRankError:
             if self._asked[1] is not None:
                 raise
-            return FoundRank(0, _known()[1], None)
+            return FoundRank(0, _look_up()[1], None)
 
     def __getstate__(self) -> dict[str, Any]:
         carried: FoundRank | None

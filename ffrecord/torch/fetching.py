@@ -17,7 +17,7 @@ from ffrecord.torch.samples import LazySamples, SampleRecords
 from ffrecord.torch.stopping import StopIterationGuard, describe_batch
 from ffrecord.torch.tensors import as_tensor
 
-__all__ = ["FetchedSamples", "decoded", "fetch", "merged"]
+__all__ = ["FetchedSamples", "decode_records", "fetch", "merge_parts"]
 
 Arrays = list[npt.NDArray[np.uint8]]
 Process = Callable[[list[int], Arrays], list[Any]]
@@ -57,42 +57,42 @@ def fetch(
         Whatever reading, decoding and `process` raise.
     """
     if process is None and not isinstance(reader, FileReader):
-        process = partial(_by_store, reader)
+        process = partial(_decode_by_store, reader)
     if process is not None:
-        process = partial(_processed, process, dataset)
+        process = partial(_process_guarded, process, dataset)
     if process is None:
-        _known(reader, dataset)  # raises without a schema, before anything is read
+        _find_schema(reader, dataset)  # raises without a schema, before anything is read
     if reader._on_error == "skip":
-        return _skipping(reader, positions, process, dataset, lazily)
+        return _fetch_skipping(reader, positions, process, dataset, lazily)
     if process is not None:
         return FetchedSamples(process(positions, reader.read(positions)))
-    return FetchedSamples(_samples(_known(reader, dataset), *reader.read_packed(positions), lazily))
+    return FetchedSamples(_decode_packed(_find_schema(reader, dataset), *reader.read_packed(positions), lazily))
 
 
-def _processed(process: Process, dataset: object, positions: list[int], data: Arrays) -> list[Any]:
+def _process_guarded(process: Process, dataset: object, positions: list[int], data: Arrays) -> list[Any]:
     with StopIterationGuard(lambda: f"process of {type(dataset).__name__}, for {describe_batch(positions)},"):
         return process(positions, data)
 
 
-def _by_store(store: Store, indices: list[int], data: Arrays) -> list[Any]:
+def _decode_by_store(store: Store, indices: list[int], data: Arrays) -> list[Any]:
     """Decode records by their store."""
     samples: list[Any] = store._decode(np.array(indices, np.int64), data)
     return samples
 
 
-def decoded(dataset: Any, indices: list[int], data: Arrays) -> list[Any]:
+def decode_records(dataset: Any, indices: list[int], data: Arrays) -> list[Any]:
     """Decode records for `Dataset.process`, by the schema of the files or by their store.
 
     Raises:
         NotImplementedError: the files carry no schema.
     """
     if not isinstance(dataset.reader, FileReader):
-        return _by_store(dataset.reader, indices, data)
-    schema, _ = _known(dataset.reader, dataset)
+        return _decode_by_store(dataset.reader, indices, data)
+    schema, _ = _find_schema(dataset.reader, dataset)
     return [schema.decode(record, tensor=as_tensor) for record in data]
 
 
-def _samples(known: tuple[Schema, bool], data: Any, offsets: Any, lazily: bool) -> list[Any]:
+def _decode_packed(known: tuple[Schema, bool], data: Any, offsets: Any, lazily: bool) -> list[Any]:
     schema, can = known
     if lazily and can and len(offsets) > 1:
         return LazySamples(SampleRecords(schema, data, offsets))
@@ -100,7 +100,7 @@ def _samples(known: tuple[Schema, bool], data: Any, offsets: Any, lazily: bool) 
     return samples
 
 
-def _skipping(
+def _fetch_skipping(
     reader: Store, positions: list[int], process: Process | None, dataset: object, lazily: bool
 ) -> FetchedSamples:
     """Return the samples of `reader` at `positions`, without those that cannot be read."""
@@ -114,7 +114,7 @@ def _skipping(
     kept = [place for place in range(len(positions)) if place not in missing]
     first = failures[0][1] if failures else None
     if not failures and process is None:
-        return FetchedSamples(_samples(_known(reader, dataset), data, offsets, lazily), kept)
+        return FetchedSamples(_decode_packed(_find_schema(reader, dataset), data, offsets, lazily), kept)
     arrays = [data[low:high] for low, high in pairwise(offsets.tolist())]
     arrays = [arrays[place] for place in kept]
     if process is not None:
@@ -123,10 +123,10 @@ def _skipping(
         return FetchedSamples(samples, kept if len(samples) == len(kept) else None, first)
     offsets = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
     data = np.concatenate([*arrays, np.empty(0, np.uint8)])
-    return FetchedSamples(_samples(_known(reader, dataset), data, offsets, lazily), kept, first)
+    return FetchedSamples(_decode_packed(_find_schema(reader, dataset), data, offsets, lazily), kept, first)
 
 
-def _known(reader: Store, dataset: object) -> tuple[Schema, bool]:
+def _find_schema(reader: Store, dataset: object) -> tuple[Schema, bool]:
     """Return the schema of the files, and whether batches can be collated without decoding them."""
     if reader not in _schemas:
         schema = schema_of(reader)
@@ -139,13 +139,13 @@ def _known(reader: Store, dataset: object) -> tuple[Schema, bool]:
     return known
 
 
-def merged(parts: Sequence[FetchedSamples], places: Sequence[list[int]], count: int) -> FetchedSamples:
+def merge_parts(parts: Sequence[FetchedSamples], places: Sequence[list[int]], count: int) -> FetchedSamples:
     """Merge parts into one batch of `count` samples; part i fills `places[i]`. Missing samples are left out."""
     if len(parts) == 1:
         return parts[0]
     errors = [part.error for part in parts]
     if not any(errors):
-        records = _joined([part.samples for part in parts], places, count)
+        records = _join_records([part.samples for part in parts], places, count)
         if records is not None:
             return FetchedSamples(LazySamples(records))
     missing = object()
@@ -158,7 +158,7 @@ def merged(parts: Sequence[FetchedSamples], places: Sequence[list[int]], count: 
     return FetchedSamples([samples[place] for place in there], there, next(filter(None, errors), None))
 
 
-def _joined(batches: list[list[Any]], places: Sequence[list[int]], count: int) -> SampleRecords | None:
+def _join_records(batches: list[list[Any]], places: Sequence[list[int]], count: int) -> SampleRecords | None:
     """Join the records of batches in the order of their places; None unless all have one schema and record size."""
     found = [batch.records for batch in batches if isinstance(batch, LazySamples) and batch.records is not None]
     if not found or len(found) != len(batches):

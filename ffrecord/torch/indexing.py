@@ -11,11 +11,11 @@ import torch
 from ffrecord.errors import SampleIndexError
 from ffrecord.reading.indices import as_indices
 
-__all__ = ["Held", "Indices", "MappedFile", "as_positions", "at", "cut", "held", "is_single"]
+__all__ = ["Indices", "KeptIndices", "MappedFile", "as_positions", "is_single", "keep_indices", "take_at", "take_range"]
 
 Integers: TypeAlias = "list[int] | list[SupportsIndex] | tuple[SupportsIndex, ...] | range"
 Indices: TypeAlias = "Integers | npt.NDArray[np.integer[Any]] | torch.Tensor"
-Held: TypeAlias = "range | npt.NDArray[np.integer[Any]]"
+KeptIndices: TypeAlias = "range | npt.NDArray[np.integer[Any]]"
 
 TYPE_MESSAGE = "indices must be a list of index"
 
@@ -86,7 +86,7 @@ def _describe(indices: object) -> str:
 # worker copy the memory of these objects.
 
 
-def held(indices: Any) -> Held:
+def keep_indices(indices: Any) -> KeptIndices:
     """Return `indices` as they are if they are a range or a 1-D integer array, else as an int64 array.
 
     Raises:
@@ -100,7 +100,7 @@ def held(indices: Any) -> Held:
     return as_indices(indices)
 
 
-def at(indices: Held, positions: list[int]) -> list[int]:
+def take_at(indices: KeptIndices, positions: list[int]) -> list[int]:
     """Return the indices at `positions`, each in [0, len(indices))."""
     if isinstance(indices, range):
         return [indices[position] for position in positions]
@@ -108,7 +108,7 @@ def at(indices: Held, positions: list[int]) -> list[int]:
     return found
 
 
-def cut(indices: Held, places: range) -> Held:
+def take_range(indices: KeptIndices, places: range) -> KeptIndices:
     """Return the indices at `places`, a range in [0, len(indices)): a range, or a view of the array."""
     if not places:
         return indices[:0]

@@ -24,11 +24,11 @@ __all__ = ["IterableDataset"]
 T_co = TypeVar("T_co", covariant=True)
 
 # The entries of a state that `load_state_dict` may change: the others are equal in all processes.
-CHANGING = ("seed", "epoch", "position", "dataset")
+CHANGING_ENTRIES = ("seed", "epoch", "position", "dataset")
 PLACE_BYTES = 1024  # twice as much as these entries take as JSON, with the dataset's order in other slices
 
 
-class Walk(Iterator[T_co]):
+class WorkerSamples(Iterator[T_co]):
     """The samples of one worker's batches, in order. StatefulDataLoader keeps its state for each worker.
 
     Args:
@@ -157,11 +157,11 @@ class IterableDataset(TorchIterableDataset[T_co]):
         """Return the number of samples of this rank in an iteration."""
         self._follow_ranks(provisional=True)
         self._settle()
-        course = self._sampler.sampler._course
-        return course.split.count(course.length, course.position)
+        cursor = self._sampler.sampler._cursor
+        return cursor.split.count(cursor.length, cursor.position)
 
-    def __iter__(self) -> Walk[T_co]:
-        return Walk(self.dataset, self._begin)
+    def __iter__(self) -> WorkerSamples[T_co]:
+        return WorkerSamples(self.dataset, self._begin)
 
     def _parts_of_dataset(self) -> Parts | None:
         """Return the records that an iteration in this process yields; None if a subclass makes other samples."""
@@ -201,7 +201,7 @@ class IterableDataset(TorchIterableDataset[T_co]):
     def _follow_ranks(self, *, provisional: bool = False) -> None:
         """Become the rank that this process is now; in a worker, the rank of the process that it works for."""
         sampler = self._sampler.sampler
-        if sampler._ranks.follow(sampler._course, provisional=provisional):
+        if sampler._ranks.follow(sampler._cursor, provisional=provisional):
             self._order = sampler.order.to_builtins()
 
     def _settle(self) -> None:
@@ -216,7 +216,7 @@ class IterableDataset(TorchIterableDataset[T_co]):
         sampler = self._sampler.sampler
         state = {**sampler.state_dict(), "epoch": sampler.epoch, "position": sampler.position}
         # The order of a mixture may be long. It is left out while it is the dataset's own.
-        changing = CHANGING if state["order"] == self._order else (*CHANGING, "order")
+        changing = CHANGING_ENTRIES if state["order"] == self._order else (*CHANGING_ENTRIES, "order")
         return {name: state[name] for name in changing}
 
     def _told(self) -> State:
@@ -234,4 +234,4 @@ class IterableDataset(TorchIterableDataset[T_co]):
         else:
             self._sampler.load_state_dict(state)
         begun = self._sampler.state_dict()
-        return self._sampler.sampler._course.steps(), begun
+        return self._sampler.sampler._cursor.steps(), begun

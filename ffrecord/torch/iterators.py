@@ -42,7 +42,7 @@ class LoaderEpoch:
     loaded: Any = None
 
 
-class Keeper(Protocol):
+class ProgressKeeper(Protocol):
     """The part of a loader that knows how far it has come: `LoaderProgress` or `Following`."""
 
     def has_moved(self, loader: Any, epoch: LoaderEpoch) -> bool:
@@ -55,7 +55,7 @@ class Keeper(Protocol):
         """Note that the loop of `epoch` has delivered its first batch, or its end."""
 
 
-class _Counting:
+class _CountingMixin:
     """Mixin for an iterator of torch's that keeps `epoch` up to date.
 
     A batch that failed to load counts as passed once a later one is yielded. Until then the epoch stands before it, so
@@ -90,7 +90,7 @@ class _Counting:
 
     def _begin(self, loader: Any) -> None:
         """Begin again if the loader was moved elsewhere while its workers read ahead."""
-        keeper: Keeper = loader._ffrecord_progress
+        keeper: ProgressKeeper = loader._ffrecord_progress
         if not keeper.has_moved(loader, self.epoch):
             return
         held, loader._iterator = loader._iterator, None  # look like a loader without workers yet
@@ -141,7 +141,7 @@ class GuardedFetcher:
         return getattr(self._fetcher, name)
 
 
-class SingleProcessIterator(_Counting, _SingleProcessDataLoaderIter):
+class SingleProcessIterator(_CountingMixin, _SingleProcessDataLoaderIter):
     """An iterator that loads in this process."""
 
     def __init__(self, loader: Any) -> None:
@@ -173,7 +173,7 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
             super()._shutdown_workers()
 
 
-class MultiProcessIterator(_Counting, WorkersIterator):
+class MultiProcessIterator(_CountingMixin, WorkersIterator):
     """An iterator that loads in workers, and counts batches."""
 
     def __init__(self, loader: Any) -> None:

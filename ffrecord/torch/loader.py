@@ -18,7 +18,7 @@ from ffrecord.reading.store import Store
 from ffrecord.torch.distributed import Place, Ranks
 from ffrecord.torch.images import ImageDecoder
 from ffrecord.torch.loading.bad_records import ON_ERROR, BatchRows
-from ffrecord.torch.loading.batch_builder import AnyColumns, Work
+from ffrecord.torch.loading.batch_builder import AnyColumns, BatchWork
 from ffrecord.torch.loading.columns import BatchColumns
 from ffrecord.torch.loading.decoded import DecodedColumns
 from ffrecord.torch.loading.functions import UserFunction
@@ -30,20 +30,20 @@ from ffrecord.torch.loading.stats import LoaderStats, Reading
 __all__ = ["Loader"]
 
 
-class Announced:
+class EpochSetter:
     """The part of a `Loader` that takes a trainer's epochs."""
 
-    def __init__(self, course: Course) -> None:
-        self._course = course
+    def __init__(self, cursor: Course) -> None:
+        self._cursor = cursor
 
     @property
-    def sampler(self) -> "Announced":
+    def sampler(self) -> "EpochSetter":
         """The object itself: trainers also look for the sampler of a batch sampler."""
         return self
 
     def set_epoch(self, epoch: SupportsIndex) -> None:
         """Set the epoch of the next loop: the rest of `epoch` after a state of it was loaded, else all of it."""
-        self._course.announce(epoch)
+        self._cursor.announce(epoch)
 
 
 class Loader(Iterable[Any]):
@@ -176,8 +176,8 @@ class Loader(Iterable[Any]):
                 columns = BatchColumns(schema_of(self.reader), fields, decode, form, pin)
             else:
                 columns = DecodedColumns(self.reader, fields, decode, form, pin)
-            self._work = Work(columns, form, on_error, *functions)
-            self._course = Course(
+            self._work = BatchWork(columns, form, on_error, *functions)
+            self._cursor = Course(
                 identity_of(self.reader),
                 order=order,
                 seed=seed,
@@ -198,11 +198,11 @@ class Loader(Iterable[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator of the batches of the next epoch, or of the rest of the epoch of a loaded state."""
-        return Iteration(self._course, self._begin, self._make, self._tally)
+        return Iteration(self._cursor, self._begin, self._make, self._tally)
 
     def _begin(self) -> Run:
-        self._ranks.follow(self._course)
-        return self._course.begin()
+        self._ranks.follow(self._cursor)
+        return self._cursor.begin()
 
     def _make(self, run: Run) -> BatchIterator:
         return BatchIterator(run, self.reader, self._work, self._options)
@@ -210,8 +210,8 @@ class Loader(Iterable[Any]):
     def __len__(self) -> int:
         """Return the number of batches of this rank in a whole epoch, as trainers expect, also in the middle of one."""
         # While the rank is unknown, any rank will do: all have the same length, except with "uneven".
-        self._ranks.follow(self._course, provisional=self._course.split.policy != "uneven")
-        return self._course.whole
+        self._ranks.follow(self._cursor, provisional=self._cursor.split.policy != "uneven")
+        return self._cursor.whole
 
     # Position
 
@@ -220,28 +220,28 @@ class Loader(Iterable[Any]):
         """The epoch of the last yielded batch. After its loop has ended, or a loaded state says so, it is the next
         epoch.
         """
-        return self._course.epoch
+        return self._cursor.epoch
 
     @property
     def position(self) -> int:
         """The number of samples of the epoch that all ranks together have yielded."""
-        return self._course.position
+        return self._cursor.position
 
     def set_epoch(self, epoch: SupportsIndex) -> None:
         """Set the epoch of the next loop: the current epoch keeps its position, any other begins at its start."""
-        self._course.set_epoch(epoch)
+        self._cursor.set_epoch(epoch)
 
     @property
-    def sampler(self) -> Announced:
+    def sampler(self) -> EpochSetter:
         """The object whose `set_epoch` trainers call, like the samplers of torch's loaders.
 
         It differs from `set_epoch` of the loader after a loop that has yielded something: setting the same epoch again
         begins it once more. So a validation that is done twice in an epoch is whole each time.
         """
-        return Announced(self._course)
+        return EpochSetter(self._cursor)
 
     @property
-    def batch_sampler(self) -> Announced:
+    def batch_sampler(self) -> EpochSetter:
         """The object of `sampler`; trainers look at both."""
         return self.sampler
 
@@ -250,8 +250,8 @@ class Loader(Iterable[Any]):
 
         Call it when all ranks have yielded equally many batches.
         """
-        self._ranks.follow(self._course, provisional=True)
-        return self._course.state_dict()
+        self._ranks.follow(self._cursor, provisional=True)
+        return self._cursor.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any], appended: str = "refuse") -> None:
         """Go on from a state, in the next loop, or in a loop that has yielded nothing yet.
@@ -265,7 +265,7 @@ class Loader(Iterable[Any]):
         Raises:
             ValueError: it is not such a state; the message names the difference. Nothing has changed.
         """
-        self._course.load_state_dict(state_dict, appended)
+        self._cursor.load_state_dict(state_dict, appended)
 
     # The last batch
 
@@ -306,9 +306,9 @@ class Loader(Iterable[Any]):
         self.close()
 
     def __repr__(self) -> str:
-        course = self._course
+        cursor = self._cursor
         return (
-            f"<{type(self).__name__} of {counted(self.reader.n, 'sample')}, batches of {course.batch_size}, "
-            f"{course.order!r}, "
-            f"seed {course.seed}, epoch {course.epoch}, position {course.position} of {course.length}>"
+            f"<{type(self).__name__} of {counted(self.reader.n, 'sample')}, batches of {cursor.batch_size}, "
+            f"{cursor.order!r}, "
+            f"seed {cursor.seed}, epoch {cursor.epoch}, position {cursor.position} of {cursor.length}>"
         )

@@ -11,7 +11,7 @@ from ffrecord.errors import ArgumentError
 from ffrecord.torch.iterators import LoaderEpoch
 from ffrecord.torch.skipping import SkipableSampler, length_of
 from ffrecord.torch.state import VERSION, Generators, LoaderState, decode, encode
-from ffrecord.torch.telling import decides_order, tell, told
+from ffrecord.torch.telling import decides_order, set_trainer_epoch, trainer_epoch
 
 __all__ = ["LoaderProgress"]
 
@@ -40,7 +40,7 @@ class LoaderProgress:
 
     def iterate(self, loader: Loader, build: Callable[[], Any]) -> Any:
         """Return the iterator that `build` makes, for an epoch that begins here."""
-        state, now = self.loaded, told(loader)
+        state, now = self.loaded, trainer_epoch(loader)
         if state is None and not self._is_behind(loader, now):
             epoch, iterator = _next_epoch(loader), build()
         elif state is None:
@@ -61,7 +61,7 @@ class LoaderProgress:
         """
         if self.epoch is not epoch:
             return False
-        now = told(loader)
+        now = trainer_epoch(loader)
         if self.loaded is not epoch.loaded:
             return True
         return now != epoch.told and (self.loaded is not None or decides_order(loader) or self._is_behind(loader, now))
@@ -70,7 +70,7 @@ class LoaderProgress:
         """Note that the loop of `epoch` has delivered its first batch, or its end."""
         self._fresh = False
         if self.epoch is epoch:
-            self.loaded, epoch.told = None, told(loader)
+            self.loaded, epoch.told = None, trainer_epoch(loader)
 
     def _is_behind(self, loader: Loader, now: int | None) -> bool:
         """Tell whether a trainer has set a later epoch than the first, and this loader has not delivered anything yet.
@@ -127,7 +127,7 @@ class LoaderProgress:
             raise ArgumentError(f"state of a loader with set_step({state.step}), this one is not skippable")
         self.loaded, self._fresh = state, False
         if state.told is not None:
-            tell(loader, state.told + state.finished)
+            set_trainer_epoch(loader, state.told + state.finished)
 
     def _batches(self, loader: Loader) -> int | None:
         """Return the number of batches of an epoch without skipping; None if unknown."""

@@ -20,8 +20,8 @@ class ReaderRegistry:
         """Return the readers: its own in the order they were assigned, then those of each registry among its
         attributes.
         """
-        readers = list(_held(self, Store).values())  # type: ignore[type-abstract]
-        for registry in _held(self, ReaderRegistry).values():
+        readers = list(_attributes_of(self, Store).values())  # type: ignore[type-abstract]
+        for registry in _attributes_of(self, ReaderRegistry).values():
             readers += registry.ffreaders()
         return readers
 
@@ -30,11 +30,11 @@ class ReaderRegistry:
         def __getattr__(self, name: str) -> Any:
             # ffrecord 1.x kept readers in these attributes. Programs may read them, or use the names for themselves.
             if name == "_readers":
-                return _held(self, Store)
+                return _attributes_of(self, Store)
             if name == "_resitries":
-                return _held(self, ReaderRegistry)
+                return _attributes_of(self, ReaderRegistry)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-def _held(owner: object, kind: type[T]) -> dict[str, T]:
+def _attributes_of(owner: object, kind: type[T]) -> dict[str, T]:
     return {name: value for name, value in vars(owner).items() if isinstance(value, kind)}

@@ -10,17 +10,17 @@ from ffrecord.errors import StateError
 from ffrecord.order import Run
 from ffrecord.order.batch_plan import batches
 from ffrecord.torch.iterators import LoaderEpoch
-from ffrecord.torch.samplers import BatchSampler, Drawn, Sampler, place_in, position_after
+from ffrecord.torch.samplers import BatchSampler, RunProgress, Sampler, place_in, position_after
 from ffrecord.torch.skipping import SkipableSampler
 
-__all__ = ["Following", "sampler_of"]
+__all__ = ["SamplerProgress", "sampler_of"]
 
 Loader: TypeAlias = "torch.utils.data.DataLoader[Any]"
 
 
 def sampler_of(loader: Loader) -> Sampler | None:
     """Return our sampler that decides the order of `loader`, if its batches can be counted in samples; else None."""
-    inside = _inside(loader)
+    inside = _index_source(loader)
     if isinstance(inside, BatchSampler):
         return inside.sampler
     if type(inside) is TorchBatchSampler:
@@ -28,12 +28,12 @@ def sampler_of(loader: Loader) -> Sampler | None:
     return inside if isinstance(inside, Sampler) else None
 
 
-def _inside(loader: Loader) -> Any:
+def _index_source(loader: Loader) -> Any:
     inside: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
     return inside.sampler if isinstance(inside, SkipableSampler) else inside
 
 
-class Watched(Iterable[Any]):
+class WatchedSampler(Iterable[Any]):
     """The index sampler of a loader, which notes the iteration of our sampler that each of its iterators draws from.
 
     Args:
@@ -57,7 +57,7 @@ class Watched(Iterable[Any]):
 
 
 class WatchedIterator(Iterator[Any]):
-    """One iterator of `Watched`.
+    """One iterator of `WatchedSampler`.
 
     Attributes:
         drawn: the iteration that it draws from, or None before the first item.
@@ -65,7 +65,7 @@ class WatchedIterator(Iterator[Any]):
 
     def __init__(self, items: Iterator[Any], sampler: Sampler) -> None:
         self._items, self._sampler = items, sampler
-        self.drawn: Drawn | None = None
+        self.drawn: RunProgress | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_items": iter(())}  # a copy in another process draws nothing; generators do not pickle
@@ -83,7 +83,7 @@ class WatchedIterator(Iterator[Any]):
             self.drawn = None if sampler._drawn is before else sampler._drawn
 
 
-class Following:
+class SamplerProgress:
     """The progress of one loader with a sampler of this package. It has the methods of `LoaderProgress`.
 
     Args:
@@ -98,12 +98,12 @@ class Following:
     loaded = None  # a loaded state goes to the sampler at once
 
     def __init__(self, indices: Iterable[Any], sampler: Sampler) -> None:
-        self.indices = Watched(indices, sampler)
+        self.indices = WatchedSampler(indices, sampler)
         self.epoch: LoaderEpoch | None = None
         self._sampler = sampler
         self._walk: WatchedIterator | None = None
         # The loop before the latest iterator; it counts until that iterator has drawn something.
-        self._before: tuple[LoaderEpoch, Drawn] | None = None
+        self._before: tuple[LoaderEpoch, RunProgress] | None = None
 
     def iterate(self, loader: Loader, build: Callable[[], Any]) -> Any:
         """Return the iterator that `build` makes, for an epoch that begins here."""
@@ -125,7 +125,7 @@ class Following:
             self._drawn.count()
 
     @property
-    def _drawn(self) -> Drawn | None:
+    def _drawn(self) -> RunProgress | None:
         """The iteration that the latest iterator draws from; None before its first item."""
         return None if self._walk is None else self._walk.drawn
 
@@ -141,13 +141,13 @@ class Following:
         sampler, epoch, drawn = self._sampler, self.epoch, self._drawn
         if drawn is None and self._before is not None:
             epoch, drawn = self._before
-        sampler._ranks.follow(sampler._course, provisional=True)
+        sampler._ranks.follow(sampler._cursor, provisional=True)
         if sampler._again:
             return sampler.state_dict()
         if epoch is None or drawn is None or epoch.over or sampler._drawn is None:
-            return sampler._course.state_dict()
+            return sampler._cursor.state_dict()
         position = self._after(loader, drawn.run, epoch.passed) if epoch.passed else drawn.run.position
-        return {**sampler._course.state_dict(), **place_in(drawn.run, position)}
+        return {**sampler._cursor.state_dict(), **place_in(drawn.run, position)}
 
     def load(self, loader: Loader, state: dict[str, Any]) -> None:
         """Let the next epoch go on from `state`.
@@ -164,7 +164,7 @@ class Following:
 
     def _after(self, loader: Loader, run: Run, passed: int) -> int:
         """Return the position after `passed` batches, one or more."""
-        inside = _inside(loader)
+        inside = _index_source(loader)
         if isinstance(inside, BatchSampler):
             return run[passed - 1].after
         size, drop_last = (1, False) if isinstance(inside, Sampler) else (inside.batch_size, inside.drop_last)

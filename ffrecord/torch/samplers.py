@@ -33,14 +33,14 @@ FRAMES = 16  # most calls on the stack between a loader that is being made and i
 State = dict[str, Any]
 
 
-class Drawn:
+class RunProgress:
     """The progress of an iteration: how much of a run was handed out.
 
     While a loader with workers is being made, it asks for the first batches, before the program has asked for one. That
     is reading ahead: the iteration counts from the first batch that is asked for later.
 
     Args:
-        course: course of the run.
+        cursor: cursor of the run.
         run: the steps to hand out.
         patient: an iteration that was read ahead to its end counts only when something is asked for later, or its
             loader says so.
@@ -49,7 +49,7 @@ class Drawn:
     Attributes:
         run, ours: the arguments.
         given: indices handed out one by one; 0 if batches are handed out.
-        counts: True if something was asked for after the loader was made; then the course follows.
+        counts: True if something was asked for after the loader was made; then the cursor follows.
         ended: True if the end was reached.
         elsewhere: epoch that was set after the iteration had begun to read ahead, or None.
 
@@ -57,8 +57,8 @@ class Drawn:
     possible.
     """
 
-    def __init__(self, course: Course, run: Run, *, patient: bool, ours: bool) -> None:
-        self.course, self.run, self.ours = course, run, ours
+    def __init__(self, cursor: Course, run: Run, *, patient: bool, ours: bool) -> None:
+        self.cursor, self.run, self.ours = cursor, run, ours
         self.given = 0
         self.counts = self.ended = False
         self.elsewhere: int | None = None
@@ -80,7 +80,7 @@ class Drawn:
             raise
         self._last = step
         if self.counts:
-            self.course.yielded(step)
+            self.cursor.yielded(step)
         return step
 
     def ask(self) -> None:
@@ -107,17 +107,17 @@ class Drawn:
             reader._reset(SimpleNamespace(_IterableDataset_len_called=reader._IterableDataset_len_called))
 
     def count(self) -> None:
-        """Let the course follow: the loop has begun."""
+        """Let the cursor follow: the loop has begun."""
         self.counts = True
         if self._last is not None:
-            self.course.yielded(self._last)
+            self.cursor.yielded(self._last)
         if self.ended:
-            self.course.finished(self.run)
+            self.cursor.finished(self.run)
 
     def _end(self) -> None:
         self.ended = True
         if self.counts:
-            self.course.finished(self.run)
+            self.cursor.finished(self.run)
 
     def settle(self) -> None:
         """Count an iteration that was read ahead to its end, if it was used. Nothing more is asked for then."""
@@ -149,10 +149,10 @@ class Drawn:
         return self.run.position if self._last is None else self._last.after
 
     def state(self) -> State:
-        """Return the state of the course with this position in it. At the end of an epoch the state is still in that
+        """Return the state of the cursor with this position in it. At the end of an epoch the state is still in that
         epoch.
         """
-        return {**self.course.state_dict(), **place_in(self.run, self.position)}
+        return {**self.cursor.state_dict(), **place_in(self.run, self.position)}
 
 
 def find_reader() -> Any:
@@ -169,7 +169,7 @@ def find_reader() -> Any:
 
 
 def place_in(run: Run, position: int) -> State:
-    """Return the entries of a state for a position in a run, wherever its course is now."""
+    """Return the entries of a state for a position in a run, wherever its cursor is now."""
     return {"order": run.epoch.order.to_builtins(), "epoch": run.epoch.number, "position": position}
 
 
@@ -178,11 +178,11 @@ class SampledBatches(Iterator[list[int]]):
 
     def __init__(self, sampler: "Sampler") -> None:
         self._sampler = sampler
-        self._drawn: Drawn | None = None
+        self._drawn: RunProgress | None = None
         self._loaded = False
 
     @property
-    def drawn(self) -> Drawn | None:
+    def drawn(self) -> RunProgress | None:
         """The progress of the iteration, or None before the first batch."""
         return self._drawn
 
@@ -202,7 +202,7 @@ class SampledBatches(Iterator[list[int]]):
         self._drawn, self._loaded = None, True
 
 
-class Indices(Iterator[int]):
+class SampledIndices(Iterator[int]):
     """An iterator of single indices. It begins with the first one.
 
     It has a state, which StatefulDataLoader looks for.
@@ -211,7 +211,7 @@ class Indices(Iterator[int]):
     def __init__(self, sampler: "Sampler") -> None:
         self._batches = SampledBatches(sampler)
         self._chunk: Iterator[int] = iter(())
-        self._drawn: Drawn | None = None
+        self._drawn: RunProgress | None = None
 
     def __next__(self) -> int:
         drawn = self._drawn
@@ -244,7 +244,7 @@ def position_after(run: Run, given: int) -> int:
 
 
 class Sampler(DistributedSampler[Any]):
-    """Indices of this rank in the order of an epoch, for the `sampler` of a loader.
+    """SampledIndices of this rank in the order of an epoch, for the `sampler` of a loader.
 
     It replaces torch's RandomSampler, SequentialSampler and DistributedSampler. Programs that check see a
     DistributedSampler: they leave it alone and call `set_epoch`. It holds no list of indices.
@@ -293,20 +293,20 @@ class Sampler(DistributedSampler[Any]):
         self.dataset = dataset  # type: ignore[assignment]
         self._ranks = Ranks(rank, num_replicas, placement)
         rank, world_size, node = self._ranks.first
-        self._course = Course(
-            _identity(dataset),
-            order=_either("order", order, "shuffle", shuffle, {True: "random", False: "sequential"}, "random"),
+        self._cursor = Course(
+            _identify(dataset),
+            order=_resolve_pair("order", order, "shuffle", shuffle, {True: "random", False: "sequential"}, "random"),
             seed=seed,
             epoch=epoch,
             batch_size=_batch[0],
             drop_last=_batch[1],
             rank=rank,
             world_size=world_size,
-            policy=_either("policy", policy, "drop_last", drop_last, {True: "drop", False: "pad"}, "drop"),
+            policy=_resolve_pair("policy", policy, "drop_last", drop_last, {True: "drop", False: "pad"}, "drop"),
             indices=indices,
             placement=node,
         )
-        self._drawn: Drawn | None = None
+        self._drawn: RunProgress | None = None
         self._again = False  # the epoch of the last iteration was set again
         self.reports = False  # the loader that draws reports its deliveries itself
 
@@ -315,40 +315,40 @@ class Sampler(DistributedSampler[Any]):
     @property
     def num_replicas(self) -> int:  # type: ignore[override]
         """The number of ranks."""
-        self._ranks.follow(self._course, provisional=True)
-        return self._course.split.world_size
+        self._ranks.follow(self._cursor, provisional=True)
+        return self._cursor.split.world_size
 
     @property
     def rank(self) -> int:  # type: ignore[override]
         """The number of this rank."""
-        self._ranks.follow(self._course)
-        return self._course.split.rank
+        self._ranks.follow(self._cursor)
+        return self._cursor.split.rank
 
     @property
     def epoch(self) -> int:  # type: ignore[override]
         """The epoch of the next index."""
         drawn = self._settled
-        return self._course.epoch if drawn is None or not self._again else drawn.run.epoch.number
+        return self._cursor.epoch if drawn is None or not self._again else drawn.run.epoch.number
 
     @property
     def seed(self) -> int:  # type: ignore[override]
         """The seed of the order."""
-        return self._course.seed
+        return self._cursor.seed
 
     @property
     def order(self) -> Order:
         """The order, one of `ffrecord.order`."""
-        return self._course.order
+        return self._cursor.order
 
     @property
     def shuffle(self) -> bool:  # type: ignore[override]
         """True if the order is not "sequential"."""
-        return self._course.order.name != "sequential-1"
+        return self._cursor.order.name != "sequential-1"
 
     @property
     def policy(self) -> str:
         """The treatment of samples that ranks cannot share evenly."""
-        return self._course.split.policy
+        return self._cursor.split.policy
 
     @property
     def drop_last(self) -> bool:  # type: ignore[override]
@@ -367,43 +367,45 @@ class Sampler(DistributedSampler[Any]):
 
     # Drawing
 
-    def begin(self, *, patient: bool = False) -> Drawn:
+    def begin(self, *, patient: bool = False) -> RunProgress:
         """Begin an iteration, of the next epoch if something was drawn in this one."""
-        self._ranks.follow(self._course)
+        self._ranks.follow(self._cursor)
         drawn = self._settled
         if drawn is not None and self._again:
-            self._course.set_epoch(drawn.run.epoch.number)
-            self._course.set_position(0)
+            self._cursor.set_epoch(drawn.run.epoch.number)
+            self._cursor.set_position(0)
         self._again = False
-        self._drawn = Drawn(self._course, self._course.begin(), patient=patient or self.reports, ours=self.reports)
+        self._drawn = RunProgress(
+            self._cursor, self._cursor.begin(), patient=patient or self.reports, ours=self.reports
+        )
         return self._drawn
 
     @property
-    def _settled(self) -> Drawn | None:
+    def _settled(self) -> RunProgress | None:
         """The last iteration, counted if it was used, or None."""
         if self._drawn is not None:
             self._drawn.settle()
         return self._drawn
 
-    def take_back(self, drawn: Drawn) -> None:
+    def take_back(self, drawn: RunProgress) -> None:
         """Let the next iteration begin where `drawn` began: nothing of it was delivered.
 
         Nothing changes if the sampler was set to another place since, or another iteration has begun.
         """
-        if self._drawn is drawn and self._course.return_to(drawn.run):
+        if self._drawn is drawn and self._cursor.return_to(drawn.run):
             self._drawn, self._again = None, False
 
     def _follow_ranks(self) -> bool:
         """Become the rank that this process is now. An unknown rank is an error only if ranks may differ in length."""
-        return self._ranks.follow(self._course, provisional=self.policy != "uneven")
+        return self._ranks.follow(self._cursor, provisional=self.policy != "uneven")
 
     def __iter__(self) -> Iterator[int]:
-        return Indices(self)
+        return SampledIndices(self)
 
     def __len__(self) -> int:
         """Return the number of samples of this rank in a whole epoch, as trainers expect, also in the middle of one."""
         self._follow_ranks()
-        return self._course.split.count(self._course.length)
+        return self._cursor.split.count(self._cursor.length)
 
     # Position
 
@@ -426,11 +428,11 @@ class Sampler(DistributedSampler[Any]):
             self._again = drawn.counts
             return
         if drawn is not None and not drawn.counts:
-            self._course.return_to(drawn.run)
-        self._course.set_epoch(epoch)
+            self._cursor.return_to(drawn.run)
+        self._cursor.set_epoch(epoch)
         self._drawn, self._again = None, False
         if drawn is not None and not drawn.counts and not drawn.ours:
-            drawn.leave(self._course.epoch)
+            drawn.leave(self._cursor.epoch)
 
     def set_position(self, position: SupportsIndex) -> None:
         """Let the next iteration begin at a position of the current epoch.
@@ -440,8 +442,8 @@ class Sampler(DistributedSampler[Any]):
                 epoch with a loader's batch_size of b it is k * b * num_replicas; after the last step it is the length.
         """
         epoch = self.epoch
-        self._course.set_epoch(epoch)
-        self._course.set_position(position)
+        self._cursor.set_epoch(epoch)
+        self._cursor.set_position(position)
         self._drawn, self._again = None, False
 
     def state_dict(self) -> State:
@@ -450,11 +452,11 @@ class Sampler(DistributedSampler[Any]):
         A loader with workers has yielded less. "epoch" and "position" are the place. "version", "order", "dataset",
         "indices" and "seed" describe what it is a place in.
         """
-        self._ranks.follow(self._course, provisional=True)
+        self._ranks.follow(self._cursor, provisional=True)
         drawn = self._settled
         if drawn is not None and self._again:
-            return {**self._course.state_dict(), "epoch": self.epoch, "position": 0}
-        return self._course.state_dict() if drawn is None or drawn.ended else drawn.state()
+            return {**self._cursor.state_dict(), "epoch": self.epoch, "position": 0}
+        return self._cursor.state_dict() if drawn is None or drawn.ended else drawn.state()
 
     def load_state_dict(self, state_dict: State, appended: str = "refuse") -> None:
         """Let the next iteration go on from a state.
@@ -467,7 +469,7 @@ class Sampler(DistributedSampler[Any]):
         Raises:
             ValueError: it is not such a state; nothing has changed.
         """
-        self._course.load_state_dict(state_dict, appended)
+        self._cursor.load_state_dict(state_dict, appended)
         self._drawn, self._again = None, False
 
 
@@ -523,7 +525,7 @@ class BatchSampler(TorchBatchSampler):
             _batch=(batch_size, drop_last),
         )
         self.sampler: Sampler = sampler
-        self.batch_size = sampler._course.batch_size
+        self.batch_size = sampler._cursor.batch_size
         self.drop_last = bool(drop_last)
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -532,7 +534,7 @@ class BatchSampler(TorchBatchSampler):
     def __len__(self) -> int:
         """Return the number of batches of this rank in a whole epoch, as trainers expect, also in the middle of one."""
         self.sampler._follow_ranks()
-        return self.sampler._course.whole
+        return self.sampler._cursor.whole
 
     @property
     def epoch(self) -> int:
@@ -561,7 +563,7 @@ class BatchSampler(TorchBatchSampler):
         self.sampler.load_state_dict(state_dict, appended)
 
 
-def _identity(dataset: Any) -> Identity:
+def _identify(dataset: Any) -> Identity:
     if isinstance(dataset, Store):
         return identity_of(dataset)
     if isinstance(dataset, Dataset):
@@ -573,7 +575,7 @@ def _identity(dataset: Any) -> Identity:
     raise ArgumentTypeError(f"dataset is {type(dataset).__name__}, expected a dataset with a length, or that length")
 
 
-def _either(name: str, value: Any, other: str, flag: bool | None, meaning: dict[bool, str], default: str) -> Any:
+def _resolve_pair(name: str, value: Any, other: str, flag: bool | None, meaning: dict[bool, str], default: str) -> Any:
     """Return the value that two arguments with one meaning ask for."""
     if flag is None:
         return default if value is None else value

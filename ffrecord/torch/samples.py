@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ffrecord.fields import Schema
 from ffrecord.torch.tensors import as_tensor
 
-__all__ = ["FIRST_TYPES", "LazySamples", "SampleRecords", "plain"]
+__all__ = ["FIRST_TYPES", "LazySamples", "SampleRecords", "as_plain"]
 
 
 class SampleRecords(NamedTuple):
@@ -66,20 +66,20 @@ FIRST_TYPES: dict[type, type] = {dict: FirstDict, tuple: FirstTuple, list: First
 PLAIN_TYPES = {first: kind for kind, first in FIRST_TYPES.items()}
 
 
-def plain(sample: Any) -> Any:
+def as_plain(sample: Any) -> Any:
     """Return `sample` as a plain dict, tuple or list, if it is one of FIRST_TYPES."""
     kind = PLAIN_TYPES.get(type(sample))
     return sample if kind is None else kind(sample)
 
 
-class _Undecoded:
+class _UndecodedItem:
     """The item that code finds if it does not ask `LazySamples` for its items, as some C code does."""
 
     def __repr__(self) -> str:
         return "<sample not yet decoded>"
 
 
-UNDECODED = _Undecoded()
+UNDECODED = _UndecodedItem()
 
 
 class LazySamples(list[Any]):
@@ -129,10 +129,10 @@ class LazySamples(list[Any]):
         return [*other, *self]
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        return list, (list(map(plain, self)),)
+        return list, (list(map(as_plain, self)),)
 
 
-def _decoding(name: str) -> Callable[..., Any]:
+def _make_decoding(name: str) -> Callable[..., Any]:
     method = getattr(list, name)
 
     def call(self: LazySamples, *args: Any, **kwargs: Any) -> Any:
@@ -149,4 +149,4 @@ for _name in (
     *("__add__", "__iadd__", "__mul__", "__rmul__", "__imul__", "__setitem__", "__delitem__"),
     *("append", "clear", "copy", "count", "extend", "index", "insert", "pop", "remove", "reverse", "sort"),
 ):
-    setattr(LazySamples, _name, _decoding(_name))
+    setattr(LazySamples, _name, _make_decoding(_name))

@@ -30,7 +30,7 @@ WASTED_MOST = 4  # a piece may be this many times larger than needed
 UNUSED_MOST = 64  # a piece is given up after so many loans of others, plus four for each piece
 DESCRIPTORS_SHARE = 8  # descriptors of the process for each piece, which takes two or three here, and one in the loader
 PAGE = mmap.PAGESIZE
-PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EINTR)  # errors that may go away
+TEMPORARY_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EINTR)  # errors that may go away
 NUMBER = 8  # bytes behind the pages of a piece: the number of the last message that arrived
 
 
@@ -48,7 +48,7 @@ class SharedBlock:
             # Allocate all pages now: missing memory is an error here, but a fatal signal when a page is written.
             os.posix_fallocate(self.fd, 0, self.capacity + NUMBER)
             self._mapped = mmap.mmap(self.fd, self.capacity, mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
-            self.file = _file(self.fd)
+            self.file = _file_id(self.fd)
         except BaseException:
             os.close(self.fd)
             raise
@@ -60,7 +60,7 @@ class SharedBlock:
     @property
     def underway(self) -> bool:
         """True if a message with it has not arrived yet."""
-        return _number(self.fd, self.capacity) != self.sent
+        return _read_number(self.fd, self.capacity) != self.sent
 
     @property
     def idle(self) -> bool:
@@ -103,14 +103,14 @@ class SharedBlocks:
             self._give_up()
             fitting = (piece for piece in self._pieces.values() if piece.fits(data.size))
             piece = min(fitting, key=lambda each: each.capacity, default=None)
-            if piece is None and len(self._pieces) >= _pieces_most():
+            if piece is None and len(self._pieces) >= _blocks_most():
                 return None
             piece = piece or SharedBlock(data.size)
             self._lent += 1
             piece.lent, piece.waits = self._lent, True
             self._pieces.pop(piece.file, None)
             self._pieces[piece.file] = piece
-            storage = _held("self", piece.fd, piece.file, data.size)
+            storage = _open_shared("self", piece.fd, piece.file, data.size)
         piece.memory[: data.size].reshape(data.shape)[...] = data
         return storage
 
@@ -145,7 +145,7 @@ class SharedBlocks:
                 self._pieces.pop(file).close()
 
 
-def _pieces_most() -> int:
+def _blocks_most() -> int:
     worker = get_worker_info()
     share = max(DESCRIPTORS_SHARE, 2 * worker.num_workers if worker else 0)  # the loader may hold all workers' pieces
     return resources.all_descriptors() // share
@@ -154,14 +154,14 @@ def _pieces_most() -> int:
 _pieces = SharedBlocks()
 
 
-def _forget() -> None:
+def _renew_after_fork() -> None:
     """Drop the parent's pieces in a forked child, which must not lend them."""
     global _pieces
     _pieces.close()
     _pieces = SharedBlocks()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_renew_after_fork)
 
 
 class Offer(NamedTuple):
@@ -189,7 +189,7 @@ class Offer(NamedTuple):
             OSError: the other process is gone, no longer has the memory, or may not be inspected.
         """
         try:
-            return _held(str(self.pid), self.fd, self.file, self.size, (self.capacity, self.number))
+            return _open_shared(str(self.pid), self.fd, self.file, self.size, (self.capacity, self.number))
         except FileNotFoundError:
             raise FileNotFoundError(f"process {self.pid} no longer has the memory of a batch that it sent") from None
         except PermissionError as error:
@@ -199,7 +199,7 @@ class Offer(NamedTuple):
             ) from error
 
 
-def _held(
+def _open_shared(
     process: str, fd: int, file: tuple[int, int], size: int, arrived: tuple[int, int] | None = None
 ) -> torch.UntypedStorage:
     """Open the memory of a process's descriptor anew, and lock it for the life of the storage.
@@ -215,10 +215,10 @@ def _held(
     """
     own = os.open(f"/proc/{process}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
     try:
-        if _file(own) != file:
+        if _file_id(own) != file:
             raise FileNotFoundError
         fcntl.flock(own, fcntl.LOCK_SH)
-        if arrived is not None and _number(own, arrived[0]) != arrived[1] - 1:
+        if arrived is not None and _read_number(own, arrived[0]) != arrived[1] - 1:
             raise FileNotFoundError  # this message has arrived before: the memory may hold another batch by now
         # The storage keeps its own copy of the descriptor, and so the lock.
         storage: torch.UntypedStorage = torch.UntypedStorage._new_shared_fd_cpu(own, size)  # type: ignore[attr-defined]
@@ -232,13 +232,13 @@ def _held(
 def _has_memfds() -> bool:
     """Tell whether this system has such memory, as far as known."""
     try:
-        return _made_one()
+        return _can_make_block()
     except OSError as error:
-        return error.errno in PASSING
+        return error.errno in TEMPORARY_ERRORS
 
 
 @cache
-def _made_one() -> bool:
+def _can_make_block() -> bool:
     """Tell whether such memory can be made. Some kernels lack it, and a Python built with an old libc.
 
     Raises:
@@ -259,7 +259,7 @@ def can_lend() -> bool:
     There may still be no memory left at a given time.
     """
     strategy = torch.multiprocessing.get_sharing_strategy()  # type: ignore[no-untyped-call]
-    return strategy == "file_descriptor" and _has_memfds() and _allowed() and _is_dumpable()
+    return strategy == "file_descriptor" and _has_memfds() and _may_open_others() and _is_dumpable()
 
 
 def lend(data: npt.NDArray[np.uint8]) -> torch.UntypedStorage | None:
@@ -278,24 +278,24 @@ def offer(storage: torch.UntypedStorage) -> Offer | None:
         return None
     try:
         fd, size = storage._share_fd_cpu_()
-        return _pieces.send(_file(fd), size)
+        return _pieces.send(_file_id(fd), size)
     except (OSError, RuntimeError):
         # This may be a thread of torch's queue, which would lose the batch and go on after an error.
         return None
 
 
-def _number(fd: int, at: int) -> int:
+def _read_number(fd: int, at: int) -> int:
     """Return the number of the last message that arrived."""
     return int.from_bytes(os.pread(fd, NUMBER, at), "little")
 
 
-def _file(fd: int) -> tuple[int, int]:
+def _file_id(fd: int) -> tuple[int, int]:
     status = os.fstat(fd)
     return status.st_dev, status.st_ino
 
 
 @cache
-def _allowed() -> bool:
+def _may_open_others() -> bool:
     """Tell whether processes may open each other's descriptors, and /proc shows the process ids that they know.
 
     If this process may open its parent's, others may open those of a dumpable process. /proc may belong to another

@@ -9,7 +9,7 @@ from torch.utils.data import Sampler
 
 from ffrecord.errors import ArgumentError
 
-__all__ = ["RestSampler", "Singles", "SkipableSampler", "length_of"]
+__all__ = ["RestSampler", "SingleIndexSampler", "SkipableSampler", "length_of"]
 
 
 class SkipableSampler(Sampler[Any]):
@@ -73,7 +73,7 @@ class RestSampler(Iterator[Any]):
         return next(self._items)
 
 
-class Singles(Sampler[list[Any]]):
+class SingleIndexSampler(Sampler[list[Any]]):
     """Each index of a sampler as a list of one, for datasets that take lists. Lists stay as they are."""
 
     def __init__(self, sampler: Iterable[Any]) -> None:

@@ -13,10 +13,10 @@ from torch.utils.data.distributed import DistributedSampler
 
 from ffrecord.torch.samplers import Sampler
 
-__all__ = ["Shuffled", "decides_order", "tell", "told"]
+__all__ = ["ShuffleSampler", "decides_order", "set_trainer_epoch", "trainer_epoch"]
 
 
-class Shuffled(RandomSampler):
+class ShuffleSampler(RandomSampler):
     """The sampler of `shuffle=True`: torch's RandomSampler with the same order for the same generator, and an epoch.
 
     Attributes:
@@ -37,12 +37,12 @@ class Shuffled(RandomSampler):
         self.epoch = epoch
 
 
-def told(loader: Any) -> int | None:
+def trainer_epoch(loader: Any) -> int | None:
     """Return the epoch that was set for a sampler in `loader`, or None."""
     return next((sampler.epoch for sampler in _samplers(loader)), None)
 
 
-def tell(loader: Any, epoch: int) -> None:
+def set_trainer_epoch(loader: Any, epoch: int) -> None:
     """Set the epoch of the next iteration for the samplers in `loader`."""
     for sampler in _samplers(loader):
         sampler.set_epoch(epoch)
@@ -57,7 +57,7 @@ def _samplers(node: Any) -> Iterator[Any]:
     """Yield the samplers inside that keep the epoch that is set; other samplers may count epochs themselves."""
     if isinstance(node, Sampler):
         return
-    if isinstance(node, Shuffled | DistributedSampler):
+    if isinstance(node, ShuffleSampler | DistributedSampler):
         yield node
         return
     for name in ("sampler", "batch_sampler"):

@@ -63,11 +63,11 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
     simplejpeg = optional("simplejpeg")
     if simplejpeg is None:
         check_begin(data)
-        return _by_pillow(data, require("PIL.JpegImagePlugin", "jpeg", WITHOUT, CODECS), grey, only_grey)
+        return _decompress_by_pillow(data, require("PIL.JpegImagePlugin", "jpeg", WITHOUT, CODECS), grey, only_grey)
     # Our own reader of headers takes a sixth of the time of simplejpeg's, but does not know all headers.
     room = _pictures.room(data, pixels_max(len(data)), grey, only_grey, kept)
     try:
-        room = room or _room(simplejpeg, data, grey, only_grey)
+        room = room or _check_header(simplejpeg, data, grey, only_grey)
         if room is not None:
             flat, memory = room
             pixels: Array = simplejpeg.decode_jpeg(data, "GRAY" if flat else "RGB", buffer=memory)
@@ -81,10 +81,10 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
         plugin = optional("PIL.JpegImagePlugin")
         if plugin is None:
             raise FormatError(f"a JPEG of {len(data)} bytes that simplejpeg does not read: {error}") from error
-    return _by_pillow(data, plugin, grey, only_grey)
+    return _decompress_by_pillow(data, plugin, grey, only_grey)
 
 
-def _room(
+def _check_header(
     simplejpeg: Any, data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
 ) -> tuple[bool, None] | None:
     """Check a header by simplejpeg, and choose the form of the pixels.
@@ -128,7 +128,7 @@ def check_size(width: int, height: int, size: int) -> None:
         raise FormatError(too_large(f"a JPEG of {size} bytes and", width, height, most))
 
 
-def _by_pillow(data: bytes | bytearray | memoryview, plugin: Any, grey: bool, only_grey: bool) -> Array:
+def _decompress_by_pillow(data: bytes | bytearray | memoryview, plugin: Any, grey: bool, only_grey: bool) -> Array:
     try:
         # Image.open has a limit that belongs to the program, and warns below it.
         image = plugin.JpegImageFile(io.BytesIO(data))

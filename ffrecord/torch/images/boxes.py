@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-__all__ = ["Box", "central", "random_resized", "uniforms"]
+__all__ = ["Box", "central_box", "random_box", "uniforms"]
 
 ATTEMPTS = 10
 BITS = 53  # of a float's mantissa
@@ -41,7 +41,7 @@ def uniforms(seed: int, start: int, count: int) -> list[float]:
     return numbers
 
 
-def random_resized(height: int, width: int, scale: Range, ratio: Range, flip: float, seed: int) -> Box:
+def random_box(height: int, width: int, scale: Range, ratio: Range, flip: float, seed: int) -> Box:
     """Return a random box of `height` x `width` pixels, chosen like torchvision's RandomResizedCrop.
 
     Its share of the area is uniform in `scale`. Its width over its height is log-uniform in `ratio`. Both are drawn
@@ -59,10 +59,10 @@ def random_resized(height: int, width: int, scale: Range, ratio: Range, flip: fl
         w, h = round(math.sqrt(area * odds)), round(math.sqrt(area / odds))
         if 0 < w <= width and 0 < h <= height:
             return Box(int(down * (height - h + 1)), int(right * (width - w + 1)), h, w, flipped)
-    return _fallback(height, width, ratio)._replace(flip=flipped)
+    return _fallback_box(height, width, ratio)._replace(flip=flipped)
 
 
-def _fallback(height: int, width: int, ratio: Range) -> Box:
+def _fallback_box(height: int, width: int, ratio: Range) -> Box:
     if width < ratio[0] * height:
         height, whole = max(1, round(width / ratio[0])), height
         return Box((whole - height) // 2, 0, height, width)
@@ -72,7 +72,7 @@ def _fallback(height: int, width: int, ratio: Range) -> Box:
     return Box(0, 0, height, width)
 
 
-def central(height: int, width: int, size: tuple[int, int], ratio: float) -> Box:
+def central_box(height: int, width: int, size: tuple[int, int], ratio: float) -> Box:
     """Return the largest central box with the proportions of `size` (height, width), its sides times `ratio`."""
     scale = ratio * min(height / size[0], width / size[1])
     h = min(height, max(1, round(size[0] * scale)))

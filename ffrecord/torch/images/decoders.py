@@ -14,7 +14,7 @@ from ffrecord.fields.images.jpeg_codec import MAGIC, SIDE_MAX
 from ffrecord.fields.images.pixels import unpack_pixels
 from ffrecord.kernels._memory import pooled
 from ffrecord.kernels._pictures import resample
-from ffrecord.torch.images.boxes import Box, central, random_resized
+from ffrecord.torch.images.boxes import Box, central_box, random_box
 from ffrecord.torch.images.jpeg import Choose, JPEGPart, decode_part
 
 __all__ = ["CenterCrop", "ImageDecoder", "RandomResizedCrop", "Resize"]
@@ -111,7 +111,7 @@ class ImageDecoder:
         if data[: len(MAGIC)] == MAGIC:
             part = decode_part(data, choose, self.sides, self.channels)
         else:
-            part = _plain(data, choose)
+            part = _plain_part(data, choose)
         self._write(part, out)
 
     def _write(self, part: JPEGPart, out: Array) -> None:
@@ -147,7 +147,7 @@ class CenterCrop(ImageDecoder):
             raise ArgumentError(f"ratio is {self.ratio!r}, expected more than 0 and at most 1")
 
     def box(self, height: int, width: int, seed: int) -> Box:
-        return central(height, width, self.sides, self.ratio)
+        return central_box(height, width, self.sides, self.ratio)
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class RandomResizedCrop(ImageDecoder):
             raise ArgumentError(f"flip is {self.flip!r}, expected 0 to 1")
 
     def box(self, height: int, width: int, seed: int) -> Box:
-        return random_resized(height, width, self.scale, self.ratio, self.flip, seed)
+        return random_box(height, width, self.scale, self.ratio, self.flip, seed)
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class Resize(ImageDecoder):
         return Box(0, 0, height, width)
 
 
-def _plain(data: memoryview, choose: Choose) -> JPEGPart:
+def _plain_part(data: memoryview, choose: Choose) -> JPEGPart:
     pixels = unpack_pixels(data, ("RGB",))[1]
     height, width = pixels.shape[:2]
     if max(height, width) > SIDE_MAX:

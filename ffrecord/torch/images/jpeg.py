@@ -101,17 +101,17 @@ def decode_part(data: memoryview, choose: Choose, size: Size, channels: int) -> 
     """
     header = read_header(data)
     if header is None or header.channels not in (1, 3):
-        return _whole(data, choose, channels)
+        return _decode_whole(data, choose, channels)
     check_size(header.width, header.height, len(data))
     box = choose(header.height, header.width)
-    scale = _scale(header, box, size)
+    scale = _choose_scale(header, box, size)
     simplejpeg = optional("simplejpeg")
     if simplejpeg is None:
-        pixels = _by_pillow(data, header, scale, channels)
+        pixels = _decode_by_pillow(data, header, scale, channels)
     else:
-        found = _by_simplejpeg(simplejpeg, data, header, box, scale, channels)
+        found = _decode_by_simplejpeg(simplejpeg, data, header, box, scale, channels)
         if found is None:
-            return _whole(data, choose, channels)
+            return _decode_whole(data, choose, channels)
         pixels = found
     return JPEGPart(pixels, box.area(scale), box.flip)
 
@@ -141,7 +141,7 @@ def read_header(data: memoryview) -> Header | None:
     return Header(height, width, channels, offset, can_end) if bits == 8 and height and width else None
 
 
-def _scale(header: Header, box: Box, size: Size) -> int:
+def _choose_scale(header: Header, box: Box, size: Size) -> int:
     """Return the number of pixels that become one in each direction, so that the box stays no smaller than `size`."""
     if min(header.height, header.width) >= SIDE_LEAST:
         for scale in SCALES:
@@ -150,7 +150,7 @@ def _scale(header: Header, box: Box, size: Size) -> int:
     return 1
 
 
-def _by_simplejpeg(
+def _decode_by_simplejpeg(
     simplejpeg: Any, data: memoryview, header: Header, box: Box, scale: int, channels: int
 ) -> Array | None:
     """Decode rows as far down as the box goes; None if simplejpeg complains."""
@@ -173,7 +173,7 @@ def _by_simplejpeg(
     return pixels.reshape(h, w, channels)
 
 
-def _by_pillow(data: memoryview, header: Header, scale: int, channels: int) -> Array:
+def _decode_by_pillow(data: memoryview, header: Header, scale: int, channels: int) -> Array:
     plugin = require("PIL.JpegImagePlugin", "jpeg", WITHOUT, CODECS)
     mode = "L" if channels == 1 else "RGB"
     try:
@@ -188,7 +188,7 @@ def _by_pillow(data: memoryview, header: Header, scale: int, channels: int) -> A
     return pixels.reshape(*pixels.shape[:2], channels)
 
 
-def _whole(data: memoryview, choose: Choose, channels: int) -> JPEGPart:
+def _decode_whole(data: memoryview, choose: Choose, channels: int) -> JPEGPart:
     pixels = decompress(data, grey=channels == 1)
     box = choose(*pixels.shape[:2])
     return JPEGPart(pixels.reshape(*pixels.shape[:2], -1), box.area(), box.flip)

@@ -18,7 +18,7 @@ from ffrecord.torch.loading.columns import BatchColumns, Seeds
 from ffrecord.torch.loading.decoded import DecodedColumns
 from ffrecord.torch.loading.records import Bytes, Offsets
 
-__all__ = ["ON_ERROR", "BatchRows", "Mender"]
+__all__ = ["ON_ERROR", "BadRecordHandler", "BatchRows"]
 
 ON_ERROR = ("raise", "skip", "replace")
 ATTEMPTS = 8  # replacements to try; if so many in a row are bad, the dataset needs repair, not training
@@ -40,7 +40,7 @@ class BatchRows(NamedTuple):
     skipped: tuple[str, ...] = ()
 
 
-class Mender:
+class BadRecordHandler:
     """The search for bad records of a batch, and the action of `on_error` for them.
 
     Args:
@@ -67,7 +67,7 @@ class Mender:
                 skipped.append(f"{'skipped' if self._on_error == 'skip' else 'replaced'}: {record}")
                 if self._on_error == "skip":
                     continue
-                indices[i], records[i] = self._replacement(int(step.positions[i]), _at(seeds, i), record)
+                indices[i], records[i] = self._replacement(int(step.positions[i]), _seed_at(seeds, i), record)
             kept.append(i)
         padding = sum(i >= len(records) - step.padding for i in kept)
         rows = BatchRows(indices[kept], step.positions[kept], padding, tuple(skipped))
@@ -81,7 +81,7 @@ class Mender:
         (data, offsets), failures = self._reader._begin_packed(indices)()
         wrong = dict(failures)
         return [
-            wrong[i] if i in wrong else self._checked(data[low:high], int(indices[i]), _at(seeds, i))
+            wrong[i] if i in wrong else self._checked(data[low:high], int(indices[i]), _seed_at(seeds, i))
             for i, (low, high) in enumerate(pairwise(offsets.tolist()))
         ]
 
@@ -98,18 +98,18 @@ class Mender:
         samples.
         """
         for attempt in range(1, ATTEMPTS + 1):
-            index = replacement(self._epoch, position, attempt)
+            index = choose_replacement(self._epoch, position, attempt)
             found = self._read(np.array([index]), seeds)[0]
             if not isinstance(found, Exception):
                 return index, found
         raise error
 
 
-def _at(seeds: Seeds | None, i: int) -> Seeds | None:
+def _seed_at(seeds: Seeds | None, i: int) -> Seeds | None:
     return None if seeds is None else seeds[i : i + 1]
 
 
-def replacement(epoch: Epoch, position: int, attempt: int) -> int:
+def choose_replacement(epoch: Epoch, position: int, attempt: int) -> int:
     """Return the sample for the one at `position` in the epoch's order if it and `attempt` - 1 others are bad."""
     number = key_of("replace", epoch.seed, epoch.number, position, attempt) % epoch.length
     return int(epoch.indices(np.array([number], np.int64))[0])

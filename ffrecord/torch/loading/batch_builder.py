@@ -11,21 +11,21 @@ from ffrecord.engine._engine import Slots
 from ffrecord.errors import FormatError, UserFunctionError, counted, describe_error
 from ffrecord.order import Epoch, Step, sample_seeds
 from ffrecord.reading.store import Store
-from ffrecord.torch.loading.bad_records import BatchRows, Mender
+from ffrecord.torch.loading.bad_records import BadRecordHandler, BatchRows
 from ffrecord.torch.loading.columns import BatchColumns, Seeds
 from ffrecord.torch.loading.decoded import DecodedColumns
 from ffrecord.torch.loading.functions import UserFunction
 from ffrecord.torch.loading.ragged import Form
-from ffrecord.torch.loading.stacking import UnevenError, stacked
+from ffrecord.torch.loading.stacking import UnevenError, stack_samples
 from ffrecord.torch.loading.stats import NOTHING, Reading, Seconds
 from ffrecord.torch.stopping import StopIterationGuard, describe_batch
 
-__all__ = ["BatchBuilder", "BuiltBatch", "Doing", "Raw"]
+__all__ = ["Activity", "BatchBuilder", "BuiltBatch", "RawBatch"]
 
 AnyColumns = BatchColumns | DecodedColumns
 
 
-class Raw(NamedTuple):
+class RawBatch(NamedTuple):
     """A batch as it was read.
 
     Attributes:
@@ -66,7 +66,7 @@ class BuiltBatch:
 
 
 @dataclass
-class Doing:
+class Activity:
     """The present work of a thread, for the message if it takes too long.
 
     Attributes:
@@ -79,7 +79,7 @@ class Doing:
 
 
 @dataclass(frozen=True)
-class Work:
+class BatchWork:
     """The work to do on records.
 
     Attributes:
@@ -116,7 +116,7 @@ class BatchBuilder:
         epoch: epoch of the batches.
     """
 
-    def __init__(self, reader: Store, work: Work, epoch: Epoch) -> None:
+    def __init__(self, reader: Store, work: BatchWork, epoch: Epoch) -> None:
         self._reader, self._work, self._epoch = reader, work, epoch
         self._columns = work.columns
         self._seeded = work.seeded
@@ -132,9 +132,9 @@ class BatchBuilder:
         """Return the reading of this process so far."""
         return Reading.of(self._reader.stats())
 
-    def begin(self, step: Step) -> Callable[[], Raw]:
+    def begin(self, step: Step) -> Callable[[], RawBatch]:
         """Begin to read a batch; return a function that waits for it."""
-        with StopIterationGuard(lambda: f"reading of {_named(step)}"):
+        with StopIterationGuard(lambda: f"reading of {_describe_step(step)}"):
             wait = self._begin(step)
         return lambda: self._wait(step, wait)
 
@@ -145,43 +145,43 @@ class BatchBuilder:
             return self._reader._begin_columns(step.indices, self._slots, out)
         return self._reader._begin_packed(step.indices)
 
-    def _wait(self, step: Step, wait: Callable[[], Any]) -> Raw:
-        with StopIterationGuard(lambda: f"reading of {_named(step)}"):
-            return Raw(step, wait())
+    def _wait(self, step: Step, wait: Callable[[], Any]) -> RawBatch:
+        with StopIterationGuard(lambda: f"reading of {_describe_step(step)}"):
+            return RawBatch(step, wait())
 
-    def finish(self, raw: Raw, doing: Doing) -> BuiltBatch:
+    def finish(self, raw: RawBatch, doing: Activity) -> BuiltBatch:
         """Build a batch from its records.
 
         Raises:
             FFRecordError, OSError: a record cannot be read or decoded, and `on_error` does not skip or replace it.
             UserFunctionError: a function of the user raised.
         """
-        with StopIterationGuard(lambda: f"{doing.stage} of {_named(raw.step)}"):
+        with StopIterationGuard(lambda: f"{doing.stage} of {_describe_step(raw.step)}"):
             return self._finish(raw, doing)
 
-    def _finish(self, raw: Raw, doing: Doing) -> BuiltBatch:
+    def _finish(self, raw: RawBatch, doing: Activity) -> BuiltBatch:
         seconds = Seconds()
         start = perf_counter()
         seeds = sample_seeds(self._epoch.seed, raw.step.epoch, raw.step.positions) if self._seeded else None
         doing.stage, doing.index = "decoding", None
         rows, seeds, found = self._decoded(raw, seeds)
-        seconds.decode, start = _since(start)
+        seconds.decode, start = _lap(start)
         batch = None
         if len(rows.indices) and self._work.transform is not None:
             found = self._transformed(self._work.transform, found, rows, seeds, doing)
-            seconds.transform, start = _since(start)
+            seconds.transform, start = _lap(start)
             doing.stage, doing.index = "collating", None
             batch = self._collated(found, rows)
-            seconds.collate, start = _since(start)
+            seconds.collate, start = _lap(start)
         elif len(rows.indices):
             batch = self._columns.build(found)
         if len(rows.indices) and self._work.batch_transform is not None:
             doing.stage = "batch_transform"
             batch = self._batch_transformed(self._work.batch_transform, batch, rows, seeds)
-            seconds.batch_transform, start = _since(start)
+            seconds.batch_transform, start = _lap(start)
         return BuiltBatch(raw.step, rows, batch, seconds)
 
-    def _decoded(self, raw: Raw, seeds: Seeds | None) -> tuple[BatchRows, Seeds | None, list[Any]]:
+    def _decoded(self, raw: RawBatch, seeds: Seeds | None) -> tuple[BatchRows, Seeds | None, list[Any]]:
         """Return the columns of the batch, or its samples if there is a transform."""
         step, outcome = raw
         if not outcome.failures:
@@ -194,7 +194,7 @@ class BatchBuilder:
                 return BatchRows(step.indices, step.positions, step.padding), seeds, self._taken(records, seeds)
             except FormatError:
                 pass  # the slow way below finds it again, and names the record
-        mender = Mender(self._reader, self._columns, self._epoch, self._work.on_error)
+        mender = BadRecordHandler(self._reader, self._columns, self._epoch, self._work.on_error)
         rows, good, bounds = mender.mend(step, seeds)
         if seeds is not None:
             seeds = sample_seeds(self._epoch.seed, step.epoch, rows.positions)
@@ -207,7 +207,7 @@ class BatchBuilder:
         return take(records, seeds)
 
     def _transformed(
-        self, transform: UserFunction, samples: list[Any], rows: BatchRows, seeds: Seeds | None, doing: Doing
+        self, transform: UserFunction, samples: list[Any], rows: BatchRows, seeds: Seeds | None, doing: Activity
     ) -> list[Any]:
         doing.stage = "transform"
         numbers = [0] * len(samples) if seeds is None else seeds.tolist()
@@ -222,36 +222,38 @@ class BatchBuilder:
 
     def _collated(self, samples: list[Any], rows: BatchRows) -> Any:
         try:
-            return stacked(samples, self._work.form)
+            return stack_samples(samples, self._work.form)
         except UnevenError as error:
             raise UserFunctionError(
-                f"what transform made of {_span(rows)} does not make a batch: sample {rows.indices[error.place]}: "
+                f"what transform made of {_describe_rows(rows)} does not make a batch: sample {rows.indices[error.place]}: "
                 f"{error}. Return numbers, arrays or tensors of one kind, drop the column, or take batch_transform"
             ) from error
         except Exception as error:
             raise UserFunctionError(
-                f"what transform made of {_span(rows)} does not make a batch: {describe_error(error)}"
+                f"what transform made of {_describe_rows(rows)} does not make a batch: {describe_error(error)}"
             ) from error
 
     def _batch_transformed(self, transform: UserFunction, batch: Any, rows: BatchRows, seeds: Seeds | None) -> Any:
         try:
             return transform(batch, seeds)
         except Exception as error:
-            raise self._failed(transform, f"the batch of {_span(rows)}", int(rows.indices[0]), error) from error
+            raise self._failed(
+                transform, f"the batch of {_describe_rows(rows)}", int(rows.indices[0]), error
+            ) from error
 
     def _failed(self, transform: UserFunction, what: str, index: int, error: Exception) -> UserFunctionError:
         path, local = self._reader.locate(index)
         return UserFunctionError(f"{transform.name} failed on {what} ({path}: sample {local}): {describe_error(error)}")
 
 
-def _since(start: float) -> tuple[float, float]:
+def _lap(start: float) -> tuple[float, float]:
     now = perf_counter()
     return now - start, now
 
 
-def _named(step: Step) -> str:
+def _describe_step(step: Step) -> str:
     return describe_batch(step.indices.tolist())
 
 
-def _span(rows: BatchRows) -> str:
+def _describe_rows(rows: BatchRows) -> str:
     return f"{counted(len(rows.indices), 'sample')}, {int(rows.indices[0])} and on"

@@ -12,7 +12,7 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
 from ffrecord.fields import Field, JPEGField, RGBImageField, Schema
 from ffrecord.fields.layout import RecordLayout, column_label
 from ffrecord.torch.images import ImageDecoder
-from ffrecord.torch.loading.ragged import Form, listed
+from ffrecord.torch.loading.ragged import Form, as_list
 from ffrecord.torch.loading.records import BatchRecords, Bytes, ColumnRecords, Offsets, PackedRecords, PlainRecords
 from ffrecord.torch.tensors import as_tensor
 
@@ -20,16 +20,16 @@ Structure = Any  # a name, or a dict, tuple or list of structures
 Build = Callable[[Sequence[Any]], Any]
 
 
-def pruned(structure: Structure, wanted: set[str]) -> Structure | None:
+def prune(structure: Structure, wanted: set[str]) -> Structure | None:
     """Return `structure` with the wanted names only, without containers that become empty; None if nothing is left."""
     if isinstance(structure, str):
         return structure if structure in wanted else None
     if not structure:
         return structure
     if isinstance(structure, dict):
-        children = {key: pruned(child, wanted) for key, child in structure.items()}
+        children = {key: prune(child, wanted) for key, child in structure.items()}
         return {key: child for key, child in children.items() if child is not None} or None
-    kept = [child for child in (pruned(child, wanted) for child in structure) if child is not None]
+    kept = [child for child in (prune(child, wanted) for child in structure) if child is not None]
     return type(structure)(kept) if kept else None
 
 
@@ -54,7 +54,7 @@ def _build(structure: Structure, values: Iterator[Any]) -> Any:
     return type(structure)(_build(child, values) for child in structure)
 
 
-__all__ = ["BatchColumns", "checked_decoder", "names_of", "tensor_of"]
+__all__ = ["BatchColumns", "check_decoder", "names_of", "tensor_of"]
 
 Seeds = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.int64]
@@ -151,15 +151,15 @@ class BatchColumns:
         schema: Schema | None,
         fields: Any = None,
         decode: Mapping[str, ImageDecoder] | None = None,
-        form: Form = listed,
+        form: Form = as_list,
         pin: bool = False,
     ) -> None:
         self._recipe = (schema, fields, decode, form, pin)
-        self.schema, wanted = _selected(schema, fields)
-        decoders = _checked_decoders(self.schema, wanted, decode)
+        self.schema, wanted = _select(schema, fields)
+        decoders = _check_decoders(self.schema, wanted, decode)
         self.names = tuple(wanted)
         structure = PLAIN if self.schema is None else self.schema.unflatten(self.schema.columns)
-        self.build = builder(pruned(structure, set(wanted)))
+        self.build = builder(prune(structure, set(wanted)))
         known: Mapping[str, Field] = {} if self.schema is None else self.schema.fields
         self._layout = RecordLayout(list(known.items()))
         self.columns = [
@@ -240,7 +240,7 @@ class BatchColumns:
                 raise FormatError(f"{column_label(column.name, self.schema.fields[column.name])}: {error}") from error
 
 
-def _selected(schema: Schema | None, fields: Any) -> tuple[Schema | None, dict[str, int]]:
+def _select(schema: Schema | None, fields: Any) -> tuple[Schema | None, dict[str, int]]:
     """Return the schema to read with, and the positions of the columns to decode."""
     if schema is None:
         if fields is not None:
@@ -271,7 +271,7 @@ def names_of(fields: Any) -> set[str]:
     return set(names)
 
 
-def _checked_decoders(
+def _check_decoders(
     schema: Schema | None, wanted: Mapping[str, int], decode: Mapping[str, ImageDecoder] | None
 ) -> Mapping[str, ImageDecoder]:
     if decode is None:
@@ -284,11 +284,11 @@ def _checked_decoders(
         field = None if schema is None else schema.fields[name]
         if not isinstance(field, IMAGES):
             raise ArgumentError(f"decode: {name} is {field or 'plain bytes'!r}, expected a column of JPEG images")
-        checked_decoder(name, decoder)
+        check_decoder(name, decoder)
     return decode
 
 
-def checked_decoder(name: str, decoder: Any) -> ImageDecoder:
+def check_decoder(name: str, decoder: Any) -> ImageDecoder:
     """Check that the decoder of a column is one of `ffrecord.torch.images`, and return it."""
     if not isinstance(decoder, ImageDecoder):
         raise ArgumentTypeError(f"decode: {name}: {decoder!r}, expected one of ffrecord.torch.images")
@@ -297,11 +297,11 @@ def checked_decoder(name: str, decoder: Any) -> ImageDecoder:
 
 def tensor_of(array: npt.NDArray[Any]) -> Any:
     """Return `array` as a tensor that shares its memory; the array itself if torch has no such dtype (text, times)."""
-    if not _has_torch(array.dtype):
+    if not _has_tensor_type(array.dtype):
         return array
     return torch.from_numpy(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")))
 
 
 @functools.cache
-def _has_torch(dtype: np.dtype[Any]) -> bool:
+def _has_tensor_type(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "biufc" and hasattr(torch, dtype.name)

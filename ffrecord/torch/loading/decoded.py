@@ -10,17 +10,17 @@ from torch import Tensor
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
 from ffrecord.reading.store import Store
 from ffrecord.torch.images import ImageDecoder
-from ffrecord.torch.loading.columns import Indices, Seeds, checked_decoder, names_of, tensor_of
-from ffrecord.torch.loading.ragged import Form, listed
+from ffrecord.torch.loading.columns import Indices, Seeds, check_decoder, names_of, tensor_of
+from ffrecord.torch.loading.ragged import Form, as_list
 from ffrecord.torch.loading.records import Bytes, Offsets
-from ffrecord.torch.loading.stacking import stacked
+from ffrecord.torch.loading.stacking import stack_samples
 
 __all__ = ["DecodedColumns"]
 
 FILES = (bytes, bytearray, memoryview, np.ndarray)  # types of values that may hold a file
 
 
-class Undecoded(NamedTuple):
+class StoreRecords(NamedTuple):
     """k records of a store: their indices and their bytes."""
 
     indices: Indices
@@ -52,7 +52,7 @@ class DecodedColumns:
         store: Store,
         fields: Any = None,
         decode: Mapping[str, ImageDecoder] | None = None,
-        form: Form = listed,
+        form: Form = as_list,
         pin: bool = False,
     ) -> None:
         self._recipe = (store, fields, decode, form, pin)
@@ -62,7 +62,7 @@ class DecodedColumns:
             raise ArgumentTypeError(f"decode is {decode!r}, expected a dict of column → decoder")
         self._store, self._form, self._pin = store, form, pin
         self._wanted = None if fields is None else names_of(fields)
-        self._decoders = {name: checked_decoder(name, decoder) for name, decoder in (decode or {}).items()}
+        self._decoders = {name: check_decoder(name, decoder) for name, decoder in (decode or {}).items()}
         wanted = self._wanted
         for name in self._decoders:
             if wanted is not None and name not in wanted:
@@ -77,11 +77,11 @@ class DecodedColumns:
         """Return the batch, or the sample: the only value in `values`."""
         return values[0]
 
-    def of_packed(self, data: Bytes, offsets: Offsets, indices: Indices) -> Undecoded:
+    def of_packed(self, data: Bytes, offsets: Offsets, indices: Indices) -> StoreRecords:
         """Return the records at `indices`, which lie back to back in `data`."""
-        return Undecoded(indices, [data[low:high] for low, high in pairwise(offsets.tolist())])
+        return StoreRecords(indices, [data[low:high] for low, high in pairwise(offsets.tolist())])
 
-    def values(self, records: Undecoded, seeds: Seeds | None) -> list[Any]:
+    def values(self, records: StoreRecords, seeds: Seeds | None) -> list[Any]:
         """Return the batch, as a list of one value.
 
         Raises:
@@ -95,7 +95,7 @@ class DecodedColumns:
         columns = self._stacked(rest)
         return [{name: images[name] if name in images else columns[name] for name in samples[0]}]
 
-    def samples(self, records: Undecoded, seeds: Seeds | None) -> list[Any]:
+    def samples(self, records: StoreRecords, seeds: Seeds | None) -> list[Any]:
         """Return the k samples.
 
         Raises:
@@ -113,13 +113,13 @@ class DecodedColumns:
         Raises:
             FormatError: it cannot, or it lacks a column.
         """
-        self.samples(Undecoded(np.array([index]), [record]), seeds)
+        self.samples(StoreRecords(np.array([index]), [record]), seeds)
 
     def _stacked(self, samples: list[Any]) -> Any:
         """Return a batch. A column is a list or not whatever samples this batch has."""
         try:
             if not all(isinstance(sample, dict) for sample in samples):
-                return stacked(samples, self._form)
+                return stack_samples(samples, self._form)
             _check_columns(samples)
             return {name: self._column(name, [sample[name] for sample in samples]) for name in samples[0]}
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -134,9 +134,9 @@ class DecodedColumns:
         if self._store._varies(name) and all(isinstance(value, np.ndarray) for value in values):
             tensors = [tensor_of(value) for value in values]
             return self._form(name, tensors) if isinstance(tensors[0], Tensor) else tensors
-        return stacked(values, self._form, name)
+        return stack_samples(values, self._form, name)
 
-    def _of_store(self, records: Undecoded) -> list[Any]:
+    def _of_store(self, records: StoreRecords) -> list[Any]:
         samples = self._store._decode(records.indices, records.records)
         wanted = self._wanted
         if wanted is None and not self._decoders:
@@ -158,7 +158,7 @@ class DecodedColumns:
             found[name] = out = decoder.allocate(len(samples), self._pin)
             rows = decoder.rows(out)
             for row, sample, seed in zip(rows, samples, numbers, strict=True):
-                decoder.decode_into(_file_in(name, sample[name]), row, seed)
+                decoder.decode_into(_file_bytes(name, sample[name]), row, seed)
         return found
 
 
@@ -178,7 +178,7 @@ def _check_columns(samples: list[dict[Any, Any]]) -> None:
             )
 
 
-def _file_in(name: str, value: Any) -> memoryview:
+def _file_bytes(name: str, value: Any) -> memoryview:
     """Return the bytes for a decoder.
 
     Raises:

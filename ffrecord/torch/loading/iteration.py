@@ -10,7 +10,7 @@ from ffrecord.order import Course, Run
 from ffrecord.reading.prefetch import Prefetcher
 from ffrecord.reading.store import SKIPPED_MOST, Store, tell_skipped
 from ffrecord.torch.loading.bad_records import BatchRows
-from ffrecord.torch.loading.batch_builder import BatchBuilder, BuiltBatch, Doing, Raw, Work
+from ffrecord.torch.loading.batch_builder import Activity, BatchBuilder, BatchWork, BuiltBatch, RawBatch
 from ffrecord.torch.loading.options import LoaderOptions
 from ffrecord.torch.loading.placement import BatchPlacement
 from ffrecord.torch.loading.processes import Workers
@@ -30,7 +30,7 @@ class BatchIterator:
         options: threads, workers and placement.
     """
 
-    def __init__(self, run: Run, reader: Store, work: Work, options: LoaderOptions) -> None:
+    def __init__(self, run: Run, reader: Store, work: BatchWork, options: LoaderOptions) -> None:
         self._placement = placement = BatchPlacement(options.pin, options.device)
         finisher = BatchBuilder(reader, work, run.epoch)
         self._source: Iterator[BuiltBatch]
@@ -40,16 +40,16 @@ class BatchIterator:
             self._source = map(placement.copy, workers)
             self.stop = weakref.finalize(self, workers.stop)
             return
-        raws: Prefetcher[Raw] = Prefetcher(run, finisher.begin, options.prefetch)
+        raws: Prefetcher[RawBatch] = Prefetcher(run, finisher.begin, options.prefetch)
 
-        def finish(raw: Raw, doing: Doing) -> BuiltBatch:
+        def finish(raw: RawBatch, doing: Activity) -> BuiltBatch:
             return placement.send(finisher.finish(raw, doing), doing)
 
         if options.threads and not (work.effortless and placement.effortless):
             crew = BatchThreads(raws, finish, min(options.threads, max(1, len(run))), options.prefetch, options.timeout)
             self._source, self.stop = crew, weakref.finalize(self, crew.stop)
         else:
-            self._source = (finish(raw, Doing()) for raw in raws)
+            self._source = (finish(raw, Activity()) for raw in raws)
             self.stop = raws.close
 
     def __next__(self) -> BuiltBatch:
@@ -107,16 +107,16 @@ class Iteration(Iterator[Any]):
     """The iterator of a loop. It begins with its first batch, so a state may be loaded until then.
 
     Args:
-        course: the course, which follows the loop.
+        cursor: the cursor, which follows the loop.
         begin: begins the run of a loop.
         make: run → its batches.
         tally: the counts to add to.
     """
 
     def __init__(
-        self, course: Course, begin: Callable[[], Run], make: Callable[[Run], BatchIterator], tally: BatchCounts
+        self, cursor: Course, begin: Callable[[], Run], make: Callable[[Run], BatchIterator], tally: BatchCounts
     ) -> None:
-        self._course, self._begin, self._make, self._tally = course, begin, make, tally
+        self._cursor, self._begin, self._make, self._tally = cursor, begin, make, tally
         self._run: Run | None = None
         self._batches: BatchIterator | None = None
         self._over = False
@@ -148,10 +148,10 @@ class Iteration(Iterator[Any]):
             except StopIteration:
                 if self._over:  # another thread has closed the loop, so the epoch has not ended
                     raise StateError(CLOSED) from None
-                self._course.finished(self._run)
+                self._cursor.finished(self._run)
                 raise
             self._tally.add(finished)
-            self._course.yielded(finished.step)
+            self._cursor.yielded(finished.step)
             if len(finished.rows.indices):  # skip a batch whose samples are all left out
                 return finished.batch
 

@@ -7,7 +7,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
-from ffrecord.torch.loading.batch_builder import BuiltBatch, Doing
+from ffrecord.torch.loading.batch_builder import Activity, BuiltBatch
 
 __all__ = ["BatchPlacement", "as_device"]
 
@@ -56,7 +56,7 @@ class BatchPlacement:
         """True if batches stay where they are."""
         return not self._pin
 
-    def send(self, finished: BuiltBatch, doing: Doing) -> BuiltBatch:
+    def send(self, finished: BuiltBatch, doing: Activity) -> BuiltBatch:
         """Begin to copy a batch to its place; may be called in any thread."""
         if self.effortless:
             return finished

@@ -32,7 +32,7 @@ from ffrecord.order.keys import key_of
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Heart, Heartbeats
 from ffrecord.processes.process import watch_parent
-from ffrecord.torch.loading.batch_builder import BatchBuilder, BuiltBatch, Doing
+from ffrecord.torch.loading.batch_builder import Activity, BatchBuilder, BuiltBatch
 from ffrecord.torch.loading.options import LoaderOptions
 from ffrecord.torch.sending import LoaderView
 from ffrecord.torch.sharing import Parcel
@@ -76,12 +76,12 @@ class Workers:
         """Return torch's iterator, with workers at work."""
         options = self._options
         iterator = iter(
-            _Loader(
-                _Batches(self._run, self._finisher, options.workers, self._hearts),
+            _QuietLoader(
+                _BatchDataset(self._run, self._finisher, options.workers, self._hearts),
                 batch_size=None,
                 sampler=range(len(self._run)),
                 num_workers=options.workers,
-                collate_fn=_same,
+                collate_fn=_return_value,
                 prefetch_factor=-(-options.prefetch // options.workers),
                 pin_memory=self._pin,
                 timeout=options.timeout or 0,
@@ -90,7 +90,7 @@ class Workers:
                 multiprocessing_context=context,
             )
         )
-        _disarm(iterator)
+        _ignore_deaths(iterator)
         return iterator
 
     def __iter__(self) -> "Workers":
@@ -108,7 +108,7 @@ class Workers:
             raise StopIteration
         iterator = self._iterator
         try:
-            with _armed(iterator):
+            with _raise_on_death(iterator):
                 finished: BuiltBatch = next(iterator)
         except StopIteration:
             raise
@@ -118,7 +118,7 @@ class Workers:
             # The traceback is dropped: torch's frames in it hold the iterator.
             raise failed.with_traceback(None) from None
         self._given += 1
-        finished.batch = _unpacked(finished.batch)
+        finished.batch = _unpack(finished.batch)
         return finished
 
     def _explained(self, error: Exception) -> Exception:
@@ -134,7 +134,7 @@ class Workers:
             return file_error(errno.EMFILE, sentence, "memfd")
         if isinstance(error, (OSError, EOFError)) or (type(error) is RuntimeError and "DataLoader" in str(error)):
             reset = isinstance(error, (ConnectionError, EOFError))
-            ended = _ended(self._iterator._workers, RESET_SECONDS if reset else EXIT_SECONDS)
+            ended = _find_ended(self._iterator._workers, RESET_SECONDS if reset else EXIT_SECONDS)
             if ended is not None:
                 return self._death(*ended)
         return error
@@ -193,7 +193,7 @@ def _kill_all(workers: list[Any]) -> None:
             worker.kill()
 
 
-def _disarm(iterator: Any) -> None:
+def _ignore_deaths(iterator: Any) -> None:
     """Keep torch's handler of SIGCHLD from raising, at any place in the program, when a worker ends."""
     if iterator._worker_pids_set:
         signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]
@@ -201,7 +201,7 @@ def _disarm(iterator: Any) -> None:
 
 
 @contextlib.contextmanager
-def _armed(iterator: Any) -> Iterator[None]:
+def _raise_on_death(iterator: Any) -> Iterator[None]:
     """Let torch's handler of SIGCHLD raise inside.
 
     If a worker dies in the middle of a message, a read of the rest would wait for ever.
@@ -216,7 +216,7 @@ def _armed(iterator: Any) -> Iterator[None]:
         _check_alive(iterator._workers)  # a worker that ended before sends no more signal
         yield
     finally:
-        _disarm(iterator)
+        _ignore_deaths(iterator)
 
 
 def _check_alive(workers: list[Any]) -> None:
@@ -224,7 +224,7 @@ def _check_alive(workers: list[Any]) -> None:
         raise RuntimeError("DataLoader worker ended")  # `_explained` finds out which one
 
 
-def _ended(workers: list[Any], seconds: float) -> tuple[int, int] | None:
+def _find_ended(workers: list[Any], seconds: float) -> tuple[int, int] | None:
     """Return number and exit code of the first worker that has ended, or ends within some seconds."""
     ready = connection.wait([worker.sentinel for worker in workers], seconds)
     for number, worker in enumerate(workers):
@@ -235,7 +235,7 @@ def _ended(workers: list[Any], seconds: float) -> tuple[int, int] | None:
     return None
 
 
-class _Batches(Dataset[Any]):
+class _BatchDataset(Dataset[Any]):
     """A dataset of a worker: number of a step → finished batch."""
 
     def __init__(self, run: Run, finisher: BatchBuilder, workers: int, hearts: Heartbeats) -> None:
@@ -247,14 +247,14 @@ class _Batches(Dataset[Any]):
         heart.begin(number)
         heart.at(heartbeats.SAMPLE, NO_SAMPLE)
         try:
-            finished = self._finished(number, _Told(heart))
+            finished = self._finished(number, _ReportedActivity(heart))
         except Exception:
             heart.idle()
             raise
         heart.idle()  # not in a finally: SystemExit ends the process, and the heart must tell the sample
         return finished
 
-    def _finished(self, number: int, doing: Doing) -> BuiltBatch:
+    def _finished(self, number: int, doing: Activity) -> BuiltBatch:
         before = self._finisher.reading()
         wait = self._begun.pop(number, None) or self._finisher.begin(self._run[number])
         self._begun.clear()
@@ -269,7 +269,7 @@ class _Batches(Dataset[Any]):
         return finished
 
 
-class _Told(Doing):
+class _ReportedActivity(Activity):
     """An activity that also tells the sample to the parent, through the heart."""
 
     def __init__(self, heart: Heart) -> None:
@@ -289,22 +289,22 @@ def _parcel(batch: Any) -> Parcel:
         UserFunctionError: it cannot be sent.
     """
     try:
-        return Parcel(_packed(batch))
+        return Parcel(_pack(batch))
     except Exception as error:
         raise UserFunctionError(f"a batch cannot be sent from a worker: {describe_error(error)}") from error
 
 
-class _Loader(DataLoader[Any]):
+class _QuietLoader(DataLoader[Any]):
     def check_worker_number_rationality(self) -> None:
         # Torch only warns here. It asks the system for the CPUs, which fails in some containers.
         with contextlib.suppress(OSError, OverflowError):
             super().check_worker_number_rationality()
 
     def _get_iterator(self) -> Any:
-        return _Iterator(self)
+        return _WatchfulIterator(self)
 
 
-class _Iterator(_MultiProcessingDataLoaderIter):
+class _WatchfulIterator(_MultiProcessingDataLoaderIter):
     def __init__(self, loader: Any) -> None:
         self._owner = os.getpid()
         with torch.device("cpu"):  # the generator is on the CPU, whatever torch's default device is
@@ -328,37 +328,39 @@ class _Iterator(_MultiProcessingDataLoaderIter):
             super()._shutdown_workers()
 
 
-class _Flat(NamedTuple):
+class _FlatTensors(NamedTuple):
     """Tensors of a list, sent as one. Each by itself would take a file descriptor and a system call or two."""
 
     items: torch.Tensor
     shapes: list[tuple[int, ...]]
 
 
-def _packed(batch: Any) -> Any:
-    """Return `batch` with its lists of tensors converted to `_Flat`."""
+def _pack(batch: Any) -> Any:
+    """Return `batch` with its lists of tensors converted to `_FlatTensors`."""
     if type(batch) is dict:
-        return {key: _packed(value) for key, value in batch.items()}
+        return {key: _pack(value) for key, value in batch.items()}
     if type(batch) is tuple:
-        return tuple(map(_packed, batch))
+        return tuple(map(_pack, batch))
     if type(batch) is list:
         tensors = [
             value for value in batch if type(value) is torch.Tensor and is_plain(value) and value.is_contiguous()
         ]
         if len(tensors) < 2 or len(tensors) < len(batch) or len({tensor.dtype for tensor in tensors}) > 1:
-            return list(map(_packed, batch))
-        return _Flat(torch.cat([tensor.reshape(-1) for tensor in tensors]), [tuple(tensor.shape) for tensor in tensors])
+            return list(map(_pack, batch))
+        return _FlatTensors(
+            torch.cat([tensor.reshape(-1) for tensor in tensors]), [tuple(tensor.shape) for tensor in tensors]
+        )
     return batch
 
 
-def _unpacked(batch: Any) -> Any:
-    """Return the batch that `_packed` converted."""
-    if isinstance(batch, _Flat):
+def _unpack(batch: Any) -> Any:
+    """Return the batch that `_pack` converted."""
+    if isinstance(batch, _FlatTensors):
         sizes = [int(np.prod(shape)) for shape in batch.shapes]
         return [part.view(shape) for part, shape in zip(torch.split(batch.items, sizes), batch.shapes, strict=True)]
     if type(batch) is dict:
-        return {key: _unpacked(value) for key, value in batch.items()}
-    return type(batch)(map(_unpacked, batch)) if type(batch) in (tuple, list) else batch
+        return {key: _unpack(value) for key, value in batch.items()}
+    return type(batch)(map(_unpack, batch)) if type(batch) in (tuple, list) else batch
 
 
 def _end_with_parent(number: int) -> None:
@@ -366,7 +368,7 @@ def _end_with_parent(number: int) -> None:
     watch_parent()
 
 
-def _same(value: Any) -> Any:
+def _return_value(value: Any) -> Any:
     return value
 
 

@@ -8,7 +8,7 @@ import torch
 
 from ffrecord.errors import ArgumentError
 
-__all__ = ["RAGGED", "Padded", "listed", "ragged_form"]
+__all__ = ["RAGGED", "Padded", "as_list", "ragged_form"]
 
 RAGGED = ("list", "nested", "padded")
 
@@ -34,17 +34,17 @@ def ragged_form(name: str) -> Form:
         name: one of RAGGED.
 
     Raises:
-        ValueError: "nested", with a torch older than 2.2.
+        ValueError: "as_nested", with a torch older than 2.2.
     """
     if name == "nested":
         if not hasattr(torch, "jagged"):
             raise ArgumentError(f"ragged='nested' needs torch 2.2 or newer, this is {torch.__version__}")
         _warn_now()
-        return nested
-    return padded if name == "padded" else listed
+        return as_nested
+    return as_padded if name == "padded" else as_list
 
 
-def listed(column: str, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+def as_list(column: str, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return the tensors as they are."""
     return tensors
 
@@ -60,7 +60,7 @@ def _warn_now() -> None:
         torch.nested.nested_tensor([torch.zeros(1, device="cpu")], device="cpu", layout=torch.jagged)
 
 
-def nested(column: str, tensors: list[torch.Tensor]) -> torch.Tensor:
+def as_nested(column: str, tensors: list[torch.Tensor]) -> torch.Tensor:
     """Return the tensors as a nested one: jagged if they differ in their first axis only, else strided.
 
     Raises:
@@ -73,7 +73,7 @@ def nested(column: str, tensors: list[torch.Tensor]) -> torch.Tensor:
     return torch.nested.nested_tensor(tensors, device=device, layout=torch.jagged if jagged else torch.strided)
 
 
-def padded(column: str, tensors: list[torch.Tensor]) -> Padded:
+def as_padded(column: str, tensors: list[torch.Tensor]) -> Padded:
     """Return the tensors in one, filled up with zeros.
 
     Raises:

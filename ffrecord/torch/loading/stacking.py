@@ -11,7 +11,7 @@ from ffrecord.fields.describe import describe
 from ffrecord.torch.loading.columns import tensor_of
 from ffrecord.torch.loading.ragged import Form
 
-__all__ = ["stacked"]
+__all__ = ["stack_samples"]
 
 # Each type can hold the values of the types before it.
 NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
@@ -29,7 +29,7 @@ class UnevenError(ValueError):
         self.place = place
 
 
-def stacked(samples: list[Any], form: Form, path: str = "") -> Any:
+def stack_samples(samples: list[Any], form: Form, path: str = "") -> Any:
     """Return a batch of k samples that have one structure.
 
     Args:
@@ -47,11 +47,13 @@ def stacked(samples: list[Any], form: Form, path: str = "") -> Any:
     """
     first = samples[0]
     if isinstance(first, Mapping):
-        return {key: stacked(_column(samples, key, f"{path}.{key}"), form, f"{path}.{key}") for key in first}
+        return {key: stack_samples(_column(samples, key, f"{path}.{key}"), form, f"{path}.{key}") for key in first}
     if isinstance(first, (tuple, list)):
         if any(len(sample) != len(first) for sample in samples):
             return samples
-        columns = [stacked(list(column), form, f"{path}[{i}]") for i, column in enumerate(zip(*samples, strict=True))]
+        columns = [
+            stack_samples(list(column), form, f"{path}[{i}]") for i, column in enumerate(zip(*samples, strict=True))
+        ]
         return type(first)(*columns) if hasattr(first, "_fields") else type(first)(columns)
     return _leaf(samples, form, path.removeprefix("."))
 
@@ -73,7 +75,7 @@ def _label(path: str) -> str:
 
 def _leaf(values: list[Any], form: Form, path: str) -> Any:
     try:
-        return _of_values(values, form, path)
+        return _stack_values(values, form, path)
     except ArgumentError:
         raise
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
@@ -88,7 +90,7 @@ def _kind(value: Any) -> Any:
     return type(value), getattr(value, "dtype", None)
 
 
-def _of_values(values: list[Any], form: Form, path: str) -> Any:
+def _stack_values(values: list[Any], form: Form, path: str) -> Any:
     first = values[0]
     numbers = type(first) in NUMBERS
     if isinstance(first, np.generic) or (numbers and any(isinstance(value, np.number) for value in values)):

@@ -109,9 +109,9 @@ class LoaderStats:
 
     def __str__(self) -> str:
         rows = [(each.name, getattr(self, each.name)) for each in fields(self)]
-        lines = [f"{name:16} {_shown(name, value)}" for name, value in rows]
+        lines = [f"{name:16} {_format_value(name, value)}" for name, value in rows]
         return "\n".join([*lines, self.verdict])
 
 
-def _shown(name: str, value: Any) -> str:
+def _format_value(name: str, value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.3f} s"

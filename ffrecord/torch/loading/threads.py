@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterator
 import torch
 
 from ffrecord.errors import BatchTimeoutError, StateError
-from ffrecord.torch.loading.batch_builder import BuiltBatch, Doing, Raw
+from ffrecord.torch.loading.batch_builder import Activity, BuiltBatch, RawBatch
 
 __all__ = ["CLOSED", "BatchThreads"]
 
 EXIT_SECONDS = 1.0  # wait for threads at the end of the interpreter; threads that hang longer are left
 CLOSED = "the loop was closed while it waited for a batch"
 
-Finish = Callable[[Raw, Doing], BuiltBatch]
+Finish = Callable[[RawBatch, Activity], BuiltBatch]
 
-_crews: "weakref.WeakSet[BatchThreads]" = weakref.WeakSet()
+_pools: "weakref.WeakSet[BatchThreads]" = weakref.WeakSet()
 
 
 class BatchThreads:
@@ -44,7 +44,7 @@ class BatchThreads:
     """
 
     def __init__(
-        self, raws: Iterator[Raw], finish: Finish, threads: int, ahead: int, timeout: float | None = None
+        self, raws: Iterator[RawBatch], finish: Finish, threads: int, ahead: int, timeout: float | None = None
     ) -> None:
         self._raws, self._finish, self._ahead, self._timeout = raws, finish, ahead, timeout
         self._owner = os.getpid()
@@ -57,11 +57,11 @@ class BatchThreads:
         self._taken = self._given = 0  # batches taken from `raws`, and handed to the caller
         self._end: int | None = None  # number of batches, once known
         self._done: dict[int, BuiltBatch | BaseException] = {}
-        self._doing: dict[int, tuple[Raw, Doing]] = {}
+        self._doing: dict[int, tuple[RawBatch, Activity]] = {}
         self._threads = [
             threading.Thread(target=self._work, name=f"ffrecord-loader-{i}", daemon=True) for i in range(threads)
         ]
-        _crews.add(self)
+        _pools.add(self)
         self._start()
 
     def _start(self) -> None:
@@ -117,7 +117,7 @@ class BatchThreads:
         return found
 
     def _late(self) -> BatchTimeoutError:
-        raw, doing = self._doing.get(self._given, (None, Doing()))
+        raw, doing = self._doing.get(self._given, (None, Activity()))
         what = "" if raw is None else f" of samples {int(raw.step.indices[0])} and on"
         sample = "" if doing.index is None else f" of sample {doing.index}"
         return BatchTimeoutError(
@@ -151,12 +151,12 @@ class BatchThreads:
             if isinstance(raw, BaseException):
                 found = raw
             else:
-                doing = Doing()
+                doing = Activity()
                 self._doing[number] = raw, doing
                 try:
                     found = self._finish(raw, doing)
                 except BaseException as error:
-                    found = _bare(error)
+                    found = _without_frames(error)
                 del self._doing[number]
             del raw, taken
             self._hand_over(number, found)
@@ -170,12 +170,12 @@ class BatchThreads:
             try:
                 _compute_alone()
             except BaseException as error:
-                self._failed = _bare(error)
+                self._failed = _without_frames(error)
             self._ready += 1
             self._changed.notify_all()
             return self._failed is None
 
-    def _take(self) -> tuple[int, Raw | BaseException] | None:
+    def _take(self) -> tuple[int, RawBatch | BaseException] | None:
         """Return the next batch to finish and its number, None if there is no more."""
         with self._turn:
             with self._changed:
@@ -185,12 +185,12 @@ class BatchThreads:
                     return None
                 number = self._taken
             try:
-                raw: Raw | BaseException = next(self._raws)
+                raw: RawBatch | BaseException = next(self._raws)
             except StopIteration:
                 self._close(number)
                 return None
             except BaseException as error:
-                raw = _bare(error)
+                raw = _without_frames(error)
             with self._changed:
                 self._taken += 1
             return number, raw
@@ -217,14 +217,14 @@ def _compute_alone() -> None:
     torch.set_num_threads(1)
 
 
-def _bare(error: BaseException) -> BaseException:
+def _without_frames(error: BaseException) -> BaseException:
     """Return `error` without the frames of this thread, which lead to all batches in flight; its causes keep theirs."""
     return error.with_traceback(None)
 
 
 def _stop_all() -> None:
     """Stop all threads before the interpreter ends: a daemon inside C++ code could crash the process then."""
-    crews = list(_crews)
+    crews = list(_pools)
     for crew in crews:
         crew.stop()
     deadline = time.monotonic() + EXIT_SECONDS
