@@ -85,7 +85,7 @@ def _collate_records(records: SampleRecords, functions: Any) -> Any:
     return carry(_build_batch(_template(schema), columns, functions))
 
 
-# Not a closure in `_collate_records`: a recursive one would keep itself, and the batch, alive until garbage is collected.
+# Not a closure in `_collate_records`: a recursive one would keep itself and the batch alive until garbage collection.
 def _build_batch(node: Any, columns: Sequence[Any], functions: Any, in_dict: bool = True) -> Any:
     """Return a part of the batch: `node` with its collated columns instead of their positions."""
     if isinstance(node, dict):

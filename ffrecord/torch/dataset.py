@@ -254,10 +254,10 @@ class Subset(Dataset[T_co]):
     def __init__(self, dataset: Dataset[T_co], indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> None:
         self.dataset = dataset
         self.indices = indices
-        self._held = keep_indices(indices)
+        self._kept = keep_indices(indices)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._kept)
 
     def subset(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> "Subset[T_co]":
         """Return a dataset of the samples at `indices`, in that order. A range gives a piece of this subset, not a
@@ -268,28 +268,28 @@ class Subset(Dataset[T_co]):
         """
         if type(self) is not Subset or not isinstance(indices, range) or not _is_inside(indices, len(self)):
             return super().subset(indices)
-        return Subset(self.dataset, take_range(self._held, indices))
+        return Subset(self.dataset, take_range(self._kept, indices))
 
     def _fetch(self, positions: list[int], *, lazily: bool = False) -> FetchedSamples:
-        return self.dataset._get(self.dataset._positions(take_at(self._held, positions)), lazily=lazily)
+        return self.dataset._get(self.dataset._positions(take_at(self._kept, positions)), lazily=lazily)
 
     def _parts_of_dataset(self) -> Parts | None:
         inner = parts_of(self.dataset) if is_untouched(self, SAMPLE_METHODS) else None
-        return None if inner is None else ChosenSamples(inner, self._held)
+        return None if inner is None else ChosenSamples(inner, self._kept)
 
     def _identity(self) -> Identity:
-        inside, text = self.dataset._identity(), _describe_indices(self._held)
+        inside, text = self.dataset._identity(), _describe_indices(self._kept)
         return Identity(len(self), inside.shards, _digest(f"{inside.samples}", inside.fingerprint, text))
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in vars(self).items() if name != "_held"}
+        state = {name: value for name, value in vars(self).items() if name != "_kept"}
         return {**state, "indices": MappedFile.of(self.indices) or self.indices}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         if isinstance(self.indices, MappedFile):
             self.indices = self.indices.open()
-        self._held = keep_indices(self.indices)
+        self._kept = keep_indices(self.indices)
 
 
 class ConcatDataset(Dataset[T_co]):

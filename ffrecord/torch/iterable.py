@@ -144,19 +144,19 @@ class IterableDataset(TorchIterableDataset[T_co]):
     @property
     def epoch(self) -> int:
         """The epoch of iterations."""
-        number: int = self._told()["epoch"]
+        number: int = self._read_place()["epoch"]
         return number
 
     @property
     def position(self) -> int:
         """The position in the epoch's order where iterations begin."""
-        place: int = self._told()["position"]
+        place: int = self._read_place()["position"]
         return place
 
     def __len__(self) -> int:
         """Return the number of samples of this rank in an iteration."""
         self._follow_ranks(provisional=True)
-        self._settle()
+        self._move_to_place()
         cursor = self._sampler.sampler._cursor
         return cursor.split.count(cursor.length, cursor.position)
 
@@ -174,7 +174,7 @@ class IterableDataset(TorchIterableDataset[T_co]):
 
     def set_epoch(self, epoch: SupportsIndex) -> None:
         """Let iterations yield this epoch, from its start. The current epoch keeps its position."""
-        self._settle()
+        self._move_to_place()
         self._sampler.set_epoch(epoch)
         self._publish()
 
@@ -184,13 +184,13 @@ class IterableDataset(TorchIterableDataset[T_co]):
         Args:
             position: number of samples that all ranks together have got, see `Sampler.set_position`.
         """
-        self._settle()
+        self._move_to_place()
         self._sampler.set_position(position)
         self._publish()
 
     def state_dict(self) -> State:
         """Return the place where iterations begin, as it was set: a small dict that JSON can hold."""
-        self._settle()
+        self._move_to_place()
         return self._sampler.state_dict()
 
     def load_state_dict(self, state_dict: State, appended: str = "refuse") -> None:
@@ -204,33 +204,33 @@ class IterableDataset(TorchIterableDataset[T_co]):
         if sampler._ranks.follow(sampler._cursor, provisional=provisional):
             self._order = sampler.order.to_builtins()
 
-    def _settle(self) -> None:
+    def _move_to_place(self) -> None:
         """Move the sampler to the place that was set, maybe in another process."""
-        told = self._told()
-        if told != self._here():
+        told = self._read_place()
+        if told != self._current_place():
             # The process that set the place has checked whether shards may be appended.
             self._sampler.load_state_dict({**self._sampler.state_dict(), "order": self._order, **told}, "finish")
             self._sampler.set_epoch(told["epoch"])  # stays in that epoch, also at its end
 
-    def _here(self) -> State:
+    def _current_place(self) -> State:
         sampler = self._sampler.sampler
         state = {**sampler.state_dict(), "epoch": sampler.epoch, "position": sampler.position}
         # The order of a mixture may be long. It is left out while it is the dataset's own.
         changing = CHANGING_ENTRIES if state["order"] == self._order else (*CHANGING_ENTRIES, "order")
         return {name: state[name] for name in changing}
 
-    def _told(self) -> State:
+    def _read_place(self) -> State:
         told: State = json.loads(self._place.numpy().tobytes())
         return told
 
     def _publish(self) -> None:
-        text = json.dumps(self._here()).ljust(PLACE_BYTES).encode()
+        text = json.dumps(self._current_place()).ljust(PLACE_BYTES).encode()
         self._place.numpy()[:] = np.frombuffer(text, np.uint8)
 
     def _begin(self, state: State | None) -> tuple[Run, State]:
         self._follow_ranks()
         if state is None:
-            self._settle()
+            self._move_to_place()
         else:
             self._sampler.load_state_dict(state)
         begun = self._sampler.state_dict()

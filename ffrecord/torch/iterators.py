@@ -51,7 +51,7 @@ class ProgressKeeper(Protocol):
     def iterate(self, loader: Any, build: Callable[[], Any]) -> Any:
         """Return the iterator that `build` makes."""
 
-    def began(self, loader: Any, epoch: LoaderEpoch) -> None:
+    def note_begin(self, loader: Any, epoch: LoaderEpoch) -> None:
         """Note that the loop of `epoch` has delivered its first batch, or its end."""
 
 
@@ -84,7 +84,7 @@ class _CountingMixin:
             self.epoch.over = True
             self._note(loader)
             raise
-        self.epoch.passed = self._passed()
+        self.epoch.passed = self._count_passed()
         self._note(loader)
         return batch
 
@@ -94,15 +94,15 @@ class _CountingMixin:
         if not keeper.has_moved(loader, self.epoch):
             return
         held, loader._iterator = loader._iterator, None  # look like a loader without workers yet
-        keeper.iterate(loader, lambda: self._made_again(loader))
+        keeper.iterate(loader, lambda: self._rebuild(loader))
         loader._iterator = held
 
     def _note(self, loader: Any) -> None:
         self._find_loader = None
         if loader is not None:
-            loader._ffrecord_progress.began(loader, self.epoch)
+            loader._ffrecord_progress.note_begin(loader, self.epoch)
 
-    def _made_again(self, loader: Any) -> Any:
+    def _rebuild(self, loader: Any) -> Any:
         self._stop()
         type(self).__init__(self, loader)
         return self
@@ -114,7 +114,7 @@ class _CountingMixin:
         length: int = super().__len__()  # type: ignore[misc]
         return length - self.epoch.resumed
 
-    def _passed(self) -> int:
+    def _count_passed(self) -> int:
         raise NotImplementedError
 
     def skip(self) -> None:
@@ -155,7 +155,7 @@ class SingleProcessIterator(_CountingMixin, _SingleProcessDataLoaderIter):
         self._taken += 1
         return index
 
-    def _passed(self) -> int:
+    def _count_passed(self) -> int:
         return self._taken
 
 
@@ -209,7 +209,7 @@ class MultiProcessIterator(_CountingMixin, WorkersIterator):
     def _stop(self) -> None:
         self._shutdown_workers()
 
-    def _passed(self) -> int:
+    def _count_passed(self) -> int:
         # The number of the first task that has not come back; tasks are sent to workers in order.
         passed: int = self._rcvd_idx
         return passed

@@ -141,7 +141,7 @@ class Loader(Iterable[Any]):
         cache_dir: PathLike | None = None,
         cache_limit: int | str | None = None,
     ) -> None:
-        self._options = options = LoaderOptions.checked(
+        self._options = options = LoaderOptions.from_arguments(
             num_threads, prefetch, num_workers, timeout, pin_memory, device, multiprocessing_context
         )
         check_choice("on_error", on_error, ON_ERROR)
@@ -193,12 +193,12 @@ class Loader(Iterable[Any]):
         except BaseException:
             self.close()
             raise
-        self._tally = BatchCounts()
+        self._counts = BatchCounts()
         self._read_before = Reading.of(self.reader.stats())
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator of the batches of the next epoch, or of the rest of the epoch of a loaded state."""
-        return Iteration(self._cursor, self._begin, self._make, self._tally)
+        return Iteration(self._cursor, self._begin, self._make, self._counts)
 
     def _begin(self) -> Run:
         self._ranks.follow(self._cursor)
@@ -282,13 +282,13 @@ class Loader(Iterable[Any]):
 
     @property
     def _rows(self) -> BatchRows:
-        if self._tally.rows is None:
+        if self._counts.rows is None:
             raise StateError("no batch was yielded yet")
-        return self._tally.rows
+        return self._counts.rows
 
     def stats(self) -> LoaderStats:
         """Return the counts so far, the time of each stage, and a verdict; cheap."""
-        return self._tally.stats(Reading.of(self.reader.stats()) - self._read_before)
+        return self._counts.stats(Reading.of(self.reader.stats()) - self._read_before)
 
     # Closing
 

@@ -66,7 +66,7 @@ class LoaderProgress:
             return True
         return now != epoch.told and (self.loaded is not None or decides_order(loader) or self._is_behind(loader, now))
 
-    def began(self, loader: Loader, epoch: LoaderEpoch) -> None:
+    def note_begin(self, loader: Loader, epoch: LoaderEpoch) -> None:
         """Note that the loop of `epoch` has delivered its first batch, or its end."""
         self._fresh = False
         if self.epoch is epoch:

@@ -101,7 +101,7 @@ class SamplerProgress:
         self.indices = WatchedSampler(indices, sampler)
         self.epoch: LoaderEpoch | None = None
         self._sampler = sampler
-        self._walk: WatchedIterator | None = None
+        self._iterator: WatchedIterator | None = None
         # The loop before the latest iterator; it counts until that iterator has drawn something.
         self._before: tuple[LoaderEpoch, RunProgress] | None = None
 
@@ -111,7 +111,7 @@ class SamplerProgress:
         if self.epoch is not None and self._drawn is not None:
             self._before = self.epoch, self._drawn
         iterator = build()
-        self._walk = self.indices.latest
+        self._iterator = self.indices.latest
         iterator.epoch = self.epoch = LoaderEpoch(0, seeded=False)
         return iterator
 
@@ -119,7 +119,7 @@ class SamplerProgress:
         """Tell whether the sampler was set to another place after the iterator of `epoch` had begun to read ahead."""
         return self.epoch is epoch and self._drawn is not None and self._sampler._drawn is None
 
-    def began(self, loader: Loader, epoch: LoaderEpoch) -> None:
+    def note_begin(self, loader: Loader, epoch: LoaderEpoch) -> None:
         """Note that the loop of `epoch` has delivered its first batch, or its end."""
         if self.epoch is epoch and self._drawn is not None and not self._drawn.counts:
             self._drawn.count()
@@ -127,7 +127,7 @@ class SamplerProgress:
     @property
     def _drawn(self) -> RunProgress | None:
         """The iteration that the latest iterator draws from; None before its first item."""
-        return None if self._walk is None else self._walk.drawn
+        return None if self._iterator is None else self._iterator.drawn
 
     def state(self, loader: Loader) -> dict[str, Any]:
         """Return the position of `loader`.
@@ -146,7 +146,7 @@ class SamplerProgress:
             return sampler.state_dict()
         if epoch is None or drawn is None or epoch.over or sampler._drawn is None:
             return sampler._cursor.state_dict()
-        position = self._after(loader, drawn.run, epoch.passed) if epoch.passed else drawn.run.position
+        position = self._position_after(loader, drawn.run, epoch.passed) if epoch.passed else drawn.run.position
         return {**sampler._cursor.state_dict(), **place_in(drawn.run, position)}
 
     def load(self, loader: Loader, state: dict[str, Any]) -> None:
@@ -162,7 +162,7 @@ class SamplerProgress:
         if self.epoch is not None and self._drawn is not None and not self.epoch.passed and not self.epoch.over:
             self._sampler.take_back(self._drawn)
 
-    def _after(self, loader: Loader, run: Run, passed: int) -> int:
+    def _position_after(self, loader: Loader, run: Run, passed: int) -> int:
         """Return the position after `passed` batches, one or more."""
         inside = _index_source(loader)
         if isinstance(inside, BatchSampler):

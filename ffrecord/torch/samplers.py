@@ -101,9 +101,7 @@ class RunProgress:
         reader = None if self._reader is None else self._reader()
         if reader is None or getattr(reader, "_shutdown", True):
             return  # the iterator is gone or ended, or is of another kind
-        with contextlib.suppress(
-            AttributeError, TypeError
-        ):  # another release of torch may differ; then `ask` complains
+        with contextlib.suppress(AttributeError, TypeError):  # another torch may lack the method; then `ask` complains
             reader._reset(SimpleNamespace(_IterableDataset_len_called=reader._IterableDataset_len_called))
 
     def count(self) -> None:
@@ -327,7 +325,7 @@ class Sampler(DistributedSampler[Any]):
     @property
     def epoch(self) -> int:  # type: ignore[override]
         """The epoch of the next index."""
-        drawn = self._settled
+        drawn = self._last_drawn
         return self._cursor.epoch if drawn is None or not self._again else drawn.run.epoch.number
 
     @property
@@ -370,7 +368,7 @@ class Sampler(DistributedSampler[Any]):
     def begin(self, *, patient: bool = False) -> RunProgress:
         """Begin an iteration, of the next epoch if something was drawn in this one."""
         self._ranks.follow(self._cursor)
-        drawn = self._settled
+        drawn = self._last_drawn
         if drawn is not None and self._again:
             self._cursor.set_epoch(drawn.run.epoch.number)
             self._cursor.set_position(0)
@@ -381,7 +379,7 @@ class Sampler(DistributedSampler[Any]):
         return self._drawn
 
     @property
-    def _settled(self) -> RunProgress | None:
+    def _last_drawn(self) -> RunProgress | None:
         """The last iteration, counted if it was used, or None."""
         if self._drawn is not None:
             self._drawn.settle()
@@ -421,7 +419,7 @@ class Sampler(DistributedSampler[Any]):
         """Set the epoch of the next iteration. It begins at its start, or where a loaded state or `set_position` put
         it.
         """
-        drawn = self._settled
+        drawn = self._last_drawn
         if drawn is not None and drawn.run.epoch.number == epoch:
             # An iteration that has begun goes on: workers may have read ahead in it. If it has delivered something, the
             # next one has the same epoch, from its start.
@@ -453,7 +451,7 @@ class Sampler(DistributedSampler[Any]):
         "indices" and "seed" describe what it is a place in.
         """
         self._ranks.follow(self._cursor, provisional=True)
-        drawn = self._settled
+        drawn = self._last_drawn
         if drawn is not None and self._again:
             return {**self._cursor.state_dict(), "epoch": self.epoch, "position": 0}
         return self._cursor.state_dict() if drawn is None or drawn.ended else drawn.state()

@@ -26,16 +26,16 @@ from ffrecord.system import resources
 __all__ = ["Offer", "can_lend", "lend", "offer"]
 
 PR_GET_DUMPABLE = 3
-WASTED_MOST = 4  # a piece may be this many times larger than needed
-UNUSED_MOST = 64  # a piece is given up after so many loans of others, plus four for each piece
-DESCRIPTORS_SHARE = 8  # descriptors of the process for each piece, which takes two or three here, and one in the loader
+WASTED_MOST = 4  # a block may be this many times larger than needed
+UNUSED_MOST = 64  # a block is given up after so many loans of others, plus four for each block
+DESCRIPTORS_SHARE = 8  # descriptors of the process for each block, which takes two or three here, and one in the loader
 PAGE = mmap.PAGESIZE
 TEMPORARY_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EINTR)  # errors that may go away
-NUMBER = 8  # bytes behind the pages of a piece: the number of the last message that arrived
+NUMBER = 8  # bytes behind the pages of a block: the number of the last message that arrived
 
 
 class SharedBlock:
-    """A piece of memory, and the descriptor by which other processes open it.
+    """A block of memory, and the descriptor by which other processes open it.
 
     Raises:
         OSError: there is no more memory, or there are no more descriptors.
@@ -87,11 +87,11 @@ class SharedBlocks:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pieces: dict[tuple[int, int], SharedBlock] = {}  # by file, in the order of their last loans
+        self._blocks: dict[tuple[int, int], SharedBlock] = {}  # by file, in the order of their last loans
         self._lent = 0
 
     def __len__(self) -> int:
-        return len(self._pieces)
+        return len(self._blocks)
 
     def fill(self, data: npt.NDArray[np.uint8]) -> torch.UntypedStorage | None:
         """Return a copy of `data`, of any shape; None if too much memory is on its way.
@@ -101,64 +101,62 @@ class SharedBlocks:
         """
         with self._lock:
             self._give_up()
-            fitting = (piece for piece in self._pieces.values() if piece.fits(data.size))
-            piece = min(fitting, key=lambda each: each.capacity, default=None)
-            if piece is None and len(self._pieces) >= _blocks_most():
+            fitting = (block for block in self._blocks.values() if block.fits(data.size))
+            block = min(fitting, key=lambda each: each.capacity, default=None)
+            if block is None and len(self._blocks) >= _blocks_most():
                 return None
-            piece = piece or SharedBlock(data.size)
+            block = block or SharedBlock(data.size)
             self._lent += 1
-            piece.lent, piece.waits = self._lent, True
-            self._pieces.pop(piece.file, None)
-            self._pieces[piece.file] = piece
-            storage = _open_shared("self", piece.fd, piece.file, data.size)
-        piece.memory[: data.size].reshape(data.shape)[...] = data
+            block.lent, block.waits = self._lent, True
+            self._blocks.pop(block.file, None)
+            self._blocks[block.file] = block
+            storage = _open_shared("self", block.fd, block.file, data.size)
+        block.memory[: data.size].reshape(data.shape)[...] = data
         return storage
 
     def send(self, file: tuple[int, int], size: int) -> "Offer | None":
-        """Count the piece of a file as on its way; None if there is no such piece, or an earlier message has not
-        arrived.
-        """
-        # All under the lock: another thread may fill a piece that no process holds and that is not on its way.
+        """Count the block of a file as on its way; None if there is none, or an earlier message has not arrived."""
+        # All under the lock: another thread may fill a block that no process holds and that is not on its way.
         with self._lock:
-            piece = self._pieces.get(file)
+            block = self._blocks.get(file)
             # Only one message at a time: a single number could not tell which of two has arrived.
-            if piece is None or piece.underway:
+            if block is None or block.underway:
                 return None
-            piece.sent += 1
-            piece.waits = False
-            return Offer(os.getpid(), piece.fd, file, size, piece.capacity, piece.sent)
+            block.sent += 1
+            block.waits = False
+            return Offer(os.getpid(), block.fd, file, size, block.capacity, block.sent)
 
     def close(self) -> None:
-        while self._pieces:
-            self._pieces.popitem()[1].close()
+        while self._blocks:
+            self._blocks.popitem()[1].close()
 
     def _give_up(self) -> None:
-        """Close pieces that were not lent for long, because they are not needed, or some process keeps them.
+        """Close blocks that were not lent for long, because they are not needed, or some process keeps them.
 
-        A piece that has yet to be sent or opened stays.
+        A block that has yet to be sent or opened stays.
         """
-        most = UNUSED_MOST + 4 * len(self._pieces)
-        for file, piece in list(self._pieces.items()):
-            if self._lent - piece.lent <= most:
-                return  # the pieces after it were lent later
-            if not piece.underway and (not piece.waits or piece.idle):
-                self._pieces.pop(file).close()
+        most = UNUSED_MOST + 4 * len(self._blocks)
+        for file, block in list(self._blocks.items()):
+            if self._lent - block.lent <= most:
+                return  # the blocks after it were lent later
+            if not block.underway and (not block.waits or block.idle):
+                self._blocks.pop(file).close()
 
 
 def _blocks_most() -> int:
     worker = get_worker_info()
-    share = max(DESCRIPTORS_SHARE, 2 * worker.num_workers if worker else 0)  # the loader may hold all workers' pieces
+    share = max(DESCRIPTORS_SHARE, 2 * worker.num_workers if worker else 0)  # the loader may hold all workers' blocks
     return resources.all_descriptors() // share
 
 
-_pieces = SharedBlocks()
+_blocks = SharedBlocks()
 
 
 def _renew_after_fork() -> None:
-    """Drop the parent's pieces in a forked child, which must not lend them."""
-    global _pieces
-    _pieces.close()
-    _pieces = SharedBlocks()
+    """Drop the parent's blocks in a forked child, which must not lend them."""
+    global _blocks
+    _blocks.close()
+    _blocks = SharedBlocks()
 
 
 os.register_at_fork(after_in_child=_renew_after_fork)
@@ -246,9 +244,9 @@ def _can_make_block() -> bool:
     """
     if not hasattr(os, "memfd_create"):
         return False
-    piece = SharedBlock(1)
-    found = piece.idle
-    piece.close()
+    block = SharedBlock(1)
+    found = block.idle
+    block.close()
     return found
 
 
@@ -267,7 +265,7 @@ def lend(data: npt.NDArray[np.uint8]) -> torch.UntypedStorage | None:
     if not can_lend():
         return None
     try:
-        return _pieces.fill(data)
+        return _blocks.fill(data)
     except (OSError, RuntimeError):  # the latter is torch's
         return None
 
@@ -278,7 +276,7 @@ def offer(storage: torch.UntypedStorage) -> Offer | None:
         return None
     try:
         fd, size = storage._share_fd_cpu_()
-        return _pieces.send(_file_id(fd), size)
+        return _blocks.send(_file_id(fd), size)
     except (OSError, RuntimeError):
         # This may be a thread of torch's queue, which would lose the batch and go on after an error.
         return None

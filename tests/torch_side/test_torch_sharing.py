@@ -36,11 +36,11 @@ PR_SET_DUMPABLE = 4
 @pytest.fixture(autouse=True)
 def in_a_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sharing, "get_worker_info", lambda: object())
-    monkeypatch.setattr(lending, "_pieces", lending.SharedBlocks())
+    monkeypatch.setattr(lending, "_blocks", lending.SharedBlocks())
     # A test before these that was another user for a while has closed this process to others.
     assert ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) == 0
     yield
-    lending._pieces.close()
+    lending._blocks.close()
 
 
 def large(value: int = 7) -> torch.Tensor:
@@ -78,7 +78,7 @@ def test_sent_by_the_oldest_torch(monkeypatch: pytest.MonkeyPatch):
 
 
 def pieces() -> int:
-    return len(lending._pieces)
+    return len(lending._blocks)
 
 
 def test_memory_is_used_again():
@@ -113,14 +113,14 @@ def test_a_view_holds_it():
 def test_a_message_of_another_memory():
     message = bytes(ForkingPickler.dumps(sharing.carry({"a": large()})))
     assert pickle.loads(message)["a"][0] == 7
-    lending._pieces.close()
+    lending._blocks.close()
     with pytest.raises(FileNotFoundError, match="no longer has the memory"):
         pickle.loads(message)
 
 
 def test_a_descriptor_that_is_another_by_now(tmp_path: Any):
     message = bytes(ForkingPickler.dumps(sharing.carry({"a": large()})))
-    (piece,) = lending._pieces._pieces.values()
+    (piece,) = lending._blocks._blocks.values()
     with open(tmp_path / "x", "w+b") as file:
         os.dup2(file.fileno(), piece.fd)
         with pytest.raises(FileNotFoundError, match=f"process {os.getpid()} no longer has the memory"):
@@ -154,10 +154,10 @@ def test_sizes():
     """A piece serves what is not much smaller; those that nothing needs are given up."""
     for size in (400_000, 300_000, 101_000, 400_000):
         sharing.tensor_of(np.zeros(size, np.uint8))
-    assert [piece.capacity for piece in lending._pieces._pieces.values()] == [401_408]
+    assert [piece.capacity for piece in lending._blocks._blocks.values()] == [401_408]
     for _ in range(2 * lending.UNUSED_MOST):
         sharing.tensor_of(np.zeros(90_000, np.uint8))
-    assert [piece.capacity for piece in lending._pieces._pieces.values()] == [90_112]
+    assert [piece.capacity for piece in lending._blocks._blocks.values()] == [90_112]
 
 
 def test_no_more_pieces_than_descriptors_are_to_be_had(monkeypatch: pytest.MonkeyPatch):
@@ -189,7 +189,7 @@ def test_nothing_is_left():
     before, maps = open_files(), lines("/proc/self/maps")
     kept = [send([large(i)])[0] for i in range(20)]
     kept.clear()
-    lending._pieces.close()
+    lending._blocks.close()
     gc.collect()
     assert open_files() == before
     assert lines("/proc/self/maps") == maps
@@ -244,7 +244,7 @@ class LendingMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        lending._pieces.close()
+        lending._blocks.close()
         self.value = 0
         self.here: list[tuple[torch.Tensor, int]] = []
         self.messages: list[tuple[bytes, int]] = []

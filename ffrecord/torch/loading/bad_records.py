@@ -52,7 +52,7 @@ class BadRecordHandler:
     def __init__(self, reader: Store, columns: BatchColumns | DecodedColumns, epoch: Epoch, on_error: str) -> None:
         self._reader, self._columns, self._epoch, self._on_error = reader, columns, epoch, on_error
 
-    def mend(self, step: Step, seeds: Seeds | None) -> tuple[BatchRows, Bytes, Offsets]:
+    def resolve(self, step: Step, seeds: Seeds | None) -> tuple[BatchRows, Bytes, Offsets]:
         """Return the samples of the good records of a batch, and these records, packed.
 
         Raises:
@@ -81,11 +81,11 @@ class BadRecordHandler:
         (data, offsets), failures = self._reader._begin_packed(indices)()
         wrong = dict(failures)
         return [
-            wrong[i] if i in wrong else self._checked(data[low:high], int(indices[i]), _seed_at(seeds, i))
+            wrong[i] if i in wrong else self._check(data[low:high], int(indices[i]), _seed_at(seeds, i))
             for i, (low, high) in enumerate(pairwise(offsets.tolist()))
         ]
 
-    def _checked(self, record: Bytes, index: int, seeds: Seeds | None) -> Bytes | Exception:
+    def _check(self, record: Bytes, index: int, seeds: Seeds | None) -> Bytes | Exception:
         try:
             self._columns.check(record, index, seeds)
         except FormatError as error:

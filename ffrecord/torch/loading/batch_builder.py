@@ -149,99 +149,100 @@ class BatchBuilder:
         with StopIterationGuard(lambda: f"reading of {_describe_step(step)}"):
             return RawBatch(step, wait())
 
-    def finish(self, raw: RawBatch, doing: Activity) -> BuiltBatch:
+    def finish(self, raw: RawBatch, activity: Activity) -> BuiltBatch:
         """Build a batch from its records.
 
         Raises:
             FFRecordError, OSError: a record cannot be read or decoded, and `on_error` does not skip or replace it.
             UserFunctionError: a function of the user raised.
         """
-        with StopIterationGuard(lambda: f"{doing.stage} of {_describe_step(raw.step)}"):
-            return self._finish(raw, doing)
+        with StopIterationGuard(lambda: f"{activity.stage} of {_describe_step(raw.step)}"):
+            return self._finish(raw, activity)
 
-    def _finish(self, raw: RawBatch, doing: Activity) -> BuiltBatch:
+    def _finish(self, raw: RawBatch, activity: Activity) -> BuiltBatch:
         seconds = Seconds()
         start = perf_counter()
         seeds = sample_seeds(self._epoch.seed, raw.step.epoch, raw.step.positions) if self._seeded else None
-        doing.stage, doing.index = "decoding", None
-        rows, seeds, found = self._decoded(raw, seeds)
+        activity.stage, activity.index = "decoding", None
+        rows, seeds, found = self._decode(raw, seeds)
         seconds.decode, start = _lap(start)
         batch = None
         if len(rows.indices) and self._work.transform is not None:
-            found = self._transformed(self._work.transform, found, rows, seeds, doing)
+            found = self._transform(self._work.transform, found, rows, seeds, activity)
             seconds.transform, start = _lap(start)
-            doing.stage, doing.index = "collating", None
-            batch = self._collated(found, rows)
+            activity.stage, activity.index = "collating", None
+            batch = self._collate(found, rows)
             seconds.collate, start = _lap(start)
         elif len(rows.indices):
             batch = self._columns.build(found)
         if len(rows.indices) and self._work.batch_transform is not None:
-            doing.stage = "batch_transform"
-            batch = self._batch_transformed(self._work.batch_transform, batch, rows, seeds)
+            activity.stage = "batch_transform"
+            batch = self._transform_batch(self._work.batch_transform, batch, rows, seeds)
             seconds.batch_transform, start = _lap(start)
         return BuiltBatch(raw.step, rows, batch, seconds)
 
-    def _decoded(self, raw: RawBatch, seeds: Seeds | None) -> tuple[BatchRows, Seeds | None, list[Any]]:
+    def _decode(self, raw: RawBatch, seeds: Seeds | None) -> tuple[BatchRows, Seeds | None, list[Any]]:
         """Return the columns of the batch, or its samples if there is a transform."""
         step, outcome = raw
         if not outcome.failures:
             try:
                 if self._fixed is not None:
-                    records: Any = self._fixed.of_columns(outcome.result, len(step.indices))
+                    records: Any = self._fixed.records_from_columns(outcome.result, len(step.indices))
                 else:
                     data, offsets = outcome.result
-                    records = self._columns.of_packed(data, offsets, step.indices)
-                return BatchRows(step.indices, step.positions, step.padding), seeds, self._taken(records, seeds)
+                    records = self._columns.records_from_packed(data, offsets, step.indices)
+                return BatchRows(step.indices, step.positions, step.padding), seeds, self._take(records, seeds)
             except FormatError:
                 pass  # the slow way below finds it again, and names the record
-        mender = BadRecordHandler(self._reader, self._columns, self._epoch, self._work.on_error)
-        rows, good, bounds = mender.mend(step, seeds)
+        handler = BadRecordHandler(self._reader, self._columns, self._epoch, self._work.on_error)
+        rows, good, bounds = handler.resolve(step, seeds)
         if seeds is not None:
             seeds = sample_seeds(self._epoch.seed, step.epoch, rows.positions)
         if not len(rows.indices):
             return rows, seeds, []
-        return rows, seeds, self._taken(self._columns.of_packed(good, bounds, rows.indices), seeds)
+        return rows, seeds, self._take(self._columns.records_from_packed(good, bounds, rows.indices), seeds)
 
-    def _taken(self, records: Any, seeds: Seeds | None) -> list[Any]:
+    def _take(self, records: Any, seeds: Seeds | None) -> list[Any]:
         take = self._columns.values if self._work.transform is None else self._columns.samples
         return take(records, seeds)
 
-    def _transformed(
-        self, transform: UserFunction, samples: list[Any], rows: BatchRows, seeds: Seeds | None, doing: Activity
+    def _transform(
+        self, transform: UserFunction, samples: list[Any], rows: BatchRows, seeds: Seeds | None, activity: Activity
     ) -> list[Any]:
-        doing.stage = "transform"
+        activity.stage = "transform"
         numbers = [0] * len(samples) if seeds is None else seeds.tolist()
         found = []
         for sample, index, seed in zip(samples, rows.indices.tolist(), numbers, strict=True):
-            doing.index = index
+            activity.index = index
             try:
                 found.append(transform(sample, seed))
             except Exception as error:
-                raise self._failed(transform, f"sample {index}", index, error) from error
+                raise self._function_error(transform, f"sample {index}", index, error) from error
         return found
 
-    def _collated(self, samples: list[Any], rows: BatchRows) -> Any:
+    def _collate(self, samples: list[Any], rows: BatchRows) -> Any:
         try:
             return stack_samples(samples, self._work.form)
         except UnevenError as error:
             raise UserFunctionError(
-                f"what transform made of {_describe_rows(rows)} does not make a batch: sample {rows.indices[error.place]}: "
-                f"{error}. Return numbers, arrays or tensors of one kind, drop the column, or take batch_transform"
+                f"what transform made of {_describe_rows(rows)} does not make a batch: sample "
+                f"{rows.indices[error.place]}: {error}. Return numbers, arrays or tensors of one kind, drop the "
+                "column, or take batch_transform"
             ) from error
         except Exception as error:
             raise UserFunctionError(
                 f"what transform made of {_describe_rows(rows)} does not make a batch: {describe_error(error)}"
             ) from error
 
-    def _batch_transformed(self, transform: UserFunction, batch: Any, rows: BatchRows, seeds: Seeds | None) -> Any:
+    def _transform_batch(self, transform: UserFunction, batch: Any, rows: BatchRows, seeds: Seeds | None) -> Any:
         try:
             return transform(batch, seeds)
         except Exception as error:
-            raise self._failed(
+            raise self._function_error(
                 transform, f"the batch of {_describe_rows(rows)}", int(rows.indices[0]), error
             ) from error
 
-    def _failed(self, transform: UserFunction, what: str, index: int, error: Exception) -> UserFunctionError:
+    def _function_error(self, transform: UserFunction, what: str, index: int, error: Exception) -> UserFunctionError:
         path, local = self._reader.locate(index)
         return UserFunctionError(f"{transform.name} failed on {what} ({path}: sample {local}): {describe_error(error)}")
 

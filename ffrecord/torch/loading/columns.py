@@ -191,12 +191,12 @@ class BatchColumns:
         kind: dict[str, Any] = {"dtype": torch.uint8, "device": "cpu", "pin_memory": True}
         return [torch.empty(count * size, **kind).numpy() for _, size in self.slots]
 
-    def of_columns(self, rows: Sequence[Bytes], count: int) -> ColumnRecords:
+    def records_from_columns(self, rows: Sequence[Bytes], count: int) -> ColumnRecords:
         """Return the k records that were read as `rows`, uint8 [k, size] for each of `slots`."""
         places = zip(self._places, rows, strict=True)
         return ColumnRecords({position: (field, slot, each) for (position, field, slot), each in places}, count)
 
-    def of_packed(self, data: Bytes, offsets: Offsets, indices: Indices) -> BatchRecords:
+    def records_from_packed(self, data: Bytes, offsets: Offsets, indices: Indices) -> BatchRecords:
         """Return the k records at `indices`, which lie back to back in `data`.
 
         Raises:
@@ -232,7 +232,7 @@ class BatchColumns:
         if self.schema is None:
             return
         self._layout.sizes(record.data)
-        records = self.of_packed(record, np.array([0, len(record)]), np.array([index]))
+        records = self.records_from_packed(record, np.array([0, len(record)]), np.array([index]))
         for column in self.columns:
             try:
                 column.samples(records, seeds)

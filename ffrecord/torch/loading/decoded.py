@@ -77,7 +77,7 @@ class DecodedColumns:
         """Return the batch, or the sample: the only value in `values`."""
         return values[0]
 
-    def of_packed(self, data: Bytes, offsets: Offsets, indices: Indices) -> StoreRecords:
+    def records_from_packed(self, data: Bytes, offsets: Offsets, indices: Indices) -> StoreRecords:
         """Return the records at `indices`, which lie back to back in `data`."""
         return StoreRecords(indices, [data[low:high] for low, high in pairwise(offsets.tolist())])
 
@@ -87,12 +87,12 @@ class DecodedColumns:
         Raises:
             FormatError: a sample cannot be decoded or lacks a column, or the samples differ in structure.
         """
-        samples = self._of_store(records)
+        samples = self._decode_records(records)
         images = self._images(samples, seeds)
         if not images:
-            return [self._stacked(samples)]
+            return [self._stack(samples)]
         rest = [{name: value for name, value in sample.items() if name not in images} for sample in samples]
-        columns = self._stacked(rest)
+        columns = self._stack(rest)
         return [{name: images[name] if name in images else columns[name] for name in samples[0]}]
 
     def samples(self, records: StoreRecords, seeds: Seeds | None) -> list[Any]:
@@ -101,7 +101,7 @@ class DecodedColumns:
         Raises:
             FormatError: a sample cannot be decoded, or lacks a column.
         """
-        samples = self._of_store(records)
+        samples = self._decode_records(records)
         images = self._images(samples, seeds)
         if not images:
             return samples
@@ -115,7 +115,7 @@ class DecodedColumns:
         """
         self.samples(StoreRecords(np.array([index]), [record]), seeds)
 
-    def _stacked(self, samples: list[Any]) -> Any:
+    def _stack(self, samples: list[Any]) -> Any:
         """Return a batch. A column is a list or not whatever samples this batch has."""
         try:
             if not all(isinstance(sample, dict) for sample in samples):
@@ -136,7 +136,7 @@ class DecodedColumns:
             return self._form(name, tensors) if isinstance(tensors[0], Tensor) else tensors
         return stack_samples(values, self._form, name)
 
-    def _of_store(self, records: StoreRecords) -> list[Any]:
+    def _decode_records(self, records: StoreRecords) -> list[Any]:
         samples = self._store._decode(records.indices, records.records)
         wanted = self._wanted
         if wanted is None and not self._decoders:

@@ -32,22 +32,22 @@ class BatchIterator:
 
     def __init__(self, run: Run, reader: Store, work: BatchWork, options: LoaderOptions) -> None:
         self._placement = placement = BatchPlacement(options.pin, options.device)
-        finisher = BatchBuilder(reader, work, run.epoch)
+        builder = BatchBuilder(reader, work, run.epoch)
         self._source: Iterator[BuiltBatch]
         self.stop: Callable[[], Any]
         if options.workers:
-            workers = Workers(run, finisher, options, pin=not placement.effortless)
+            workers = Workers(run, builder, options, pin=not placement.effortless)
             self._source = map(placement.copy, workers)
             self.stop = weakref.finalize(self, workers.stop)
             return
-        raws: Prefetcher[RawBatch] = Prefetcher(run, finisher.begin, options.prefetch)
+        raws: Prefetcher[RawBatch] = Prefetcher(run, builder.begin, options.prefetch)
 
-        def finish(raw: RawBatch, doing: Activity) -> BuiltBatch:
-            return placement.send(finisher.finish(raw, doing), doing)
+        def finish(raw: RawBatch, activity: Activity) -> BuiltBatch:
+            return placement.send(builder.finish(raw, activity), activity)
 
         if options.threads and not (work.effortless and placement.effortless):
-            crew = BatchThreads(raws, finish, min(options.threads, max(1, len(run))), options.prefetch, options.timeout)
-            self._source, self.stop = crew, weakref.finalize(self, crew.stop)
+            pool = BatchThreads(raws, finish, min(options.threads, max(1, len(run))), options.prefetch, options.timeout)
+            self._source, self.stop = pool, weakref.finalize(self, pool.stop)
         else:
             self._source = (finish(raw, Activity()) for raw in raws)
             self.stop = raws.close
@@ -110,13 +110,13 @@ class Iteration(Iterator[Any]):
         cursor: the cursor, which follows the loop.
         begin: begins the run of a loop.
         make: run → its batches.
-        tally: the counts to add to.
+        counts: the counts to add to.
     """
 
     def __init__(
-        self, cursor: Course, begin: Callable[[], Run], make: Callable[[Run], BatchIterator], tally: BatchCounts
+        self, cursor: Course, begin: Callable[[], Run], make: Callable[[Run], BatchIterator], counts: BatchCounts
     ) -> None:
-        self._cursor, self._begin, self._make, self._tally = cursor, begin, make, tally
+        self._cursor, self._begin, self._make, self._counts = cursor, begin, make, counts
         self._run: Run | None = None
         self._batches: BatchIterator | None = None
         self._over = False
@@ -125,7 +125,7 @@ class Iteration(Iterator[Any]):
     def __next__(self) -> Any:
         asked = perf_counter()
         if self._left is not None:
-            self._tally.computing += asked - self._left
+            self._counts.computing += asked - self._left
         try:
             return self._next()
         except BaseException:  # also an interrupt: a batch may be lost on its way, so the loop must not go on
@@ -133,7 +133,7 @@ class Iteration(Iterator[Any]):
             raise
         finally:
             self._left = perf_counter()
-            self._tally.waiting += self._left - asked
+            self._counts.waiting += self._left - asked
 
     def _next(self) -> Any:
         if self._over:
@@ -150,7 +150,7 @@ class Iteration(Iterator[Any]):
                     raise StateError(CLOSED) from None
                 self._cursor.finished(self._run)
                 raise
-            self._tally.add(finished)
+            self._counts.add(finished)
             self._cursor.yielded(finished.step)
             if len(finished.rows.indices):  # skip a batch whose samples are all left out
                 return finished.batch

@@ -40,7 +40,7 @@ class LoaderOptions:
     context: Any
 
     @classmethod
-    def checked(
+    def from_arguments(
         cls,
         num_threads: Any,
         prefetch: Any,

@@ -56,11 +56,11 @@ class BatchPlacement:
         """True if batches stay where they are."""
         return not self._pin
 
-    def send(self, finished: BuiltBatch, doing: Activity) -> BuiltBatch:
+    def send(self, finished: BuiltBatch, activity: Activity) -> BuiltBatch:
         """Begin to copy a batch to its place; may be called in any thread."""
         if self.effortless:
             return finished
-        doing.stage, doing.index = "copying", None
+        activity.stage, activity.index = "copying", None
         return self.copy(finished.pin_memory())
 
     def copy(self, finished: BuiltBatch) -> BuiltBatch:

@@ -52,32 +52,32 @@ class Workers:
 
     Args:
         run: the planned batches.
-        finisher: builder of the batches, forked into the workers or pickled to them.
+        builder: builder of the batches, forked into the workers or pickled to them.
         options: number of workers, and number of batches ahead.
         pin: copy batches to pinned memory, in a thread of torch's.
     """
 
-    def __init__(self, run: Run, finisher: BatchBuilder, options: LoaderOptions, *, pin: bool = False) -> None:
+    def __init__(self, run: Run, builder: BatchBuilder, options: LoaderOptions, *, pin: bool = False) -> None:
         self._run, self._timeout, self._given = run, options.timeout, 0
-        self._finisher, self._options, self._pin = finisher, options, pin
+        self._builder, self._options, self._pin = builder, options, pin
         context = options.context or _start_method()
-        _check_functions(finisher, context)
+        _check_functions(builder, context)
         # The base seed is not drawn from the user's generators. It differs between epochs, so the random numbers that
         # user functions draw in workers without a seed differ too.
         seed = key_of("workers", run.epoch.seed, run.epoch.number, run.position)
         self._hearts = Heartbeats(options.workers)
         try:
-            self._iterator: Any = self._begun(context, seed)
+            self._iterator: Any = self._start(context, seed)
         except BaseException:
             self._hearts.close()
             raise
 
-    def _begun(self, context: Any, seed: int) -> Any:
+    def _start(self, context: Any, seed: int) -> Any:
         """Return torch's iterator, with workers at work."""
         options = self._options
         iterator = iter(
             _QuietLoader(
-                _BatchDataset(self._run, self._finisher, options.workers, self._hearts),
+                _BatchDataset(self._run, self._builder, options.workers, self._hearts),
                 batch_size=None,
                 sampler=range(len(self._run)),
                 num_workers=options.workers,
@@ -113,7 +113,7 @@ class Workers:
         except StopIteration:
             raise
         except Exception as error:
-            failed = self._explained(error)
+            failed = self._explain(error)
             self._kill(isinstance(failed, BatchTimeoutError))
             # The traceback is dropped: torch's frames in it hold the iterator.
             raise failed.with_traceback(None) from None
@@ -121,7 +121,7 @@ class Workers:
         finished.batch = _unpack(finished.batch)
         return finished
 
-    def _explained(self, error: Exception) -> Exception:
+    def _explain(self, error: Exception) -> Exception:
         """Return the error to raise for an error of torch, which reports a dead worker in several ways."""
         if type(error) is RuntimeError and str(error).startswith("DataLoader timed out"):
             what = self._name(self._given)
@@ -173,13 +173,13 @@ class Workers:
             self._kill(False)
 
 
-def _check_functions(finisher: BatchBuilder, context: Any) -> None:
+def _check_functions(builder: BatchBuilder, context: Any) -> None:
     """Raise if the start method cannot send the user's functions; torch would only warn, and start a worker."""
     method = context if isinstance(context, str) else context.get_start_method()
     if method == "fork":
         return
     try:
-        ForkingPickler.dumps(finisher)
+        ForkingPickler.dumps(builder)
     except Exception as error:
         raise ArgumentTypeError(
             f"transform, batch_transform or decode cannot be sent to worker processes of start method {method!r}, "
@@ -221,7 +221,7 @@ def _raise_on_death(iterator: Any) -> Iterator[None]:
 
 def _check_alive(workers: list[Any]) -> None:
     if not all(worker.is_alive() for worker in workers):
-        raise RuntimeError("DataLoader worker ended")  # `_explained` finds out which one
+        raise RuntimeError("DataLoader worker ended")  # `_explain` finds out which one
 
 
 def _find_ended(workers: list[Any], seconds: float) -> tuple[int, int] | None:
@@ -238,34 +238,34 @@ def _find_ended(workers: list[Any], seconds: float) -> tuple[int, int] | None:
 class _BatchDataset(Dataset[Any]):
     """A dataset of a worker: number of a step → finished batch."""
 
-    def __init__(self, run: Run, finisher: BatchBuilder, workers: int, hearts: Heartbeats) -> None:
-        self._run, self._finisher, self._workers, self._hearts = run, finisher, workers, hearts
-        self._begun: dict[int, Any] = {}
+    def __init__(self, run: Run, builder: BatchBuilder, workers: int, hearts: Heartbeats) -> None:
+        self._run, self._builder, self._workers, self._hearts = run, builder, workers, hearts
+        self._started: dict[int, Any] = {}
 
     def __getitem__(self, number: int) -> BuiltBatch:
         heart = self._hearts.heart(get_worker_info().id)  # type: ignore[union-attr]
         heart.begin(number)
         heart.at(heartbeats.SAMPLE, NO_SAMPLE)
         try:
-            finished = self._finished(number, _ReportedActivity(heart))
+            finished = self._finish(number, _ReportedActivity(heart))
         except Exception:
             heart.idle()
             raise
         heart.idle()  # not in a finally: SystemExit ends the process, and the heart must tell the sample
         return finished
 
-    def _finished(self, number: int, doing: Activity) -> BuiltBatch:
-        before = self._finisher.reading()
-        wait = self._begun.pop(number, None) or self._finisher.begin(self._run[number])
-        self._begun.clear()
+    def _finish(self, number: int, activity: Activity) -> BuiltBatch:
+        before = self._builder.reading()
+        wait = self._started.pop(number, None) or self._builder.begin(self._run[number])
+        self._started.clear()
         following = number + self._workers  # the next batch of this worker
         if following < len(self._run):
             # Read it while this batch is finished. An error is dropped: the batch is begun again in its own turn.
             with contextlib.suppress(Exception):
-                self._begun[following] = self._finisher.begin(self._run[following])
-        finished = self._finisher.finish(wait(), doing)
+                self._started[following] = self._builder.begin(self._run[following])
+        finished = self._builder.finish(wait(), activity)
         finished.batch = _parcel(finished.batch)
-        finished.reading = self._finisher.reading() - before
+        finished.reading = self._builder.reading() - before
         return finished
 
 

@@ -57,7 +57,7 @@ class BatchThreads:
         self._taken = self._given = 0  # batches taken from `raws`, and handed to the caller
         self._end: int | None = None  # number of batches, once known
         self._done: dict[int, BuiltBatch | BaseException] = {}
-        self._doing: dict[int, tuple[RawBatch, Activity]] = {}
+        self._activities: dict[int, tuple[RawBatch, Activity]] = {}
         self._threads = [
             threading.Thread(target=self._work, name=f"ffrecord-loader-{i}", daemon=True) for i in range(threads)
         ]
@@ -107,7 +107,7 @@ class BatchThreads:
                     raise StateError(CLOSED)
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
-                    raise self._late()
+                    raise self._timeout_error()
                 self._changed.wait(left)
             found = self._done.pop(self._given)
             self._given += 1
@@ -116,12 +116,12 @@ class BatchThreads:
             raise found
         return found
 
-    def _late(self) -> BatchTimeoutError:
-        raw, doing = self._doing.get(self._given, (None, Activity()))
+    def _timeout_error(self) -> BatchTimeoutError:
+        raw, activity = self._activities.get(self._given, (None, Activity()))
         what = "" if raw is None else f" of samples {int(raw.step.indices[0])} and on"
-        sample = "" if doing.index is None else f" of sample {doing.index}"
+        sample = "" if activity.index is None else f" of sample {activity.index}"
         return BatchTimeoutError(
-            f"the batch{what} was not there after {self._timeout:g} s: a thread is at its {doing.stage}{sample}"
+            f"the batch{what} was not there after {self._timeout:g} s: a thread is at its {activity.stage}{sample}"
         )
 
     def stop(self) -> None:
@@ -151,13 +151,13 @@ class BatchThreads:
             if isinstance(raw, BaseException):
                 found = raw
             else:
-                doing = Activity()
-                self._doing[number] = raw, doing
+                activity = Activity()
+                self._activities[number] = raw, activity
                 try:
-                    found = self._finish(raw, doing)
+                    found = self._finish(raw, activity)
                 except BaseException as error:
                     found = _without_frames(error)
-                del self._doing[number]
+                del self._activities[number]
             del raw, taken
             self._hand_over(number, found)
             del found
@@ -224,12 +224,12 @@ def _without_frames(error: BaseException) -> BaseException:
 
 def _stop_all() -> None:
     """Stop all threads before the interpreter ends: a daemon inside C++ code could crash the process then."""
-    crews = list(_pools)
-    for crew in crews:
-        crew.stop()
+    pools = list(_pools)
+    for pool in pools:
+        pool.stop()
     deadline = time.monotonic() + EXIT_SECONDS
-    for crew in crews:
-        crew.join(deadline)
+    for pool in pools:
+        pool.join(deadline)
 
 
 atexit.register(_stop_all)
