@@ -18,12 +18,12 @@ def _is_json(value: Any) -> bool:
         return False
 
 
-def _changed(value: Any, where: str = "") -> str:
+def _describe_change(value: Any, where: str = "") -> str:
     """Describe the first value inside `value` that JSON would change, and its place."""
     children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for place, child in children:
         if not _is_json(child):
-            return _changed(child, f"{where}[{place!r}]")
+            return _describe_change(child, f"{where}[{place!r}]")
     return f"{describe(value)} at {where}" if where else describe(value)
 
 
@@ -102,8 +102,8 @@ class JSONField(Field):
         # JSON would silently change some values: a tuple to a list, bytes to str, NaN to null, the key 1 to "1".
         if same is not True:
             raise ValueError(
-                f"JSON would change {_changed(value)}: expected dicts with str keys, lists, str, finite numbers, bools "
-                "and None"
+                f"JSON would change {_describe_change(value)}: expected dicts with str keys, lists, str, finite numbers, "
+                "bools and None"
             )
         return text
 

@@ -133,7 +133,7 @@ def flattener(tree: Tree) -> Callable[[Any], Values]:
     """
     if isinstance(tree, Field):
         return lambda sample: (sample,)
-    take = _flat_sequence(tree) if tree.kind != "dict" and _is_flat(tree) else _nested(tree)
+    take = _flat_taker(tree) if tree.kind != "dict" and _is_flat(tree) else _nested_taker(tree)
 
     def flatten(sample: Any) -> Values:
         try:
@@ -150,7 +150,7 @@ def _is_flat(tree: Node) -> bool:
     return all(isinstance(child, Field) for child in tree.children)
 
 
-def _flat_sequence(tree: Node) -> Callable[[Any], Values]:
+def _flat_taker(tree: Node) -> Callable[[Any], Values]:
     cls, count = CLASSES[tree.kind], len(tree.children)
 
     def take(sample: Any) -> Values:
@@ -162,7 +162,7 @@ def _flat_sequence(tree: Node) -> Callable[[Any], Values]:
     return take
 
 
-def _nested(tree: Node) -> Callable[[Any], Values]:
+def _nested_taker(tree: Node) -> Callable[[Any], Values]:
     taker = _taker(tree)
 
     def take(sample: Any) -> Values:

@@ -128,7 +128,7 @@ class Course:
         self._entered = entered
         self._run += 1
         self._begun = False
-        return self._rest()
+        return self._remaining_steps()
 
     def begin(self) -> Run:
         """Return the steps of a loop that begins now, as `iter(loader)` needs them.
@@ -188,7 +188,7 @@ class Course:
 
     def __len__(self) -> int:
         """Return the number of batches of this rank left in the epoch, from `position`."""
-        return len(self._rest())
+        return len(self._remaining_steps())
 
     @property
     def whole(self) -> int:
@@ -328,7 +328,7 @@ class Course:
         samples = now.identity.samples if self.indices is None else len(self.indices)
         return Epoch(now.order, samples, self.seed, self._epoch_number if number is None else number, self.indices)
 
-    def _rest(self) -> Run:
+    def _remaining_steps(self) -> Run:
         """Return the steps from the current `epoch` and `position` on."""
         before = None if self._again or self._is_over else self._before
         epoch = self._epoch(before, self.epoch)

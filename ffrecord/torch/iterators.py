@@ -43,7 +43,7 @@ class LoaderEpoch:
 
 
 class ProgressKeeper(Protocol):
-    """The part of a loader that knows how far it has come: `LoaderProgress` or `Following`."""
+    """The part of a loader that knows how far it has come: `LoaderProgress` or `SamplerProgress`."""
 
     def has_moved(self, loader: Any, epoch: LoaderEpoch) -> bool:
         """Tell whether the loop of `epoch`, which has delivered nothing, must begin again elsewhere."""

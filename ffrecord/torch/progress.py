@@ -56,8 +56,9 @@ class LoaderProgress:
         return iterator
 
     def has_moved(self, loader: Loader, epoch: LoaderEpoch) -> bool:
-        """Tell whether a state or an epoch was set that makes the batches useless which the iterator of `epoch` read
-        ahead.
+        """Tell whether the batches that the iterator of `epoch` has read ahead are no longer wanted.
+
+        A state may have been loaded since, or another epoch set.
         """
         if self.epoch is not epoch:
             return False
