@@ -102,8 +102,8 @@ class JSONField(Field):
         # JSON would silently change some values: a tuple to a list, bytes to str, NaN to null, the key 1 to "1".
         if same is not True:
             raise ValueError(
-                f"JSON would change {_describe_change(value)}: expected dicts with str keys, lists, str, finite numbers, "
-                "bools and None"
+                f"JSON would change {_describe_change(value)}: expected dicts with str keys, lists, str, finite "
+                "numbers, bools and None"
             )
         return text
 

@@ -116,7 +116,7 @@ class DecodedColumns:
         self.samples(StoreRecords(np.array([index]), [record]), seeds)
 
     def _stack(self, samples: list[Any]) -> Any:
-        """Return a batch. The store decides which columns are lists, not the samples that this batch happens to have."""
+        """Return a batch. The store decides which columns are lists, not the samples of this batch."""
         try:
             if not all(isinstance(sample, dict) for sample in samples):
                 return stack_samples(samples, self._form)
