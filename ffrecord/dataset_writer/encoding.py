@@ -14,7 +14,7 @@ from ffrecord.dataset_writer.sample_sources import sample_names
 from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.errors import SampleError
 from ffrecord.fields import Schema
-from ffrecord.fields.complete import completed, lacks, overlaid
+from ffrecord.fields.complete import complete_tree, lacks, overlay_fields
 from ffrecord.format import extension
 from ffrecord.format.extension import Extension
 from ffrecord.kernels._records import Pieces
@@ -93,7 +93,7 @@ def encoding_from_schema(shape: Shape, declared: Schema | None = None) -> Encodi
     if shape.schema is None:
         return Encoding(encode_plain, {"serializer": encode_plain}, None, None)
     schema = Schema.from_builtins(shape.schema)
-    return _schema_encoding(schema if declared is None else Schema(overlaid(schema._tree, declared._tree)))
+    return _schema_encoding(schema if declared is None else Schema(overlay_fields(schema._tree, declared._tree)))
 
 
 def for_records(encode: Encode) -> Callable[[Any], bytes | memoryview | Pieces]:
@@ -119,7 +119,7 @@ def infer_shape(samples: Sequence[Any], declared: Schema | None = None) -> Shape
         TypeError, ValueError: no schema fits them.
     """
     if declared is not None:
-        return Shape(Schema(completed(declared._tree, samples)).to_builtins())
+        return Shape(Schema(complete_tree(declared._tree, samples)).to_builtins())
     plain = all(isinstance(sample, PLAIN) for sample in samples)
     return Shape(None if plain else Schema.infer(samples).to_builtins())
 

@@ -19,7 +19,7 @@ from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.dataset_writer.write_log import Request
 from ffrecord.errors import MismatchError, add_note, plural
 from ffrecord.fields import Schema
-from ffrecord.fields.complete import covers, overlaid
+from ffrecord.fields.complete import covers, overlay_fields
 from ffrecord.format import manifest
 from ffrecord.format.manifest import Shard
 from ffrecord.system import signals
@@ -121,7 +121,7 @@ class WriteTransaction:
             if fields is None:
                 fields = there
             elif options.completes and covers(there._tree, fields._tree):
-                fields = Schema(overlaid(there._tree, fields._tree))
+                fields = Schema(overlay_fields(there._tree, fields._tree))
         self._check_base(
             found, encoding_from_arguments(fields, options.serializer)
         )  # before samples are read: they might not even fit the encoding

@@ -1,28 +1,28 @@
-"""Typed columns: how a Python sample becomes bytes and back, and how a batch of records becomes columns.
+"""Typed columns: conversion of Python samples to bytes and back, and of batches of records to columns.
 
-    field.py     what a field is; registry of kinds
-    scalars.py   int, float, bool, None, numpy scalars; labels.py: class labels and their names
-    blobs.py     str, bytes, JSON
-    decimals.py  decimal numbers
-    packed.py    nested values that JSON does not hold
-    arrays.py    numpy arrays; their shapes in shapes.py, their dtypes in dtypes.py
-    tensors.py   torch tensors
-    images.py    PIL images
-    jpeg.py      JPEG images
-    rgb.py       RGB images, as plain pixels or JPEG
-                 pixels.py: plain pixels and limits; jpeg_values.py, jpeg_header.py: what is a JPEG;
-                 jpeg_codec.py: its pixels
-    zstd.py      any of these, compressed; optional_values.py: or None; lists.py: any number of them; inner.py: what
-                 the latter have in common
-    tree.py      the structure around the fields: dict, tuple, list
-    layout.py    where each column is in a record; one record there and back
-    batch.py     many records at once
-    infer.py     probe samples -> structure and fields; declare.py: explicit fields -> the same
-    spec.py      structure and fields <-> plain builtins
-    schema.py    Schema, which joins them
+    field.py      the base class of fields, and the registry of kinds
+    scalars.py    int, float, bool, None, numpy scalars
+    labels.py     class labels and their names
+    blobs.py      str, bytes, JSON
+    decimals.py   decimal numbers
+    packed.py     nested values that JSON does not hold
+    arrays.py     numpy arrays; shapes.py, dtypes.py and numbers.py help
+    tensors.py    torch tensors
+    images/       PIL images, JPEG images, RGB images
+    zstd.py       any of these, compressed
+    inner.py      fields around another field; values that may be None
+    lists.py      lists of any length
+    tree.py       the structure around the fields: dict, tuple, list
+    layout.py     the places of columns in a record; encoding and decoding of one record
+    batch.py      many records at once
+    infer.py      structure and fields from probe samples
+    declare.py    structure and fields from explicit fields
+    complete.py   structure and fields from both
+    spec.py       structure and fields as plain builtins
+    schema.py     `Schema`, which joins them
 
-docs/fields.md is the specification of the bytes. torch is never imported here; Pillow, simplejpeg and zstandard only
-where used.
+docs/fields.md specifies the bytes. This package never imports torch. It imports Pillow, simplejpeg and zstandard only
+where a field needs them.
 """
 
 from ffrecord.fields.arrays import NDArrayField

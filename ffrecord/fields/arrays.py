@@ -14,10 +14,10 @@ from ffrecord.fields.numbers import as_array
 from ffrecord.fields.shapes import (
     Shape,
     advise,
-    checked_shape,
+    allows_shape,
+    check_shape,
     fixed_layout,
     from_bytes,
-    holds,
     shape_repr,
     shape_spec,
     spec_shape,
@@ -29,25 +29,25 @@ from ffrecord.fields.shapes import (
 @register
 @dataclass(frozen=True, repr=False)
 class NDArrayField(Field):
-    """Numpy arrays of one dtype. A list of numbers is taken for the array of them, where the dtype holds each exactly.
+    """Numpy arrays of one dtype. A list of numbers is taken as an array if the dtype holds each number exactly.
 
     Args:
-        dtype: of the arrays: bool, numbers, datetime64, timedelta64, S and U, in either byte order.
-        shape: the axes; None for an axis that varies. shape=None: any number of axes. Fixed shapes make a column
-            that is decoded for a whole batch at once.
+        dtype: dtype of the arrays: bool, numbers, datetime64, timedelta64, S or U, in either byte order.
+        shape: lengths of the axes; None for an axis that varies. shape=None allows any number of axes. A batch of
+            arrays of fixed shape is decoded at once.
 
     Raises:
-        TypeError, ValueError: a dtype that is not stored, or no shape.
+        TypeError, ValueError: the dtype cannot be stored, or the shape is not valid.
     """
 
     kind: ClassVar[str] = "ndarray"
     dtype: np.dtype[Any]
     shape: Shape | None
-    _fixed: bool = attribute(init=False, compare=False)  # asked for each sample
+    _fixed: bool = attribute(init=False, compare=False)  # kept here because each sample needs it
 
     def __init__(self, dtype: npt.DTypeLike, shape: Sequence[int | None] | None) -> None:
         object.__setattr__(self, "dtype", array_dtype(dtype))
-        object.__setattr__(self, "shape", checked_shape(shape, self.dtype.itemsize))
+        object.__setattr__(self, "shape", check_shape(shape, self.dtype.itemsize))
         object.__setattr__(self, "_fixed", self.fixed is not None)
 
     def __repr__(self) -> str:
@@ -63,24 +63,24 @@ class NDArrayField(Field):
 
     def encode(self, value: Any) -> Encoded:
         if type(value) is not np.ndarray or value.dtype != self.dtype or value.shape != self.shape:
-            value = self._checked(value)
+            value = self._check(value)
         return to_bytes(value, self.shape, self._fixed)
 
-    def _checked(self, value: Any) -> Array:
+    def _check(self, value: Any) -> Array:
         if isinstance(value, list):
-            return self._of_list(value)
+            return self._from_list(value)
         if not isinstance(value, np.ndarray):
             raise TypeError(mismatch(self, value))
         if isinstance(value, np.ma.MaskedArray):
             raise TypeError(mismatch(self, value, "its mask would be lost: store value.data and value.mask"))
         if value.dtype != self.dtype:
             raise TypeError(mismatch(self, value, "convert it with astype, or declare that dtype"))
-        if not holds(self.shape, value.shape):
+        if not allows_shape(self.shape, value.shape):
             raise ValueError(mismatch(self, value, advise(NDArrayField, self.dtype, self.shape, value.shape)))
         return np.asarray(value)
 
-    def _of_list(self, value: list[Any]) -> Array:
-        """Return a list of numbers as the array that it means."""
+    def _from_list(self, value: list[Any]) -> Array:
+        """Convert a list of numbers to an array of this field."""
         array = as_array(value, self.dtype, self.shape)
         if array is None:
             raise TypeError(
@@ -91,7 +91,7 @@ class NDArrayField(Field):
                     f"np.asarray(value, {self.dtype.name!r}) rounds",
                 )
             )
-        if not holds(self.shape, array.shape):
+        if not allows_shape(self.shape, array.shape):
             shape = advise(NDArrayField, self.dtype, self.shape, array.shape)
             raise ValueError(f"expected {self.expects}, found a list of shape {array.shape}; {shape}")
         return array

@@ -1,4 +1,4 @@
-"""Many records at once: fixed-size columns without Python per sample."""
+"""Decoding of many records at once: no Python work per sample for columns of fixed size."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,18 +14,18 @@ from ffrecord.fields.shapes import CHECKED, check_items
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
-GATHER_MAX = 1 << 16  # bytes of a value; a larger one is copied by itself, at no measurable cost and without limit
-SHARED_MAX = (
-    1 << 20
-)  # bytes of memory that samples share, which is what keeping one keeps alive; less means more page faults
+# Bytes of the largest value that numpy gathers. Larger values are copied one by one, at no measurable cost.
+GATHER_MAX = 1 << 16
+# Bytes of memory that samples share. One kept sample keeps all of it alive; smaller pieces cause more page faults.
+SHARED_MAX = 1 << 20
 
 
-def checked(data: Any, offsets: Any) -> tuple[Bytes, Offsets]:
-    """`data` and `offsets` as arrays that describe k records.
+def check_records(data: Any, offsets: Any) -> tuple[Bytes, Offsets]:
+    """Check that `data` and `offsets` describe k records, and return both as arrays.
 
     Raises:
-        TypeError: not flat contiguous uint8, or not integers.
-        ValueError: offsets that descend or leave `data`.
+        TypeError: `data` is not a flat contiguous uint8 array, or `offsets` are not integers.
+        ValueError: the offsets descend, or leave `data`.
     """
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
         raise TypeError("data: expected a contiguous 1-D uint8 array")
@@ -42,9 +42,9 @@ class Batch:
     """k records, whose sizes agree with `layout`.
 
     Attributes:
-        data: [bytes] uint8.
-        offsets: [k + 1] int64, where records begin and end in `data`.
-        starts: [k], the first k of them.
+        data: uint8 [bytes], all records.
+        offsets: int64 [k + 1]; record i is `data[offsets[i]:offsets[i + 1]]`.
+        starts: [k], the first k offsets.
         size: k.
     """
 
@@ -52,7 +52,7 @@ class Batch:
         """Check the sizes of all records.
 
         Raises:
-            FormatError: a record that is not of `layout`; names its place in the batch, and the column.
+            FormatError: a record does not match `layout`; the message names its place in the batch, and the column.
         """
         self.layout, self.data, self.offsets, self.starts = layout, data, offsets, offsets[:-1]
         self.size = len(self.starts)
@@ -71,10 +71,10 @@ class Batch:
             raise FormatError(f"record {i} of the batch: {error}") from None
 
     def _payload_bounds(self, spare: Offsets) -> Offsets:
-        """Where the payloads of each record begin and end: [k, variable columns + 1]."""
+        """Return where the payloads of each record begin and end: [k, variable columns + 1]."""
         columns = len(self.layout.variable)
         sizes = _gather(self.data, self.starts, Slot(self.layout.fixed_size, SIZE.itemsize * columns, SIZE, (columns,)))
-        # Compared as they are, unsigned: none that passes can overflow the sum, as there are at most 4096.
+        # Compare the sizes while they are unsigned. Sizes that pass cannot overflow the sum: there are at most 4096.
         self._refuse(np.any(sizes > spare.astype(SIZE)[:, None], axis=1))
         bounds = np.zeros((self.size, columns + 1), np.int64)
         np.cumsum(sizes.astype(np.int64), axis=1, out=bounds[:, 1:])
@@ -83,7 +83,7 @@ class Batch:
         return bounds
 
     def payloads(self, position: int) -> list[memoryview]:
-        """The bytes of each value of the column at `position`, as views of `data`."""
+        """Return the bytes of each value of the column at `position`, as views of `data`."""
         slot = self.layout.slots[position]
         if slot is None:
             order = self.layout.variable.index(position)
@@ -94,10 +94,10 @@ class Batch:
         return [view[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
 
     def values(self, position: int) -> list[Any]:
-        """The k values of the column at `position`.
+        """Return the k values of the column at `position`.
 
         Raises:
-            FormatError: from its field.
+            FormatError: the field does not decode a value.
         """
         field, slot = self.layout.columns[position][1], self.layout.slots[position]
         if slot is None:
@@ -108,10 +108,11 @@ class Batch:
         return parts[0] if len(parts) == 1 else [value for part in parts for value in part]
 
     def column(self, position: int) -> Any:
-        """The column at `position`: an array [k, *shape] if its size is fixed, else what its field makes of its values.
+        """Return the column at `position`: an array [k, *shape] if its size is fixed, else the result of
+        `Field.collect`.
 
         Raises:
-            FormatError: from its field.
+            FormatError: the field does not decode a value.
         """
         field, slot = self.layout.columns[position][1], self.layout.slots[position]
         if slot is None:
@@ -120,10 +121,10 @@ class Batch:
 
 
 def fixed_column(data: Bytes, starts: Offsets, slot: Slot) -> Array:
-    """The values at `slot` of the records that begin at `starts` in `data`: a new, aligned array [k, *shape].
+    """Copy the values at `slot` of the records that begin at `starts` into a new, aligned array [k, *shape].
 
     Raises:
-        FormatError: bytes that are no items of the dtype.
+        FormatError: the bytes are not items of the dtype.
     """
     column = _gather(data, starts, slot)
     if slot.dtype.kind in CHECKED:
@@ -136,7 +137,7 @@ def _gather(data: Bytes, starts: Offsets, slot: Slot) -> Array:
         return np.empty((len(starts), *slot.shape), slot.dtype)
     if slot.size > GATHER_MAX:
         return _gather_large(data, starts, slot)
-    # Every place where a value could begin, as one overlapping array; indexing it copies the wanted ones.
+    # An overlapping array of every place where a value could begin. Indexing it copies the wanted values at once.
     places = np.ndarray((len(data) - slot.size + 1,), f"V{slot.size}", data, strides=(1,))
     return places[starts + slot.offset].view(slot.dtype).reshape(len(starts), *slot.shape)
 
@@ -149,10 +150,10 @@ def _gather_large(data: Bytes, starts: Offsets, slot: Slot) -> Array:
 
 
 def decode_each(batch: Batch, get: Callable[[int], Any]) -> list[Any]:
-    """`get(position)` of every column of `batch`; errors name column and record.
+    """Call `get(position)` for every column of `batch`; errors name the column and the record.
 
     Raises:
-        FormatError: a value its field does not decode.
+        FormatError: a field does not decode a value.
     """
     found = []
     for position, (name, field) in enumerate(batch.layout.columns):

@@ -18,19 +18,19 @@ def _is_json(value: Any) -> bool:
         return False
 
 
-def _changed(value: Any, where: str = "") -> str:
-    """The first thing in `value` that JSON would give back as something else, and where it is."""
+def _describe_change(value: Any, where: str = "") -> str:
+    """Describe the first value inside `value` that JSON would change, and its place."""
     children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for place, child in children:
         if not _is_json(child):
-            return _changed(child, f"{where}[{place!r}]")
+            return _describe_change(child, f"{where}[{place!r}]")
     return f"{describe(value)} at {where}" if where else describe(value)
 
 
 @register
 @dataclass(frozen=True)
 class StrField(Field):
-    """Text, as UTF-8. Subclasses of str come back as str."""
+    """Text, stored as UTF-8. Subclasses of str come back as str."""
 
     kind: ClassVar[str] = "str"
 
@@ -56,7 +56,7 @@ class StrField(Field):
 @register
 @dataclass(frozen=True)
 class BytesField(Field):
-    """Bytes. Takes bytes, bytearray, memoryview and flat uint8 arrays; they come back as bytes."""
+    """Bytes. Takes bytes, bytearray, memoryview and flat uint8 arrays; all of them come back as bytes."""
 
     kind: ClassVar[str] = "bytes"
 
@@ -73,7 +73,7 @@ class BytesField(Field):
             view, flat = value.data, type(value) is np.ndarray and value.flags.c_contiguous
         else:
             raise TypeError(mismatch(self, value))
-        # A view will do for who copies it into a record next; not for fields of users, derived from this one.
+        # The caller copies a view into a record at once. A field that a user derives from this one gets bytes.
         return view if flat and type(self) is BytesField else value.tobytes()
 
     def decode(self, data: memoryview) -> bytes:
@@ -83,7 +83,7 @@ class BytesField(Field):
 @register
 @dataclass(frozen=True)
 class JSONField(Field):
-    """What JSON holds: dicts with str keys, lists, str, ints, finite floats, bools, None; nested."""
+    """Values that JSON holds: dicts with str keys, lists, str, ints, finite floats, bools, None; nested."""
 
     kind: ClassVar[str] = "json"
 
@@ -99,11 +99,11 @@ class JSONField(Field):
             raise TypeError(f"expected {self.expects}: {error}") from None
         except (ValueError, OverflowError, RecursionError) as error:
             raise ValueError(f"expected {self.expects}: {error}") from None
-        # JSON would silently give back a tuple as a list, bytes as str, NaN as null, the key 1 as "1".
+        # JSON would silently change some values: a tuple to a list, bytes to str, NaN to null, the key 1 to "1".
         if same is not True:
             raise ValueError(
-                f"JSON would change {_changed(value)}: expected dicts with str keys, lists, str, finite numbers, bools "
-                "and None"
+                f"JSON would change {_describe_change(value)}: expected dicts with str keys, lists, str, finite "
+                "numbers, bools and None"
             )
         return text
 

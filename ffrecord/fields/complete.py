@@ -1,4 +1,4 @@
-"""Fields that are declared for some columns, completed by what samples show of the others."""
+"""Declared fields for some columns, completed with fields that samples show for the others."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -19,20 +19,24 @@ def lacks(declared: Tree, sample: Any) -> bool:
     )
 
 
-def completed(declared: Tree, samples: Sequence[Any]) -> Tree:
-    """Return the declared tree, with fields for the keys that it leaves out, as the samples show them.
+def complete_tree(declared: Tree, samples: Sequence[Any]) -> Tree:
+    """Return the declared tree, with inferred fields for the keys that it leaves out.
 
-    Columns are in the order of the first sample's keys if something was left out, else as declared.
+    If keys were left out, the columns follow the order of the first sample's keys; else the declared order.
+
+    Args:
+        declared: the declared fields.
+        samples: samples that show the other keys.
 
     Raises:
-        TypeError, ValueError: no field holds what was left out.
+        TypeError, ValueError: no field holds the values of a key that was left out.
     """
     if not any(lacks(declared, sample) for sample in samples):
         return declared
     node = cast(Node, declared)
     mappings = [each for each in map(as_mapping, samples) if each is not None]
     children = {
-        key: completed(child, [each[key] for each in mappings if key in each])
+        key: complete_tree(child, [each[key] for each in mappings if key in each])
         for key, child in zip(node.keys, node.children, strict=True)
     }
     rest = [{key: value for key, value in each.items() if key not in children} for each in mappings]
@@ -52,10 +56,10 @@ def covers(tree: Tree, declared: Tree) -> bool:
     return all(key in known and covers(known[key], child) for key, child in named)
 
 
-def overlaid(tree: Tree, declared: Tree) -> Tree:
-    """Return a tree with the fields that are declared for some of its keys, as the objects that they are.
+def overlay_fields(tree: Tree, declared: Tree) -> Tree:
+    """Return a tree whose fields are replaced by the declared ones, where there are any.
 
-    What comes from the description in a file need not be equal: a field may not describe how it writes.
+    A field read from a file need not equal the declared one: its spec may leave out how the field writes.
     """
     if isinstance(tree, Field) or isinstance(declared, Field):
         return declared
@@ -64,5 +68,7 @@ def overlaid(tree: Tree, declared: Tree) -> Tree:
     known = dict(zip(declared.keys, declared.children, strict=True))
     children = zip(tree.keys, tree.children, strict=True)
     return Node(
-        "dict", tree.keys, tuple(overlaid(child, known[key]) if key in known else child for key, child in children)
+        "dict",
+        tree.keys,
+        tuple(overlay_fields(child, known[key]) if key in known else child for key, child in children),
     )

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 from ffrecord.errors import FormatError, plural
 from ffrecord.fields.field import Field, mismatch, register
 
-DIGITS_MAX = 10_000  # in the text of one; Python takes quadratic time for more
+DIGITS_MAX = 10_000  # characters of a decimal's text; Python takes quadratic time to parse it
 
 
 @register
 @dataclass(frozen=True)
 class DecimalField(Field):
-    """Numbers of Python's decimal.Decimal, as their text: every digit stays, trailing zeros too; infinities and NaN.
+    """Numbers of type decimal.Decimal, stored as text: every digit stays, trailing zeros too; also infinities and NaN.
 
     Raises (in writing): ValueError: a number of more than 10,000 characters.
     """

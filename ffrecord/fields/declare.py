@@ -1,4 +1,4 @@
-"""Explicit fields -> the tree of them."""
+"""Trees of explicitly declared fields."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,12 +9,12 @@ from ffrecord.fields.scalars import NoneField
 from ffrecord.fields.tree import Node, NodeCount, Tree, check_key, child_paths, label
 
 
-def declared(fields: Any) -> Tree:
-    """The tree of `fields`: a Field, None, or a dict, tuple or list of such, nested.
+def declare_tree(fields: Any) -> Tree:
+    """Return the tree of `fields`: a Field, None, or a dict, tuple or list of these, nested.
 
     Raises:
-        TypeError: something else.
-        ValueError: a field of a class that is not registered; too many columns.
+        TypeError: something else is in `fields`.
+        ValueError: a field's class is not registered, or there are too many columns.
     """
     return _tree(fields, "", 0, NodeCount())
 
@@ -24,7 +24,7 @@ def _tree(fields: Any, path: str, depth: int, nodes: NodeCount) -> Tree:
     if fields is None:
         return NoneField()
     if isinstance(fields, Field):
-        return _registered(fields, path)
+        return _check_registered(fields, path)
     if isinstance(fields, Mapping):
         node, children = Node("dict", tuple(check_key(key, path) for key in fields), ()), list(fields.values())
     elif isinstance(fields, (tuple, list)):
@@ -39,7 +39,7 @@ def _tree(fields: Any, path: str, depth: int, nodes: NodeCount) -> Tree:
     return Node(node.kind, node.keys, tuple(trees))
 
 
-def _registered(field: Field, path: str) -> Field:
+def _check_registered(field: Field, path: str) -> Field:
     if KINDS.get(field.kind) is not type(field):
         raise ValueError(
             f"{label(path)}: {type(field).__qualname__} is not registered with ffrecord.fields.register, so no file "

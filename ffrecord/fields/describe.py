@@ -1,21 +1,21 @@
-"""Values in words, for messages; and which foreign values are tensors or images, without importing who made them."""
+"""Descriptions of values for messages, and tests for foreign types that do not import their packages."""
 
 import sys
 from typing import Any
 
 import numpy as np
 
-SHOWN = 60  # characters of a value in a message
+REPR_MAX = 60  # characters of a value in a message
 
 
 def describe(value: Any) -> str:
-    """`value` in a few words, however large it is."""
+    """Describe `value` in a few words, however large it is."""
     if value is None or isinstance(value, bool):
         return repr(value)
     if isinstance(value, np.ndarray):
         return f"a {value.dtype} array of shape {value.shape}"
     if isinstance(value, np.generic):
-        return f"numpy {type(value).__name__} {_shown(value)}"
+        return f"numpy {type(value).__name__} {_short_repr(value)}"
     if is_tensor(value):
         if value.is_nested:
             return f"a nested torch {torch_dtype_name(value)} tensor"
@@ -25,33 +25,33 @@ def describe(value: Any) -> str:
     if isinstance(value, int):
         return f"int {value}" if value.bit_length() <= 128 else f"an int of {value.bit_length()} bits"
     if isinstance(value, (str, float)):
-        return f"{type(value).__name__} {_shown(value)}"
+        return f"{type(value).__name__} {_short_repr(value)}"
     if isinstance(value, (bytes, bytearray, dict, tuple, list)):
         return f"a {type(value).__name__} of {len(value)}"
     return f"a {type(value).__module__}.{type(value).__qualname__}"
 
 
-def _shown(value: Any) -> str:
-    text = repr(value[:SHOWN] if isinstance(value, str) else value)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+def _short_repr(value: Any) -> str:
+    text = repr(value[:REPR_MAX] if isinstance(value, str) else value)
+    return text if len(text) <= REPR_MAX else f"{text[:REPR_MAX]}…"
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether it is a torch tensor: there is none before torch was imported by someone."""
-    torch = sys.modules.get("torch")
+    """Tell whether `value` is a torch tensor, without importing torch."""
+    torch = sys.modules.get("torch")  # nobody can have made a tensor before torch was imported
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def torch_dtype_name(tensor: Any) -> str:
-    """The dtype of a torch tensor, such as "bfloat16"."""
+    """Return the name of a torch tensor's dtype, such as "bfloat16"."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
 def tensor_shape(tensor: Any) -> tuple[int, ...]:
-    """The shape of a torch tensor.
+    """Return the shape of a torch tensor.
 
     Raises:
-        ValueError: it is nested, and has none.
+        ValueError: the tensor is nested, so it has no shape.
     """
     if tensor.is_nested:
         raise ValueError("a nested tensor has no shape to store: store its parts, as list(tensor.unbind())")
@@ -59,6 +59,6 @@ def tensor_shape(tensor: Any) -> tuple[int, ...]:
 
 
 def is_image(value: Any) -> bool:
-    """Whether it is a PIL image: there is none before Pillow was imported by someone."""
-    pillow = sys.modules.get("PIL.Image")
+    """Tell whether `value` is a PIL image, without importing Pillow."""
+    pillow = sys.modules.get("PIL.Image")  # nobody can have made an image before Pillow was imported
     return pillow is not None and isinstance(value, pillow.Image)

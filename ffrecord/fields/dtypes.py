@@ -1,4 +1,4 @@
-"""Which dtypes are stored, and by which name."""
+"""The dtypes that can be stored, and their names."""
 
 import re
 from typing import Any
@@ -9,10 +9,10 @@ import numpy.typing as npt
 ARRAY_KINDS = "biufcmMSU"
 SCALAR_KINDS = "biufcmM"
 
-# What a file may say: numpy's own parser also takes sentences such as "1000000000i4,f8".
+# Names of dtypes that a file may contain. numpy's own parser would also take lists such as "1000000000i4,f8".
 _SPEC = re.compile(r"[<>|][biufcmMSU][0-9]{1,10}(\[[0-9]{0,9}[A-Za-z]{1,8}\])?", re.ASCII)
 
-# torch dtype -> numpy dtype of its bytes. numpy has no number type for those of the second table.
+# torch dtype -> numpy dtype of its bytes. BITS has the torch dtypes for which numpy has no number type.
 _SAME = {
     "bool": "|b1",
     "uint8": "|u1",
@@ -39,15 +39,17 @@ BITS = {
     "float8_e8m0fnu": "|u1",
 }
 TORCH_DTYPES = _SAME | BITS
-# Their integer twin in torch, signed where old releases of torch have no unsigned one.
+# numpy dtype of BITS -> the torch integer of the same size; signed where old releases of torch lack the unsigned one.
 BITS_VIEW = {"|u1": "uint8", "<u2": "int16", "<u4": "int32"}
 
 
 def array_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """`dtype`, if its bytes mean the same on every machine and its name brings it back.
+    """Check that arrays of `dtype` can be stored, and return it without metadata.
+
+    A stored dtype means the same on every machine, and its name brings it back.
 
     Raises:
-        TypeError, ValueError: not a dtype, or one that is not stored; says which are.
+        TypeError, ValueError: `dtype` is not a dtype, or cannot be stored; the message says what can.
     """
     found = np.dtype(dtype)
     if found.hasobject:
@@ -64,10 +66,12 @@ def array_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 
 def scalar_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """`dtype` in little-endian order, since scalars have none of their own, if a ScalarField holds it.
+    """Check that scalars of `dtype` can be stored, and return it in little-endian order.
+
+    A scalar has no byte order of its own.
 
     Raises:
-        TypeError, ValueError: as `array_dtype`; also for text and bytes.
+        TypeError, ValueError: `array_dtype` refuses it, or it is a dtype of text or bytes.
     """
     found = array_dtype(dtype)
     if found.kind not in SCALAR_KINDS:
@@ -76,10 +80,10 @@ def scalar_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 
 def spec_dtype(name: Any) -> np.dtype[Any]:
-    """The dtype of a name in a file.
+    """Return the dtype of a name in a file.
 
     Raises:
-        TypeError, ValueError: not a name that `numpy.dtype.str` gives for a stored dtype.
+        TypeError, ValueError: `numpy.dtype.str` gives no such name for a stored dtype.
     """
     if not isinstance(name, str) or len(name) > 40 or not _SPEC.fullmatch(name):
         raise ValueError(f"dtype is {str(name)[:40]!r}, expected one such as '<f4'")
@@ -87,16 +91,19 @@ def spec_dtype(name: Any) -> np.dtype[Any]:
 
 
 def dtype_repr(dtype: np.dtype[Any]) -> str:
-    """What to write in code for `dtype`."""
+    """Return the Python expression of `dtype`, for reprs."""
     named = dtype.isnative and dtype.kind not in "SU"
     return repr(dtype.name if named else dtype.str)
 
 
 def torch_dtype(name: Any) -> str:
-    """The name of a torch dtype, given as "float32", "torch.float32" or `torch.float32`, if it is stored.
+    """Return the name of a torch dtype that can be stored.
+
+    Args:
+        name: "float32", "torch.float32" or `torch.float32`.
 
     Raises:
-        ValueError: not stored; says which are.
+        ValueError: the dtype cannot be stored; the message says which can.
     """
     found = str(name).removeprefix("torch.")
     if found not in TORCH_DTYPES:

@@ -1,4 +1,7 @@
-"""What a field is: one kind of value, to bytes and back. Users add kinds by subclassing `Field`; see docs/fields.md."""
+"""The base class of fields, and the registry of their kinds.
+
+A field converts one kind of value to bytes and back. Users add kinds by subclassing `Field`; see docs/fields.md.
+"""
 
 import dataclasses
 import math
@@ -14,9 +17,9 @@ Encoded = bytes | bytearray | memoryview
 Array = npt.NDArray[Any]
 
 KINDS: dict[str, type["Field"]] = {}
-STRUCTURES = ("dict", "tuple", "list")  # the kinds that are not fields
+STRUCTURES = ("dict", "tuple", "list")  # kinds of nodes that are not fields
 
-SIZE_MAX = 2**63 - 1  # bytes; what numpy and file offsets can count
+SIZE_MAX = 2**63 - 1  # bytes; numpy and file offsets cannot count more
 
 FieldType = TypeVar("FieldType", bound=type["Field"])
 
@@ -25,8 +28,8 @@ class Fixed(NamedTuple):
     """The layout of a field whose values all have the same size.
 
     Attributes:
-        dtype: of one element as it is stored, byte order included.
-        shape: of one value; the values of a batch make a column `[k, *shape]`.
+        dtype: stored dtype of one element, with its byte order.
+        shape: shape of one value; the values of a batch make a column `[k, *shape]`.
     """
 
     dtype: np.dtype[Any]
@@ -34,7 +37,7 @@ class Fixed(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of one value."""
+        """The size of one value in bytes."""
         return self.dtype.itemsize * math.prod(self.shape)
 
 
@@ -42,15 +45,16 @@ class Fixed(NamedTuple):
 class Field:
     """One kind of value. A subclass is a frozen dataclass whose attributes are its parameters.
 
-    A subclass gives `kind`, `expects`, `encode`, `decode`, and `fixed` where all its values have the same size.
-    Where its parameters are not plain builtins, also `spec` and `from_spec`. Fields have no state: one is used by many
-    threads and processes.
+    A subclass defines `kind`, `expects`, `encode` and `decode`. It also defines `fixed` if all its values have the same
+    size. If its parameters are not plain builtins, it also defines `spec` and `from_spec`. Fields have no state: many
+    threads and processes use one field.
 
     Attributes:
-        kind: its name in files, for ever; choose one with a prefix of your own, such as "acme.audio".
-        expects: what `encode` takes, for messages: "an int".
-        fixed: layout of its values if they have all the same size, else None.
-        torch_dtype: where `decode` gives the array of a torch tensor, the name of its dtype: "bfloat16"; else None.
+        kind: name of the field in files, which never changes; choose one with a prefix of your own, such as
+            "acme.audio".
+        expects: description of the values that `encode` takes, for messages: "an int".
+        fixed: layout of the values if they all have the same size, else None.
+        torch_dtype: name of a torch dtype, such as "bfloat16", if `decode` returns the array of a tensor; else None.
     """
 
     kind: ClassVar[str]
@@ -68,47 +72,54 @@ class Field:
         return None
 
     def encode(self, value: Any) -> Encoded:
-        """The bytes of `value`; a memoryview must be flat and of format "B", and is used before the next call.
+        """Return the bytes of `value`.
+
+        A memoryview must be flat and of format "B"; it is used before the next call.
 
         Raises:
-            TypeError: not a value of this field.
-            ValueError: of the right type, but outside what the field holds.
-            OSError: a path that cannot be read, for fields that take paths.
+            TypeError: `value` is not of this field.
+            ValueError: `value` has the right type, but the field does not hold it.
+            OSError: a path cannot be read, for fields that take paths.
         """
         raise NotImplementedError(f"{type(self).__name__}.encode")
 
     def decode(self, data: memoryview) -> Any:
-        """The value of `data`, exactly the bytes `encode` gave, as a flat view of the record; copy what you keep.
+        """Return the value of `data`.
+
+        Allocate nothing by a number in `data` before you have compared it with a limit.
+
+        Args:
+            data: exactly the bytes that `encode` returned, as a flat view of the record; copy what you keep.
 
         Raises:
-            FormatError: bytes that `encode` never gives. Nothing is allocated by a number that was not compared first.
+            FormatError: `encode` never returns such bytes.
         """
         raise NotImplementedError(f"{type(self).__name__}.decode")
 
     def unstack(self, column: Array) -> list[Any]:
-        """The k values of `column` [k, *shape], as `decode` gives them; only called where `fixed` is not None."""
+        """Return the k values of `column` [k, *shape], as `decode` returns them; called only if `fixed` is not None."""
         count = len(column)
         flat = np.ascontiguousarray(column).reshape(-1).view(np.uint8)
         return [self.decode(row.data) for row in flat.reshape(count, column.nbytes // max(count, 1))]
 
     def column(self, column: Array) -> Any:
-        """What `Schema.decode_columns` gives for `column` [k, *shape]; only called where `fixed` is not None."""
+        """Convert `column` [k, *shape] for `Schema.decode_columns`; called only if `fixed` is not None."""
         return column
 
     def collect(self, payloads: Sequence[memoryview]) -> Any:
-        """What `Schema.decode_columns` gives for k values of varying size; only called where `fixed` is None."""
+        """Convert k values of varying size for `Schema.decode_columns`; called only if `fixed` is None."""
         return [self.decode(payload) for payload in payloads]
 
     def spec(self) -> dict[str, Any]:
-        """The parameters as plain builtins that msgpack holds, for the schema of a file."""
+        """Return the parameters as plain builtins that msgpack holds, for the schema of a file."""
         return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> "Field":
-        """The field of a `spec`, which comes from a file: any key and any value may be wrong.
+        """Return the field of a `spec` that comes from a file: any key and any value may be wrong.
 
         Raises:
-            TypeError, ValueError, LookupError: unknown, wrong or missing parameters.
+            TypeError, ValueError, LookupError: parameters are unknown, wrong or missing.
         """
         return cls(**spec)
 
@@ -117,14 +128,14 @@ def register(cls: FieldType) -> FieldType:
     """Make files with fields of class `cls` readable in this process; a class decorator.
 
     Raises:
-        ValueError: no `kind`, or one that another class has.
-        TypeError: no frozen dataclass itself, or `encode` or `decode` is missing.
+        ValueError: `cls` has no `kind`, or another class has the same one.
+        TypeError: `cls` is not a frozen dataclass itself, or lacks `encode` or `decode`.
     """
     kind = getattr(cls, "kind", None)
     if not isinstance(kind, str) or not kind or kind in STRUCTURES:
         raise ValueError(f"{cls.__qualname__}.kind is {kind!r}, expected a name of its own")
     known = KINDS.get(kind)
-    # The same class again is what a notebook cell run twice does.
+    # A notebook cell that runs twice registers its class again.
     if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
         raise ValueError(f"field kind {kind!r} is {known.__qualname__} already, not {cls.__qualname__}")
     _check_complete(cls)
@@ -133,7 +144,7 @@ def register(cls: FieldType) -> FieldType:
 
 
 def _check_complete(cls: type[Field]) -> None:
-    # Its base is a dataclass, so `is_dataclass` is true of every subclass, though it knows nothing of its parameters.
+    # `is_dataclass` is true of every subclass, because the base is one. It does not show that parameters are known.
     if "__dataclass_params__" not in vars(cls):
         raise TypeError(
             f"{cls.__qualname__} is no frozen dataclass, so its parameters would be missing in the schema of files;"
@@ -145,12 +156,12 @@ def _check_complete(cls: type[Field]) -> None:
 
 
 def mismatch(field: Field, value: Any, advice: str = "") -> str:
-    """The sentence that `value` is not one of `field`."""
+    """Return the sentence that says that `field` does not take `value`."""
     return f"expected {field.expects}, found {describe(value)}" + (f"; {advice}" if advice else "")
 
 
 def check_range(name: str, value: Any, low: int, high: int) -> None:
-    """Refuse a parameter that is no int in [low, high].
+    """Check that a parameter is an int in [low, high].
 
     Raises:
         TypeError, ValueError: it is not.

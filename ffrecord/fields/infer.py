@@ -1,4 +1,4 @@
-"""Probe samples -> the tree of fields that holds them all."""
+"""Inference of the tree of fields that holds all probe samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from ffrecord.fields.images.image import ImageField
 from ffrecord.fields.lists import ListField
 from ffrecord.fields.numbers import array_of_lists
 from ffrecord.fields.scalars import BoolField, FloatField, IntField, NoneField, ScalarField
-from ffrecord.fields.shapes import common
+from ffrecord.fields.shapes import common_shape
 from ffrecord.fields.tensors import TensorField
 from ffrecord.fields.tree import Node, NodeCount, Tree, as_mapping, check_key, child_paths, key_path, label
 
@@ -31,11 +31,11 @@ ADVICE = "declare JSONField() or ListField(...) for what varies in length, or an
 
 @dataclass(frozen=True)
 class _Lists:
-    """The lists that some samples have at the same place: only all of them together show what they are.
+    """The lists that several samples have at the same place. Only all of them together show their kind.
 
     Attributes:
-        values: of each sample.
-        depth: of the place, below the root.
+        values: the list of each sample.
+        depth: depth of the place below the root.
     """
 
     values: tuple[list[Any], ...]
@@ -44,22 +44,23 @@ class _Lists:
 
 @dataclass(frozen=True)
 class _Branch:
-    """A dict or tuple of which not everything is known yet; see `Node`."""
+    """A dict or tuple with children that are not inferred yet. Its attributes are those of `Node`."""
 
     kind: str
     keys: tuple[str, ...]
-    children: tuple["_Seen", ...]
+    children: tuple["_Inferred", ...]
 
 
-_Seen = Field | _Branch | _Lists  # what samples show
+_Inferred = Field | _Branch | _Lists  # a node inferred from some samples; lists stay open until all samples are seen
 
 
 def infer_tree(samples: Sequence[Any]) -> Tree:
-    """The tree that holds all `samples`, with varying shapes where theirs differ.
+    """Infer the tree that holds all `samples`, with varying shapes where their shapes differ.
 
     Raises:
-        TypeError: a value that no field holds; or a column that is of different kinds in two samples.
-        ValueError: no samples; a value out of its field's range; structures of different lengths or keys.
+        TypeError: no field holds a value; or two samples have different kinds in a column.
+        ValueError: there are no samples; a value is out of its field's range; or structures have different lengths or
+            keys.
     """
     if not len(samples):
         raise ArgumentError("no sample to infer columns from; pass explicit fields")
@@ -67,44 +68,44 @@ def infer_tree(samples: Sequence[Any]) -> Tree:
 
 
 def _tree_of(values: Sequence[Any], path: str, depth: int, nodes: NodeCount) -> Tree:
-    """Return the tree of what some samples have at `path`."""
+    """Infer the tree of the values that samples have at `path`."""
     nodes.add(path, depth)
-    seen = _see(values[0], path, depth, NodeCount())
+    seen = _inspect(values[0], path, depth, NodeCount())
     for probe in range(1, len(values)):
-        seen = _merge(seen, _see(values[probe], path, depth, NodeCount()), path, probe)
-    return _settled(seen, path, nodes)
+        seen = _merge(seen, _inspect(values[probe], path, depth, NodeCount()), path, probe)
+    return _decide(seen, path, nodes)
 
 
-def _see(value: Any, path: str, depth: int, nodes: NodeCount) -> _Seen:
+def _inspect(value: Any, path: str, depth: int, nodes: NodeCount) -> _Inferred:
     nodes.add(path, depth)
     mapping = as_mapping(value)
     if mapping is not None:
         keys = tuple(check_key(key, path) for key in mapping)
-        children = [_see(mapping[key], key_path(path, key), depth + 1, nodes) for key in keys]
+        children = [_inspect(mapping[key], key_path(path, key), depth + 1, nodes) for key in keys]
         return _Branch("dict", keys, tuple(children))
     if isinstance(value, tuple):
-        children = [_see(each, f"{path}[{i}]", depth + 1, nodes) for i, each in enumerate(value)]
+        children = [_inspect(each, f"{path}[{i}]", depth + 1, nodes) for i, each in enumerate(value)]
         return _Branch("tuple", (), tuple(children))
     if isinstance(value, list):
         return _Lists((value,), depth)
     return _leaf(value, path)
 
 
-def _settled(seen: _Seen, path: str, nodes: NodeCount) -> Tree:
-    """Return the tree of what was seen, its lists decided."""
+def _decide(seen: _Inferred, path: str, nodes: NodeCount) -> Tree:
+    """Return the tree of a node, with its lists decided."""
     if isinstance(seen, Field):
         return seen
     if isinstance(seen, _Lists):
-        return _of_lists(seen.values, path, seen.depth, nodes)
+        return _decide_lists(seen.values, path, seen.depth, nodes)
     children = []
     for child, child_path in zip(seen.children, child_paths(seen, path), strict=True):
         nodes.add(child_path, 0)
-        children.append(_settled(child, child_path, nodes))
+        children.append(_decide(child, child_path, nodes))
     return Node(seen.kind, seen.keys, tuple(children))
 
 
-def _of_lists(values: Sequence[list[Any]], path: str, depth: int, nodes: NodeCount) -> Tree:
-    """Return what lists are: an array of numbers, any number of texts, JSON, or a structure of as many columns."""
+def _decide_lists(values: Sequence[list[Any]], path: str, depth: int, nodes: NodeCount) -> Tree:
+    """Decide the kind of lists: an array of numbers, a list of any number of texts, JSON, or a structure of columns."""
     array = None if _are_rows(values, path) else array_of_lists(values)
     if array is not None:
         return NDArrayField(*array)
@@ -122,11 +123,14 @@ def _of_lists(values: Sequence[list[Any]], path: str, depth: int, nodes: NodeCou
         return ListField(inner)
     if _are_json(values):
         return JSONField()
-    raise _different_lengths(values, path)
+    raise _length_error(values, path)
 
 
 def _are_rows(values: Sequence[list[Any]], path: str) -> bool:
-    """Tell whether samples are lists of an int here and a float there, such as a number and its label: no array."""
+    """Tell whether samples are lists with an int here and a float there, such as a number and its label.
+
+    Such lists become columns, not an array.
+    """
     if path or len(set(map(len, values))) != 1 or any(not isinstance(item, (int, float)) for item in values[0]):
         return False
     kinds = [{type(value[i]) for value in values} for i in range(len(values[0]))]
@@ -134,7 +138,7 @@ def _are_rows(values: Sequence[list[Any]], path: str) -> bool:
 
 
 def _structure(values: Sequence[list[Any]], path: str, depth: int, nodes: NodeCount) -> Tree:
-    """Return the list of as many columns; JSON if their kinds differ between samples, and it holds them."""
+    """Return a list of columns; JSON if the kinds of a column differ between samples, and JSON holds them."""
     try:
         children = [
             _tree_of([value[i] for value in values], f"{path}[{i}]", depth + 1, nodes) for i in range(len(values[0]))
@@ -159,7 +163,7 @@ def _field_of_texts(items: Sequence[Any]) -> Field | None:
 
 
 def _field_of_all(items: Sequence[Any]) -> Field | None:
-    """Return the field that holds each item, if there is one; there is none for lists of tensors."""
+    """Return the field that holds each item, or None. There is none for lists of tensors."""
     try:
         tree = infer_tree(items)
     except (TypeError, ValueError):
@@ -175,7 +179,7 @@ def _are_json(values: Sequence[Any]) -> bool:
         return False
 
 
-def _different_lengths(values: Sequence[list[Any]], path: str) -> ValueError:
+def _length_error(values: Sequence[list[Any]], path: str) -> ValueError:
     probe = next(probe for probe, value in enumerate(values) if len(value) != len(values[0]))
     return ValueError(
         f"{label(path)}: a list of {len(values[0])} in the first sample, a list of {len(values[probe])} in probe "
@@ -187,7 +191,7 @@ def _leaf(value: Any, path: str) -> Field:
     try:
         field = _field(value)
         if isinstance(field, IntField):
-            field.encode(value)  # out of range: better said now than at some sample later
+            field.encode(value)  # raises now if the value is out of range, instead of at a later sample
     except ValueError as error:
         raise ArgumentError(f"{label(path)}: {error}") from error
     if field is None:
@@ -198,7 +202,7 @@ def _leaf(value: Any, path: str) -> Field:
 def _field(value: Any) -> Field | None:
     if value is None:
         return NoneField()
-    # str, bytes and float have numpy subclasses; those of str and bytes have no dtype worth keeping.
+    # numpy has subclasses of str, bytes and float. A ScalarField keeps the dtype of floats, but not of str and bytes.
     if isinstance(value, str):
         return StrField()
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -221,18 +225,18 @@ def _array_field(value: Any) -> Field | None:
     return ImageField() if is_image(value) else None
 
 
-def _merge(tree: _Seen, other: _Seen, path: str, probe: int) -> _Seen:
-    """The tree that holds what `tree` and `other` hold, the latter of sample number `probe`."""
+def _merge(tree: _Inferred, other: _Inferred, path: str, probe: int) -> _Inferred:
+    """Return the node that holds the values of `tree` and of `other`, which comes from sample number `probe`."""
     if isinstance(tree, Field) and isinstance(other, Field):
         merged = _widen(tree, other)
         if merged is None:
-            raise _different(path, tree.expects, other.expects, probe)
+            raise _kind_error(path, tree.expects, other.expects, probe)
         return merged
     if isinstance(tree, _Lists) and isinstance(other, _Lists):
         return _Lists((*tree.values, *other.values), tree.depth)
     if isinstance(tree, _Branch) and isinstance(other, _Branch) and tree.kind == other.kind:
         return _merge_branches(tree, other, path, probe)
-    raise _different(path, _words(tree), _words(other), probe)
+    raise _kind_error(path, _describe_node(tree), _describe_node(other), probe)
 
 
 def _merge_branches(tree: _Branch, other: _Branch, path: str, probe: int) -> _Branch:
@@ -240,7 +244,8 @@ def _merge_branches(tree: _Branch, other: _Branch, path: str, probe: int) -> _Br
         changed = sorted(set(tree.keys) ^ set(other.keys))
         detail = f", key {changed[0]!r} is in one only" if changed else ""
         raise ArgumentError(
-            f"{label(path)}: {_words(tree)} in the first sample, {_words(other)} in probe {probe}{detail}; {ADVICE}"
+            f"{label(path)}: {_describe_node(tree)} in the first sample, {_describe_node(other)} in probe "
+            f"{probe}{detail}; {ADVICE}"
         )
     order = [other.keys.index(key) for key in tree.keys] or range(len(other.children))
     children = [
@@ -254,19 +259,19 @@ def _widen(field: Field, other: Field) -> Field | None:
     if field == other:
         return field
     if isinstance(field, NDArrayField) and isinstance(other, NDArrayField) and field.dtype == other.dtype:
-        return NDArrayField(field.dtype, common(field.shape, other.shape))
+        return NDArrayField(field.dtype, common_shape(field.shape, other.shape))
     if isinstance(field, TensorField) and isinstance(other, TensorField) and field.dtype == other.dtype:
-        return TensorField(field.dtype, common(field.shape, other.shape))
+        return TensorField(field.dtype, common_shape(field.shape, other.shape))
     return None
 
 
-def _words(tree: _Seen) -> str:
+def _describe_node(tree: _Inferred) -> str:
     if isinstance(tree, Field):
         return tree.expects
     return f"a list of {len(tree.values[0])}" if isinstance(tree, _Lists) else f"a {tree.kind} of {len(tree.children)}"
 
 
-def _different(path: str, one: str, other: str, probe: int) -> TypeError:
+def _kind_error(path: str, one: str, other: str, probe: int) -> TypeError:
     return ArgumentTypeError(
         f"{label(path)}: {one} in the first sample, {other} in probe {probe}; a column has one kind: convert, or "
         "declare its field (FloatField() takes exact ints, IntField() numpy integers, JSONField() what JSON holds, "

@@ -1,4 +1,4 @@
-"""Fields that hold values of another field, and the field of values that may be missing."""
+"""Fields around another field, and the field of values that may be missing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from ffrecord.fields.describe import describe
 from ffrecord.fields.field import KINDS, Encoded, Field, register
 from ffrecord.fields.spec import field_from_spec, field_spec
 
-DEPTH_MAX = 8  # fields around a field
+DEPTH_MAX = 8  # fields around each other
 
 
 @dataclass(frozen=True, repr=False)
 class OuterField(Field):
-    """A field around another one, whose values are no tensors."""
+    """A field around another one, whose values are not tensors."""
 
     inner: Field
 
@@ -25,10 +25,10 @@ class OuterField(Field):
         return f"{type(self).__name__}({self.inner!r})"
 
     def _decode_inner(self, data: memoryview) -> Any:
-        """The value of `inner` in `data`.
+        """Decode the value of `inner` in `data`.
 
         Raises:
-            FormatError: none, or of another size.
+            FormatError: `data` is not a value of `inner`, or has another size.
         """
         fixed = self.inner.fixed
         if fixed is not None and len(data) != fixed.size:
@@ -44,11 +44,11 @@ class OuterField(Field):
 
 
 def _check_inner(inner: Any) -> None:
-    """Refuse what no field may hold values of.
+    """Check that a field may hold values of `inner`.
 
     Raises:
-        TypeError: no field, or one that gives tensors, which batches could not tell from arrays.
-        ValueError: not registered, or of more than DEPTH_MAX fields around each other.
+        TypeError: `inner` is not a field, or gives tensors, which batches could not tell from arrays.
+        ValueError: `inner` is not registered, or there are more than DEPTH_MAX fields around each other.
     """
     if not isinstance(inner, Field):
         raise TypeError(f"inner is {describe(inner)}, expected a Field")
@@ -64,10 +64,11 @@ def _check_inner(inner: Any) -> None:
 
 
 def _inner_from_spec(spec: Mapping[str, Any]) -> Field:
-    """The inner field of a `spec`, in which anything may be wrong.
+    """Return the inner field of a `spec`, in which anything may be wrong.
 
     Raises:
-        As `field_from_spec`; ValueError: too many fields around each other, before any is made.
+        FormatError, TypeError, ValueError, OverflowError, LookupError: `field_from_spec` refuses the inner field.
+        ValueError: there are too many fields around each other; found before any field is made.
     """
     depth, each = 0, spec
     while isinstance(each.get("inner"), Mapping):
@@ -79,20 +80,20 @@ def _inner_from_spec(spec: Mapping[str, Any]) -> Field:
     return field_from_spec(spec["inner"])
 
 
-MISSING, THERE = b"\0", b"\1"
+MISSING, PRESENT = b"\0", b"\1"
 
 
 @register
 @dataclass(frozen=True, repr=False)
 class OptionalField(OuterField):
-    """What `inner` holds, or None. Of varying size, also where `inner` is not; its column is a list.
+    """Values of another field, or None. They have varying size even if `inner` has a fixed size; batches return a list.
 
     Args:
-        inner: any registered field whose values are no tensors.
+        inner: any registered field whose values are not tensors.
 
     Raises:
-        TypeError: `inner` is no field, or gives tensors.
-        ValueError: `inner` is not registered, or one of more than 8 fields around each other.
+        TypeError: `inner` is not a field, or gives tensors.
+        ValueError: `inner` is not registered, or there are more than 8 fields around each other.
     """
 
     kind: ClassVar[str] = "optional"
@@ -102,12 +103,12 @@ class OptionalField(OuterField):
         return f"{self.inner.expects}, or None"
 
     def encode(self, value: Any) -> Encoded:
-        return MISSING if value is None else THERE + self.inner.encode(value)
+        return MISSING if value is None else PRESENT + self.inner.encode(value)
 
     def decode(self, data: memoryview) -> Any:
-        if data[:1] == THERE:
+        if data[:1] == PRESENT:
             return self._decode_inner(data[1:])
         if data != MISSING:
             begins = f"{len(data)} bytes that begin with {bytes(data[:1])!r}"
-            raise FormatError(f"{begins}, expected {THERE!r} and a value, or {MISSING!r}")
+            raise FormatError(f"{begins}, expected {PRESENT!r} and a value, or {MISSING!r}")
         return None

@@ -1,4 +1,4 @@
-"""Field of class labels, whose names are kept with it."""
+"""Field of class labels, which keeps the names of the classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,20 +11,19 @@ from ffrecord.fields.describe import describe
 from ffrecord.fields.field import register
 from ffrecord.fields.scalars import IntField
 
-SHOWN = 3  # names in a repr
+NAMES_SHOWN = 3  # names in a repr
 
 
 @register
 @dataclass(frozen=True, repr=False)
 class LabelField(IntField):
-    """The number of a class, as int64. Takes ints in [0, number of names), and names; they come back as ints.
+    """The number of a class, as int64. Takes ints in [0, number of names), and names; both come back as ints.
 
     Args:
-        names: of the classes, by number; all different. They are kept in the schema of each file, which has room for
-            1 MiB.
+        names: names of the classes, by number; all different. The schema of each file keeps them, in at most 1 MiB.
 
     Raises:
-        TypeError, ValueError: names that are no str, none at all, or one that occurs twice.
+        TypeError, ValueError: `names` is empty, contains something that is not a str, or contains a name twice.
     """
 
     kind: ClassVar[str] = "label"
@@ -49,8 +48,8 @@ class LabelField(IntField):
         object.__setattr__(self, "_numbers", numbers)
 
     def __repr__(self) -> str:
-        more = ", …" if len(self.names) > SHOWN else ""
-        return f"LabelField([{', '.join(map(repr, self.names[:SHOWN]))}{more}])"
+        more = ", …" if len(self.names) > NAMES_SHOWN else ""
+        return f"LabelField([{', '.join(map(repr, self.names[:NAMES_SHOWN]))}{more}])"
 
     @property
     def expects(self) -> str:

@@ -1,11 +1,11 @@
-"""Where each column is in a record, and one record there and back.
+"""The place of each column in a record; encoding and decoding of one record.
 
     0                the values of the fixed-size columns, back to back in column order
     fixed_size       uint64 size of each other column, in column order
     head_size        the payloads of the other columns, back to back in column order; the last one ends the record
 
-Integers little-endian, nothing aligned: a record of only fixed-size columns is a row of a packed table, so a batch of
-them is one strided view.
+Integers are little-endian, and nothing is aligned. A record of only fixed-size columns is a row of a packed table, so
+one strided view shows a batch of them.
 """
 
 import struct
@@ -24,13 +24,13 @@ Column = tuple[str, Field]
 
 
 class Slot(NamedTuple):
-    """Where a fixed-size column is, in every record.
+    """The place of a fixed-size column in every record.
 
     Attributes:
-        offset: of its value, bytes from the start of the record.
-        size: of its value, bytes.
-        dtype: of an element as stored.
-        shape: of a value.
+        offset: offset of its value from the start of the record, in bytes.
+        size: size of its value in bytes.
+        dtype: stored dtype of an element.
+        shape: shape of a value.
     """
 
     offset: int
@@ -43,11 +43,11 @@ class RecordLayout:
     """The columns of a record and their places.
 
     Attributes:
-        columns: (name, field) in the order of the values.
-        slots: for each column its Slot, None where sizes vary.
+        columns: (name, field) of each column, in the order of the values.
+        slots: the Slot of each column, None if its size varies.
         variable: positions of the columns whose sizes vary.
         fixed_size: bytes of the fixed-size columns.
-        head_size: bytes before the first payload; of the whole record if nothing varies.
+        head_size: bytes before the first payload; bytes of the whole record if no size varies.
     """
 
     def __init__(self, columns: Sequence[Column]) -> None:
@@ -63,24 +63,24 @@ class RecordLayout:
         self._sizes = struct.Struct(f"<{len(self.variable)}Q")
 
     def sizes(self, record: memoryview) -> tuple[int, ...]:
-        """The sizes of the variable columns of `record`, which they fill exactly.
+        """Return the sizes of the variable columns of `record`, which must fill it exactly.
 
         Raises:
-            FormatError: they do not; names the column.
+            FormatError: they do not fill it; the message names the column.
         """
         if len(record) < self.head_size or (not self.variable and len(record) > self.head_size):
-            raise FormatError(f"record of {len(record)} bytes, expected {self._expected()}")
+            raise FormatError(f"record of {len(record)} bytes, expected {self._describe_size()}")
         sizes = self._sizes.unpack_from(record, self.fixed_size)
         if sum(sizes) + self.head_size != len(record):
-            raise FormatError(self._misfit(sizes, len(record)))
+            raise FormatError(self._describe_misfit(sizes, len(record)))
         return sizes
 
-    def _expected(self) -> str:
+    def _describe_size(self) -> str:
         parts = [f"{name} {slot.size}" for (name, _), slot in zip(self.columns, self.slots, strict=True) if slot][:8]
         more = f"{self.head_size} or more" if self.variable else f"{self.head_size}"
         return f"{more} ({', '.join(parts) or 'no fixed-size column'}{', …' if len(parts) == 8 else ''})"
 
-    def _misfit(self, sizes: tuple[int, ...], size: int) -> str:
+    def _describe_misfit(self, sizes: tuple[int, ...], size: int) -> str:
         left = size - self.head_size
         for position, each in zip(self.variable, sizes, strict=True):
             if each > left:
@@ -90,11 +90,11 @@ class RecordLayout:
         return f"record of {size} bytes, but its columns end at {size - left}"
 
     def encoder(self) -> Callable[[Sequence[Any]], bytes]:
-        """A function from values to a record."""
+        """Return a function from values to a record."""
         return _fixed_encoder(self) if not self.variable else _mixed_encoder(self, self._sizes)
 
     def decoder(self) -> Callable[[memoryview], list[Any]]:
-        """A function from a record to values."""
+        """Return a function from a record to values."""
         slots = zip(self.columns, self.slots, strict=True)
         places = [(field.decode, slot.offset, slot.offset + slot.size) for (_, field), slot in slots if slot]
         payloads = [(i, self.columns[i][1].decode) for i in self.variable]
@@ -106,14 +106,18 @@ class RecordLayout:
             sizes, at = check(record), head_size
             values = [get(record[start:stop]) for get, start, stop in places]
             for (position, get), size in zip(payloads, sizes, strict=True):
-                values.insert(position, get(record[at : at + size]))  # ascending, so each lands in its place
+                values.insert(position, get(record[at : at + size]))  # positions ascend, so each value stays in place
                 at += size
             return values
 
-        return self._naming(decode)
+        return self._with_column_names(decode)
 
-    def _naming(self, decode: Callable[[memoryview], list[Any]]) -> Callable[[memoryview], list[Any]]:
-        """`decode`, naming the column in its errors. Finding it a second time costs less than knowing it each time."""
+    def _with_column_names(self, decode: Callable[[memoryview], list[Any]]) -> Callable[[memoryview], list[Any]]:
+        """Return `decode` with errors that name the column.
+
+        After an error the record is decoded again, column by column. That is cheaper than tracking the column every
+        time.
+        """
 
         def named(record: memoryview) -> list[Any]:
             try:
@@ -136,10 +140,10 @@ class RecordLayout:
                 raise FormatError(f"{column_label(name, field)}: {error}") from error
 
     def explain(self, values: Sequence[Any]) -> None:
-        """Raise what keeps `values` from being encoded, with the name of the column; return if nothing does.
+        """Raise the error that keeps `values` from being encoded, with the name of the column; return if there is none.
 
         Raises:
-            TypeError, ValueError, OSError: as `Field.encode`.
+            TypeError, ValueError, OSError: errors of `Field.encode`.
         """
         for (name, field), slot, value in zip(self.columns, self.slots, values, strict=True):
             try:
@@ -149,14 +153,14 @@ class RecordLayout:
                 raise TypeError(f"{name}: {error}") from error
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from error
-            except OSError as error:  # a field that takes paths
+            except OSError as error:  # from a field that takes paths
                 raise OSError(error.errno, f"{name}: {error.strerror or error}", error.filename) from error
             if slot and size != slot.size:
                 raise ValueError(f"{name}: {field!r} encoded {size} bytes, its fixed size is {slot.size}")
 
 
 def _size(field: Field, encoded: Any) -> int:
-    """Bytes of what a field gave, which may be a field of the user's."""
+    """Return the bytes that a field encoded, after checking them: the field may be a user's."""
     try:
         view = memoryview(encoded)
     except TypeError:
@@ -167,7 +171,7 @@ def _size(field: Field, encoded: Any) -> int:
 
 
 def column_label(name: str, field: Field) -> str:
-    """A column and its field, for messages about bytes that the field does not read."""
+    """Return the name of a column and its field, for messages about bytes that the field does not decode."""
     return f"{name} ({type(field).__name__})"
 
 

@@ -1,4 +1,4 @@
-"""Lists whose lengths differ from sample to sample, of values that JSON does not hold."""
+"""Field of lists whose lengths differ between samples, for values that JSON does not hold."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,14 +15,14 @@ NUMBER = np.dtype("<u8")
 @register
 @dataclass(frozen=True, repr=False)
 class ListField(OuterField):
-    """Lists of any number of values, each of which `inner` holds. Its column is a list.
+    """Lists of any number of values that `inner` holds. Batches return a list.
 
     Args:
-        inner: any registered field whose values are no tensors.
+        inner: any registered field whose values are not tensors.
 
     Raises:
-        TypeError: `inner` is no field, or gives tensors.
-        ValueError: `inner` is not registered, or one of more than 8 fields around each other.
+        TypeError: `inner` is not a field, or gives tensors.
+        ValueError: `inner` is not registered, or there are more than 8 fields around each other.
     """
 
     kind: ClassVar[str] = "list of"

@@ -1,17 +1,17 @@
-"""Lists of numbers: which of them are arrays, and how they become such without a number being changed."""
+"""Lists of numbers, and their conversion to arrays that changes no number."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ffrecord.fields.shapes import NDIM_MAX, Shape, common
+from ffrecord.fields.shapes import NDIM_MAX, Shape, common_shape
 
 INT64 = range(-(1 << 63), 1 << 63)
-NUMBERS = "biufc"  # kinds of dtypes
+NUMBERS = "biufc"  # kinds of dtypes that are numbers
 
 
-def regular(value: Sequence[Any]) -> tuple[tuple[int, ...], list[Any]] | None:
+def flatten_lists(value: Sequence[Any]) -> tuple[tuple[int, ...], list[Any]] | None:
     """Return the shape of nested lists, and their items in C order.
 
     Returns:
@@ -28,10 +28,10 @@ def regular(value: Sequence[Any]) -> tuple[tuple[int, ...], list[Any]] | None:
 
 
 def dtype_of(items: Sequence[Any]) -> np.dtype[Any] | None:
-    """Return the dtype that holds these numbers exactly: int64, float64, bool, or that of numpy scalars.
+    """Return the dtype that holds these numbers exactly: int64, float64, bool, or the dtype of numpy scalars.
 
     Returns:
-        None if they are not all numbers, are bools and numbers, or are too large.
+        None if some are not numbers, if there are both bools and numbers, or if a number is too large.
     """
     types = set(map(type, items))
     if types == {bool}:
@@ -49,12 +49,12 @@ def dtype_of(items: Sequence[Any]) -> np.dtype[Any] | None:
 def array_of_lists(values: Sequence[Sequence[Any]]) -> tuple[np.dtype[Any], Shape | None] | None:
     """Return the dtype and the shape of arrays that hold each of these lists of numbers.
 
-    An empty list is an array of no rows beside those that have some. Axes that differ are None.
+    An empty list beside others becomes an array without rows. Axes that differ are None.
 
     Returns:
-        None if they are no lists of numbers, or all of them are empty.
+        None if they are not lists of numbers, or all of them are empty.
     """
-    found = [regular(value) for value in values]
+    found = [flatten_lists(value) for value in values]
     items: list[Any] = []
     shapes: list[tuple[int, ...]] = []
     for each in found:
@@ -68,22 +68,24 @@ def array_of_lists(values: Sequence[Sequence[Any]]) -> tuple[np.dtype[Any], Shap
     filled = [shape for shape in shapes if shape != (0,)]
     shape: Shape | None = filled[0]
     for each_shape in filled[1:]:
-        shape = common(shape, each_shape)
+        shape = common_shape(shape, each_shape)
     if len(filled) < len(shapes) and shape:
         shape = (None, *shape[1:])
     return dtype, shape
 
 
 def as_array(value: list[Any], dtype: np.dtype[Any], shape: Shape | None) -> np.ndarray[Any, np.dtype[Any]] | None:
-    """Return a list of numbers as an array of `dtype`, each number exactly as it was.
+    """Convert a list of numbers to an array of `dtype` that holds each number exactly.
 
     Args:
-        shape: of the field, which tells the axes of an empty list.
+        value: the list.
+        dtype: dtype of the array.
+        shape: shape of the field, which decides the axes of an empty list.
 
     Returns:
-        None if it is no such list.
+        None if `value` is not such a list.
     """
-    found = regular(value)
+    found = flatten_lists(value)
     if found is None or dtype.kind not in NUMBERS:
         return None
     axes, items = found
@@ -93,7 +95,7 @@ def as_array(value: list[Any], dtype: np.dtype[Any], shape: Shape | None) -> np.
     own = dtype_of(items)
     if own is None and set(map(type, items)) == {int} and dtype.kind == "u" and 0 <= min(items) <= max(items) < 1 << 64:
         own = np.dtype(np.uint64)
-    # Bools are no numbers, and no integer field takes floats.
+    # Bools are not numbers, and an integer field does not take floats.
     if own is None or (own.kind == "b") != (dtype.kind == "b") or (own.kind in "fc" and dtype.kind in "iu"):
         return None
     if own.kind in "iu" and dtype.kind in "iu":
@@ -108,7 +110,7 @@ def as_array(value: list[Any], dtype: np.dtype[Any], shape: Shape | None) -> np.
 
 
 def _is_exact(number: int) -> bool:
-    """Tell whether float64 holds an int as it is."""
+    """Tell whether float64 holds an int exactly."""
     try:
         return int(float(number)) == number
     except OverflowError:

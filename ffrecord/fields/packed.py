@@ -13,7 +13,7 @@ from ffrecord.fields.describe import describe
 from ffrecord.fields.dtypes import scalar_dtype, spec_dtype
 from ffrecord.fields.field import Field, register
 
-DECIMAL, SCALAR = 1, 2  # types of MessagePack's extension values
+DECIMAL, SCALAR = 1, 2  # types of MessagePack extension values
 INTS = range(-(1 << 63), 1 << 64)
 _decimal = DecimalField()
 
@@ -21,8 +21,10 @@ _decimal = DecimalField()
 @register
 @dataclass(frozen=True)
 class MsgpackField(Field):
-    """Nested values: None, bools, ints in [-2**63, 2**64), every float, str, bytes, decimals, numpy scalars; lists of
-    these, and dicts with str keys. Unlike JSON it holds NaN, infinities, bytes, decimals and times.
+    """Nested values, among them NaN, infinities, bytes, decimals and times, which JSON does not hold.
+
+    Takes None, bools, ints in [-2**63, 2**64), floats, str, bytes, decimals, numpy scalars, lists of these, and dicts
+    of these with str keys.
     """
 
     kind: ClassVar[str] = "msgpack"
@@ -33,24 +35,24 @@ class MsgpackField(Field):
 
     def encode(self, value: Any) -> bytes:
         try:
-            return msgspec.msgpack.encode(_packable(value))
+            return msgspec.msgpack.encode(_to_msgpack(value))
         except RecursionError:
             raise ValueError(f"{describe(value)} is nested too deep") from None
         except UnicodeEncodeError as error:
             raise ValueError(f"a str that UTF-8 does not hold: {error.reason} at {error.start}") from None
         except (TypeError, ValueError) as error:
-            place = _refused_at(value)
+            place = _find_refused(value)
             raise type(error)(f"{error} at {place}" if place else str(error)) from None
 
     def decode(self, data: memoryview) -> Any:
         try:
-            return msgspec.msgpack.decode(data, ext_hook=_extended)
+            return msgspec.msgpack.decode(data, ext_hook=_decode_extension)
         except (ValueError, TypeError, RecursionError) as error:
             raise FormatError(f"not MessagePack of this field: {error}") from None
 
 
-def _packable(value: Any) -> Any:
-    """Return the same value in types of MessagePack.
+def _to_msgpack(value: Any) -> Any:
+    """Convert a value to types of MessagePack.
 
     Raises:
         TypeError, ValueError: the field does not hold it.
@@ -59,9 +61,9 @@ def _packable(value: Any) -> Any:
     if value is None or kind in (bool, float, str, bytes) or (kind is int and value in INTS):
         return value
     if kind is list:
-        return [_packable(each) for each in value]
+        return [_to_msgpack(each) for each in value]
     if kind is dict and all(type(key) is str for key in value):
-        return {key: _packable(each) for key, each in value.items()}
+        return {key: _to_msgpack(each) for key, each in value.items()}
     if kind is Decimal:
         return msgspec.msgpack.Ext(DECIMAL, _decimal.encode(value))
     if isinstance(value, np.generic):
@@ -71,23 +73,23 @@ def _packable(value: Any) -> Any:
     raise error(f"expected {MsgpackField().expects}, found {describe(value)}")
 
 
-def _refused_at(value: Any, where: str = "") -> str:
+def _find_refused(value: Any, where: str = "") -> str:
     """Return the place of the first value inside that the field does not hold."""
     if type(value) not in (list, dict):
         return where
     for place, each in enumerate(value) if type(value) is list else value.items():
         try:
-            _packable(each)
+            _to_msgpack(each)
         except (TypeError, ValueError):
-            return _refused_at(each, f"{where}[{place!r}]")
+            return _find_refused(each, f"{where}[{place!r}]")
     return where
 
 
-def _extended(code: int, data: memoryview) -> Any:
+def _decode_extension(code: int, data: memoryview) -> Any:
     """Return the value of an extension.
 
     Raises:
-        FormatError: it is none that `_packable` makes.
+        FormatError: `_to_msgpack` makes no such extension.
     """
     if code == DECIMAL:
         return _decimal.decode(data)

@@ -1,4 +1,4 @@
-"""Fields of one number: int, float, bool, numpy scalars; and None."""
+"""Fields of one number (int, float, bool, numpy scalars), and the field of None."""
 
 import struct
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _pack_float, _unpack_float = FLOAT.pack, FLOAT.unpack
 @register
 @dataclass(frozen=True)
 class IntField(Field):
-    """Python ints in [-2**63, 2**63), as int64. Takes numpy integers too; bools are not ints here."""
+    """Python ints in [-2**63, 2**63), stored as int64. Takes numpy integers too; bools are not ints here."""
 
     kind: ClassVar[str] = "int"
 
@@ -36,7 +36,7 @@ class IntField(Field):
 
     def encode(self, value: Any) -> bytes:
         if type(value) is not int:
-            # A duration is an integer to numpy; its unit would be lost.
+            # numpy counts a duration as an integer, but int() would lose its unit.
             if isinstance(value, bool | np.timedelta64) or not isinstance(value, (int, np.integer)):
                 raise TypeError(mismatch(self, value))
             value = int(value)
@@ -55,7 +55,7 @@ class IntField(Field):
 @register
 @dataclass(frozen=True)
 class FloatField(Field):
-    """Python floats, as float64. Takes numpy floats and ints too, where float64 holds them exactly."""
+    """Python floats, stored as float64. Takes numpy floats and ints too, if float64 holds them exactly."""
 
     kind: ClassVar[str] = "float"
 
@@ -93,7 +93,7 @@ class FloatField(Field):
 @register
 @dataclass(frozen=True)
 class BoolField(Field):
-    """Python bools, as one byte 0 or 1. Takes numpy bools too."""
+    """Python bools, stored as one byte 0 or 1. Takes numpy bools too."""
 
     kind: ClassVar[str] = "bool"
 
@@ -122,7 +122,7 @@ class BoolField(Field):
 @register
 @dataclass(frozen=True)
 class NoneField(Field):
-    """A column that is always None and takes no bytes. Its column is a list."""
+    """A column that is always None and takes no bytes. Batches return a list."""
 
     kind: ClassVar[str] = "none"
 
@@ -154,10 +154,10 @@ class ScalarField(Field):
     """Numpy scalars of one dtype: bool, integers, floats, complex, datetime64 and timedelta64 with their unit.
 
     Args:
-        dtype: of the scalars, such as "float32".
+        dtype: dtype of the scalars, such as "float32".
 
     Raises:
-        ValueError: a dtype that is none of these.
+        ValueError: scalars of this dtype cannot be stored.
     """
 
     kind: ClassVar[str] = "scalar"

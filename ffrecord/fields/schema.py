@@ -1,4 +1,4 @@
-"""Schema: samples of one structure to records and back."""
+"""Schema: conversion of samples of one structure to records and back."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -9,20 +9,20 @@ import numpy as np
 
 from ffrecord.errors import FormatError, plural
 from ffrecord.fields.arrays import NDArrayField
-from ffrecord.fields.batch import Batch, checked, decode_each
+from ffrecord.fields.batch import Batch, check_records, decode_each
 from ffrecord.fields.blobs import BytesField, StrField
-from ffrecord.fields.declare import declared
+from ffrecord.fields.declare import declare_tree
 from ffrecord.fields.field import Array, Field
 from ffrecord.fields.infer import infer_tree
 from ffrecord.fields.layout import RecordLayout, Slot
 from ffrecord.fields.scalars import BoolField, FloatField, IntField
 from ffrecord.fields.spec import from_spec, to_spec
-from ffrecord.fields.tree import CLASSES, Node, Tree, builder, flattener, leaves, replaced
+from ffrecord.fields.tree import CLASSES, Node, Tree, builder, flattener, leaves, replace_fields
 from ffrecord.fields.zstd import same_bytes
 from ffrecord.kernels._records import Branch, Leaf, Pieces
 from ffrecord.system.sample_types import UNTOLD, Sample
 
-# By class itself: a field derived from one of these may encode otherwise.
+# Looked up by the exact class: a derived field may encode in another way.
 KINDS: dict[type[Field], str] = {
     IntField: "int",
     FloatField: "float",
@@ -32,11 +32,13 @@ KINDS: dict[type[Field], str] = {
 }
 
 
-def in_pieces(tree: Tree, encode: Callable[[Any], bytes], explain: Callable[[list[Any]], None]) -> Pieces:
-    """A function like `encode`, of samples like `tree`, whose records are the same bytes but in pieces.
+def pieces_encoder(tree: Tree, encode: Callable[[Any], bytes], explain: Callable[[list[Any]], None]) -> Pieces:
+    """Return a function like `encode` that returns the same bytes in pieces.
 
     Args:
-        explain: see `Layout.explain`.
+        tree: the fields of the samples.
+        encode: returns the record of a sample.
+        explain: `RecordLayout.explain`.
     """
     leaves: list[Leaf] = []
     return Pieces(_node(tree, leaves), leaves, encode, explain)
@@ -61,23 +63,24 @@ ToTensor = Callable[[Array, str], Any]
 
 
 class Schema(Generic[Sample]):
-    """The columns of a dataset: how its samples become records and back. Immutable; safe to share between threads.
+    """The columns of a dataset, and the conversion of its samples to records and back.
 
-    Made by `Schema.infer(samples)`, `Schema.of(fields)` or `schema_of(reader)`. For type checkers it is one of samples
-    of a type, any unless told: `schema: Schema[Picture] = Schema.of(…)`.
+    A schema is immutable, and threads may share it. Make one with `Schema.infer(samples)`, `Schema.of(fields)` or
+    `schema_of(reader)`. Type checkers know the type of samples if you declare it: `schema: Schema[Picture] =
+    Schema.of(…)`.
 
     Attributes:
-        columns: the names of the columns, in order.
+        columns: names of the columns, in order.
         fields: column -> field.
-        slots: column -> Slot, of the fixed-size columns: where their values are in every record.
+        slots: column -> Slot of each fixed-size column, the place of its values in every record.
         fixed_size: bytes of the fixed-size columns, with which each record begins.
-        record_size: bytes of every record if all columns are of fixed size, else None.
+        record_size: bytes of every record if all columns have a fixed size, else None.
     """
 
     __orig_class__ = UNTOLD
 
     def __init__(self, tree: Tree) -> None:
-        """A schema of a tree of fields; people call `Schema.of`."""
+        """Make a schema of a tree of fields; users call `Schema.of`."""
         if not isinstance(tree, Node | Field):
             raise TypeError(f"Schema({type(tree).__name__}): call Schema.of(fields), or Schema.infer(samples)")
         named = list(leaves(tree))
@@ -96,71 +99,72 @@ class Schema(Generic[Sample]):
 
     @classmethod
     def infer(cls, samples: Sequence[Any]) -> "Schema":
-        """The schema of `samples`: arrays whose shapes differ among them become fields of varying shape.
+        """Infer the schema of `samples`. Arrays whose shapes differ become fields of varying shape.
 
         Args:
-            samples: one or more; those of a large dataset are best spread over it.
+            samples: one or more; take them from all over a large dataset.
 
         Raises:
-            TypeError: a value no field holds, or a column of different kinds in two samples; names the column.
-            ValueError: no samples, values out of range, or structures of different keys or lengths.
+            TypeError: no field holds a value, or two samples have different kinds in a column; the message names the
+                column.
+            ValueError: there are no samples, values are out of range, or structures have different keys or lengths.
         """
         return cls(infer_tree(samples))
 
     @classmethod
     def of(cls, fields: Any) -> "Schema":
-        """The schema of explicit `fields`.
+        """Return the schema of explicit `fields`.
 
         Args:
-            fields: a Field, or a dict, tuple or list of such, nested; None for a column that is always None.
+            fields: a Field, or a dict, tuple or list of fields, nested; None for a column that is always None.
 
         Raises:
-            TypeError: something that is none of these.
-            ValueError: a field of a class that is not registered; too many columns.
+            TypeError: something else is in `fields`.
+            ValueError: a field's class is not registered, or there are too many columns.
         """
-        return cls(declared(fields))
+        return cls(declare_tree(fields))
 
     def replace(self, fields: Mapping[str, Field]) -> "Schema":
-        """This schema with other fields for some columns: another way to read the same bytes.
+        """Return this schema with other fields for some columns, which read the same bytes in another way.
 
         Args:
             fields: column -> field of the same kind and layout, such as {"image": JPEGField(as_bytes=True)}.
 
         Raises:
-            KeyError: no such column.
-            ValueError: a field of another kind or layout.
+            KeyError: there is no such column.
+            ValueError: a field has another kind or layout.
         """
         for name, field in fields.items():
             old = self.fields[name]
             if not same_bytes(old, field):
                 raise ValueError(f"{name}: {field!r} does not read what {old!r} wrote")
-        return Schema(replaced(self._tree, iter([fields.get(name, self.fields[name]) for name in self.columns])))
+        return Schema(replace_fields(self._tree, iter([fields.get(name, self.fields[name]) for name in self.columns])))
 
     def encode(self, sample: Sample) -> bytes:
-        """The record of `sample`.
+        """Return the record of `sample`.
 
         Raises:
-            TypeError: a value, or the structure, is of another type than its column; names the column.
-            ValueError: of the right type, but with another shape, length, keys or range.
-            OSError: a path, for a field that takes paths, that cannot be read; names the column.
+            TypeError: a value, or the structure, has another type than its column; the message names the column.
+            ValueError: the type is right, but shape, length, keys or range are not.
+            OSError: a path cannot be read, for a field that takes paths; the message names the column.
         """
         return self._encode(self._flatten(sample))
 
     def pieces(self) -> Pieces:
-        """A function like `encode` for `_records.Records.append`, which copies a sample's own memory."""
-        return in_pieces(self._tree, self.encode, self._layout.explain)
+        """Return a function like `encode` for `_records.Records.append`, which copies a sample's memory directly."""
+        return pieces_encoder(self._tree, self.encode, self._layout.explain)
 
     def decode(self, record: Any, tensor: ToTensor | None = None) -> Sample:
-        """The sample of `record`. Its arrays are new, writable and aligned.
+        """Return the sample of `record`. Its arrays are new, writable and aligned.
 
         Args:
             record: a uint8 array, or any contiguous buffer.
-            tensor: makes a tensor of (array, name of its torch dtype); None leaves tensors as arrays.
+            tensor: function of (array, name of its torch dtype) that makes a tensor; None leaves tensors as arrays.
 
         Raises:
-            FormatError: not a record of this schema; names the column.
+            FormatError: `record` is not of this schema; the message names the column.
         """
-        values = self._decode(_flat(record))
+        values = self._decode(_flat_view(record))
         if tensor is not None:
             for position, dtype in self._tensors:
                 values[position] = tensor(values[position], dtype)
@@ -168,21 +172,21 @@ class Schema(Generic[Sample]):
         return sample
 
     def decode_batch(self, data: Array, offsets: Any, tensor: ToTensor | None = None) -> list[Sample]:
-        """The k samples of k records, as `decode` gives them.
+        """Return the k samples of k records, as `decode` returns them.
 
-        Arrays are writable and overlap neither each other nor `data`. Those of one column may lie in one piece of
-        memory of up to 1 MiB, all of which lives as long as one of them: copy what you keep for long.
+        Arrays are writable, and overlap neither each other nor `data`. Arrays of one column may share a piece of memory
+        of up to 1 MiB, which lives as long as one of them: copy the arrays that you keep for long.
 
         Args:
-            data: 1-D uint8.
-            offsets: [k + 1] ints: record i is data[offsets[i]:offsets[i + 1]].
-            tensor: as in `decode`.
+            data: uint8, 1-D.
+            offsets: ints [k + 1]; record i is data[offsets[i]:offsets[i + 1]].
+            tensor: function of (array, name of its torch dtype) that makes a tensor; None leaves tensors as arrays.
 
         Raises:
-            FormatError: a record that is not of this schema; names its place in the batch, and the column.
-            TypeError, ValueError: not such arrays, or offsets outside of `data`.
+            FormatError: a record is not of this schema; the message names its place in the batch, and the column.
+            TypeError, ValueError: `data` and `offsets` are not such arrays, or offsets lie outside of `data`.
         """
-        batch = Batch(self._layout, *checked(data, offsets))
+        batch = Batch(self._layout, *check_records(data, offsets))
         columns = decode_each(batch, batch.values)
         if tensor is not None:
             for position, dtype in self._tensors:
@@ -192,21 +196,22 @@ class Schema(Generic[Sample]):
         return list(map(self._build, zip(*columns, strict=True)))
 
     def decode_columns(self, data: Array, offsets: Any, tensor: ToTensor | None = None) -> dict[str, Any]:
-        """The columns of k records: fixed-size ones as arrays, without Python work per sample.
+        """Return the columns of k records: columns of fixed size as arrays, without Python work per sample.
 
         Args:
-            data, offsets: as in `decode_batch`.
-            tensor: as in `decode`; gets the array of a whole column where the shape is fixed.
+            data, offsets: the records, as for `decode_batch`.
+            tensor: function of (array, name of its torch dtype) that makes a tensor. It gets the array of a whole
+                column if the shape is fixed. None leaves tensors as arrays.
 
         Returns:
-            column -> new array [k, *shape] if its size is fixed (before compression), else the list of its k values;
-            always None is a list.
-            `unflatten` makes them a sample-shaped structure of columns.
+            column -> new array [k, *shape] if its size is fixed (before compression), else the list of its k values.
+            A column that is always None is a list.
+            `unflatten` converts them to a structure of columns that is shaped like a sample.
 
         Raises:
-            FormatError, TypeError, ValueError: as `decode_batch`.
+            FormatError, TypeError, ValueError: errors of `decode_batch`.
         """
-        batch = Batch(self._layout, *checked(data, offsets))
+        batch = Batch(self._layout, *check_records(data, offsets))
         columns = decode_each(batch, batch.column)
         if tensor is not None:
             for position, dtype in self._tensors:
@@ -216,25 +221,26 @@ class Schema(Generic[Sample]):
         return dict(zip(self.columns, columns, strict=True))
 
     def unflatten(self, values: Sequence[Any]) -> Any:
-        """`values`, one for each column, in the structure of a sample.
+        """Arrange `values`, one for each column, in the structure of a sample.
 
         Raises:
-            ValueError: not as many as columns.
+            ValueError: there are not as many values as columns.
         """
         if len(values) != len(self.columns):
             raise ValueError(f"{plural(len(values), 'value')}, expected {len(self.columns)}, one for each column")
         return self._build(values)
 
     def to_builtins(self) -> dict[str, Any]:
-        """This schema as builtins that msgpack and JSON hold, with a version."""
+        """Return this schema as builtins that msgpack and JSON hold, with a version."""
         return to_spec(self._tree)
 
     @classmethod
     def from_builtins(cls, spec: Any) -> "Schema":
-        """The schema that `to_builtins` gave.
+        """Return the schema that `to_builtins` described.
 
         Raises:
-            FormatError: anything else, a later version, or a kind of field that is not registered in this process.
+            FormatError: `spec` is something else, has a later version, or has a field that is not registered in this
+                process.
         """
         try:
             return cls(from_spec(spec))
@@ -244,7 +250,9 @@ class Schema(Generic[Sample]):
             raise FormatError(f"schema: {error}") from error
 
     def fingerprint(self) -> str:
-        """64 hex digits, the same for equal schemas in every process and release that reads this version."""
+        """Return 64 hex digits that are equal for equal schemas, in every process and every release that reads this
+        version.
+        """
         return hashlib.sha256(msgspec.msgpack.encode(self.to_builtins(), order="deterministic")).hexdigest()
 
     def __eq__(self, other: object) -> bool:
@@ -267,7 +275,7 @@ class Schema(Generic[Sample]):
         return "\n".join([head, *(f"  {name:{widths[0]}}  {field:{widths[1]}}  {size}" for name, field, size in rows)])
 
 
-def _flat(record: Any) -> memoryview:
+def _flat_view(record: Any) -> memoryview:
     view = memoryview(record)
     if view.format == "B" and view.ndim == 1 and view.contiguous:
         return view
@@ -275,10 +283,13 @@ def _flat(record: Any) -> memoryview:
 
 
 def schema_of(reader: Any) -> Schema | None:
-    """The schema that the files of `reader` (a FileReader) were written with; None if its samples are plain bytes.
+    """Return the schema that the files of `reader` were written with; None if its samples are plain bytes.
+
+    Args:
+        reader: a FileReader.
 
     Raises:
-        FormatError: what the file holds is no schema that this process can read; names the file.
+        FormatError: this process cannot read the stored schema; the message names the file.
     """
     extension = reader.extension
     try:

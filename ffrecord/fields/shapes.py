@@ -1,4 +1,4 @@
-"""Shapes of arrays, fixed or varying, and how arrays of them are laid out in bytes."""
+"""Shapes of arrays, fixed or varying, and the bytes of arrays of these shapes."""
 
 import math
 import operator
@@ -14,18 +14,19 @@ from ffrecord.fields.field import SIZE_MAX, Array, Encoded, Fixed
 
 Shape = tuple[int | None, ...]
 
-NDIM_MAX = 32  # of numpy before 2.0
-DIRECT = 16384  # bytes; from about here on a copy saved is worth more than the call that saves it
-CHECKED = "bU"  # kinds of dtypes of which not all bytes are items
+NDIM_MAX = 32  # axes; the limit of numpy before 2.0
+DIRECT = 16384  # bytes; above this, a saved copy is worth more than the call that saves it
+CHECKED = "bU"  # kinds of dtypes that have invalid bytes
 _U64 = struct.Struct("<Q")
 
 
-def checked_shape(shape: Sequence[int | None] | None, itemsize: int) -> Shape | None:
-    """`shape` as a tuple of plain ints and Nones.
+def check_shape(shape: Sequence[int | None] | None, itemsize: int) -> Shape | None:
+    """Check `shape`, and return it as a tuple of plain ints and Nones.
 
     Raises:
-        TypeError: not a sequence of ints and Nones.
-        ValueError: negative, of more than NDIM_MAX axes, or an array larger than numpy can count.
+        TypeError: `shape` is not a sequence of ints and Nones.
+        ValueError: an axis is negative, there are more than NDIM_MAX axes, or arrays would be larger than numpy can
+            count.
     """
     if shape is None:
         return None
@@ -34,7 +35,7 @@ def checked_shape(shape: Sequence[int | None] | None, itemsize: int) -> Shape | 
     found = tuple(axis if axis is None else _axis(axis) for axis in shape)
     if len(found) > NDIM_MAX:
         raise ValueError(f"a shape of {len(found)} axes, expected at most {NDIM_MAX}")
-    if not countable(found, itemsize):
+    if not is_countable(found, itemsize):
         raise ValueError(f"arrays of shape {found} and {itemsize} bytes an item are larger than {SIZE_MAX} bytes")
     return found
 
@@ -48,13 +49,13 @@ def _axis(axis: int) -> int:
     return found
 
 
-def countable(shape: Shape, itemsize: int) -> bool:
-    """Whether numpy can make an array of `shape`; it multiplies the axes, leaving out those of 0."""
+def is_countable(shape: Shape, itemsize: int) -> bool:
+    """Tell whether numpy can make an array of `shape`. numpy multiplies all axes that are not 0."""
     return math.prod(axis for axis in shape if axis) * itemsize <= SIZE_MAX
 
 
-def holds(shape: Shape | None, found: tuple[int, ...]) -> bool:
-    """Whether an array of shape `found` is one of `shape`."""
+def allows_shape(shape: Shape | None, found: tuple[int, ...]) -> bool:
+    """Tell whether `shape` allows an array of shape `found`."""
     if shape is None:
         return len(found) <= NDIM_MAX
     return len(found) == len(shape) and all(
@@ -62,15 +63,15 @@ def holds(shape: Shape | None, found: tuple[int, ...]) -> bool:
     )
 
 
-def common(a: Shape | None, b: Shape | None) -> Shape | None:
-    """The narrowest shape that holds all that `a` and `b` hold."""
+def common_shape(a: Shape | None, b: Shape | None) -> Shape | None:
+    """Return the narrowest shape that allows all arrays that `a` and `b` allow."""
     if a is None or b is None or len(a) != len(b):
         return None
     return tuple(x if x == y else None for x, y in zip(a, b, strict=True))
 
 
 def fixed_layout(dtype: np.dtype[Any], shape: Shape | None) -> Fixed | None:
-    """The layout of arrays of `shape`, if nothing of it varies."""
+    """Return the layout of arrays of `shape`, or None if an axis varies."""
     if shape is None:
         return None
     known = tuple(axis for axis in shape if axis is not None)
@@ -78,19 +79,19 @@ def fixed_layout(dtype: np.dtype[Any], shape: Shape | None) -> Fixed | None:
 
 
 def shape_repr(shape: Shape | None) -> str:
-    """What `expects` says of `shape`."""
+    """Describe `shape` for `Field.expects`."""
     return "any shape" if shape is None else f"shape {shape}"
 
 
 def to_bytes(array: Array, shape: Shape | None, fixed: bool) -> Encoded:
-    """The payload of `array`: its varying axes unless all are `fixed`, then its items in C order."""
+    """Return the payload of `array`: its varying axes unless all are `fixed`, then its items in C order."""
     direct = array.nbytes >= DIRECT and array.flags.c_contiguous
     items = array.reshape(-1).view(np.uint8).data if direct else array.tobytes()
     return items if fixed else b"".join((pack_axes(array.shape, shape), items))
 
 
 def pack_axes(found: tuple[int, ...], shape: Shape | None) -> bytes:
-    """The axes of an array that `shape` does not say, after their number if it does not say that."""
+    """Return the bytes of the axes that `shape` leaves open, after their number if `shape` leaves that open too."""
     if shape is None:
         return struct.pack(f"<{1 + len(found)}Q", len(found), *found)
     axes = [axis for axis, want in zip(found, shape, strict=True) if want is None]
@@ -98,7 +99,7 @@ def pack_axes(found: tuple[int, ...], shape: Shape | None) -> bytes:
 
 
 def unpack_axes(data: memoryview, shape: Shape | None) -> tuple[tuple[int, ...], memoryview]:
-    """The shape of the array in payload `data`, and its items.
+    """Return the shape of the array in payload `data`, and its items.
 
     Raises:
         FormatError: the payload ends before its axes, or has too many.
@@ -117,15 +118,15 @@ def unpack_axes(data: memoryview, shape: Shape | None) -> tuple[tuple[int, ...],
 
 
 def from_bytes(data: memoryview, dtype: np.dtype[Any], shape: Shape | None, fixed: bool) -> Array:
-    """A new array of what `to_bytes` made.
+    """Return a new array of bytes that `to_bytes` made.
 
     Raises:
         FormatError: the items do not fill the shape.
     """
-    found: Any = shape  # all ints where fixed
+    found: Any = shape  # if `fixed`, all axes are ints
     if not fixed:
         found, data = unpack_axes(data, shape)
-        if not countable(found, dtype.itemsize) or math.prod(found) * dtype.itemsize != len(data):
+        if not is_countable(found, dtype.itemsize) or math.prod(found) * dtype.itemsize != len(data):
             raise FormatError(f"{len(data)} bytes of {dtype} items, expected those of shape {found}")
     array = np.frombuffer(data, dtype).reshape(found).copy()
     if dtype.kind in CHECKED:
@@ -134,10 +135,12 @@ def from_bytes(data: memoryview, dtype: np.dtype[Any], shape: Shape | None, fixe
 
 
 def check_items(array: Array) -> None:
-    """Refuse bytes that are no items of the dtype, of a kind in `CHECKED`, though numpy takes them for such.
+    """Check that all bytes of an array are valid items of its dtype, which is of a kind in `CHECKED`.
+
+    numpy takes invalid ones too.
 
     Raises:
-        FormatError: a byte above 1, a character above U+10FFFF.
+        FormatError: a bool's byte is above 1, or a character is above U+10FFFF.
     """
     if array.dtype.kind == "b":
         _check_largest(array, np.dtype(np.uint8), "a bool of byte", 1)
@@ -154,20 +157,20 @@ def _check_largest(array: Array, dtype: np.dtype[Any], what: str, most: int) -> 
 
 
 def views(column: Array) -> list[Any]:
-    """The arrays of a column [k, *shape], 0-d ones included, as views of it."""
+    """Return the arrays of a column [k, *shape] as views of it, also 0-d ones."""
     return list(column) if column.ndim > 1 else [column[i, ...] for i in range(len(column))]
 
 
 def shape_spec(shape: Shape | None) -> list[int | None] | None:
-    """`shape` as builtins."""
+    """Return `shape` as builtins."""
     return None if shape is None else list(shape)
 
 
 def spec_shape(spec: Any) -> Any:
-    """The shape that `spec` says, its axes still unchecked.
+    """Return the shape in `spec`, with its axes still unchecked.
 
     Raises:
-        ValueError: neither None nor a list.
+        ValueError: the shape is neither None nor a list.
     """
     shape = spec.get("shape", "missing")
     if shape is not None and (not isinstance(shape, (list, tuple)) or len(shape) > NDIM_MAX):
@@ -176,5 +179,9 @@ def spec_shape(spec: Any) -> Any:
 
 
 def advise(cls: Any, dtype: Any, shape: Shape | None, found: tuple[int, ...]) -> str:
-    """The field of class `cls` that holds arrays of shape `found` beside those of `shape`."""
-    return f"{cls(dtype, common(shape, found))!r} holds both" if len(found) <= NDIM_MAX else f"at most {NDIM_MAX} axes"
+    """Name the field of class `cls` that holds arrays of shape `found` beside those of `shape`."""
+    return (
+        f"{cls(dtype, common_shape(shape, found))!r} holds both"
+        if len(found) <= NDIM_MAX
+        else f"at most {NDIM_MAX} axes"
+    )

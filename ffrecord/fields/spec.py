@@ -1,4 +1,4 @@
-"""Trees of fields <-> plain builtins that msgpack holds, as a file keeps them.
+"""Conversion of trees of fields to plain builtins that msgpack holds, as files keep them, and back.
 
 {"version": 1, "sample": node}
 node:  {"kind": "dict", "items": [[key, node], ...]}
@@ -18,7 +18,7 @@ VERSION = 1
 
 
 def to_spec(tree: Tree) -> dict[str, Any]:
-    """The builtins of `tree`."""
+    """Return the builtins of `tree`."""
     return {"version": VERSION, "sample": _node_spec(tree)}
 
 
@@ -32,10 +32,10 @@ def _node_spec(tree: Tree) -> dict[str, Any]:
 
 
 def from_spec(spec: Any) -> Tree:
-    """The tree of `spec`, in which anything may be wrong.
+    """Return the tree of `spec`, in which anything may be wrong.
 
     Raises:
-        FormatError: it is not what `to_spec` makes; or of a later version, or with fields unknown here.
+        FormatError: `to_spec` makes no such spec, its version is a later one, or a field is unknown here.
     """
     version = spec.get("version") if isinstance(spec, Mapping) else None
     if type(version) is not int:
@@ -93,16 +93,16 @@ def _field(spec: Mapping[str, Any], path: str) -> Field:
 
 
 def field_spec(field: Field) -> dict[str, Any]:
-    """The builtins of one field."""
+    """Return the builtins of one field."""
     return {"kind": field.kind, **field.spec()}
 
 
 def field_from_spec(spec: Mapping[str, Any]) -> Field:
-    """The field of `spec`, in which anything may be wrong.
+    """Return the field of `spec`, in which anything may be wrong.
 
     Raises:
-        FormatError: of a kind that is not registered in this process.
-        TypeError, ValueError, OverflowError, LookupError: unknown, wrong or missing parameters.
+        FormatError: the kind is not registered in this process.
+        TypeError, ValueError, OverflowError, LookupError: parameters are unknown, wrong or missing.
     """
     kind = spec.get("kind")
     cls = KINDS.get(kind) if isinstance(kind, str) else None

@@ -1,4 +1,4 @@
-"""Field of torch tensors, of fixed or varying shape. torch itself is never imported."""
+"""Field of torch tensors, of fixed or varying shape. It never imports torch."""
 
 import sys
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from ffrecord.fields.field import Array, Encoded, Field, Fixed, mismatch, regist
 from ffrecord.fields.shapes import (
     Shape,
     advise,
-    checked_shape,
+    allows_shape,
+    check_shape,
     fixed_layout,
     from_bytes,
-    holds,
     shape_repr,
     shape_spec,
     spec_shape,
@@ -29,27 +29,27 @@ from ffrecord.fields.shapes import (
 @register
 @dataclass(frozen=True, repr=False)
 class TensorField(Field):
-    """Torch tensors of one dtype. Their values are stored: not device, gradient, nor subclass.
+    """Torch tensors of one dtype. Their values are stored, but not device, gradient or subclass.
 
-    `Schema.decode` gives them as numpy arrays (bfloat16, complex32 and float8 as unsigned integers of their bits), or
-    as what its argument `tensor` makes of the array.
+    `Schema.decode` returns them as numpy arrays: bfloat16, complex32 and float8 as unsigned integers of their bits.
+    With its argument `tensor` it returns the result of that function.
 
     Args:
         dtype: the torch dtype or its name, such as "bfloat16".
-        shape: as in NDArrayField.
+        shape: lengths of the axes, as for NDArrayField.
 
     Raises:
-        TypeError, ValueError: a dtype that is not stored, or no shape.
+        TypeError, ValueError: the dtype cannot be stored, or the shape is not valid.
     """
 
     kind: ClassVar[str] = "tensor"
     dtype: str
     shape: Shape | None
-    _fixed: bool = attribute(init=False, compare=False)  # asked for each sample
+    _fixed: bool = attribute(init=False, compare=False)  # kept here because each sample needs it
 
     def __init__(self, dtype: Any, shape: Sequence[int | None] | None) -> None:
         object.__setattr__(self, "dtype", torch_dtype(dtype))
-        object.__setattr__(self, "shape", checked_shape(shape, self.storage.itemsize))
+        object.__setattr__(self, "shape", check_shape(shape, self.storage.itemsize))
         object.__setattr__(self, "_fixed", self.fixed is not None)
 
     def __repr__(self) -> str:
@@ -76,7 +76,7 @@ class TensorField(Field):
         if not is_tensor(value) or torch_dtype_name(value) != self.dtype:
             raise TypeError(mismatch(self, value))
         shape = tensor_shape(value)
-        if not holds(self.shape, shape):
+        if not allows_shape(self.shape, shape):
             raise ValueError(mismatch(self, value, advise(TensorField, self.dtype, self.shape, shape)))
         return to_bytes(tensor_items(value, self.dtype), self.shape, self._fixed)
 
@@ -97,10 +97,14 @@ class TensorField(Field):
 
 
 def tensor_items(tensor: Any, dtype: str) -> Array:
-    """The items of a torch tensor of dtype `dtype` as a numpy array, shared with it where they can be.
+    """Return the items of a torch tensor as a numpy array, which shares its memory if possible.
+
+    Args:
+        tensor: a tensor.
+        dtype: name of its torch dtype.
 
     Raises:
-        ValueError: its items are not in memory as numbers: sparse, quantized, meta.
+        ValueError: the items are not in memory as numbers: sparse, quantized, meta.
     """
     try:
         if dtype in BITS:

@@ -1,7 +1,7 @@
-"""The structure around the fields: dict, tuple and list, taken apart into a flat row of values and put together again.
+"""The structure around the fields: dict, tuple and list. It is taken apart into a flat row of values, and rebuilt.
 
-The leaves of a tree, from left to right, are the columns. A column's name is its path: `label`, `meta.size[1]`, `[0]`,
-`value` for a sample that is one value; keys that would be mistaken for a path are quoted: `['a.b']`.
+The leaves of a tree, from left to right, are the columns. The name of a column is its path: `label`, `meta.size[1]`,
+`[0]`, or `value` for a sample that is one value. A key that could be mistaken for a path is quoted: `['a.b']`.
 """
 
 import re
@@ -12,11 +12,11 @@ from typing import Any, NoReturn, Protocol
 from ffrecord.fields.describe import describe
 from ffrecord.fields.field import Field
 
-NODES_MAX = 4096  # columns and containers; each costs Python work per sample, and whoever has more wants an array
+NODES_MAX = 4096  # columns and containers; each costs Python work per sample, and more should be an array
 DEPTH_MAX = 32
 KEY_MAX = 256  # characters, so that paths stay short
 
-ROOT = "value"  # the column of a sample that is one value
+ROOT = "value"  # name of the column of a sample that is one value
 _PLAIN_KEY = re.compile(r"[^.\[\]]+")
 
 
@@ -26,7 +26,7 @@ class Node:
 
     Attributes:
         kind: "dict", "tuple" or "list".
-        keys: of a dict, in order; one for each child. Empty for the others.
+        keys: keys of a dict in order, one for each child; empty for tuples and lists.
         children: nodes and fields.
     """
 
@@ -42,14 +42,14 @@ Values = Sequence[Any]
 
 
 def key_path(path: str, key: str) -> str:
-    """The path of child `key` of the dict at `path`."""
+    """Return the path of child `key` of the dict at `path`."""
     if not _PLAIN_KEY.fullmatch(key):
         return f"{path}[{key!r}]"
     return f"{path}.{key}" if path else key
 
 
 class Container(Protocol):
-    """What the paths of children depend on."""
+    """The attributes of a node that decide the paths of its children."""
 
     @property
     def kind(self) -> str: ...
@@ -60,19 +60,19 @@ class Container(Protocol):
 
 
 def child_paths(node: Container, path: str) -> list[str]:
-    """The paths of the children of the node at `path`."""
+    """Return the paths of the children of the node at `path`."""
     if node.kind == "dict":
         return [key_path(path, key) for key in node.keys]
     return [f"{path}[{i}]" for i in range(len(node.children))]
 
 
 def label(path: str) -> str:
-    """`path` for messages, where the root has none."""
+    """Return `path` for messages; the root has no path of its own."""
     return path or "sample"
 
 
 def leaves(tree: Tree, path: str = "") -> Iterator[tuple[str, Field]]:
-    """The columns: (name, field) in order."""
+    """Yield (name, field) of each column, in order."""
     if isinstance(tree, Field):
         yield path or ROOT, tree
         return
@@ -81,11 +81,11 @@ def leaves(tree: Tree, path: str = "") -> Iterator[tuple[str, Field]]:
 
 
 def check_key(key: Any, path: str) -> str:
-    """`key`, if it can be the key of a dict in a schema.
+    """Check that `key` can be the key of a dict in a schema, and return it.
 
     Raises:
-        TypeError: not a str.
-        ValueError: too long, or not UTF-8.
+        TypeError: it is not a str.
+        ValueError: it is too long, or UTF-8 does not hold it.
     """
     if not isinstance(key, str):
         raise TypeError(
@@ -101,7 +101,7 @@ def check_key(key: Any, path: str) -> str:
 
 
 class NodeCount:
-    """Counts the nodes of a tree that is being made, and refuses more than a schema may have."""
+    """Counter of the nodes of a tree, which refuses more nodes than a schema may have."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -110,7 +110,7 @@ class NodeCount:
         """Count the node at `path`, which is below `depth` others.
 
         Raises:
-            ValueError: too many, or too deep.
+            ValueError: there are too many nodes, or they are nested too deep.
         """
         self.count += 1
         if self.count > NODES_MAX:
@@ -122,23 +122,23 @@ class NodeCount:
             raise ValueError(f"{label(path)}: nested deeper than {DEPTH_MAX}; JSONField() holds deep structures")
 
 
-class _Unusual(Exception):
+class _IrregularSample(Exception):
     """A sample whose structure is not made of plain dicts, tuples and lists of the right sizes."""
 
 
 def flattener(tree: Tree) -> Callable[[Any], Values]:
-    """A function from a sample to its values in column order, quick for plain dicts, tuples and lists.
+    """Return a function from a sample to its values in column order, quick for plain dicts, tuples and lists.
 
-    It raises TypeError and ValueError that name the path where a sample has another structure.
+    The function raises TypeError or ValueError, with the path, if a sample has another structure.
     """
     if isinstance(tree, Field):
         return lambda sample: (sample,)
-    take = _flat_sequence(tree) if tree.kind != "dict" and _is_flat(tree) else _nested(tree)
+    take = _flat_taker(tree) if tree.kind != "dict" and _is_flat(tree) else _nested_taker(tree)
 
     def flatten(sample: Any) -> Values:
         try:
             return take(sample)
-        except (_Unusual, KeyError):
+        except (_IrregularSample, KeyError):
             values: list[Any] = []
             _walk(tree, sample, "", values)
             return values
@@ -150,19 +150,19 @@ def _is_flat(tree: Node) -> bool:
     return all(isinstance(child, Field) for child in tree.children)
 
 
-def _flat_sequence(tree: Node) -> Callable[[Any], Values]:
+def _flat_taker(tree: Node) -> Callable[[Any], Values]:
     cls, count = CLASSES[tree.kind], len(tree.children)
 
     def take(sample: Any) -> Values:
         if type(sample) is not cls or len(sample) != count:
-            raise _Unusual
+            raise _IrregularSample
         values: Values = sample
         return values
 
     return take
 
 
-def _nested(tree: Node) -> Callable[[Any], Values]:
+def _nested_taker(tree: Node) -> Callable[[Any], Values]:
     taker = _taker(tree)
 
     def take(sample: Any) -> Values:
@@ -180,13 +180,13 @@ def _taker(tree: Node) -> Callable[[Any, list[Any]], None]:
 
     def take(sample: Any, values: list[Any]) -> None:
         if type(sample) is not cls or len(sample) != count:
-            raise _Unusual
+            raise _IrregularSample
         children = [sample[key] for key in keys] if keys else sample
         if flat:
             values += children
             return
         for taker, child in zip(takers, children):  # noqa: B905  # hot; counted above
-            if taker is None:
+            if taker is None:  # the child is a leaf
                 values.append(child)
             else:
                 taker(child, values)
@@ -207,7 +207,7 @@ def _walk(tree: Tree, sample: Any, path: str, values: list[Any]) -> None:
 
 
 def as_mapping(value: Any) -> Mapping[Any, Any] | None:
-    """`value` if it is a mapping, a namedtuple as the dict of its names, else None."""
+    """Return `value` if it is a mapping, the dict of a namedtuple's names, or None for other values."""
     if isinstance(value, (dict, Mapping)):
         return value
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -247,15 +247,15 @@ def _refuse(node: Node, sample: Any, path: str) -> NoReturn:
     raise TypeError(message)
 
 
-def replaced(tree: Tree, fields: Iterator[Field]) -> Tree:
-    """`tree` with `fields` for its fields, from left to right."""
+def replace_fields(tree: Tree, fields: Iterator[Field]) -> Tree:
+    """Return `tree` with `fields` instead of its own, from left to right."""
     if isinstance(tree, Field):
         return next(fields)
-    return Node(tree.kind, tree.keys, tuple(replaced(child, fields) for child in tree.children))
+    return Node(tree.kind, tree.keys, tuple(replace_fields(child, fields) for child in tree.children))
 
 
 def builder(tree: Tree) -> Callable[[Values], Any]:
-    """A function from the values of a sample, in column order, to the sample."""
+    """Return a function from the values of a sample, in column order, to the sample."""
     if isinstance(tree, Field):
         return lambda values: values[0]
     if not _is_flat(tree):

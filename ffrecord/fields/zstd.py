@@ -1,4 +1,4 @@
-"""Any field, compressed with Zstandard."""
+"""Field of values of another field, compressed with Zstandard."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -15,24 +15,24 @@ from ffrecord.fields.spec import field_from_spec, field_spec
 from ffrecord.system.optional import require
 
 CONTENT_MAX = 1 << 30  # bytes of a value before compression
-CONTENT_PER_BYTE = 1 << 15  # a block is 4 bytes or more, and gives 128 KiB at most
+CONTENT_PER_BYTE = 1 << 15  # a block has at least 4 bytes, and expands to at most 128 KiB
 
-_contexts = threading.local()  # making one takes 25 times as long as compressing a small value
+_contexts = threading.local()  # kept: making a context takes 25 times as long as compressing a small value
 
 
 @register
 @dataclass(frozen=True, repr=False)
 class ZstdField(Field):
-    """What `inner` holds, each value compressed with Zstandard. Of varying size, also where `inner` is not.
+    """Values of another field, each compressed with Zstandard. They have varying size even if `inner` has a fixed size.
 
     Args:
-        inner: any registered field but another ZstdField.
+        inner: any registered field except another ZstdField.
         level: in [1, 22]. Higher is smaller and slower to write; reading does not depend on it. From 20 on, writing
             takes hundreds of megabytes.
 
     Raises:
-        TypeError: `inner` is no field, or `level` no int.
-        ValueError: `inner` is not registered or a ZstdField itself, or `level` is out of range.
+        TypeError: `inner` is not a field, or `level` is not an int.
+        ValueError: `inner` is not registered, or is a ZstdField itself; or `level` is out of range.
     """
 
     kind: ClassVar[str] = "zstd"
@@ -86,7 +86,7 @@ class ZstdField(Field):
             content: bytes = _decompressor().decompress(data, allow_extra_data=False)
         except zstandard.ZstdError as error:
             raise FormatError(f"{len(data)} bytes that are no Zstandard frame: {error}") from error
-        if len(content) != size:  # zstandard 0.22 takes a frame to be skipped for an empty one
+        if len(content) != size:  # zstandard 0.22 returns nothing for a skippable frame
             raise FormatError(f"{len(data)} bytes that are no Zstandard frame: {len(content)} bytes, not {size}")
         return content
 
@@ -95,7 +95,7 @@ class ZstdField(Field):
         if fixed is not None and size != fixed.size:
             raise FormatError(f"a Zstandard frame of {size} bytes, expected {fixed.size} for {self.inner!r}")
         limit = min(CONTENT_MAX, CONTENT_PER_BYTE * compressed)
-        if size > limit:  # a frame that does not say its size says 2**64 - 1
+        if size > limit:  # 2**64 - 1 stands for an unknown size
             raise FormatError(f"a Zstandard frame of {size} bytes in {compressed}, expected at most {limit}")
 
     def spec(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class ZstdField(Field):
 
 
 def same_bytes(field: Field, other: Field) -> bool:
-    """Whether `field` and `other` are of one kind and layout, so that one reads what the other wrote."""
+    """Tell whether `field` and `other` have the same kind and layout, so that one reads the bytes of the other."""
     if isinstance(field, ZstdField) and isinstance(other, ZstdField):
         return same_bytes(field.inner, other.inner)
     return field.kind == other.kind and field.fixed == other.fixed

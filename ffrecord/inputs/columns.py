@@ -8,11 +8,11 @@ import numpy as np
 
 from ffrecord.errors import ArgumentError
 from ffrecord.fields import BytesField, JPEGField, JSONField, LabelField, ListField, NDArrayField, OptionalField, Schema
-from ffrecord.fields.complete import completed
-from ffrecord.fields.declare import declared
+from ffrecord.fields.complete import complete_tree
+from ffrecord.fields.declare import declare_tree
 from ffrecord.fields.field import Field
 from ffrecord.fields.images.jpeg_codec import MAGIC
-from ffrecord.fields.images.jpeg_values import checked_frame
+from ffrecord.fields.images.jpeg_values import check_frame
 from ffrecord.fields.infer import infer_tree
 from ffrecord.fields.numbers import array_of_lists
 from ffrecord.fields.tree import Node, Tree
@@ -146,7 +146,7 @@ def _build_tree(
         if isinstance(tree, BytesField) and _are_jpegs([each[name] for each in rest], facts.suffixed.get(name)):
             inferred[name] = JPEG
     children: list[Tree] = [
-        completed(_as_tree(known[name]), [each[name] for each in samples if name in each])
+        complete_tree(_declared(known[name]), [each[name] for each in samples if name in each])
         if name in known
         else inferred[name]
         for name in names
@@ -226,8 +226,8 @@ def _relax_shape(field: NDArrayField) -> NDArrayField:
     return NDArrayField(field.dtype, (*[None] * (len(field.shape) - 1), *kept))
 
 
-def _as_tree(wanted: Any) -> Tree:
-    return wanted if isinstance(wanted, Field) else declared(wanted)
+def _declared(wanted: Any) -> Tree:
+    return wanted if isinstance(wanted, Field) else declare_tree(wanted)
 
 
 def _as_probe(value: Any, flat: bool) -> Any:
@@ -274,7 +274,7 @@ def _is_jpeg(value: bytes) -> bool:
     if not value.startswith(MAGIC):
         return False
     try:
-        checked_frame(JPEG, value)
+        check_frame(JPEG, value)
     except ValueError:
         return False
     return True

@@ -8,8 +8,8 @@ from typing import Any
 
 from ffrecord.errors import ArgumentError
 from ffrecord.fields import BytesField, JPEGField, LabelField, Schema, TensorField, schema_of
-from ffrecord.fields.complete import overlaid
-from ffrecord.fields.declare import declared
+from ffrecord.fields.complete import overlay_fields
+from ffrecord.fields.declare import declare_tree
 from ffrecord.fields.field import Field, Fixed
 from ffrecord.fields.tree import Node, Tree
 from ffrecord.inputs.columns import SampleColumns
@@ -71,8 +71,8 @@ def _wanted_tree(old: Tree, fields: Any) -> Tree:
         strange = [name for name in fields if name not in old.keys]
         if strange:
             raise ArgumentError(f"fields has {strange[0]!r}, which is no column; there are {', '.join(old.keys)}")
-        return overlaid(old, declared(fields))
-    return declared(fields)
+        return overlay_fields(old, declare_tree(fields))
+    return declare_tree(fields)
 
 
 def _retype(old: Tree, new: Tree) -> tuple[Tree, Tree]:

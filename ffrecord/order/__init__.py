@@ -1,21 +1,20 @@
-"""The order of samples as arithmetic: which sample is at which position of an epoch.
+"""The order of samples as arithmetic: the sample at each position of an epoch.
 
-    keys.py      seeds and epochs -> keys; a seed for each sample
-    orders.py    what an order is; sequential, random
-    block.py     blocks of neighbours in random order
-    shares.py    how many draws of a cycle are each dataset's, and which
-    mixture.py   several datasets as one, by weight
-    placed.py    the dataset in slices that are the same in every epoch
-    placement.py which node a rank is on, so that a slice is a node's
-    launched.py  rank and node, from the environment
-    split.py     which positions are whose
-    identity.py  what a dataset is, for states
-    state.py     a place in an epoch, as data
-    run.py       one rank's batches from a position to the end of an epoch
-    course.py    one rank's way through the epochs
-    quality.py   how well an order mixes; `python -m ffrecord.order` prints it
+    keys.py         seeds and epochs -> keys; a seed for each sample
+    orders.py       the base class of orders; sequential and random order
+    block.py        blocks of neighbours in random order
+    shares.py       division of draws among datasets
+    mixture.py      several datasets as one, by weight
+    sliced.py       the dataset in slices that are the same in every epoch
+    node.py         the node of a rank, so that a node reads its own slice
+    environment.py  rank and node, from the environment
+    split.py        the positions of each rank
+    identity.py     identity of a dataset, for states
+    state.py        a position in an epoch, as data
+    batch_plan.py   the batches of one rank from a position to the end of an epoch
+    cursor.py       the position of one rank in its epochs
 
-docs/ordering.md has the algorithms and their measurements. torch is never imported here.
+docs/ordering.md has the algorithms and their measurements. This package never imports torch.
 """
 
 from ffrecord.order.batch_plan import Epoch, Run, Step

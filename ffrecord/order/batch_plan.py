@@ -1,4 +1,4 @@
-"""One rank's way from a position to the end of an epoch, planned batch by batch."""
+"""The batches of one rank from a position to the end of an epoch."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Step:
-    """One batch of one rank, planned. The arrays are its own.
+    """One planned batch of one rank. Its arrays are its own.
 
     Attributes:
-        epoch: that it belongs to.
-        positions: int64 [k], places in the epoch's order, k >= 1.
-        indices: int64 [k], the samples there.
-        padding: the last so many of them are padding, which evaluation leaves out.
-        last: no batch of this rank follows in this epoch.
-        after: the position of a run in which every rank has yielded this batch.
-        run: number of the `Run` it comes from.
+        epoch: epoch that the batch belongs to.
+        positions: int64 [k], positions in the epoch's order, k >= 1.
+        indices: int64 [k], samples at these positions.
+        padding: number of samples at the end that are padding, which evaluation leaves out.
+        last: True if no batch of this rank follows in this epoch.
+        after: position of the epoch after every rank has yielded this batch.
+        run: number of the `Run` that the batch comes from.
     """
 
     epoch: int
@@ -40,13 +40,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Epoch:
-    """All that decides which sample is where.
+    """All data that decides which sample is at which position.
 
     Attributes:
-        order: that it is in.
-        samples: that the order runs over.
-        seed: of the order.
-        number: which epoch this is.
+        order: order of the samples.
+        samples: number of samples that the order runs over.
+        seed: seed of the order.
+        number: number of the epoch.
         filter: int64 [samples], indices into the dataset; None if the order runs over the dataset itself.
     """
 
@@ -58,11 +58,11 @@ class Epoch:
 
     @property
     def length(self) -> int:
-        """Positions in it."""
+        """The number of positions in the epoch."""
         return self.order.length(self.samples)
 
     def indices(self, positions: Integers) -> Integers:
-        """int64 [k] positions → int64 [k] samples of the dataset, a new array."""
+        """Return the samples of the dataset at some positions: int64 [k] → int64 [k], a new array."""
         found: Integers = self.order.indices(positions, self.samples, self.seed, self.number)
         return found if self.filter is None else self.filter[found]
 
@@ -70,12 +70,12 @@ class Epoch:
 class Run:
     """The batches of one rank from a position to the end of its epoch.
 
-    It is an iterator of `Step`, and gives any of them at once as `run[j]`, at the same cost anywhere in the epoch.
-    `Course.steps` makes it. Nothing but `next` changes it.
+    A run is an iterator of `Step`. It also returns any step at once as `run[j]`, at the same cost anywhere in the
+    epoch. `Course.steps` makes runs. Only `next` changes a run.
 
     Attributes:
-        epoch, split, position, batch_size: what it was made of.
-        number: tells it from other runs of the same course.
+        epoch, split, position, batch_size: the arguments.
+        number: number that distinguishes the runs of a course.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class Run:
         self._next = 0
 
     def __len__(self) -> int:
-        """Batches of this rank, from the first."""
+        """Return the number of batches of this rank, from the first."""
         return self._steps
 
     def __getitem__(self, j: int) -> Step:
-        """Step j, 0 <= j < len(self)."""
+        """Return step j, 0 <= j < len(self)."""
         if not 0 <= j < self._steps:
             raise SampleIndexError(f"step {j} of {self._steps}")
         start = j * self.batch_size
@@ -104,7 +104,7 @@ class Run:
         return Step(self.epoch.number, positions, indices, padding, last, self._after(j), self.number)
 
     def _after(self, j: int) -> int:
-        # What nobody gets counts as done with the last batch. With "uneven" another rank may have one more batch.
+        # Positions that no rank gets count as done with the last batch. With "uneven" another rank may have one more.
         if j == self._steps_most - 1:
             return self._length
         return min(self._length, self.position + self.split.world_size * self.batch_size * (j + 1))
@@ -121,5 +121,5 @@ class Run:
 
 
 def batches(count: int, batch_size: int, drop_last: bool) -> int:
-    """How many batches `count` samples make."""
+    """Return the number of batches that `count` samples make."""
     return count // batch_size if drop_last else -(-count // batch_size)

@@ -1,4 +1,4 @@
-"""An order that reads runs of neighbours, for media where single samples are slow."""
+"""An order that reads blocks of neighbours, for storage that reads single samples slowly."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,26 +17,26 @@ __all__ = ["Block"]
 @register
 @dataclass(frozen=True)
 class Block(Order):
-    """Blocks of neighbours in random order, and samples shuffled within windows of some blocks.
+    """Blocks of neighbours in random order, with samples shuffled within windows of some blocks.
 
-    The dataset is cut into blocks of `block_size`, the last of which may be shorter. The blocks are permuted, and
-    stand one after the other in a sequence of n places. That is cut into `lanes` slices, as equal as can be, and
-    position p is of lane p mod lanes, number p // lanes in it. A lane is cut into windows of block_size * window
-    places, the last of which may be shorter, and each window is permuted by itself.
+    The dataset is cut into blocks of `block_size`; the last one may be shorter. The blocks are permuted, and laid one
+    after the other into a sequence of n places. This sequence is cut into `lanes` slices, as equal as possible.
+    Position p belongs to lane p mod lanes, and has number p // lanes there. A lane is cut into windows of block_size *
+    window places; the last one may be shorter. Each window is permuted by itself.
 
-    So while a window lasts, only its blocks are read: at most window + 1 of them, for windows need not begin where
-    blocks do; and one more in the one window that has the short block inside. A rank that reads every W-th position
-    from some position on reads lanes / W lanes, and so many times as many blocks, if W divides `lanes`; if not, all.
+    So only the blocks of the current window are read: at most window + 1, because windows need not begin where blocks
+    do. A window that has the short block inside reads one block more. If W divides `lanes`, a rank that reads every
+    W-th position reads lanes / W lanes, and so many times as many blocks. Otherwise it reads all lanes.
 
     Args:
-        block_size: samples, >= 1. A block should be worth a request: some 256 kB on a disk, some MB on a network.
-        window: blocks in a window, >= 1; block_size * window <= 2**62. Memory is not held for it.
-        lanes: 1 <= lanes <= 2**31; a multiple of every number of ranks that the run may have. Other lanes are another
-            order.
+        block_size: samples in a block, >= 1. Make a block worth a request: some 256 kB on a disk, some MB on a network.
+        window: blocks in a window, >= 1; block_size * window <= 2**62. A window takes no memory.
+        lanes: 1 <= lanes <= 2**31; a multiple of every number of ranks that the run may have. Another number of lanes
+            is another order.
 
     Raises:
-        ValueError: out of range.
-        TypeError: no ints.
+        ValueError: a number is out of range.
+        TypeError: an argument is not an int.
     """
 
     block_size: int = 256

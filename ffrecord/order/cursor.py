@@ -1,7 +1,7 @@
-"""One rank's way through the epochs, and the place it has reached.
+"""The cursor of one rank: the epoch and the position that it has reached.
 
-Positions are counted where batches are handed to the user, not where they are planned. So a `Run` may be as far ahead
-as a loader likes; the `Course` follows only by `yielded`.
+Positions are counted when batches are handed to the user, not when they are planned. So a `Run` may be as far ahead as
+a loader likes: only `yielded` moves the `Course`.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from ffrecord.order.identity import Identity
 from ffrecord.order.keys import EPOCHS, LENGTH_MAX, SEEDS, check_range
 from ffrecord.order.node import Placement
 from ffrecord.order.orders import Order, from_builtins, parse
-from ffrecord.order.sliced import alike
+from ffrecord.order.sliced import same_but_for_slices
 from ffrecord.order.split import Split
 from ffrecord.order.state import VERSION, Contents, State
 from ffrecord.reading.indices import as_indices
@@ -31,11 +31,11 @@ Filter = Iterable[SupportsIndex]
 
 @dataclass(frozen=True)
 class BegunEpoch:
-    """What an epoch began with, where that is not how it is now.
+    """The dataset and the order that an epoch began with, if they have changed since.
 
     Attributes:
-        identity: of the dataset.
-        order: in its slices of then.
+        identity: identity of the dataset at that time.
+        order: the order with the slices of that time.
     """
 
     identity: Identity
@@ -43,30 +43,30 @@ class BegunEpoch:
 
 
 class Course:
-    """One rank's way through the epochs of a dataset.
+    """The position of one rank in the epochs of a dataset.
 
     Args:
-        identity: of the dataset.
+        identity: identity of the dataset.
         order: "sequential", "random", "block", or an `Order`.
-        seed: of the order, 0 <= seed < 2**64.
-        epoch: to begin with, 0 <= epoch < 2**63.
+        seed: seed of the order, 0 <= seed < 2**64.
+        epoch: first epoch, 0 <= epoch < 2**63.
         batch_size: samples of this rank in a batch, >= 1.
-        drop_last: leave out a last batch that is smaller.
-        rank, world_size, policy: see `Split`.
-        indices: int [m] in [-n, n), the samples to use of the n there are, repeats allowed; the order then is one of
-            [0, m). None for all. An int64 array without negative numbers is used where it lies, so that a mapped one
-            stays mapped; it must not change.
-        placement: of the rank on a node, so that a node reads the same part of the dataset in every epoch; see
-            `Placed`, which `order` then becomes. None: samples are dealt to ranks wherever they are.
+        drop_last: leave out a smaller last batch.
+        rank, world_size, policy: arguments of `Split`.
+        indices: int [m] in [-n, n), the samples to use, of n; repeats are allowed. The order then runs over [0, m).
+            None uses all samples. An int64 array without negative numbers is not copied, so a mapped one stays mapped;
+            do not change it.
+        placement: placement of the rank on a node. Each node then reads the same part of the dataset in every epoch,
+            and `order` becomes a `Placed`. None deals samples to ranks wherever they are.
 
     Attributes:
-        order: of epochs that begin from now on.
+        order: order of the epochs that begin from now on.
 
     Raises:
-        ValueError: out of range; nothing to yield: no samples, or fewer for each rank than a batch that may not be
-            short.
+        ValueError: an argument is out of range; or there is nothing to yield: no samples, or fewer for each rank than a
+            batch needs with `drop_last`.
         IndexError: a number in `indices` is out of range.
-        TypeError: not integers, or `drop_last` no bool.
+        TypeError: an argument is not an integer, or `drop_last` is not a bool.
 
     >>> from ffrecord.order import Course, Identity
     >>> course = Course(Identity(samples=10), order="sequential", batch_size=2, world_size=2)
@@ -106,43 +106,40 @@ class Course:
             raise ArgumentTypeError(f"drop_last is {drop_last!r}, expected a bool")
         self.drop_last = bool(drop_last)
         self.split = Split(rank, world_size, policy, placement)
-        self.order = self._placed(placement)
-        self.indices = None if indices is None else _filter(indices, identity.samples)
+        self.order = self._with_slices(placement)
+        self.indices = None if indices is None else _check_filter(indices, identity.samples)
         self._before: BegunEpoch | None = None
         self._run = 0
-        self._entered: tuple[int, int, BegunEpoch | None, bool] = (
-            self._epoch_number,
-            0,
-            None,
-            False,
-        )  # by the current run
+        # Epoch, position, changed epoch and pinned flag when the current run began; `return_to` restores them.
+        self._entered: tuple[int, int, BegunEpoch | None, bool] = (self._epoch_number, 0, None, False)
         self._begun = False  # the current run has yielded
-        self._pinned = False  # the next loop begins exactly here: the program said so
+        self._pinned = False  # the program asked that the next loop begins exactly here
         self._again = False  # the next loop begins this epoch once more
         self._crc: int | None = None
         self._check_sizes(self.split, self.order)
 
-    # Going on
+    # Iteration
 
     def steps(self) -> Run:
-        """Return the steps from here to the end of the epoch. Those of earlier runs no longer count."""
+        """Return the steps from here to the end of the epoch. Steps of earlier runs no longer count."""
         entered = self._epoch_number, self._position, self._before, self._pinned
         if self._is_over:
             self.finished()
         self._entered = entered
         self._run += 1
         self._begun = False
-        return self._rest()
+        return self._remaining_steps()
 
     def begin(self) -> Run:
-        """Return the steps of a loop that begins now, as `iter(loader)` wants them.
+        """Return the steps of a loop that begins now, as `iter(loader)` needs them.
 
-        The loop is over
+        The loop runs over
 
-        * what `set_epoch`, `announce` or `set_position` said last, if nothing was yielded or loaded since;
-        * else the next epoch, if the loop before has yielded a batch: a loop that is left gives up the rest of its
-          epoch, as with torch's own loader;
-        * else the rest of the epoch that the loaded state is in, or the next epoch if that one was finished.
+        * the epoch or position that `set_epoch`, `announce` or `set_position` set, if nothing was yielded or loaded
+          since;
+        * else the next epoch, if the loop before has yielded a batch: if you `break` out of a loop, the rest of its
+          epoch is given up, as with torch's own loader;
+        * else the rest of the epoch of the loaded state, or the next epoch if that one was finished.
         """
         if self._again:
             self._go_to(self._epoch_number, 0)
@@ -151,10 +148,10 @@ class Course:
         return self.steps()
 
     def yielded(self, step: Step) -> bool:
-        """The user has got this batch. Steps are yielded in order; one may be left out.
+        """Note that the user has got a batch. Steps are yielded in order; some may be left out.
 
         Returns:
-            False, and nothing changes, if since that step was planned something else was begun, loaded or set.
+            False, and nothing changes, if something else was begun, loaded or set after the step was planned.
         """
         if step.run != self._run:
             return False
@@ -163,13 +160,13 @@ class Course:
         return True
 
     def finished(self, run: Run | None = None) -> bool:
-        """The loop over the epoch ended: the next one begins.
+        """Note that the loop over the epoch ended, so the next epoch begins.
 
         Args:
-            run: that ended; None for whichever is the current one.
+            run: the run that ended; None for the current one.
 
         Returns:
-            False, and nothing changes, if since then something else was begun, loaded or set.
+            False, and nothing changes, if something else was begun, loaded or set since.
         """
         if run is not None and run.number != self._run:
             return False
@@ -180,7 +177,7 @@ class Course:
         """Let the next loop begin where `run` began, as if nothing of it had been yielded.
 
         Returns:
-            False, and nothing changes, if since then something else was begun, loaded or set.
+            False, and nothing changes, if something else was begun, loaded or set since.
         """
         if run.number != self._run:
             return False
@@ -190,36 +187,38 @@ class Course:
         return True
 
     def __len__(self) -> int:
-        """Batches of this rank left in the epoch, from `position`."""
-        return len(self._rest())
+        """Return the number of batches of this rank left in the epoch, from `position`."""
+        return len(self._remaining_steps())
 
     @property
     def whole(self) -> int:
-        """Batches of this rank in a whole epoch, from position 0."""
+        """The number of batches of this rank in a whole epoch, from position 0."""
         return batches(self.split.count(self.length), self.batch_size, self.drop_last)
 
-    # Where it is
+    # Position
 
     @property
     def epoch(self) -> int:
-        """The epoch of the next step; while a loop stands at the last step of an epoch, still that epoch."""
+        """The epoch of the next step. After the last step of an epoch it is still that epoch, until the loop ends."""
         return self._epoch_number + self._is_over
 
     @property
     def position(self) -> int:
-        """The place in the epoch's order, 0 <= position <= length. All ranks together have yielded what is before."""
+        """The position in the epoch's order, 0 <= position <= length. All ranks together have yielded the positions
+        before it.
+        """
         return 0 if self._again or self._is_over else self._position
 
     @property
     def length(self) -> int:
-        """Positions in the epoch."""
+        """The number of positions in the epoch."""
         return self._epoch(None if self._again or self._is_over else self._before).length
 
     def set_epoch(self, epoch: SupportsIndex) -> None:
-        """Pin the epoch. The current one keeps its position; any other begins at 0.
+        """Set the epoch of the next loop. The current epoch keeps its position; any other begins at 0.
 
-        An epoch that a loaded state has finished counts as current, too: what is left of it is nothing, so the next
-        loop is empty.
+        An epoch that a loaded state has finished counts as current too. Nothing is left of it, so the next loop is
+        empty.
         """
         number = check_range("epoch", epoch, 0, EPOCHS)
         self._begun = self._again = False
@@ -228,10 +227,10 @@ class Course:
         self._pinned = True
 
     def announce(self, epoch: SupportsIndex) -> None:
-        """Say, as a trainer does before each of its loops, which epoch that loop is of.
+        """Set the epoch of the next loop, as a trainer does before each of its loops.
 
-        It differs from `set_epoch` where a loop over this epoch has yielded something here: that loop counts as left,
-        and the next one begins the epoch once more. A validation that is done twice within an epoch is so.
+        This differs from `set_epoch` if a loop over the same epoch has yielded something. That loop counts as left, and
+        the next one begins the epoch once more. Trainers validate twice within an epoch in this way.
         """
         number = check_range("epoch", epoch, 0, EPOCHS)
         if number == self._epoch_number and self._begun:
@@ -242,26 +241,29 @@ class Course:
     def set_position(self, position: SupportsIndex) -> None:
         """Go to a position of this epoch: samples yielded by all ranks together, 0 <= position <= length.
 
-        The next loop begins there. It is empty if that is the end.
+        The next loop begins there. It is empty if this is the end.
         """
         number, before = self.epoch, None if self._again or self._is_over else self._before
         self._go_to(number, check_range("position", position, 0, self.length + 1), before)
         self._pinned = True
 
     def share(self, rank: int, world_size: int, placement: Placement | None = None) -> None:
-        """Be another rank of other ranks from the next run on. An epoch that has begun keeps the slices it has.
+        """Become another rank, perhaps of another number, from the next run on. An epoch that has begun keeps its
+        slices.
 
         Raises:
-            ValueError: as for the arguments of the course.
+            ValueError: the arguments are not valid for this course.
         """
-        split, order = Split(rank, world_size, self.split.policy, placement), self._placed(placement)
+        split, order = Split(rank, world_size, self.split.policy, placement), self._with_slices(placement)
         self._check_sizes(split, order)
         if self._position and order != self.order and self._before is None:
             self._before = BegunEpoch(self.identity, self.order)
         self.split, self.order = split, order
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it is, small and JSON-able; see `State`. To be called when all ranks have yielded as many batches."""
+        """Return the position, small and JSON-able; see `State`. Call it when all ranks have yielded equally many
+        batches.
+        """
         now = (None if self._again else self._before) or BegunEpoch(self.identity, self.order)
         state = State(
             version=VERSION,
@@ -275,23 +277,23 @@ class Course:
         return state.to_builtins()
 
     def load_state_dict(self, state: Any, appended: str = "refuse") -> None:
-        """Go on where a state was taken, with any ranks, policy and batch size. Seed and epoch are the state's.
+        """Go on where a state was taken, with any ranks, policy and batch size. Seed and epoch come from the state.
 
-        A state at the end of an epoch says that this epoch is finished: the next loop is the next epoch, unless
-        `set_epoch` asks for what is left of the finished one, which is nothing.
+        A state at the end of an epoch says that this epoch is finished. The next loop is the next epoch, unless
+        `set_epoch` asks for the rest of the finished one, which is empty.
 
-        So are the slices, where nodes are placed: an epoch that has begun is finished in those it began with, on any
-        nodes, and the next one has those of the nodes there are.
+        With a placement, an epoch that has begun is finished in its own slices, on any nodes. The next epoch has slices
+        for the present nodes.
 
         Args:
-            state: from `state_dict`.
-            appended: what to do if shards were appended to the dataset since, and nothing else. "refuse" the state;
-                or "finish" the epoch it is in over the samples it began with, and use all from the next one on. An
-                epoch of which nothing was yielded uses all at once.
+            state: a state from `state_dict`.
+            appended: action if shards, and nothing else, were appended to the dataset since. "refuse" refuses the
+                state. "finish" finishes its epoch over the samples of that time, and uses all samples from the next
+                epoch on. An epoch of which nothing was yielded uses all samples at once.
 
         Raises:
-            ValueError: no such state; or of another dataset, filter or order, and the message names the difference.
-                Nothing changes then.
+            ValueError: `state` is not a state, or belongs to another dataset, filter or order; the message names the
+                difference. Nothing changes then.
         """
         if appended not in ("refuse", "finish"):
             raise ArgumentError(f"appended is {appended!r}, expected 'refuse' or 'finish'")
@@ -303,9 +305,9 @@ class Course:
         self.seed = loaded.seed
         self._go_to(loaded.epoch, loaded.position, before if loaded.position else None)
 
-    # Inside
+    # Internals
 
-    def _placed(self, placement: Placement | None) -> Order:
+    def _with_slices(self, placement: Placement | None) -> Order:
         return self._order if placement is None else placement.order(self._order)
 
     def _go_to(self, epoch: int, position: int, before: BegunEpoch | None = None) -> None:
@@ -315,29 +317,33 @@ class Course:
 
     @property
     def _is_over(self) -> bool:
-        """Whether a loaded state has finished its epoch, so that the next loop is the next epoch."""
+        """True if a loaded state has finished its epoch, so that the next loop is the next epoch."""
         if self._begun or self._pinned or not self._position:
             return False
         return self._position == self._epoch(self._before).length
 
     def _epoch(self, before: BegunEpoch | None, number: int | None = None) -> Epoch:
-        """An epoch, by default the current one, as it was before, or as it is."""
+        """Return an epoch, by default the current one, with the dataset and order of `before` or of now."""
         now = before or BegunEpoch(self.identity, self.order)
         samples = now.identity.samples if self.indices is None else len(self.indices)
         return Epoch(now.order, samples, self.seed, self._epoch_number if number is None else number, self.indices)
 
-    def _rest(self) -> Run:
-        """The steps from the current place; `epoch` and `position` say where that is."""
+    def _remaining_steps(self) -> Run:
+        """Return the steps from the current `epoch` and `position` on."""
         before = None if self._again or self._is_over else self._before
         epoch = self._epoch(before, self.epoch)
         return Run(epoch, self.split, self.position, self.batch_size, drop_last=self.drop_last, number=self._run)
 
     def _compare(self, state: State, *, finish: bool) -> BegunEpoch | None:
-        """Refuse a state of something else; what the epoch began with, if that is wanted and not how it is now."""
+        """Refuse a state of something else; return the beginning of its epoch if that differs from now and may be
+        finished.
+        """
         order = self._order_of(state)
         theirs, crc = state.indices, self._indices_crc()
         if theirs != crc:
-            raise ArgumentError(f"state of another filter: {_described(theirs)} in the state, {_described(crc)} here")
+            raise ArgumentError(
+                f"state of another filter: {_describe_filter(theirs)} in the state, {_describe_filter(crc)} here"
+            )
         before = state.dataset.identity
         difference = self.identity.difference(before)
         if difference is None:
@@ -353,7 +359,7 @@ class Course:
 
     def _order_of(self, state: State) -> Order:
         ours = self.order.to_builtins()
-        if not alike(state.order, ours):
+        if not same_but_for_slices(state.order, ours):
             raise ArgumentError(f"state of another order: {state.order} in the state, {ours} here")
         return self.order if state.order == ours else from_builtins(state.order)
 
@@ -363,7 +369,7 @@ class Course:
         return self._crc
 
     def _check_sizes(self, split: Split, order: Order) -> None:
-        """Refuse what would yield nothing, on all ranks alike."""
+        """Refuse sizes with which nothing would be yielded, on all ranks alike."""
         epoch = self._epoch(BegunEpoch(self.identity, order))
         if epoch.samples == 0:
             what = "the dataset has" if self.indices is None else "indices have"
@@ -382,8 +388,8 @@ def check_batch_size(batch_size: SupportsIndex) -> int:
     """Return the size of a batch as an int.
 
     Raises:
-        ValueError: less than 1, or more than any dataset can have.
-        TypeError: not an int.
+        ValueError: it is less than 1, or more than any dataset can have.
+        TypeError: it is not an int.
     """
     size = check_range("batch_size", batch_size, 1)
     if size > LENGTH_MAX:
@@ -391,8 +397,8 @@ def check_batch_size(batch_size: SupportsIndex) -> int:
     return size
 
 
-def _filter(indices: Filter, samples: int) -> Integers:
-    """int64 [m] in [0, samples)."""
+def _check_filter(indices: Filter, samples: int) -> Integers:
+    """Check indices, and return them as int64 [m] in [0, samples)."""
     array = as_indices(indices)
     if len(array) == 0:
         return array
@@ -403,5 +409,5 @@ def _filter(indices: Filter, samples: int) -> Integers:
     return array if least >= 0 else np.where(array < 0, array + samples, array)
 
 
-def _described(crc: int | None) -> str:
+def _describe_filter(crc: int | None) -> str:
     return "none" if crc is None else f"indices of CRC-32 {crc:#010x}"

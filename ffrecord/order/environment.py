@@ -1,4 +1,4 @@
-"""Rank and node of this process, as whatever started it says in the environment; nobody else is asked."""
+"""Rank and node of this process, as its launcher describes them in the environment. Nothing else is asked."""
 
 import os
 import re
@@ -12,14 +12,14 @@ __all__ = ["placement_of", "rank_of"]
 
 @dataclass(frozen=True)
 class Launcher:
-    """The variables that one kind of launcher sets.
+    """The environment variables of one kind of launcher.
 
     Attributes:
-        rank, size: of the process, and the number of them.
-        on_node: how many share this node; or a list of that for all nodes, as Slurm has it.
-        local: which of these it is, empty if nothing reliable says so.
-        node, nodes: which node, and of how many; empty if nothing says so.
-        alone: whether the rank may be set without the number of ranks, where it means nothing.
+        rank, size: rank of the process, and number of ranks.
+        on_node: number of ranks on this node; or a list of the numbers of all nodes, as Slurm writes it.
+        local: number of the rank on its node; empty if no variable is reliable.
+        node, nodes: number of the node, and number of nodes; empty if there is no such variable.
+        alone: True if `rank` may be set without `size`, and then means nothing.
     """
 
     rank: str
@@ -30,13 +30,14 @@ class Launcher:
     nodes: str = ""
     alone: bool = False
 
-    def speaks(self) -> bool:
-        """Whether it has started this process."""
+    def is_present(self) -> bool:
+        """Tell whether this launcher has started the process."""
         return self.size in os.environ or (self.rank in os.environ and not self.alone)
 
 
-# In this order: those that others start come first. torchrun's LOCAL_RANK may be 0 for all, so its ranks are counted.
-# Slurm's SLURM_PROCID and SLURM_NTASKS are set in batch scripts too, which are no ranks; a step's variables are not.
+# The order matters: a launcher that another one starts comes before it. torchrun's LOCAL_RANK may be 0 for all ranks,
+# so the local rank is computed. Slurm sets SLURM_PROCID and SLURM_NTASKS in batch scripts too, which are not ranks; the
+# variables of a step are set only in ranks.
 LAUNCHERS = [
     Launcher("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", node="GROUP_RANK", nodes="GROUP_WORLD_SIZE"),
     Launcher(
@@ -57,26 +58,26 @@ LAUNCHERS = [
 
 
 def rank_of() -> tuple[int | None, int | None]:
-    """Rank and number of ranks by the first launcher that says something of them; None for what it does not say.
+    """Return rank and number of ranks from the first launcher that sets one of them; None for a missing one.
 
     Raises:
-        ValueError: a variable is no int.
+        ValueError: a variable is not an int.
     """
     for launcher in LAUNCHERS:
-        if launcher.speaks():
+        if launcher.is_present():
             return _int(launcher.rank), _int(launcher.size)
     return None, None
 
 
 def placement_of(rank: int, world_size: int) -> Placement:
-    """The node of a rank, by the first launcher that knows the nodes and means this rank of as many.
+    """Return the node of a rank, from the first launcher that knows the nodes and agrees on rank and number of ranks.
 
     Raises:
-        ValueError: none does; or what it says contradicts itself; or the nodes have different numbers of ranks.
+        ValueError: no launcher does; variables contradict each other; or the nodes have different numbers of ranks.
     """
     for launcher in LAUNCHERS:
         if launcher.on_node in os.environ and (_int(launcher.rank), _int(launcher.size)) == (rank, world_size):
-            return _placed(launcher, rank, world_size)
+            return _read_placement(launcher, rank, world_size)
     if world_size == 1:
         return Placement(1, 0, 0)
     known = ", ".join(launcher.on_node for launcher in LAUNCHERS)
@@ -86,8 +87,8 @@ def placement_of(rank: int, world_size: int) -> Placement:
     )
 
 
-def _placed(launcher: Launcher, rank: int, world_size: int) -> Placement:
-    here = _equal_on_all(launcher.on_node)
+def _read_placement(launcher: Launcher, rank: int, world_size: int) -> Placement:
+    here = _same_on_all_nodes(launcher.on_node)
     if here < 1 or world_size % here:
         raise ArgumentError(f"{world_size} ranks by {launcher.size}, and {here} on a node by {launcher.on_node}")
     nodes = world_size // here
@@ -101,7 +102,7 @@ def _placed(launcher: Launcher, rank: int, world_size: int) -> Placement:
         found = Placement(nodes, node, local)
         found.turn(world_size)
         return found
-    # Ranks of a node follow each other, or else there is no way to know which node it is.
+    # Assume that the ranks of a node follow each other: there is no other way to know the node.
     found = Placement.of(rank, world_size, nodes)
     for name, value, expected in ((launcher.node, node, found.node), (launcher.local, local, found.local)):
         if value is not None and value != expected:
@@ -112,11 +113,11 @@ def _placed(launcher: Launcher, rank: int, world_size: int) -> Placement:
     return found
 
 
-def _equal_on_all(name: str) -> int:
-    """What a variable says of all nodes alike: "8", or "8(x4)" for four times 8.
+def _same_on_all_nodes(name: str) -> int:
+    """Return a variable's number that is the same for all nodes: "8", or "8(x4)" for four times 8.
 
     Raises:
-        ValueError: it differs, or this is something else.
+        ValueError: the numbers differ, or it is something else.
     """
     text = os.environ[name]
     numbers = {re.sub(r"\(x\d+\)$", "", each) for each in text.split(",")}

@@ -1,4 +1,4 @@
-"""What a dataset is, as far as it decides whether a saved place is a place in it."""
+"""The identity of a dataset, which decides whether a saved position belongs to it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,14 +13,14 @@ __all__ = ["Identity", "identity_of"]
 
 @dataclass(frozen=True)
 class Identity:
-    """What a state remembers of a dataset, and recognises it by.
+    """The facts by which a state recognises a dataset.
 
     Attributes:
-        samples: how many.
-        shards: how many files; 0 where that is not known.
-        fingerprint: equal only for equal samples in equal shards; empty where it is not known.
-        prefix: the fingerprint that the first k shards alone would have, for 0 <= k <= shards; None where that is not
-            known. It takes no part in comparisons.
+        samples: number of samples.
+        shards: number of files; 0 if unknown.
+        fingerprint: equal only for equal samples in equal shards; empty if unknown.
+        prefix: returns the fingerprint of the first k shards alone, 0 <= k <= shards; None if unknown. Comparisons
+            ignore it.
     """
 
     samples: int
@@ -29,7 +29,7 @@ class Identity:
     prefix: Callable[[int], str] | None = field(default=None, compare=False, repr=False)
 
     def difference(self, before: "Identity") -> str | None:
-        """What distinguishes this dataset from the one of before, in words with both values; None if nothing does."""
+        """Describe the difference from the dataset `before`, with both values; return None if there is none."""
         counts = [
             f"{plural(then, name)} then, {now} now"
             for name, then, now in (("sample", before.samples, self.samples), ("shard", before.shards, self.shards))
@@ -45,14 +45,14 @@ class Identity:
         return None
 
     def extends(self, before: "Identity") -> bool:
-        """Whether this is the dataset of before with at least one shard appended."""
+        """Tell whether this dataset is `before` with at least one shard appended."""
         if self.prefix is None or before.shards >= self.shards or before.samples > self.samples:
             return False
         return self.prefix(before.shards) == before.fingerprint
 
 
 class IdentifiedReader(Protocol):
-    """The part of `FileReader` that is needed here."""
+    """The part of `FileReader` that an identity needs."""
 
     @property
     def fnames(self) -> Sequence[str]: ...
@@ -63,7 +63,7 @@ class IdentifiedReader(Protocol):
 
 
 def identity_of(reader: IdentifiedReader | Store) -> Identity:
-    """The identity of the samples of a reader. It keeps a `FileReader`, for `Identity.prefix`."""
-    # Other formats are not appended to by shards.
+    """Return the identity of the samples of a reader. It keeps a `FileReader` alive for `Identity.prefix`."""
+    # Only datasets of FFRecord files grow by whole shards.
     prefix = None if isinstance(reader, Store) and not isinstance(reader, FileReader) else reader.fingerprint
     return Identity(len(reader), len(reader.fnames), reader.fingerprint(), prefix)

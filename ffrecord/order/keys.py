@@ -1,4 +1,4 @@
-"""Keys: what everything random is derived from, and what may be given for it."""
+"""Keys from which everything random is derived, and checks of seeds, epochs and positions."""
 
 import operator
 from typing import Any
@@ -17,11 +17,11 @@ LENGTH_MAX = 1 << 62
 
 
 def check_range(name: str, value: Any, low: int, stop: int | None = None) -> int:
-    """`value` as an int, low <= value < stop; without `stop`, any that is not below `low`.
+    """Return `value` as an int, low <= value < stop. Without `stop` only `low` limits it.
 
     Raises:
-        ValueError: out of range.
-        TypeError: no int.
+        ValueError: it is out of range.
+        TypeError: it is not an int.
     """
     try:
         number = operator.index(value)
@@ -37,20 +37,21 @@ def check_range(name: str, value: Any, low: int, stop: int | None = None) -> int
 
 
 def key_of(purpose: str, *words: int) -> int:
-    """A 64-bit key for some use of randomness, from numbers in [0, 2**64): `derive` of both.
+    """Return a 64-bit key for one use of randomness: `derive` of a purpose and numbers in [0, 2**64).
 
     Args:
         purpose: at most 8 ASCII characters, different for each use; they are read as a little-endian number.
+        words: the numbers.
     """
     return derive(int.from_bytes(purpose.encode("ascii"), "little"), *words)
 
 
 def as_positions(positions: Any) -> npt.NDArray[np.int64]:
-    """A new array int64 [k] of positions.
+    """Return a new array int64 [k] of positions.
 
     Raises:
-        TypeError: not a flat array, list or range of ints.
-        IndexError: a number beyond 64 bits.
+        TypeError: `positions` is not a flat array, list or range of ints.
+        IndexError: a number does not fit into 64 bits.
     """
     try:
         array = np.asarray(positions)
@@ -64,7 +65,7 @@ def as_positions(positions: Any) -> npt.NDArray[np.int64]:
 
 
 def sample_seeds(seed: int, epoch: int, positions: npt.ArrayLike) -> npt.NDArray[np.uint64]:
-    """One random seed for each position of an epoch, for augmentation that depends on nothing else.
+    """Return one random seed for each position of an epoch, for augmentation that depends on nothing else.
 
     Args:
         seed: 0 <= seed < 2**64.
@@ -72,12 +73,12 @@ def sample_seeds(seed: int, epoch: int, positions: npt.ArrayLike) -> npt.NDArray
         positions: int64 [k], each >= 0.
 
     Returns:
-        uint64 [k]: `key_of("samples", seed, epoch, position)`, stable for ever.
+        uint64 [k]: `key_of("samples", seed, epoch, position)`, which never changes between versions.
 
     Raises:
-        ValueError: seed or epoch out of range.
-        TypeError: no ints.
-        IndexError: a position < 0.
+        ValueError: seed or epoch is out of range.
+        TypeError: an argument is not an int.
+        IndexError: a position is < 0.
     """
     wanted = as_positions(positions)
     if wanted.size and wanted.min() < 0:

@@ -1,4 +1,4 @@
-"""Several datasets as one, each with a weight of its own."""
+"""Several datasets as one, each with its own weight."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,37 +13,39 @@ import numpy.typing as npt
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.order.keys import LENGTH_MAX, check_range, key_of
 from ffrecord.order.orders import Order, from_builtins, parse, register
-from ffrecord.order.shares import apportioned, arrangement_of
+from ffrecord.order.shares import apportion, arrangement_of
 
 __all__ = ["Mixture"]
 
 Integers = npt.NDArray[np.int64]
 
 PERIOD = 1 << 16  # draws after which every dataset has had exactly its share
-SLOTS_LEAST = 16  # of them for a dataset, on average, if there are very many datasets
+SLOTS_LEAST = 16  # draws of a dataset in a period, on average; very many datasets get a longer period
 
 
 @register
 @dataclass(frozen=True)
 class Mixture(Order):
-    """An order over the concatenation of datasets: what stands in an epoch is drawn from them by weight.
+    """An order over the concatenation of datasets: samples of an epoch are drawn from them by weight.
 
-    All epochs together are one endless stream of draws. Every 65,536 of them (more for more than 4,096 datasets) have
-    each dataset exactly as often as its weight says, rounded to whole draws and to one at least, and evenly spread.
-    The draws from a dataset go through it in its own order, epoch after epoch of its own: every sample once before
-    any comes again, whatever the weights and however long an epoch of the mixture is. Where a draw leads is a pure
+    All epochs together are one endless stream of draws. In each period of 65,536 draws (more for more than 4,096
+    datasets), every dataset occurs exactly as often as its weight says. This number is rounded to whole draws, at least
+    one, and its draws are spread evenly.
+
+    The draws from a dataset go through it in its own order, and through its own epochs. Every sample comes once before
+    any sample comes again, whatever the weights and the length of the mixture's epochs. The sample of a draw is a pure
     function, O(1), as in every order.
 
     Args:
-        sizes: [D] samples of each dataset, >= 0, together 1 to 2**62.
-        weights: [D] shares in any unit, finite and >= 0, > 0 only for datasets that have samples, and for one at least.
-            None: each sample of all has the same, so that an epoch is the concatenation in the order `within`.
-        within: order of each dataset: "random", "sequential", "block" or an `Order` that is no mixture.
+        sizes: [D], number of samples of each dataset, >= 0, together 1 to 2**62.
+        weights: [D], shares in any unit, finite and >= 0. At least one must be > 0, and only datasets with samples may
+            be > 0. None gives each sample the same share, so an epoch is the concatenation in the order `within`.
+        within: order of each dataset: "random", "sequential", "block" or an `Order` that is not a mixture.
         epoch_length: draws in an epoch of the mixture, 1 to 2**62; None for sum(sizes).
 
     Raises:
-        ValueError: out of range, or not as many weights as sizes.
-        TypeError: no numbers.
+        ValueError: a number is out of range, or there are not as many weights as sizes.
+        TypeError: something is not a number.
     """
 
     sizes: Sequence[int]
@@ -54,16 +56,16 @@ class Mixture(Order):
     name: ClassVar[str] = "mixture-1"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", _checked_sizes(self.sizes))
+        object.__setattr__(self, "sizes", _check_sizes(self.sizes))
         if self.weights is not None:
-            object.__setattr__(self, "weights", _checked_weights(self.weights, self.sizes))
-        object.__setattr__(self, "within", _checked_within(self.within))
+            object.__setattr__(self, "weights", _check_weights(self.weights, self.sizes))
+        object.__setattr__(self, "within", _check_within(self.within))
         if self.epoch_length is not None:
             length = check_range("epoch_length", self.epoch_length, 1, LENGTH_MAX + 1)
             object.__setattr__(self, "epoch_length", length)
 
     def length(self, n: int) -> int:
-        """Draws in an epoch.
+        """Return the number of draws in an epoch.
 
         Raises:
             ValueError: n is not sum(sizes).
@@ -74,24 +76,24 @@ class Mixture(Order):
 
     @property
     def shares(self) -> list[float]:
-        """[D] the share of all draws that is each dataset's: its weight in whole draws of 65,536.
+        """The share of all draws of each dataset [D]: its weight, rounded to whole draws of 65,536.
 
-        It is within 1 / 65,536 of the weight's share of all weights, but that a dataset whose share is smaller
-        than 1 / 65,536 gets so much, and the others have that less.
+        It differs by at most 1 / 65,536 from the weight's share of all weights. A dataset with a smaller share gets 1 /
+        65,536, and the others get that much less.
         """
         if self.weights is None:
             return [size / self._samples for size in self.sizes]
         return [slots / self._period for slots in self._slots]
 
     def to_builtins(self) -> dict[str, Any]:
-        """The order as a dict that JSON can hold."""
+        """Return the order as a dict that JSON can hold."""
         return {**super().to_builtins(), "within": self.within.to_builtins()}
 
     def _place(self, array: Integers, n: int, seed: int, epoch: int) -> None:
         length = self.length(n)
         first = epoch * length
         if self.weights is None:
-            # The concatenation is one dataset, whose epochs need not be those of the mixture.
+            # The concatenation is one dataset. Its epochs need not begin where epochs of the mixture begin.
             whole, begun = divmod(first, n)
             epochs, places = (array + begun) // n, (array + begun) % n
             for start, stop in _stretches(epochs):
@@ -104,10 +106,10 @@ class Mixture(Order):
 
     def _draw(self, draws: Integers, seed: int) -> None:
         """Replace numbers of draws, counted since epoch 0, by samples."""
-        datasets, own = arrangement_of(self._slots, key_of("mixture", seed, 0)).drawn(draws)
+        datasets, own = arrangement_of(self._slots, key_of("mixture", seed, 0)).assign(draws)
         sizes = np.array(self.sizes)[datasets]
         epochs, positions = own // sizes, own % sizes
-        # Draws from the same epoch of the same dataset side by side, so that they are one call.
+        # Sort draws by dataset and epoch, so that draws from the same epoch of a dataset are one call.
         together = np.lexsort((epochs, datasets))
         datasets, epochs, found = datasets[together], epochs[together], positions[together]
         for start, stop in _stretches(datasets, epochs):
@@ -130,26 +132,26 @@ class Mixture(Order):
 
     @cached_property
     def _slots(self) -> tuple[int, ...]:
-        return tuple(apportioned(self.weights or (), self._period))
+        return tuple(apportion(self.weights or (), self._period))
 
 
 def _stretches(*keys: Integers) -> Iterator[tuple[int, int]]:
-    """Where stretches of equal keys begin and end, of keys int64 [k]."""
+    """Yield where stretches of equal keys begin and end; each key is int64 [k]."""
     changes = np.any([key[1:] != key[:-1] for key in keys], axis=0)
     bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(keys[0])]
     return pairwise(bounds) if len(keys[0]) else iter(())
 
 
-def _checked_sizes(sizes: Any) -> tuple[int, ...]:
+def _check_sizes(sizes: Any) -> tuple[int, ...]:
     checked = tuple(
-        check_range(f"sizes[{i}]", size, 0, LENGTH_MAX + 1) for i, size in enumerate(_listed("sizes", sizes))
+        check_range(f"sizes[{i}]", size, 0, LENGTH_MAX + 1) for i, size in enumerate(_as_list("sizes", sizes))
     )
     check_range("sum(sizes)", sum(checked), 1, LENGTH_MAX + 1)
     return checked
 
 
-def _checked_weights(weights: Any, sizes: Sequence[int]) -> tuple[float, ...]:
-    checked = tuple(_checked_weight(i, weight) for i, weight in enumerate(_listed("weights", weights)))
+def _check_weights(weights: Any, sizes: Sequence[int]) -> tuple[float, ...]:
+    checked = tuple(_check_weight(i, weight) for i, weight in enumerate(_as_list("weights", weights)))
     if len(checked) != len(sizes):
         raise ArgumentError(f"{len(checked)} weights for {len(sizes)} datasets")
     if not any(checked):
@@ -160,7 +162,7 @@ def _checked_weights(weights: Any, sizes: Sequence[int]) -> tuple[float, ...]:
     return checked
 
 
-def _checked_weight(i: int, weight: Any) -> float:
+def _check_weight(i: int, weight: Any) -> float:
     try:
         if isinstance(weight, str | bytes):
             raise TypeError
@@ -171,16 +173,16 @@ def _checked_weight(i: int, weight: Any) -> float:
         number = math.inf
     if not (math.isfinite(number) and number >= 0):
         raise ArgumentError(f"weights[{i}] is {number}, expected finite and >= 0")
-    return number + 0.0  # -0.0 is 0.0
+    return number + 0.0  # turns -0.0 into 0.0
 
 
-def _listed(name: str, values: Any) -> list[Any]:
+def _as_list(name: str, values: Any) -> list[Any]:
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
         raise ArgumentTypeError(f"{name} must be a collection of numbers, not {type(values).__name__}")
     return list(values)
 
 
-def _checked_within(within: Any) -> Order:
+def _check_within(within: Any) -> Order:
     order = from_builtins(within) if isinstance(within, Mapping) else parse(within)
     if isinstance(order, Mixture):
         raise ArgumentError("within is a mixture: give all datasets to one, with products of weights")

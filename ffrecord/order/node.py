@@ -1,4 +1,4 @@
-"""On which node a rank is, and so which positions of each round are its own."""
+"""The node of a rank, and the positions of each round that follow from it."""
 
 from dataclasses import dataclass
 from typing import SupportsIndex
@@ -13,16 +13,16 @@ __all__ = ["Placement"]
 
 @dataclass(frozen=True)
 class Placement:
-    """Which of the nodes a rank is on. All nodes have equally many ranks.
+    """The node of a rank. All nodes have equally many ranks.
 
     Args:
-        nodes: 1 <= nodes < 2**31.
-        node: that the rank is on, 0 <= node < nodes.
-        local: which of the ranks there it is, 0 <= local < world_size / nodes.
+        nodes: number of nodes, 1 <= nodes < 2**31.
+        node: node of the rank, 0 <= node < nodes.
+        local: number of the rank on its node, 0 <= local < world_size / nodes.
 
     Raises:
-        ValueError: out of range.
-        TypeError: no ints.
+        ValueError: a number is out of range.
+        TypeError: an argument is not an int.
     """
 
     nodes: int
@@ -36,30 +36,30 @@ class Placement:
 
     @classmethod
     def of(cls, rank: int, world_size: int, nodes: SupportsIndex) -> "Placement":
-        """That of a rank where the first `world_size / nodes` ranks share a node, and the next ones, and so on.
+        """Return the placement of a rank if the ranks of a node follow each other, `world_size / nodes` on each.
 
         Raises:
-            ValueError: the ranks cannot be shared out to so many nodes.
+            ValueError: the nodes cannot have equally many ranks.
         """
         number = check_range("nodes", nodes, 1, SLICES)
-        return cls(number, *divmod(rank, _each(world_size, number)))
+        return cls(number, *divmod(rank, _ranks_per_node(world_size, number)))
 
     def turn(self, world_size: int) -> int:
-        """The rank's place in a round of `world_size` positions: all nodes come in turn, then again.
+        """Return the rank's place in a round of `world_size` positions, in which all nodes take turns.
 
-        So the ranks of a node have the positions p with p mod nodes = node, and no two ranks have the same.
+        So the ranks of a node have the positions p with p mod nodes = node, and no two ranks have the same one.
 
         Raises:
-            ValueError: `local` is too large, or the ranks cannot be shared out to so many nodes.
+            ValueError: `local` is too large, or the nodes cannot have equally many ranks.
         """
-        check_range("local", self.local, 0, _each(world_size, self.nodes))
+        check_range("local", self.local, 0, _ranks_per_node(world_size, self.nodes))
         return self.local * self.nodes + self.node
 
     def order(self, order: Order) -> Placed:
-        """`order` with a slice for each node; one that is in slices already is left as it is.
+        """Return `order` with a slice for each node. An order that has slices already stays as it is.
 
         Raises:
-            ValueError: it has slices, and not equally many for each node; or it is a mixture.
+            ValueError: its slices are not equally many for each node; or it is a mixture.
         """
         if not isinstance(order, Placed):
             return Placed(self.nodes, order)
@@ -68,8 +68,8 @@ class Placement:
         return order
 
 
-def _each(world_size: int, nodes: int) -> int:
-    """Ranks on each node."""
+def _ranks_per_node(world_size: int, nodes: int) -> int:
+    """Return the number of ranks on each node."""
     if world_size % nodes:
         raise ArgumentError(f"{world_size} ranks on {nodes} nodes, expected equally many on each")
     return world_size // nodes

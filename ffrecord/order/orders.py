@@ -1,4 +1,4 @@
-"""What an order is, the registry of orders, and the two without parameters."""
+"""The base class of orders, their registry, and the two orders without parameters."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -18,20 +18,20 @@ __all__ = ["Order", "Random", "Sequential", "from_builtins", "parse", "register"
 
 @dataclass(frozen=True)
 class Order(ABC):
-    """How the samples of an epoch follow each other: a pure function of (n, seed, epoch), which seeks in O(1).
+    """The order of the samples of an epoch: a pure function of (n, seed, epoch), which seeks in O(1).
 
-    Subclasses are frozen dataclasses whose fields go through JSON, registered by `register`.
+    Subclasses are frozen dataclasses whose attributes go through JSON. `register` makes them known.
 
     Attributes:
-        name: saved with the state of a run. What a name gives never changes; a better algorithm gets another name.
-        word: what `parse` knows it by; empty if it cannot be made without arguments.
+        name: name of the order in states. The order of a name never changes; a better algorithm gets another name.
+        word: word for `parse`; empty if the order cannot be made without arguments.
     """
 
     name: ClassVar[str]
     word: ClassVar[str] = ""
 
     def length(self, n: int) -> int:
-        """Positions in an epoch over n samples.
+        """Return the number of positions in an epoch over n samples.
 
         Raises:
             ValueError: not 0 <= n <= 2**62.
@@ -39,22 +39,22 @@ class Order(ABC):
         return check_range("n", n, 0, LENGTH_MAX + 1)
 
     def indices(self, positions: npt.ArrayLike, n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-        """The samples at some positions.
+        """Return the samples at some positions.
 
         Args:
-            positions: int64 [k] or ints, each in [0, length(n)), in any order, repeats allowed.
+            positions: int64 [k] or ints, each in [0, length(n)), in any order; repeats are allowed.
             n: samples in the dataset, 0 <= n <= 2**62.
             seed: 0 <= seed < 2**64.
             epoch: 0 <= epoch < 2**63.
 
         Returns:
             int64 [k], a new array; each in [0, n). All positions together give every sample exactly once, unless the
-            order says otherwise.
+                order says otherwise.
 
         Raises:
-            IndexError: a position out of range.
-            ValueError: n, seed or epoch out of range.
-            TypeError: no ints.
+            IndexError: a position is out of range.
+            ValueError: n, seed or epoch is out of range.
+            TypeError: an argument is not an int.
         """
         length = self.length(n)
         check_range("seed", seed, 0, SEEDS)
@@ -69,7 +69,7 @@ class Order(ABC):
         """Replace positions, which are in range, by samples."""
 
     def to_builtins(self) -> dict[str, Any]:
-        """The order as a dict that JSON can hold: its name, and its fields."""
+        """Return the order as a dict that JSON can hold: its name, and its attributes."""
         values = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
         return {"name": self.name, **values}
 
@@ -89,10 +89,10 @@ def register(kind: Kind) -> Kind:
 
 
 def from_builtins(order: Mapping[str, Any]) -> Order:
-    """The order that `to_builtins` gave.
+    """Return the order that `to_builtins` described.
 
     Raises:
-        ValueError: no order, or one that this version does not know.
+        ValueError: `order` is not an order, or this version does not know it.
     """
     if not isinstance(order, Mapping) or "name" not in order:
         raise ArgumentError(f"not an order: {order!r}")
@@ -110,11 +110,11 @@ def from_builtins(order: Mapping[str, Any]) -> Order:
 
 
 def parse(order: "str | Order") -> Order:
-    """An order from its word: "sequential", "random" or "block"; orders are returned as they are.
+    """Return the order of a word: "sequential", "random" or "block". Orders are returned as they are.
 
     Raises:
-        ValueError: an unknown word.
-        TypeError: neither.
+        ValueError: the word is unknown.
+        TypeError: `order` is neither a str nor an Order.
     """
     if isinstance(order, Order):
         return order
@@ -140,7 +140,7 @@ class Sequential(Order):
 @register
 @dataclass(frozen=True)
 class Random(Order):
-    """A keyed permutation of [0, n), as good as a shuffle for everything that can be measured; see docs/ordering.md."""
+    """A keyed permutation of [0, n), as good as a shuffle in every measurement; see docs/ordering.md."""
 
     name: ClassVar[str] = "random-1"
     word: ClassVar[str] = "random"

@@ -1,4 +1,4 @@
-"""Shares of draws: how many of a cycle are each dataset's, and which."""
+"""Division of draws among datasets: the number of draws of each in a cycle, and their places."""
 
 import math
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ import numpy.typing as npt
 
 from ffrecord.order.keys import sample_seeds
 
-__all__ = ["Arrangement", "apportioned", "arrangement_of"]
+__all__ = ["Arrangement", "apportion", "arrangement_of"]
 
 Integers = npt.NDArray[np.int64]
 
 
-def apportioned(weights: Sequence[float], period: int) -> list[int]:
-    """Whole slots in proportion to weights, `period` in all; at least one where there is weight.
+def apportion(weights: Sequence[float], period: int) -> list[int]:
+    """Return whole numbers of slots in proportion to weights, `period` in all, at least one for each weight > 0.
 
-    The method of the largest remainder (Hamilton's), in exact fractions, so that it is the same on every machine.
+    This is the method of the largest remainder (Hamilton's). Exact fractions give the same numbers on every machine.
     """
     exact = [Fraction(weight) for weight in weights]
     slots = [0] * len(exact)
@@ -41,14 +41,14 @@ def apportioned(weights: Sequence[float], period: int) -> list[int]:
 
 
 class Arrangement:
-    """Which dataset each draw is from: a circle of slots, which every cycle of draws enters at a place of its own.
+    """The datasets of draws: a circle of slots. Each cycle of draws enters the circle at its own random place.
 
-    A dataset of k slots has one in each k-th part of the circle, at random in it. So its share is met closely in any
-    stretch of draws, but there is no rhythm that a rank could fall into.
+    A dataset of k slots has one in each k-th part of the circle, at a random place. So any stretch of draws comes close
+    to its share, but there is no rhythm that a rank could fall into.
 
     Args:
-        slots: [D] of each dataset.
-        key: that all chance follows from.
+        slots: [D], number of slots of each dataset.
+        key: key of all random numbers.
     """
 
     def __init__(self, slots: Sequence[int], key: int) -> None:
@@ -57,20 +57,20 @@ class Arrangement:
         self._period = int(self._counts.sum())
         self._key = key
         datasets = np.repeat(np.arange(len(slots)), self._counts)
-        # Of each slot, dataset by dataset: its number among its dataset's, and where in the circle it goes.
+        # For each slot, dataset by dataset: its number within the dataset, and then its random place in the circle.
         numbers = np.arange(self._period) - self._firsts[datasets]
         chance = (sample_seeds(key, 0, np.arange(self._period)) >> np.uint64(11)) * 2.0**-53
         circle = np.argsort((numbers + chance) / self._counts[datasets], kind="stable")
         self._datasets, self._before = datasets[circle], numbers[circle]
         self._sorted = np.sort(self._datasets * self._period + np.arange(self._period))
 
-    def drawn(self, draws: Integers) -> tuple[Integers, Integers]:
-        """Of int64 [k] draws, the datasets, and how many draws from the same dataset came before each."""
+    def assign(self, draws: Integers) -> tuple[Integers, Integers]:
+        """Return the datasets of draws, int64 [k], and the number of earlier draws from the same dataset for each."""
         cycles = draws // self._period
         entries = (sample_seeds(self._key, 1, cycles) % np.uint64(self._period)).astype(np.int64)
         slots = (draws + entries) % self._period
         datasets = self._datasets[slots]
-        # How many of the dataset's slots come before the entry.
+        # The number of the dataset's slots that come before the entry.
         skipped = np.searchsorted(self._sorted, datasets * self._period + entries) - self._firsts[datasets]
         counts = self._counts[datasets]
         return datasets, cycles * counts + (self._before[slots] - skipped) % counts
@@ -78,5 +78,5 @@ class Arrangement:
 
 @lru_cache(maxsize=4)
 def arrangement_of(slots: tuple[int, ...], key: int) -> Arrangement:
-    """An `Arrangement`, kept: it has some MB and takes some ms to make, and a run always asks for the same one."""
+    """Return an `Arrangement`, cached: it takes some MB and some ms to make, and a run always needs the same one."""
     return Arrangement(slots, key)

@@ -1,4 +1,4 @@
-"""An order in slices, so that the ranks of a node read the same part of the dataset in every epoch."""
+"""An order in slices, in which the ranks of a node read the same part of the dataset in every epoch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from ffrecord.order.keys import check_range, key_of
 from ffrecord.order.mixture import Mixture
 from ffrecord.order.orders import Order, from_builtins, parse, register
 
-__all__ = ["Placed", "alike"]
+__all__ = ["Placed", "same_but_for_slices"]
 
 SLICES = 1 << 31
 
@@ -22,20 +22,20 @@ Integers = npt.NDArray[np.int64]
 @register
 @dataclass(frozen=True)
 class Placed(Order):
-    """Slices of the dataset, the same in every epoch, each in an order of its own, in turn.
+    """Slices of the dataset that are the same in every epoch. Each has its own order, and they take turns.
 
-    The dataset is cut into `slices` slices, as equal as can be: the first n mod slices have one sample more. Position p
-    is of slice p mod slices, number p // slices in it. So every `slices` positions in a row have a sample of each, and
-    who takes every slices-th position reads one slice, in this epoch and in any other. Slices know nothing of shards:
-    one may begin or end anywhere in a shard.
+    The dataset is cut into `slices` slices, as equal as possible: the first n mod slices have one sample more. Position
+    p belongs to slice p mod slices, and has number p // slices there. So every `slices` positions in a row have one
+    sample of each slice. A rank that takes every slices-th position reads one slice, in every epoch. Slices are
+    independent of shards: a slice may begin or end anywhere in a shard.
 
     Args:
-        slices: 1 <= slices < 2**31.
+        slices: number of slices, 1 <= slices < 2**31.
         within: order of each slice: "random", "sequential", "block", or an `Order` in which every sample comes once.
 
     Raises:
-        ValueError: out of range; or `within` is a mixture, or in slices itself.
-        TypeError: no int, or no order.
+        ValueError: `slices` is out of range; or `within` is a mixture, or has slices itself.
+        TypeError: `slices` is not an int, or `within` is not an order.
     """
 
     slices: int
@@ -45,13 +45,13 @@ class Placed(Order):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "slices", check_range("slices", self.slices, 1, SLICES))
-        object.__setattr__(self, "within", _checked_within(self.within))
+        object.__setattr__(self, "within", _check_within(self.within))
 
     def bounds(self, n: int, number: int) -> tuple[int, int]:
-        """Where a slice of n samples begins and ends.
+        """Return where a slice of n samples begins and ends.
 
         Raises:
-            ValueError: not 0 <= number < slices, or n out of range.
+            ValueError: not 0 <= number < slices, or n is out of range.
         """
         length = self.length(n)
         check_range("number", number, 0, self.slices)
@@ -60,7 +60,7 @@ class Placed(Order):
         return first, first + each + (number < longer)
 
     def to_builtins(self) -> dict[str, Any]:
-        """The order as a dict that JSON can hold."""
+        """Return the order as a dict that JSON can hold."""
         return {**super().to_builtins(), "within": self.within.to_builtins()}
 
     def _place(self, array: Integers, n: int, seed: int, epoch: int) -> None:
@@ -68,10 +68,10 @@ class Placed(Order):
             return
         numbers = array // self.slices
         slices = array - numbers * self.slices
-        if (slices == slices[0]).all():  # as where nodes are placed
+        if (slices == slices[0]).all():  # always so if each node has its slice
             array[:] = self._in_slice(int(slices[0]), numbers, n, seed, epoch)
             return
-        # Positions of the same slice side by side, so that they are one call.
+        # Sort positions by slice, so that the positions of a slice are one call.
         together = np.argsort(slices, kind="stable")
         found = numbers[together]
         starts = np.flatnonzero(np.diff(slices[together], prepend=-1))
@@ -86,16 +86,16 @@ class Placed(Order):
         return found
 
 
-def alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two orders, as `to_builtins` describes them, differ at most in how they are cut into slices."""
-    return bool(_uncut(one) == _uncut(other))
+def same_but_for_slices(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Tell whether two orders, as `to_builtins` describes them, differ at most in their slices."""
+    return bool(_without_slices(one) == _without_slices(other))
 
 
-def _uncut(order: Mapping[str, Any]) -> Any:
+def _without_slices(order: Mapping[str, Any]) -> Any:
     return order.get("within") if order.get("name") == Placed.name else order
 
 
-def _checked_within(within: Any) -> Order:
+def _check_within(within: Any) -> Order:
     order = from_builtins(within) if isinstance(within, Mapping) else parse(within)
     if isinstance(order, Mixture):
         raise ArgumentError("a mixture cannot be cut into slices: its datasets have sizes of their own")

@@ -1,4 +1,4 @@
-"""Which positions of an epoch are whose, as arithmetic."""
+"""Division of the positions of an epoch among ranks, as arithmetic."""
 
 from dataclasses import dataclass, field
 
@@ -19,25 +19,25 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Split:
-    """The share of one rank. From where a run starts, p, rank r of W has the positions p + r, p + r + W, p + r + 2 W, …
+    """The share of one rank in the positions of a run. From p on, rank r of W has p + r, p + r + W, p + r + 2 W, …
 
-    With a placement, the ranks of all nodes come in another order, see `Placement.turn`: its turn takes the place of r.
+    With a placement, the ranks of all nodes come in another order: `Placement.turn` takes the place of r.
 
     Args:
         rank: r, 0 <= rank < world_size.
         world_size: W, the number of ranks, 1 <= world_size < 2**31.
-        policy: what becomes of the m = length - p positions that are left, where W does not divide m. "drop": each
-            rank has floor(m / W), and the last few positions are nobody's. "pad": each has ceil(m / W); what is
-            missing is taken from the start of the same order, position modulo length, and marked. "uneven": each
-            position is exactly one rank's, and ranks differ by at most one.
-        placement: of the rank on a node, None without one.
+        policy: division of the m = length - p positions that are left, if W does not divide m. "drop": each rank has
+            floor(m / W), and no rank has the last few positions. "pad": each rank has ceil(m / W); missing positions
+            are taken from the start of the same order, modulo length, and marked. "uneven": each position belongs to
+            exactly one rank, and ranks differ by at most one.
+        placement: placement of the rank on a node, or None.
 
     Attributes:
         turn: place of the rank in a round of W positions: r without a placement.
 
     Raises:
-        ValueError: out of range, or no such policy; W ranks cannot be so placed.
-        TypeError: not integers.
+        ValueError: a number is out of range, the policy is unknown, or W ranks cannot be placed so.
+        TypeError: an argument is not an integer.
     """
 
     rank: int
@@ -58,11 +58,11 @@ class Split:
         object.__setattr__(self, "turn", rank if self.placement is None else self.placement.turn(world_size))
 
     def count(self, length: int, position: int = 0) -> int:
-        """How many positions are this rank's.
+        """Return the number of positions of this rank.
 
         Args:
             length: positions in the epoch, 0 <= length < 2**62.
-            position: p, where the run starts, 0 <= position <= length.
+            position: p, the start of the run, 0 <= position <= length.
         """
         left = length - position
         if self.policy == "drop":
@@ -72,26 +72,26 @@ class Split:
         return max(0, -(-left // self.world_size))
 
     def most(self, length: int, position: int = 0) -> int:
-        """How many the rank has that has most; for all policies that of turn 0."""
+        """Return the largest number of positions of any rank: with all policies, the number of turn 0."""
         left = length - position
         return left // self.world_size if self.policy == "drop" else -(-left // self.world_size)
 
     def positions(self, length: int, position: int, start: int, stop: int) -> tuple[Positions, int]:
-        """Some of this rank's positions, in order.
+        """Return some of this rank's positions, in order.
 
         Args:
-            length, position: as of `count`.
-            start, stop: which of them, 0 <= start <= stop <= count(length, position).
+            length, position: arguments of `count`.
+            start, stop: range of the rank's positions, 0 <= start <= stop <= count(length, position).
 
         Returns:
-            int64 [stop - start] in [0, length), and how many at the end of it are padding: positions that other ranks
-            have too, or that this one had before.
+            int64 [stop - start] in [0, length), and the number of positions at its end that are padding: other ranks
+                have them too, or this rank had them before.
         """
         first = position + self.turn
         positions = np.arange(start, stop, dtype=np.int64)
         positions *= self.world_size
         positions += first
-        # The first s with first + s W >= length.
+        # The smallest s with first + s * W >= length: from there on, positions are padding.
         real = max(0, -((first - length) // self.world_size))
         padding = min(stop - start, max(0, stop - real))
         if padding:

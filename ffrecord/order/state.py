@@ -1,6 +1,6 @@
-"""Where a rank stands in its epochs, as plain data that goes through JSON and back.
+"""The position of a rank in its epochs, as plain data that goes through JSON and back.
 
-The order of an epoch is a pure function, so a place in it is one integer, and a state is as small for any dataset.
+The order of an epoch is a pure function, so a position is one integer. A state is equally small for any dataset.
 """
 
 from typing import Annotated, Any
@@ -20,7 +20,7 @@ Crc = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 
 
 class Contents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`Identity` as it is saved."""
+    """The saved form of `Identity`."""
 
     samples: Count
     shards: Count
@@ -36,16 +36,16 @@ class Contents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A place between two batches. Nothing in it depends on ranks, workers or the batch size.
+    """A position between two batches. It does not depend on ranks, workers or the batch size.
 
     Attributes:
-        version: of this layout.
-        order: as `Order.to_builtins` describes it.
-        dataset: that the epoch runs over.
-        indices: CRC-32 of the filter's int64 bytes, None without one.
-        seed: of the order, 0 <= seed < 2**64.
-        epoch: 0 <= epoch < 2**63.
-        position: where in the epoch's order; all before it were yielded.
+        version: version of this layout.
+        order: the order, as `Order.to_builtins` describes it.
+        dataset: identity of the dataset that the epoch runs over.
+        indices: CRC-32 of the filter's int64 bytes, None without a filter.
+        seed: seed of the order, 0 <= seed < 2**64.
+        epoch: number of the epoch, 0 <= epoch < 2**63.
+        position: position in the epoch's order; all positions before it were yielded.
     """
 
     version: int
@@ -58,10 +58,10 @@ class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @classmethod
     def from_builtins(cls, state: Any) -> "State":
-        """The state that `to_builtins` gave.
+        """Return the state that `to_builtins` described.
 
         Raises:
-            ValueError: a later version, or not such a state.
+            ValueError: the version is a later one, or `state` is not a state.
         """
         if isinstance(state, dict) and "version" in state and state["version"] != VERSION:
             raise ArgumentError(f"state of version {state['version']!r}, this package reads {VERSION}")
@@ -69,12 +69,12 @@ class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             converted = msgspec.convert(state, cls)
         except msgspec.ValidationError as error:
             raise ArgumentError(f"not a state of an order: {error}") from None
-        # Bounds beyond 63 bits are more than msgspec can say.
+        # msgspec cannot check bounds beyond 63 bits.
         check_range("seed of the state", converted.seed, 0, SEEDS)
         check_range("epoch of the state", converted.epoch, 0, EPOCHS)
         return converted
 
     def to_builtins(self) -> dict[str, Any]:
-        """The state as a dict that JSON can hold."""
+        """Return the state as a dict that JSON can hold."""
         builtins: dict[str, Any] = msgspec.to_builtins(self)
         return builtins

@@ -9,7 +9,7 @@ import numpy as np
 
 from ffrecord.errors import FormatError
 from ffrecord.fields import BytesField, Field, Schema, schema_of
-from ffrecord.fields.batch import Batch, checked, decode_each
+from ffrecord.fields.batch import Batch, check_records, decode_each
 from ffrecord.fields.layout import RecordLayout
 from ffrecord.fields.shapes import CHECKED, check_items
 from ffrecord.ray.pieces import Opening, ReadPiece, open_piece
@@ -108,7 +108,7 @@ def _read(reader: FileReader, indices: Any, schema: Schema, columns: Sequence[st
     if schema.record_size is not None:
         return _read_fixed_size(reader, indices, schema.record_size, schema, columns)
     data, offsets = reader.read_packed(indices)
-    batch = Batch(RecordLayout(list(schema.fields.items())), *checked(data, offsets))
+    batch = Batch(RecordLayout(list(schema.fields.items())), *check_records(data, offsets))
 
     def get(position: int) -> Any:
         name = schema.columns[position]

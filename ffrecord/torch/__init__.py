@@ -3,7 +3,7 @@
 from ffrecord.system.optional import install_command
 
 try:
-    import torch as _torch  # noqa: F401  (only to say what is missing before anything else does)
+    import torch as _torch  # noqa: F401  (only for a clear error if torch is missing)
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
@@ -20,8 +20,8 @@ from ffrecord.torch.registry import ReaderRegistry
 from ffrecord.torch.samplers import BatchSampler as BatchSampler
 from ffrecord.torch.samplers import Sampler as Sampler
 
-# What `from ffrecord.torch import *` brings. Names that torch has too, and that 1.x did not have, are public, but leave
-# torch's own in their place.
+# The names of `from ffrecord.torch import *`. Public names that torch has too, and 1.x did not have, are left out: they
+# would replace torch's own.
 __all__ = [
     "ConcatDataset",
     "DataLoader",
@@ -33,4 +33,4 @@ __all__ = [
     "Subset",
 ]
 
-ReaderResitry = ReaderRegistry  # spelt so by programs written for ffrecord 1.2
+ReaderResitry = ReaderRegistry  # the spelling of ffrecord 1.2, which programs use

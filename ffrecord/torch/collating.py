@@ -1,4 +1,4 @@
-"""What torch's default_collate makes of samples, made of their records: a tensor for each column, no sample."""
+"""Collation of records like torch's default_collate, but without decoding samples: a tensor for each column."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -12,8 +12,8 @@ from torch.utils.data._utils import collate as torchs
 from ffrecord.fields import BoolField, FloatField, IntField, NDArrayField, ScalarField, Schema, TensorField, ZstdField
 from ffrecord.fields.field import Field
 from ffrecord.fields.layout import Slot
-from ffrecord.torch.samples import FIRST_TYPES, LazySamples, SampleRecords, plain
-from ffrecord.torch.sharing import carried, tensor_of
+from ffrecord.torch.samples import FIRST_TYPES, LazySamples, SampleRecords, as_plain
+from ffrecord.torch.sharing import carry, tensor_of
 from ffrecord.torch.tensors import as_tensor
 
 __all__ = ["can_collate", "collate"]
@@ -23,89 +23,93 @@ STRUCTURES = tuple(FIRST_TYPES)
 
 
 def collate(batch: list[Any]) -> Any:
-    """A batch of samples as torch's default_collate makes it, from a list of any samples.
+    """Collate samples like torch's default_collate.
 
-    From one that `Dataset` gave and nobody looked at, columns of fixed size become a tensor each without an object per
-    sample. So does default_collate itself, torch's own loader's default: this function says that it is meant.
+    If the samples come from `Dataset` and nothing has looked at them, each column of fixed size becomes a tensor,
+    without an object per sample. default_collate itself does so too, the default of torch's own loader. Use this
+    function to say so explicitly.
 
     Args:
         batch: one or more samples of the same structure.
 
     Returns:
-        As default_collate: dicts of tensors for dicts, lists of tensors for tuples and lists; strings stay lists.
+        The result of default_collate: dicts of tensors for dicts, lists of tensors for tuples and lists; strings stay
+            lists.
 
     Raises:
-        As default_collate; FormatError: a record that is not of its schema.
+        As default_collate.
+        FormatError: a record is not of its schema.
     """
     if type(batch) is LazySamples and batch.records is not None and not batch.looked:
-        return _collated(batch.records, torchs.default_collate_fn_map)
+        return _collate_records(batch.records, torchs.default_collate_fn_map)
     return default_collate(batch)
 
 
 def can_collate(schema: Schema) -> bool:
-    """Whether batches of its records are better collated without decoding: some column can be a tensor at once."""
-    return isinstance(_template(schema), STRUCTURES) and any(_is_number(field) for field in schema.fields.values())
+    """Tell whether to collate records of `schema` without decoding: some column can become a tensor."""
+    return isinstance(_template(schema), STRUCTURES) and any(_is_numeric(field) for field in schema.fields.values())
 
 
 def _collate_first(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
-    """What default_collate calls for a batch whose first sample is one of FIRST_TYPES."""
+    """Collate a batch whose first sample is one of FIRST_TYPES; default_collate calls this function."""
     fresh = type(batch) is LazySamples and batch.records is not None
-    if fresh and collate_fn_map is torchs.default_collate_fn_map and _is_torchs(collate_fn_map):
-        return _collated(batch.records, collate_fn_map)  # type: ignore[attr-defined]
-    return torchs.collate(list(map(plain, batch)), collate_fn_map=collate_fn_map)
+    if fresh and collate_fn_map is torchs.default_collate_fn_map and _is_unchanged(collate_fn_map):
+        return _collate_records(batch.records, collate_fn_map)  # type: ignore[attr-defined]
+    return torchs.collate(list(map(as_plain, batch)), collate_fn_map=collate_fn_map)
 
 
-_OF_TORCH = {
+# torch's functions for tensors and numbers. If a program has replaced one, its function decides.
+_TORCH_FUNCTIONS = {
     kind: function
     for kind, function in torchs.default_collate_fn_map.items()
     if kind in (torch.Tensor, np.ndarray, int, float) or isinstance(kind, tuple)
 }
 
 
-def _is_torchs(functions: Any) -> bool:
-    """Whether nobody has changed how tensors and numbers are collated."""
-    return all(functions.get(kind) is function for kind, function in _OF_TORCH.items())
+def _is_unchanged(functions: Any) -> bool:
+    """Tell whether tensors and numbers are collated by torch's own functions."""
+    return all(functions.get(kind) is function for kind, function in _TORCH_FUNCTIONS.items())
 
 
 for _first in FIRST_TYPES.values():
     torchs.default_collate_fn_map[_first] = _collate_first
 
 
-def _collated(records: SampleRecords, functions: Any) -> Any:
+def _collate_records(records: SampleRecords, functions: Any) -> Any:
     schema = records.schema
     columns = _fixed_columns(records)
     if columns is None:
         found = schema.decode_columns(records.data, records.offsets, tensor=as_tensor)
         columns = [_tensor_or_values(schema.fields[name], column) for name, column in found.items()]
 
-    return carried(_built(_template(schema), columns, functions))
+    return carry(_build_batch(_template(schema), columns, functions))
 
 
-# No function within `_collated`, which would hold itself, and the batch, until garbage is collected.
-def _built(node: Any, columns: Sequence[Any], functions: Any, in_dict: bool = True) -> Any:
-    """The batch, or a part of it: `node` with its columns, collated, in place of their positions."""
+# Not a closure in `_collate_records`: a recursive one would keep itself and the batch alive until garbage collection.
+def _build_batch(node: Any, columns: Sequence[Any], functions: Any, in_dict: bool = True) -> Any:
+    """Return a part of the batch: `node` with its collated columns instead of their positions."""
     if isinstance(node, dict):
-        return {key: _built(child, columns, functions) for key, child in node.items()}
+        return {key: _build_batch(child, columns, functions) for key, child in node.items()}
     if not isinstance(node, int):
-        return [_built(child, columns, functions, in_dict=False) for child in node]
+        return [_build_batch(child, columns, functions, in_dict=False) for child in node]
     column = columns[node]
     if isinstance(column, torch.Tensor):
         return column
-    # As default_collate picks the values of a column apart, which shows where they are strings.
+    # default_collate passes a tuple of values for items of lists and tuples. The difference shows if they are strings.
     return torchs.collate(column if in_dict else tuple(column), collate_fn_map=functions)
 
 
 @lru_cache(maxsize=64)
 def _template(schema: Schema) -> Any:
-    """The structure of a sample, with the position of a column in place of each value."""
+    """Return the structure of a sample, with the position of a column in place of each value."""
     return schema.unflatten(range(len(schema.columns)))
 
 
 def _fixed_columns(records: SampleRecords) -> list[torch.Tensor] | None:
-    """A tensor for each column, if records are nothing but such columns; None where that needs a closer look."""
+    """Return a tensor for each column if records have only columns of numbers; None if they need a closer look."""
     schema, count = records.schema, len(records.offsets) - 1
     size = schema.record_size
-    if not size or not all(map(_is_number, schema.fields.values())) or (np.diff(records.offsets) != size).any():
+    if not size or not all(map(_is_numeric, schema.fields.values())) or (np.diff(records.offsets) != size).any():
         return None
     start = int(records.offsets[0])
     rows = records.data[start : start + count * size].reshape(count, size)
@@ -121,24 +125,24 @@ def _fixed_columns(records: SampleRecords) -> list[torch.Tensor] | None:
 
 def _column(rows: Any, slot: Slot, field: Field) -> torch.Tensor | None:
     if slot.dtype.kind == "b" and rows.max(initial=0) > 1:
-        return None  # damaged: who decodes it says where
+        return None  # damaged: decoding finds the place and raises
     dtype: Any = _torch_dtype(slot.dtype) if field.torch_dtype is None else getattr(torch, field.torch_dtype)
     column: torch.Tensor = tensor_of(rows).view(dtype)
     return column.view(len(rows), *slot.shape)
 
 
 def _tensor_or_values(field: Field, column: Any) -> Any:
-    """A column of `Schema.decode_columns` as a tensor, or as the list of its values where it cannot be one."""
+    """Return a column of `Schema.decode_columns` as a tensor, or as the list of its values if it cannot be one."""
     inner = field.inner if isinstance(field, ZstdField) else field
     if isinstance(column, torch.Tensor):
         return column
     if not isinstance(column, np.ndarray):
         return column
-    return torch.from_numpy(column) if _is_number(inner) else inner.unstack(column)
+    return torch.from_numpy(column) if _is_numeric(inner) else inner.unstack(column)
 
 
-def _is_number(field: Field) -> bool:
-    """Whether default_collate makes one tensor of such values, whatever they are."""
+def _is_numeric(field: Field) -> bool:
+    """Tell whether default_collate always makes one tensor of the values of a field."""
     if field.fixed is None:
         return False
     if type(field) is ScalarField:
@@ -148,16 +152,16 @@ def _is_number(field: Field) -> bool:
 
 @lru_cache(maxsize=64)
 def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype | None:
-    """The torch dtype of the same numbers; None if there is none."""
+    """Return the torch dtype of the same numbers; None if there is none."""
     try:
         return torch.from_numpy(np.empty(0, dtype)).dtype
-    except (TypeError, ValueError):  # no such dtype; foreign byte order
+    except (TypeError, ValueError):  # torch has no such dtype, or the byte order is foreign
         return None
 
 
 @lru_cache(maxsize=64)
 def _takes_scalars(dtype: np.dtype[Any]) -> bool:
-    """Whether torch makes a tensor of numpy scalars, as default_collate asks it to: not of uint64, for one."""
+    """Tell whether torch makes a tensor of numpy scalars, as default_collate asks. It refuses uint64, for example."""
     try:
         return torch.as_tensor([dtype.type(0)], device="cpu").dtype == _torch_dtype(dtype)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""torch's DataLoader, reading a batch at once and able to begin anywhere."""
+"""torch's DataLoader with batched reads, which can begin at any batch."""
 
 import multiprocessing
 from collections.abc import Callable, Iterable
@@ -13,9 +13,9 @@ from ffrecord.errors import ArgumentError, StateError
 from ffrecord.torch.dataset import Dataset
 from ffrecord.torch.iterators import MultiProcessIterator, SingleProcessIterator, WorkersIterator
 from ffrecord.torch.progress import LoaderProgress
-from ffrecord.torch.sampler_progress import Following, sampler_of
-from ffrecord.torch.skipping import Singles, SkipableSampler
-from ffrecord.torch.telling import Shuffled
+from ffrecord.torch.sampler_progress import SamplerProgress, sampler_of
+from ffrecord.torch.skipping import SingleIndexSampler, SkipableSampler
+from ffrecord.torch.telling import ShuffleSampler
 
 __all__ = ["DataLoader", "SkipableSampler"]
 
@@ -23,20 +23,20 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class DataLoader(TorchDataLoader[T_co]):
-    """torch's DataLoader, in the same order for the same generator; for datasets of ours, one batched read per batch.
+    """torch's DataLoader, in the same order for the same generator. Datasets of this package read each batch at once.
 
     Args, where they differ from torch's:
-        prefetch_factor: may be given with `num_workers=0` too, and is then without effect.
-        multiprocessing_context: "fork" where there is fork, so that datasets need not pickle.
+        prefetch_factor: also allowed with `num_workers=0`, where it has no effect.
+        multiprocessing_context: "fork" by default if the system has fork, so that datasets need not pickle.
         skippable: allow `set_step`, by wrapping the batch sampler. Turn it off for `batch_size=None`, and for
             frameworks that take the batch sampler apart.
 
-    With `batch_size=None` and a dataset of ours, `collate_fn` gets a list of one sample, or of those whose indices the
-    sampler yields as a list.
+    With `batch_size=None` and a dataset of this package, `collate_fn` gets a list: of one sample, or of the samples
+    whose indices the sampler yields as a list.
 
     Raises:
-        ValueError (also AssertionError): `batch_size=None` and `skippable`.
-        ValueError, TypeError: what torch refuses.
+        ValueError (also AssertionError): `batch_size=None` together with `skippable`.
+        ValueError, TypeError: torch refuses an argument.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class DataLoader(TorchDataLoader[T_co]):
     ) -> None:
         if multiprocessing_context is None and num_workers > 0 and "fork" in multiprocessing.get_all_start_methods():
             multiprocessing_context = "fork"
-        # Older torch does not know all of these.
+        # Older releases of torch lack these arguments, so pass only those that were given.
         recent: dict[str, Any] = {}
         if pin_memory_device:
             recent["pin_memory_device"] = pin_memory_device
         if not in_order:
             recent["in_order"] = in_order
         if shuffle and sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset):
-            sampler, shuffle = Shuffled(dataset, generator=generator), False  # type: ignore[arg-type]
+            sampler, shuffle = ShuffleSampler(dataset, generator=generator), False  # type: ignore[arg-type]
         super().__init__(
             dataset,
             batch_size,
@@ -91,17 +91,19 @@ class DataLoader(TorchDataLoader[T_co]):
         )
         self.skippable = skippable
         indices, ours = self._wrap_samplers(), None if self._is_iterable() else sampler_of(self)
-        self._ffrecord_progress = LoaderProgress(indices) if ours is None else Following(indices, ours)
+        self._ffrecord_progress = LoaderProgress(indices) if ours is None else SamplerProgress(indices, ours)
 
     def _wrap_samplers(self) -> Any:
-        """Make the batch sampler skippable, if asked; the sampler to take indices from."""
+        """Make the batch sampler skippable, if asked; return the sampler to take indices from."""
         if self.skippable and self.batch_sampler is None:
             raise ArgumentError("batch_size=None leaves no batches to skip: it needs skippable=False")
         if self.skippable and self.batch_sampler is not None and not self._is_iterable():
-            # torch refuses the assignment, although nothing has looked at it yet.
+            # torch's __setattr__ refuses to replace it, although nothing has used it yet.
             vars(self)["batch_sampler"] = SkipableSampler(self.batch_sampler)
         indices: Any = super()._index_sampler
-        return Singles(indices) if self.batch_sampler is None and isinstance(self.dataset, Dataset) else indices
+        return (
+            SingleIndexSampler(indices) if self.batch_sampler is None and isinstance(self.dataset, Dataset) else indices
+        )
 
     def _is_iterable(self) -> bool:
         return isinstance(self.dataset, IterableDataset)
@@ -122,14 +124,17 @@ class DataLoader(TorchDataLoader[T_co]):
         return self._ffrecord_progress.iterate(self, super().__iter__)
 
     def set_step(self, step: SupportsIndex) -> None:
-        """Leave out the first `step` batches, without reading them, from the next epoch on, until it is called again.
+        """Leave out the first `step` batches of each epoch, without reading them, until the next call.
+
+        It takes effect with the next epoch.
 
         Args:
             step: 0 <= step <= number of batches; that number makes an empty epoch.
 
         Raises:
-            ValueError (also AssertionError): out of range.
-            RuntimeError (also AssertionError): not skippable, or a loaded state waits for its epoch to begin.
+            ValueError (also AssertionError): `step` is out of range.
+            RuntimeError (also AssertionError): the loader is not skippable, or a loaded state waits for its epoch to
+                begin.
         """
         if not isinstance(self.batch_sampler, SkipableSampler):
             why = "an IterableDataset has no indices" if self._is_iterable() else "it was made with skippable=False"
@@ -139,13 +144,13 @@ class DataLoader(TorchDataLoader[T_co]):
         self.batch_sampler.set_step(step)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands, to go on from exactly there: a small dict that JSON can hold.
+        """Return the position of the loader, a small dict that JSON can hold, to go on from exactly there.
 
-        It counts batches *yielded*, not what workers have prefetched. Within an epoch it is a place in it. After
-        the last batch it says that the epoch is finished, so that the next loop is the next epoch.
+        It counts batches *yielded*, not batches that workers have prefetched. Within an epoch, the state is a place in
+        it. After the last batch, the state says that the epoch is finished, so the next loop is the next epoch.
 
         Raises:
-            RuntimeError (also AssertionError): an IterableDataset, or `in_order=False` with workers, has no such place.
+            RuntimeError (also AssertionError): the dataset is an IterableDataset, or `in_order=False` with workers.
         """
         self._require_order()
         return self._ffrecord_progress.state(self)
@@ -153,17 +158,17 @@ class DataLoader(TorchDataLoader[T_co]):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Let the next epoch go on from `state_dict`; epochs after it are whole. See docs/resume.md.
 
-        Takes effect when iteration begins, or with the first batch of an iterator that has yielded none. The generators
-        are set then, not before. If shuffling draws from torch's
-        default generator, that one is then also put where it was when the state was taken.
+        The state takes effect when iteration begins, or with the first batch of an iterator that has yielded none. Only
+        then are the generators set. If shuffling draws from torch's default generator, this one is also set to its
+        state at the time.
 
         Args:
             state_dict: from `state_dict` of a loader over the same dataset, with the same batch size and way to
                 shuffle. The number of workers may differ.
 
         Raises:
-            ValueError (also AssertionError): not such a state; nothing has changed.
-            RuntimeError (also AssertionError): as `state_dict`.
+            ValueError (also AssertionError): it is not such a state; nothing has changed.
+            RuntimeError (also AssertionError): the loader has no position; see `state_dict`.
         """
         self._require_order()
         self._ffrecord_progress.load(self, state_dict)

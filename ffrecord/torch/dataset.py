@@ -19,8 +19,17 @@ from ffrecord.reader import FileReader
 from ffrecord.reading.paths import PathLike, Source, redact_source
 from ffrecord.reading.store import OnError, Store
 from ffrecord.system.sample_types import UNTOLD
-from ffrecord.torch.fetching import FetchedSamples, decoded, fetch, merged
-from ffrecord.torch.indexing import Held, Indices, MappedFile, as_positions, at, cut, held, is_single
+from ffrecord.torch.fetching import FetchedSamples, decode_records, fetch, merge_parts
+from ffrecord.torch.indexing import (
+    Indices,
+    KeptIndices,
+    MappedFile,
+    as_positions,
+    is_single,
+    keep_indices,
+    take_at,
+    take_range,
+)
 from ffrecord.torch.registry import ReaderRegistry
 
 __all__ = ["ConcatDataset", "Dataset", "ReaderRegistry", "Subset"]
@@ -29,51 +38,51 @@ T_co = TypeVar("T_co", covariant=True)
 
 FILES_SHOWN = 2
 CHUNK = 1 << 16  # indices compared at once
-ASKED = ("__getitem__", "__getitems__", "__iter__", "__len__", "_fetch")  # where a subclass may give other samples
+# Methods with which a subclass may give other samples than the records hold.
+SAMPLE_METHODS = ("__getitem__", "__getitems__", "__iter__", "__len__", "_fetch")
 
 
 class Dataset(ReaderRegistry, TorchDataset[T_co]):
     """Samples of `.ffr` files for torch. `dataset[indices]` reads a batch at once.
 
-    Use it as it is for files that carry a schema: samples come back as they were written, tensors as tensors. Otherwise
-    subclass it, in one of two ways:
+    If the files carry a schema, use the class as it is: samples come back as they were written, tensors as tensors.
+    Otherwise subclass it, in one of two ways:
 
-    * override `process`, which turns the bytes of a batch into samples;
+    * override `process`, which converts the bytes of a batch to samples;
     * override `__init__`, `__len__` and `__getitem__`, which every loader gives a list, and keep readers of your own.
-      There is no need to call `super().__init__()`.
+      You need not call `super().__init__()`.
 
-    What may stand in the brackets (the second kind of subclass decides for itself):
+    Indices in the brackets may be (the second kind of subclass decides for itself):
 
-    * a list or tuple of ints, a range, a 1-D integer array or tensor: a list of samples in that order, repeats kept;
+    * a list or tuple of ints, a range, a 1-D integer array or tensor: a list of samples in that order, with repeats;
     * an int (numpy ints too): one sample;
-    * a slice: a dataset of those samples. Nothing is read, and no list made.
+    * a slice: a dataset of those samples. Nothing is read, and no list is made.
 
     Negative indices count from the end. torch's own DataLoader, Subset and random_split read whole batches too, through
-    `__getitems__`; only torch 2.0's Subset reads one by one. A dataset can be forked, and pickled by the names of its
-    files.
+    `__getitems__`; only torch 2.0's Subset reads one by one. You can fork a dataset, and pickle it: its pickle holds
+    the names of its files.
 
     Args:
-        fnames: what `FileReader` takes: a file, a list of files, a directory, a glob pattern, URLs. Or a reader of any
-            format, with which the other arguments are of no effect: samples are what its `samples` gives, for type
-            checkers, too.
-        check_data: compare CRC-32 of tables when opening and of every sample when reading.
-        io: how to read, see `FileReader`.
-        on_error: what a sample that cannot be read does, see `FileReader`: "raise"; "skip": it is missing in lists of
-            samples, and `process` gets only the indices, and the data, of those that are there; or a callable that
-            gives the bytes to use instead. Of one sample, and of a batch that a loader asks for and of which nothing is
-            left, the error is raised with "skip" too.
-        storage_options, cache_dir, cache_limit: of URLs, see `FileReader`.
+        fnames: files for `FileReader`: a file, a list of files, a directory, a glob pattern, URLs. Or a reader of any
+            format, whose `samples` are then the samples, also for type checkers; the other arguments have no effect
+            then.
+        check_data: compare CRC-32 of tables when opening, and of every sample when reading.
+        io: way to read, see `FileReader`.
+        on_error: action for a sample that cannot be read, see `FileReader`. "raise" raises. "skip" leaves it out of
+            lists of samples, and `process` gets only the other indices and data. A callable returns bytes to use
+            instead. "skip" also raises for one sample alone, and for a batch of a loader of which nothing is left.
+        storage_options, cache_dir, cache_limit: options for URLs, see `FileReader`.
 
     Attributes:
-        fnames: as given, but URLs without what is secret; of a reader, its files.
-        reader: of the samples.
+        fnames: the argument, with URLs without secrets; the files of a reader.
+        reader: reader of the samples.
 
     Raises:
         As `FileReader`.
     """
 
     __orig_class__ = UNTOLD
-    _below: type[IndexError] = SampleIndexError  # raised for an index below -len
+    _below: type[IndexError] = SampleIndexError  # error for an index below -len
 
     def __init__(
         self,
@@ -102,24 +111,24 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
             )
 
     def process(self, indices: list[int], data: list[npt.NDArray[np.uint8]]) -> list[T_co]:
-        """The samples of a batch; for you to override.
+        """Convert the bytes of a batch to samples; override it.
 
         Args:
             indices: [k] ints in [0, number of samples).
-            data: k 1-D uint8 arrays, the bytes of each: writable, but with io="mmap".
+            data: k 1-D uint8 arrays, the bytes of each sample; writable unless io="mmap".
 
         Returns:
-            The samples. `data` decoded, if not overridden and the files carry a schema.
+            The samples. The default decodes `data` if the files carry a schema.
 
         Raises:
-            NotImplementedError: not overridden, and the files carry no schema.
+            NotImplementedError: the method is not overridden, and the files carry no schema.
         """
-        return decoded(self, indices, data)
+        return decode_records(self, indices, data)
 
     def __len__(self) -> int:
         return self.reader.n
 
-    # torch's Dataset promises one sample whatever the index.
+    # Overloads, because torch's Dataset declares one sample for any index.
     @overload
     def __getitem__(self, indices: slice) -> "Dataset[T_co]": ...
     @overload  # an array is no index, though a type checker may take it for one
@@ -128,11 +137,11 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
     def __getitem__(self, indices: SupportsIndex) -> T_co: ...
 
     def __getitem__(self, indices: Any) -> Any:
-        """A list of samples for several indices, one sample for an int, a dataset for a slice.
+        """Return a list of samples for several indices, one sample for an int, or a dataset for a slice.
 
         Raises:
-            TypeError: not indices.
-            IndexError: out of range; nothing was read.
+            TypeError: `indices` are not indices.
+            IndexError: an index is out of range; nothing was read.
             Whatever `FileReader.read` and `process` raise.
         """
         if isinstance(indices, slice):
@@ -145,10 +154,10 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         return fetched.samples[0]
 
     def __getitems__(self, indices: Indices) -> list[T_co]:
-        """The samples at `indices`; torch calls it with those of a batch.
+        """Return the samples at `indices`; torch calls it with the indices of a batch.
 
-        What it gives is a list that decodes the samples when it is looked at. Where default_collate, or
-        `ffrecord.torch.collate`, gets it unseen, columns of fixed size become tensors at once.
+        The result is a list that decodes samples when something looks at it. If default_collate or
+        `ffrecord.torch.collate` gets it before, columns of fixed size become tensors at once.
         """
         if self._is_indexed_by_lists():
             # A subclass with a __getitem__ of its own expects a list.
@@ -159,7 +168,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         return fetched.samples
 
     def subset(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> "Subset[T_co]":
-        """A dataset of the samples at `indices`, in that order.
+        """Return a dataset of the samples at `indices`, in that order.
 
         Args:
             indices: [n] ints in [-len, len), see `Subset`.
@@ -173,33 +182,33 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         return type(self).__getitem__ is not Dataset.__getitem__
 
     def _get(self, positions: list[int], *, lazily: bool) -> FetchedSamples:
-        """The samples at `positions`, each in [0, len(self)), for a dataset that this one is a member of."""
+        """Return the samples at `positions`, each in [0, len(self)), for a dataset that contains this one."""
         return FetchedSamples(self[positions]) if self._is_indexed_by_lists() else self._fetch(positions, lazily=lazily)
 
     def _fetch(self, positions: list[int], *, lazily: bool = False) -> FetchedSamples:
-        """The same, by one batched read."""
+        """Return the samples at `positions`, each in [0, len(self)), by one batched read."""
         overridden = getattr(self.process, "__func__", None) is not Dataset.process
         return fetch(self.reader, positions, self.process if overridden else None, self, lazily=lazily)
 
     def _parts_of_dataset(self) -> Parts | None:
-        """Return which records the samples are; None where they are what `process`, or another method, of yours makes.
+        """Return the records that the samples come from; None if a subclass makes other samples.
 
-        A `DatasetWriter` then copies the records.
+        A `DatasetWriter` copies these records instead of the samples.
         """
         reader = vars(self).get("reader")
-        if not isinstance(reader, Store) or not is_untouched(self, ("process", *ASKED)):
+        if not isinstance(reader, Store) or not is_untouched(self, ("process", *SAMPLE_METHODS)):
             return None
         return WholeStore(reader)
 
     def _identity(self) -> Identity:
-        """What the dataset is, as far as a saved place depends on it."""
+        """Return the identity of the dataset, for saved positions."""
         readers = self.ffreaders()
         if len(readers) == 1 and readers[0].n == len(self):
             return identity_of(readers[0])
-        return _combined(len(self), [identity_of(reader) for reader in readers])
+        return _combine_identities(len(self), [identity_of(reader) for reader in readers])
 
     def __iter__(self) -> Iterator[T_co]:
-        """All samples in order, read one by one; a DataLoader is the fast way."""
+        """Yield all samples in order, read one by one; a DataLoader is faster."""
         for index in range(len(self)):
             yield self[[index]][0]
 
@@ -227,70 +236,75 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
 
 
 class Subset(Dataset[T_co]):
-    """Some samples of a dataset, in an order of their own.
+    """Some samples of a dataset, in their own order.
 
     Args:
-        dataset: a dataset of ours.
-        indices: [n] ints into `dataset`, a sequence or 1-D array; repeats allowed. A range or integer array is kept as
-            it is, mapped ones stay mapped, and are pickled by the name of their file. Of anything else there is an
-            int64 array besides, made now; so workers hold no Python object per sample.
+        dataset: a dataset of this package.
+        indices: [n] ints into `dataset`, a sequence or 1-D array; repeats are allowed. A range or integer array is kept
+            as it is. A mapped array stays mapped, and its pickle holds the name of its file. Other sequences are also
+            copied into an int64 array, so that workers hold no Python object per sample.
 
     Attributes:
-        dataset, indices: as given.
+        dataset, indices: the arguments.
 
     Raises:
-        TypeError: not ints.
+        TypeError: `indices` are not ints.
     """
 
     def __init__(self, dataset: Dataset[T_co], indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> None:
         self.dataset = dataset
         self.indices = indices
-        self._held = held(indices)
+        self._kept = keep_indices(indices)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._kept)
 
     def subset(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> "Subset[T_co]":
-        """As for `Dataset`; a range of indices makes a piece of this subset, not one inside another."""
-        if type(self) is not Subset or not isinstance(indices, range) or not _inside(indices, len(self)):
+        """Return a dataset of the samples at `indices`, in that order. A range gives a piece of this subset, not a
+        nested one.
+
+        Args:
+            indices: [n] ints in [-len, len), see `Subset`.
+        """
+        if type(self) is not Subset or not isinstance(indices, range) or not _is_inside(indices, len(self)):
             return super().subset(indices)
-        return Subset(self.dataset, cut(self._held, indices))
+        return Subset(self.dataset, take_range(self._kept, indices))
 
     def _fetch(self, positions: list[int], *, lazily: bool = False) -> FetchedSamples:
-        return self.dataset._get(self.dataset._positions(at(self._held, positions)), lazily=lazily)
+        return self.dataset._get(self.dataset._positions(take_at(self._kept, positions)), lazily=lazily)
 
     def _parts_of_dataset(self) -> Parts | None:
-        inner = parts_of(self.dataset) if is_untouched(self, ASKED) else None
-        return None if inner is None else ChosenSamples(inner, self._held)
+        inner = parts_of(self.dataset) if is_untouched(self, SAMPLE_METHODS) else None
+        return None if inner is None else ChosenSamples(inner, self._kept)
 
     def _identity(self) -> Identity:
-        inside, text = self.dataset._identity(), _described(self._held)
+        inside, text = self.dataset._identity(), _describe_indices(self._kept)
         return Identity(len(self), inside.shards, _digest(f"{inside.samples}", inside.fingerprint, text))
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in vars(self).items() if name != "_held"}
+        state = {name: value for name, value in vars(self).items() if name != "_kept"}
         return {**state, "indices": MappedFile.of(self.indices) or self.indices}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         if isinstance(self.indices, MappedFile):
             self.indices = self.indices.open()
-        self._held = held(self.indices)
+        self._kept = keep_indices(self.indices)
 
 
 class ConcatDataset(Dataset[T_co]):
-    """Datasets one after the other. A batch is read by one batched read for each member it touches.
+    """Datasets one after the other. A batch needs one batched read for each member with samples in it.
 
     Args:
-        datasets: one or more datasets of ours.
+        datasets: one or more datasets of this package.
 
     Attributes:
         datasets: list of the members.
-        cumulative_sizes: list of ints, how many samples there are up to the end of each member.
+        cumulative_sizes: list of ints, the number of samples up to the end of each member.
 
     Raises:
-        ValueError (also AssertionError): no datasets.
-        TypeError (also AssertionError): a member is no dataset of ours.
+        ValueError (also AssertionError): there are no datasets.
+        TypeError (also AssertionError): a member is not a dataset of this package.
     """
 
     _below = ConcatIndexError
@@ -306,14 +320,14 @@ class ConcatDataset(Dataset[T_co]):
 
     @staticmethod
     def cumsum(sequence: Iterable[Sized]) -> list[int]:
-        """The running total of the lengths in `sequence`."""
+        """Return the running total of the lengths in `sequence`."""
         sizes: list[int] = []
         for member in sequence:
             sizes.append(len(member) + (sizes[-1] if sizes else 0))
         return sizes
 
     def ffreaders(self) -> list[Store]:
-        """Its own readers, if any, then those of each member."""
+        """Return its own readers, if any, then the readers of each member."""
         return super().ffreaders() + [reader for member in self.datasets for reader in member.ffreaders()]
 
     def __len__(self) -> int:
@@ -330,44 +344,44 @@ class ConcatDataset(Dataset[T_co]):
                 )
             parts.append(fetched)
             places.append(own)
-        return merged(parts, places, len(positions))
+        return merge_parts(parts, places, len(positions))
 
     def _parts_of_dataset(self) -> Parts | None:
-        members = [parts_of(member) for member in self.datasets] if is_untouched(self, ASKED) else [None]
+        members = [parts_of(member) for member in self.datasets] if is_untouched(self, SAMPLE_METHODS) else [None]
         known = [member for member in members if member is not None]
         return JoinedParts(known) if len(known) == len(members) else None
 
     def _identity(self) -> Identity:
-        return _combined(len(self), [member._identity() for member in self.datasets])
+        return _combine_identities(len(self), [member._identity() for member in self.datasets])
 
     def _by_member(self, positions: list[int]) -> dict[int, list[int]]:
-        """Member → places in `positions` that are its own, in order."""
+        """Return member → places in `positions` that belong to it, in order."""
         places: dict[int, list[int]] = {}
         for place, position in enumerate(positions):
             places.setdefault(bisect_right(self.cumulative_sizes, position), []).append(place)
         return places
 
 
-def _inside(places: range, n: int) -> bool:
+def _is_inside(places: range, n: int) -> bool:
     return not places or (0 <= places[0] < n and 0 <= places[-1] < n)
 
 
-def _combined(samples: int, parts: list[Identity]) -> Identity:
-    """The identity of a dataset of `samples` that come from these."""
+def _combine_identities(samples: int, parts: list[Identity]) -> Identity:
+    """Return the identity of a dataset of `samples` that come from these parts."""
     texts = [f"{part.samples} {part.fingerprint}" for part in parts]
     return Identity(samples, sum(part.shards for part in parts), _digest(*texts))
 
 
-def _described(indices: Held) -> str:
-    """A short text that is the same for the same indices, whatever holds them, and differs for different ones."""
+def _describe_indices(indices: KeptIndices) -> str:
+    """Return a short text that is equal for equal indices, whatever holds them, and differs for others."""
     progression = _as_range(indices)
     if progression is not None:
         return repr(progression)
     return f"{crc32(np.ascontiguousarray(indices, np.int64).data):#010x}"
 
 
-def _as_range(indices: Held) -> range | None:
-    """The range of the same ints, in one of the ways to write it; None if there is none."""
+def _as_range(indices: KeptIndices) -> range | None:
+    """Return the range of the same ints, in one canonical form; None if there is none."""
     if not len(indices):
         return range(0)
     first, last = int(indices[0]), int(indices[-1])

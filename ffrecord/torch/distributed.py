@@ -1,4 +1,4 @@
-"""Which rank this process is, of how many, and on which node; found out without talking to the others."""
+"""Rank, number of ranks and node of this process, found without communication with other ranks."""
 
 import operator
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
@@ -12,28 +12,28 @@ from ffrecord.order.environment import placement_of, rank_of
 
 __all__ = ["Place", "Ranks", "placement_on", "rank_and_size"]
 
-# What `placement` of loaders and samplers may be.
+# Types of the argument `placement` of loaders and samplers.
 Place: TypeAlias = "str | SupportsIndex | Placement | None"
 
 
 def rank_and_size(rank: SupportsIndex | None = None, world_size: SupportsIndex | None = None) -> tuple[int, int]:
-    """The rank of this process and the number of ranks.
+    """Return the rank of this process and the number of ranks.
 
-    What is given counts. What is not is taken, each by itself, from torch.distributed if that is initialised; else from
-    the environment: RANK and WORLD_SIZE, which torchrun sets, or what Open MPI, MVAPICH, MPICH and Intel MPI, or a step
-    of Slurm set; else it is rank 0 of 1. One of several has to know which it is: that all of them take the same share
-    would show only in the loss.
+    Given arguments count. Each missing one comes from torch.distributed if it is initialised; else from the
+    environment: RANK and WORLD_SIZE of torchrun, or the variables of Open MPI, MVAPICH, MPICH, Intel MPI, or a step of
+    Slurm; else it is rank 0 of 1. One of several ranks must know its number: if all took the same share, only the loss
+    would show it.
 
     Args:
         rank: 0 <= rank < world_size.
         world_size: 1 or more.
 
     Raises:
-        ValueError (also AssertionError): out of range, or an environment variable that is no int; with both numbers; or
-            several ranks, and nobody says which this is.
-        TypeError: not an int.
+        ValueError (also AssertionError): a number is out of range, with both numbers in the message; an environment
+            variable is not an int; or there are several ranks, and this one is unknown.
+        TypeError: an argument is not an int.
     """
-    known_rank, known_size = (None, 1) if rank is not None and world_size is not None else _known()
+    known_rank, known_size = (None, 1) if rank is not None and world_size is not None else _look_up()
     found_rank = known_rank if rank is None else _int("rank", rank)
     found_size = known_size if world_size is None else _int("world_size", world_size)
     if found_size < 1:
@@ -51,18 +51,18 @@ def rank_and_size(rank: SupportsIndex | None = None, world_size: SupportsIndex |
 
 
 def placement_on(place: Place, rank: int, world_size: int) -> Placement | None:
-    """On which node a rank is.
+    """Return the node of a rank.
 
     Args:
-        place: "node": as the environment says; or the number of nodes, where ranks of a node follow each other; or a
+        place: "node" for the node in the environment; the number of nodes, if ranks of a node follow each other; a
             `Placement`; or None.
         rank: 0 <= rank < world_size.
         world_size: 1 or more.
 
     Raises:
-        ValueError: another word; the environment says it of other ranks, or not at all, or contradicts itself; or nodes
-            have different numbers of ranks.
-        TypeError: none of these.
+        ValueError: the word is unknown; the environment describes other ranks or no nodes, or contradicts itself; or
+            nodes have different numbers of ranks.
+        TypeError: `place` has another type.
     """
     if place is None or isinstance(place, Placement):
         return place
@@ -80,7 +80,7 @@ def _int(name: str, value: SupportsIndex) -> int:
         raise ArgumentTypeError(f"{name} is {value!r}, expected an int") from None
 
 
-def _known() -> tuple[int | None, int]:
+def _look_up() -> tuple[int | None, int]:
     if _has_group():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     rank, size = rank_of()
@@ -92,7 +92,7 @@ def _has_group() -> bool:
 
 
 class FoundRank(NamedTuple):
-    """What was found of a process: its rank, the number of ranks, and where the rank is placed."""
+    """The rank of a process, the number of ranks, and the placement of the rank."""
 
     rank: int
     world_size: int
@@ -102,14 +102,15 @@ class FoundRank(NamedTuple):
 class Ranks:
     """The rank of a sampler or loader. It is looked up again whenever a loop begins.
 
-    Programs make their loaders before they begin a process group, and trainers start a script again for other ranks
-    before these know which they are. So what is found first may be provisional.
+    Programs make their loaders before they begin a process group. Trainers start a script again for other ranks, which
+    do not know their numbers at first. So the first result may be provisional.
 
     Args:
-        rank, world_size, placement: as of `Sampler`; None for what is to be found.
+        rank, world_size, placement: arguments of `Sampler`; None to look them up.
 
     Raises:
-        ValueError, TypeError: as `rank_and_size` and `placement_on`; a number of ranks is given, but no rank is known.
+        ValueError, TypeError: errors of `rank_and_size` and `placement_on`; or a number of ranks is given, but no rank
+            is known.
     """
 
     def __init__(self, rank: SupportsIndex | None, world_size: SupportsIndex | None, placement: Place) -> None:
@@ -118,17 +119,18 @@ class Ranks:
         self._carried: FoundRank | None = None  # from the process that this object was pickled in
         self.first = self._find_first()
 
-    def follow(self, course: Course, *, provisional: bool = False) -> bool:
-        """Let the next loop of `course` be that of the rank that this process is now.
+    def follow(self, cursor: Course, *, provisional: bool = False) -> bool:
+        """Let the next loop of `cursor` belong to the rank that this process is now.
 
         Args:
-            provisional: leave it as it is where nobody knows the rank yet.
+            cursor: the cursor to change.
+            provisional: change nothing if the rank is not known yet.
 
         Returns:
-            Whether that is another rank, or another number of ranks, than before.
+            True if the rank, the number of ranks or the placement has changed.
 
         Raises:
-            ValueError: nobody says which rank this is; or it would have no batch.
+            ValueError: the rank is unknown, or would have no batch.
         """
         try:
             found = self._find()
@@ -136,15 +138,15 @@ class Ranks:
             if provisional:
                 return False
             raise
-        split = course.split
+        split = cursor.split
         if found == (split.rank, split.world_size, split.placement):
             return False
-        course.share(*found)
+        cursor.share(*found)
         return True
 
     def _find(self) -> FoundRank:
         if self._carried is not None and get_worker_info() is not None and not _has_group():
-            return self._carried  # a worker that was spawned is in no group, but the process that it works for is
+            return self._carried  # a spawned worker is in no group, so it uses the rank of its parent
         rank, world_size = rank_and_size(*self._asked)
         return FoundRank(rank, world_size, placement_on(self._place, rank, world_size))
 
@@ -154,7 +156,7 @@ class Ranks:
         except UnknownRankError:
             if self._asked[1] is not None:
                 raise
-            return FoundRank(0, _known()[1], None)
+            return FoundRank(0, _look_up()[1], None)
 
     def __getstate__(self) -> dict[str, Any]:
         carried: FoundRank | None

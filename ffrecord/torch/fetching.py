@@ -1,4 +1,4 @@
-"""From positions to samples: one batched read, then what the dataset makes of the bytes."""
+"""Samples at positions: one batched read, and the conversion of bytes to samples."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,12 +17,12 @@ from ffrecord.torch.samples import LazySamples, SampleRecords
 from ffrecord.torch.stopping import StopIterationGuard, describe_batch
 from ffrecord.torch.tensors import as_tensor
 
-__all__ = ["FetchedSamples", "decoded", "fetch", "merged"]
+__all__ = ["FetchedSamples", "decode_records", "fetch", "merge_parts"]
 
 Arrays = list[npt.NDArray[np.uint8]]
 Process = Callable[[list[int], Arrays], list[Any]]
 
-# Beside the reader, not in the dataset: a dataset is pickled for each worker, and its reader may be exchanged.
+# Keyed by reader, not kept in the dataset: a dataset is pickled for each worker, and its reader may be replaced.
 _schemas: "WeakKeyDictionary[Store, tuple[Schema, bool] | None]" = WeakKeyDictionary()
 
 
@@ -30,9 +30,9 @@ class FetchedSamples(NamedTuple):
     """Samples that were asked for.
 
     Attributes:
-        samples: those that are there.
-        kept: which of those asked for they are, ascending; None if that is not known, as where nothing was skipped.
-        error: why the first one that is missing could not be read, or None.
+        samples: the samples that could be read.
+        kept: places of these samples among those asked for, ascending; None if unknown, or if nothing was skipped.
+        error: error of the first sample that is missing, or None.
     """
 
     samples: list[Any]
@@ -43,55 +43,56 @@ class FetchedSamples(NamedTuple):
 def fetch(
     reader: Store, positions: list[int], process: Process | None, dataset: object, *, lazily: bool
 ) -> FetchedSamples:
-    """The samples of `reader` at `positions`.
+    """Return the samples of `reader` at `positions`.
 
     Args:
+        reader: reader of the records.
         positions: [k] ints in [0, reader.n).
-        process: makes samples of bytes; None to decode them by the schema of the files.
-        dataset: for messages.
-        lazily: samples may be `LazySamples`.
+        process: converts bytes to samples; None to decode them by the schema of the files.
+        dataset: the dataset, for messages.
+        lazily: allow `LazySamples`.
 
     Raises:
-        NotImplementedError: neither `process` nor a schema.
+        NotImplementedError: there is neither `process` nor a schema.
         Whatever reading, decoding and `process` raise.
     """
     if process is None and not isinstance(reader, FileReader):
-        process = partial(_by_store, reader)
+        process = partial(_decode_by_store, reader)
     if process is not None:
-        process = partial(_processed, process, dataset)
+        process = partial(_process_guarded, process, dataset)
     if process is None:
-        _known(reader, dataset)  # before anything is read
+        _find_schema(reader, dataset)  # raises without a schema, before anything is read
     if reader._on_error == "skip":
-        return _skipping(reader, positions, process, dataset, lazily)
+        return _fetch_skipping(reader, positions, process, dataset, lazily)
     if process is not None:
         return FetchedSamples(process(positions, reader.read(positions)))
-    return FetchedSamples(_samples(_known(reader, dataset), *reader.read_packed(positions), lazily))
+    return FetchedSamples(_decode_packed(_find_schema(reader, dataset), *reader.read_packed(positions), lazily))
 
 
-def _processed(process: Process, dataset: object, positions: list[int], data: Arrays) -> list[Any]:
+def _process_guarded(process: Process, dataset: object, positions: list[int], data: Arrays) -> list[Any]:
     with StopIterationGuard(lambda: f"process of {type(dataset).__name__}, for {describe_batch(positions)},"):
         return process(positions, data)
 
 
-def _by_store(store: Store, indices: list[int], data: Arrays) -> list[Any]:
-    """What a store makes of records."""
+def _decode_by_store(store: Store, indices: list[int], data: Arrays) -> list[Any]:
+    """Decode records by their store."""
     samples: list[Any] = store._decode(np.array(indices, np.int64), data)
     return samples
 
 
-def decoded(dataset: Any, indices: list[int], data: Arrays) -> list[Any]:
-    """What `Dataset.process` makes of records: the samples of their schema, or what their store makes of them.
+def decode_records(dataset: Any, indices: list[int], data: Arrays) -> list[Any]:
+    """Decode records for `Dataset.process`, by the schema of the files or by their store.
 
     Raises:
-        NotImplementedError: the files carry none.
+        NotImplementedError: the files carry no schema.
     """
     if not isinstance(dataset.reader, FileReader):
-        return _by_store(dataset.reader, indices, data)
-    schema, _ = _known(dataset.reader, dataset)
+        return _decode_by_store(dataset.reader, indices, data)
+    schema, _ = _find_schema(dataset.reader, dataset)
     return [schema.decode(record, tensor=as_tensor) for record in data]
 
 
-def _samples(known: tuple[Schema, bool], data: Any, offsets: Any, lazily: bool) -> list[Any]:
+def _decode_packed(known: tuple[Schema, bool], data: Any, offsets: Any, lazily: bool) -> list[Any]:
     schema, can = known
     if lazily and can and len(offsets) > 1:
         return LazySamples(SampleRecords(schema, data, offsets))
@@ -99,10 +100,10 @@ def _samples(known: tuple[Schema, bool], data: Any, offsets: Any, lazily: bool) 
     return samples
 
 
-def _skipping(
+def _fetch_skipping(
     reader: Store, positions: list[int], process: Process | None, dataset: object, lazily: bool
 ) -> FetchedSamples:
-    """The same, without the samples that cannot be read; the others keep their indices."""
+    """Return the samples of `reader` at `positions`, without those that cannot be read."""
     (data, offsets), failures = reader._begin_packed(positions)()
     room = max(0, SKIPPED_MOST - reader.skipped)
     tell_skipped(f"skipped or replaced: {error}" for _, error in failures[:room])
@@ -113,20 +114,20 @@ def _skipping(
     kept = [place for place in range(len(positions)) if place not in missing]
     first = failures[0][1] if failures else None
     if not failures and process is None:
-        return FetchedSamples(_samples(_known(reader, dataset), data, offsets, lazily), kept)
+        return FetchedSamples(_decode_packed(_find_schema(reader, dataset), data, offsets, lazily), kept)
     arrays = [data[low:high] for low, high in pairwise(offsets.tolist())]
     arrays = [arrays[place] for place in kept]
     if process is not None:
-        # Each its own: what a batch shares is recycled, and may be written to.
+        # `process` may keep its arrays and write to them, but the memory of a batch is recycled: copy each array.
         samples = process([positions[place] for place in kept], [array.copy() for array in arrays])
         return FetchedSamples(samples, kept if len(samples) == len(kept) else None, first)
     offsets = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
     data = np.concatenate([*arrays, np.empty(0, np.uint8)])
-    return FetchedSamples(_samples(_known(reader, dataset), data, offsets, lazily), kept, first)
+    return FetchedSamples(_decode_packed(_find_schema(reader, dataset), data, offsets, lazily), kept, first)
 
 
-def _known(reader: Store, dataset: object) -> tuple[Schema, bool]:
-    """The schema of the files, and whether batches can be collated without decoding them."""
+def _find_schema(reader: Store, dataset: object) -> tuple[Schema, bool]:
+    """Return the schema of the files, and whether batches can be collated without decoding them."""
     if reader not in _schemas:
         schema = schema_of(reader)
         _schemas[reader] = None if schema is None else (schema, can_collate(schema))
@@ -138,13 +139,13 @@ def _known(reader: Store, dataset: object) -> tuple[Schema, bool]:
     return known
 
 
-def merged(parts: Sequence[FetchedSamples], places: Sequence[list[int]], count: int) -> FetchedSamples:
-    """One batch of `count`, of parts that fill the `places` of their own, those left out omitted."""
+def merge_parts(parts: Sequence[FetchedSamples], places: Sequence[list[int]], count: int) -> FetchedSamples:
+    """Merge parts into one batch of `count` samples; part i fills `places[i]`. Missing samples are left out."""
     if len(parts) == 1:
         return parts[0]
     errors = [part.error for part in parts]
     if not any(errors):
-        records = _joined([part.samples for part in parts], places, count)
+        records = _join_records([part.samples for part in parts], places, count)
         if records is not None:
             return FetchedSamples(LazySamples(records))
     missing = object()
@@ -157,8 +158,8 @@ def merged(parts: Sequence[FetchedSamples], places: Sequence[list[int]], count: 
     return FetchedSamples([samples[place] for place in there], there, next(filter(None, errors), None))
 
 
-def _joined(batches: list[list[Any]], places: Sequence[list[int]], count: int) -> SampleRecords | None:
-    """The records of batches of one schema and size of record, in the order of their places; None for others."""
+def _join_records(batches: list[list[Any]], places: Sequence[list[int]], count: int) -> SampleRecords | None:
+    """Join the records of batches in the order of their places; None unless all have one schema and record size."""
     found = [batch.records for batch in batches if isinstance(batch, LazySamples) and batch.records is not None]
     if not found or len(found) != len(batches):
         return None

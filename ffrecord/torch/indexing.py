@@ -1,4 +1,4 @@
-"""What may stand in `dataset[...]`, the same for every dataset of ours; and indices that are kept."""
+"""Indices of `dataset[...]`, the same for every dataset of this package; and indices that a dataset keeps."""
 
 import operator
 from collections.abc import Sequence
@@ -11,27 +11,27 @@ import torch
 from ffrecord.errors import SampleIndexError
 from ffrecord.reading.indices import as_indices
 
-__all__ = ["Held", "Indices", "MappedFile", "as_positions", "at", "cut", "held", "is_single"]
+__all__ = ["Indices", "KeptIndices", "MappedFile", "as_positions", "is_single", "keep_indices", "take_at", "take_range"]
 
 Integers: TypeAlias = "list[int] | list[SupportsIndex] | tuple[SupportsIndex, ...] | range"
 Indices: TypeAlias = "Integers | npt.NDArray[np.integer[Any]] | torch.Tensor"
-Held: TypeAlias = "range | npt.NDArray[np.integer[Any]]"
+KeptIndices: TypeAlias = "range | npt.NDArray[np.integer[Any]]"
 
 TYPE_MESSAGE = "indices must be a list of index"
 
 
 def as_positions(dataset: object, indices: Indices, n: int, *, below: type[IndexError] = SampleIndexError) -> list[int]:
-    """`indices` into n samples as a list of ints in [0, n), order and repeats kept.
+    """Return `indices` into n samples as a list of ints in [0, n), with order and repeats kept.
 
     Args:
-        dataset: whose samples; for messages.
+        dataset: the dataset, for messages.
         indices: [k] ints in [-n, n) as a list, tuple, range, integer array or tensor.
         n: number of samples.
-        below: raised for an index below -n.
+        below: error for an index below -n.
 
     Raises:
-        TypeError: anything else, such as bool, str, a mask or floats.
-        IndexError: out of range.
+        TypeError: `indices` are something else, such as bool, str, a mask or floats.
+        IndexError: an index is out of range.
     """
     integers = _integers(indices)
     if integers and min(integers) >= 0 and max(integers) < n:
@@ -45,7 +45,7 @@ def as_positions(dataset: object, indices: Indices, n: int, *, below: type[Index
 
 
 def is_single(index: object) -> bool:
-    """Whether it asks for one sample: an int, a numpy int, an integer array or tensor without dimensions."""
+    """Tell whether an index means one sample: an int, a numpy int, an integer array or tensor without dimensions."""
     if isinstance(index, np.ndarray | torch.Tensor):
         return index.ndim == 0 and _is_integer(index)
     return isinstance(index, SupportsIndex) and not isinstance(index, bool | np.bool_)
@@ -58,7 +58,7 @@ def _integers(indices: object) -> Sequence[int]:
         if set(map(type, indices)) == {int}:
             return indices
         try:
-            # numpy before 2.3 only warns of its bools.
+            # numpy before 2.3 only warns if its bools are used as indices.
             if any(isinstance(index, np.bool_) for index in indices):
                 raise TypeError("numpy bools are no indices")
             return list(map(operator.index, indices))
@@ -82,15 +82,16 @@ def _describe(indices: object) -> str:
     return type(indices).__name__
 
 
-# Indices that a dataset keeps: without a Python object for each, which every worker would copy by counting references.
+# Indices that a dataset keeps. They have no Python object for each index: counting references would make every forked
+# worker copy the memory of these objects.
 
 
-def held(indices: Any) -> Held:
-    """`indices` as they are if they are a range or a 1-D integer array, else an int64 array of them.
+def keep_indices(indices: Any) -> KeptIndices:
+    """Return `indices` as they are if they are a range or a 1-D integer array, else as an int64 array.
 
     Raises:
-        TypeError: not a sequence of ints.
-        IndexError: a number beyond 64 bits.
+        TypeError: `indices` are not a sequence of ints.
+        IndexError: a number does not fit into 64 bits.
     """
     if isinstance(indices, range) or (
         isinstance(indices, np.ndarray) and indices.ndim == 1 and indices.dtype.kind in "iu"
@@ -99,24 +100,24 @@ def held(indices: Any) -> Held:
     return as_indices(indices)
 
 
-def at(indices: Held, positions: list[int]) -> list[int]:
-    """What is at `positions`, each in [0, len(indices))."""
+def take_at(indices: KeptIndices, positions: list[int]) -> list[int]:
+    """Return the indices at `positions`, each in [0, len(indices))."""
     if isinstance(indices, range):
         return [indices[position] for position in positions]
     found: list[int] = indices[positions].tolist()
     return found
 
 
-def cut(indices: Held, places: range) -> Held:
-    """What is at `places`, a range in [0, len(indices)): a range, or a view of the array."""
+def take_range(indices: KeptIndices, places: range) -> KeptIndices:
+    """Return the indices at `places`, a range in [0, len(indices)): a range, or a view of the array."""
     if not places:
         return indices[:0]
-    stop = places.stop if places.stop >= 0 else None  # going down, -1 means before the first
+    stop = places.stop if places.stop >= 0 else None  # a descending range may end before the first place, at -1
     return indices[places.start : stop : places.step]
 
 
 class MappedFile(NamedTuple):
-    """Where an array lies that is mapped from a file: what to pickle instead of its contents."""
+    """The place of an array that is mapped from a file, to pickle instead of its contents."""
 
     filename: str
     dtype: np.dtype[Any]
@@ -125,16 +126,16 @@ class MappedFile(NamedTuple):
 
     @classmethod
     def of(cls, array: object) -> "MappedFile | None":
-        """The place of a 1-D array; None if it is not just a piece of a mapped file."""
+        """Return the place of a 1-D array; None if it is not simply a piece of a mapped file."""
         if not isinstance(array, np.memmap) or array.filename is None or not array.flags.c_contiguous:
             return None
         whole = array
         while isinstance(whole.base, np.memmap):
             whole = whole.base
-        # A view of a memmap has the offset of what it is a view of.
+        # `offset` of a view of a memmap is the offset of the whole, so compute the view's own from the addresses.
         offset = whole.offset + array.ctypes.data - whole.ctypes.data
         return cls(str(array.filename), array.dtype, offset, len(array))
 
     def open(self) -> npt.NDArray[np.integer[Any]]:
-        """The array again, mapped read-only."""
+        """Map the array again, read-only."""
         return np.memmap(self.filename, self.dtype, "r", self.offset, (self.size,))

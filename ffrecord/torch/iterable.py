@@ -23,18 +23,18 @@ __all__ = ["IterableDataset"]
 
 T_co = TypeVar("T_co", covariant=True)
 
-# Of a state, what `load_state_dict` may change: the rest is the same in all processes.
-CHANGING = ("seed", "epoch", "position", "dataset")
-PLACE_BYTES = 1024  # more than twice what these take as JSON, and an order that is the dataset's own in other slices
+# The entries of a state that `load_state_dict` may change: the others are equal in all processes.
+CHANGING_ENTRIES = ("seed", "epoch", "position", "dataset")
+PLACE_BYTES = 1024  # twice as much as these entries take as JSON, with the dataset's order in other slices
 
 
-class Walk(Iterator[T_co]):
-    """The samples of one worker's batches, in order. It has a state, which StatefulDataLoader keeps for each worker.
+class WorkerSamples(Iterator[T_co]):
+    """The samples of one worker's batches, in order. StatefulDataLoader keeps its state for each worker.
 
     Args:
-        dataset: the whole.
-        begin: gives the batches of this rank, from a state or, with None, from where the dataset was told to begin; and
-            the state of their beginning.
+        dataset: the whole dataset.
+        begin: returns the batches of this rank, and the state of their beginning. It begins at a state, or, with None,
+            at the place that was set for the dataset.
     """
 
     def __init__(self, dataset: Dataset[T_co], begin: Callable[[State | None], tuple[Run, State]]) -> None:
@@ -45,9 +45,9 @@ class Walk(Iterator[T_co]):
 
     def _take(self, state: State | None) -> None:
         self._run, self._begun = self._begin(state)
-        self._next = self._worker  # the batch to read next
-        self._samples: list[T_co] = []
-        self._given = 0  # of the last one read
+        self._next = self._worker  # number of the batch to read next
+        self._samples: list[T_co] = []  # of the batch read last
+        self._given = 0  # how many of them were yielded
 
     def __next__(self) -> T_co:
         while self._given == len(self._samples):
@@ -65,11 +65,11 @@ class Walk(Iterator[T_co]):
         self._next += self._workers
 
     def state_dict(self) -> State:
-        """Where it is: what it began with, and how far it came."""
+        """Return the position: the state of the beginning, and how far it came."""
         return {"begun": self._begun, "next": self._next, "given": self._given}
 
     def load_state_dict(self, state_dict: State) -> None:
-        """Go on from there, in the same worker of as many."""
+        """Go on from a state, in the same worker of equally many."""
         self._take(state_dict["begun"])
         if state_dict["given"]:
             self._next = state_dict["next"] - self._workers
@@ -78,26 +78,28 @@ class Walk(Iterator[T_co]):
 
 
 class IterableDataset(TorchIterableDataset[T_co]):
-    """The samples of a dataset in the order of an epoch, split over ranks, and over the workers of the loader it is in.
+    """The samples of a dataset in the order of an epoch, split over ranks, and over the workers of their loader.
 
-    torch's `DataLoader(IterableDataset(dataset, batch_size=64), batch_size=64)` gives the batches that a loader with
-    `BatchSampler(dataset, 64)` gives, whatever the number of workers: they take whole batches in turn.
+    torch's `DataLoader(IterableDataset(dataset, batch_size=64), batch_size=64)` gives the same batches as a loader with
+    `BatchSampler(dataset, 64)`, with any number of workers: they take whole batches in turn.
 
-    An iteration is of the epoch that it was told, from the position it was told: call `set_epoch` before each. It
-    reaches workers that persist. A dataset cannot know what its loader has yielded, so to go on in the middle of an
-    epoch, call `set_position`.
+    An iteration yields the epoch that was set, from the position that was set: call `set_epoch` before each. The call
+    also reaches persistent workers. A dataset cannot know the batches that its loader has yielded, so call
+    `set_position` to go on in the middle of an epoch.
 
     Args:
-        dataset: of ours. Samples that its `on_error="skip"` leaves out are made up for by the next of the same worker.
-        batch_size: of the loader, 1 or more.
-        num_replicas, rank, shuffle, seed, order, policy, epoch, indices, placement: as of `Sampler`. Workers know the
-            rank from the process that starts them, when it starts them.
+        dataset: a dataset of this package. If its `on_error="skip"` leaves out samples, the next samples of the same
+            worker fill the batch.
+        batch_size: batch size of the loader, 1 or more.
+        num_replicas, rank, shuffle, seed, order, policy, epoch, indices, placement: arguments of `Sampler`. Workers get
+            the rank from the process that starts them, at that time.
 
     Attributes:
-        dataset, batch_size: as given.
+        dataset, batch_size: the arguments.
 
     Raises:
-        As `Sampler`; TypeError: not a dataset of ours.
+        As `Sampler`.
+        TypeError: `dataset` is not a dataset of this package.
     """
 
     __orig_class__ = UNTOLD
@@ -135,34 +137,34 @@ class IterableDataset(TorchIterableDataset[T_co]):
         )
         self._order = self._sampler.sampler.order.to_builtins()
         self.batch_size = self._sampler.batch_size
-        # JSON, shared with the workers, so that those that persist see what is set.
+        # JSON in memory shared with the workers, so that persistent workers see the place that is set.
         self._place = torch.empty(PLACE_BYTES, dtype=torch.uint8, device="cpu").share_memory_()  # type: ignore[no-untyped-call]
         self._publish()
 
     @property
     def epoch(self) -> int:
-        """That iterations are of."""
-        number: int = self._told()["epoch"]
+        """The epoch of iterations."""
+        number: int = self._read_place()["epoch"]
         return number
 
     @property
     def position(self) -> int:
-        """Where in its order they begin."""
-        place: int = self._told()["position"]
+        """The position in the epoch's order where iterations begin."""
+        place: int = self._read_place()["position"]
         return place
 
     def __len__(self) -> int:
-        """Samples of this rank in an iteration."""
+        """Return the number of samples of this rank in an iteration."""
         self._follow_ranks(provisional=True)
-        self._settle()
-        course = self._sampler.sampler._course
-        return course.split.count(course.length, course.position)
+        self._move_to_place()
+        cursor = self._sampler.sampler._cursor
+        return cursor.split.count(cursor.length, cursor.position)
 
-    def __iter__(self) -> Walk[T_co]:
-        return Walk(self.dataset, self._begin)
+    def __iter__(self) -> WorkerSamples[T_co]:
+        return WorkerSamples(self.dataset, self._begin)
 
     def _parts_of_dataset(self) -> Parts | None:
-        """Return which records an iteration in this process gives; None where samples are what code of yours makes."""
+        """Return the records that an iteration in this process yields; None if a subclass makes other samples."""
         inner = parts_of(self.dataset) if is_untouched(self, ("__iter__", "__len__")) else None
         if inner is None or get_worker_info() is not None:
             return None
@@ -171,65 +173,65 @@ class IterableDataset(TorchIterableDataset[T_co]):
         return ChosenSamples(inner, np.concatenate([np.empty(0, np.int64), *batches]))
 
     def set_epoch(self, epoch: SupportsIndex) -> None:
-        """Let iterations be of this epoch: from its start, but where it is the one they are of already."""
-        self._settle()
+        """Let iterations yield this epoch, from its start. The current epoch keeps its position."""
+        self._move_to_place()
         self._sampler.set_epoch(epoch)
         self._publish()
 
     def set_position(self, position: SupportsIndex) -> None:
-        """Let iterations begin there.
+        """Let iterations begin at a position.
 
         Args:
-            position: samples that all ranks together have got, see `Sampler.set_position`.
+            position: number of samples that all ranks together have got, see `Sampler.set_position`.
         """
-        self._settle()
+        self._move_to_place()
         self._sampler.set_position(position)
         self._publish()
 
     def state_dict(self) -> State:
-        """Where iterations begin, as was set: a small dict that JSON can hold."""
-        self._settle()
+        """Return the place where iterations begin, as it was set: a small dict that JSON can hold."""
+        self._move_to_place()
         return self._sampler.state_dict()
 
     def load_state_dict(self, state_dict: State, appended: str = "refuse") -> None:
-        """Let iterations begin there, see `Sampler.load_state_dict`."""
+        """Let iterations begin at the place of a state, see `Sampler.load_state_dict`."""
         self._sampler.load_state_dict(state_dict, appended)
         self._publish()
 
     def _follow_ranks(self, *, provisional: bool = False) -> None:
-        """Be the rank that this process is now, or that the process is which this worker works for."""
+        """Become the rank that this process is now; in a worker, the rank of the process that it works for."""
         sampler = self._sampler.sampler
-        if sampler._ranks.follow(sampler._course, provisional=provisional):
+        if sampler._ranks.follow(sampler._cursor, provisional=provisional):
             self._order = sampler.order.to_builtins()
 
-    def _settle(self) -> None:
-        """Have the sampler where it was told to be, maybe in another process."""
-        told = self._told()
-        if told != self._here():
-            # That shards were appended, whoever told it has allowed.
+    def _move_to_place(self) -> None:
+        """Move the sampler to the place that was set, maybe in another process."""
+        told = self._read_place()
+        if told != self._current_place():
+            # The process that set the place has checked whether shards may be appended.
             self._sampler.load_state_dict({**self._sampler.state_dict(), "order": self._order, **told}, "finish")
-            self._sampler.set_epoch(told["epoch"])  # there, also at the end of an epoch
+            self._sampler.set_epoch(told["epoch"])  # stays in that epoch, also at its end
 
-    def _here(self) -> State:
+    def _current_place(self) -> State:
         sampler = self._sampler.sampler
         state = {**sampler.state_dict(), "epoch": sampler.epoch, "position": sampler.position}
-        # Of a mixture the order may be long, and is then the dataset's own.
-        changing = CHANGING if state["order"] == self._order else (*CHANGING, "order")
+        # The order of a mixture may be long. It is left out while it is the dataset's own.
+        changing = CHANGING_ENTRIES if state["order"] == self._order else (*CHANGING_ENTRIES, "order")
         return {name: state[name] for name in changing}
 
-    def _told(self) -> State:
+    def _read_place(self) -> State:
         told: State = json.loads(self._place.numpy().tobytes())
         return told
 
     def _publish(self) -> None:
-        text = json.dumps(self._here()).ljust(PLACE_BYTES).encode()
+        text = json.dumps(self._current_place()).ljust(PLACE_BYTES).encode()
         self._place.numpy()[:] = np.frombuffer(text, np.uint8)
 
     def _begin(self, state: State | None) -> tuple[Run, State]:
         self._follow_ranks()
         if state is None:
-            self._settle()
+            self._move_to_place()
         else:
             self._sampler.load_state_dict(state)
         begun = self._sampler.state_dict()
-        return self._sampler.sampler._course.steps(), begun
+        return self._sampler.sampler._cursor.steps(), begun

@@ -1,4 +1,4 @@
-"""torch's own loader iterators, with a count of the batches that were handed out."""
+"""torch's own loader iterators, with a count of the batches that they have yielded."""
 
 import os
 import weakref
@@ -22,13 +22,13 @@ class LoaderEpoch:
     """One pass over a loader.
 
     Attributes:
-        step: what `set_step` skips at its start.
-        seeded, generators, default: as in `LoaderState`; not encoded.
+        step: batches that `set_step` skips at its start.
+        seeded, generators, default: attributes of `LoaderState`, not encoded.
         resumed: batches yielded before, in a run whose state was loaded.
-        passed: batches that came and went since, up to the last one yielded.
-        over: whether the end was reached.
-        told: the epoch that a trainer said, see `telling`; None where nobody did.
-        loaded: the state that it goes on from, a `LoaderState`, or None.
+        passed: batches received since, up to the last one yielded.
+        over: True if the end was reached.
+        told: epoch that a trainer has set, see `telling`; None if it has set none.
+        loaded: `LoaderState` that the pass goes on from, or None.
     """
 
     step: int
@@ -42,36 +42,36 @@ class LoaderEpoch:
     loaded: Any = None
 
 
-class Keeper(Protocol):
-    """The part of a loader that knows how far it has come: `Progress` or `Following`."""
+class ProgressKeeper(Protocol):
+    """The part of a loader that knows how far it has come: `LoaderProgress` or `SamplerProgress`."""
 
     def has_moved(self, loader: Any, epoch: LoaderEpoch) -> bool:
-        """Whether the loop of `epoch`, which has delivered nothing, is to begin again elsewhere."""
+        """Tell whether the loop of `epoch`, which has delivered nothing, must begin again elsewhere."""
 
     def iterate(self, loader: Any, build: Callable[[], Any]) -> Any:
         """Return the iterator that `build` makes."""
 
-    def began(self, loader: Any, epoch: LoaderEpoch) -> None:
+    def note_begin(self, loader: Any, epoch: LoaderEpoch) -> None:
         """Note that the loop of `epoch` has delivered its first batch, or its end."""
 
 
-class _Counting:
-    """Mixin for an iterator of torch's: keeps `epoch` up to date.
+class _CountingMixin:
+    """Mixin for an iterator of torch's that keeps `epoch` up to date.
 
-    A batch that failed to load is passed once a later one is yielded. Until then the epoch stands before it, so that a
-    state taken on failure tries it again.
+    A batch that failed to load counts as passed once a later one is yielded. Until then the epoch stands before it, so
+    a state taken after the failure tries it again.
     """
 
     epoch: LoaderEpoch
     _sampler_iter: RestSampler
-    _find_loader: Callable[[], Any] | None  # until the first batch
+    _find_loader: Callable[[], Any] | None  # None after the first batch
 
     def __init__(self, loader: Any) -> None:
         self._watch(loader)
         super().__init__(loader)  # type: ignore[call-arg]
 
     def _watch(self, loader: Any) -> None:
-        # A loader whose workers persist holds this iterator, which must not hold it in turn.
+        # A loader with persistent workers holds this iterator. A strong reference back would make a cycle.
         self._find_loader = weakref.ref(loader) if loader.persistent_workers else lambda: loader
 
     def __next__(self) -> Any:
@@ -84,49 +84,49 @@ class _Counting:
             self.epoch.over = True
             self._note(loader)
             raise
-        self.epoch.passed = self._passed()
+        self.epoch.passed = self._count_passed()
         self._note(loader)
         return batch
 
     def _begin(self, loader: Any) -> None:
-        """Begin again if the loader was told to go elsewhere while its workers read ahead."""
-        keeper: Keeper = loader._ffrecord_progress
+        """Begin again if the loader was moved elsewhere while its workers read ahead."""
+        keeper: ProgressKeeper = loader._ffrecord_progress
         if not keeper.has_moved(loader, self.epoch):
             return
-        held, loader._iterator = loader._iterator, None  # as where there are no workers yet
-        keeper.iterate(loader, lambda: self._made_again(loader))
+        held, loader._iterator = loader._iterator, None  # look like a loader without workers yet
+        keeper.iterate(loader, lambda: self._rebuild(loader))
         loader._iterator = held
 
     def _note(self, loader: Any) -> None:
         self._find_loader = None
         if loader is not None:
-            loader._ffrecord_progress.began(loader, self.epoch)
+            loader._ffrecord_progress.note_begin(loader, self.epoch)
 
-    def _made_again(self, loader: Any) -> Any:
+    def _rebuild(self, loader: Any) -> Any:
         self._stop()
         type(self).__init__(self, loader)
         return self
 
     def _stop(self) -> None:
-        """End what was begun."""
+        """Stop the workers of the abandoned pass, if any."""
 
     def __len__(self) -> int:
         length: int = super().__len__()  # type: ignore[misc]
         return length - self.epoch.resumed
 
-    def _passed(self) -> int:
+    def _count_passed(self) -> int:
         raise NotImplementedError
 
     def skip(self) -> None:
-        """Take from the sampler what is skipped: then it has drawn what it had when that was yielded."""
+        """Take the skipped items from the sampler now, so that it has drawn as much as when they were yielded."""
         self._sampler_iter.skip()
 
 
 class GuardedFetcher:
-    """The fetcher of torch's iterator, of which a StopIteration ends no loop.
+    """The fetcher of torch's iterator, guarded so that a StopIteration from user code ends no loop.
 
     Args:
-        fetcher: makes a batch of what the sampler yields.
+        fetcher: makes a batch of the indices that the sampler yields.
     """
 
     def __init__(self, fetcher: Any) -> None:
@@ -141,12 +141,12 @@ class GuardedFetcher:
         return getattr(self._fetcher, name)
 
 
-class SingleProcessIterator(_Counting, _SingleProcessDataLoaderIter):
-    """Loads in this process."""
+class SingleProcessIterator(_CountingMixin, _SingleProcessDataLoaderIter):
+    """An iterator that loads in this process."""
 
     def __init__(self, loader: Any) -> None:
         self._taken = 0
-        with torch.device("cpu"):  # where the generators are, whatever torch's default device
+        with torch.device("cpu"):  # the generators are on the CPU, whatever torch's default device is
             super().__init__(loader)
         self._dataset_fetcher = GuardedFetcher(self._dataset_fetcher)
 
@@ -155,29 +155,29 @@ class SingleProcessIterator(_Counting, _SingleProcessDataLoaderIter):
         self._taken += 1
         return index
 
-    def _passed(self) -> int:
+    def _count_passed(self) -> int:
         return self._taken
 
 
 class WorkersIterator(_MultiProcessingDataLoaderIter):
-    """Loads in workers, from which everything arrives, or an error in its place."""
+    """An iterator that loads in workers. Every batch arrives, or an error in its place."""
 
     def __init__(self, loader: Any) -> None:
         self._owner = os.getpid()
-        with torch.device("cpu"):  # where the generators are, whatever torch's default device
+        with torch.device("cpu"):  # the generators are on the CPU, whatever torch's default device is
             super().__init__(LoaderView(loader))
 
     def _shutdown_workers(self) -> None:
-        # The workers of another iterator may inherit this one; they cannot wait for what are not their children.
+        # A worker of another iterator may inherit this one by a fork. It cannot wait for children of its parent.
         if self._owner == os.getpid():
             super()._shutdown_workers()
 
 
-class MultiProcessIterator(_Counting, WorkersIterator):
-    """Loads in workers, and counts."""
+class MultiProcessIterator(_CountingMixin, WorkersIterator):
+    """An iterator that loads in workers, and counts batches."""
 
     def __init__(self, loader: Any) -> None:
-        self._sent: dict[int, Any] = {}  # what the sampler yielded for the batches on their way
+        self._sent: dict[int, Any] = {}  # number of a batch that is on its way → its indices
         super().__init__(loader)
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
@@ -197,8 +197,8 @@ class MultiProcessIterator(_Counting, WorkersIterator):
         except StopIteration:
             raise
         except Exception as error:
-            # torch's frames, which hold this iterator, and the error refer to each other. The garbage collector would
-            # close the queues to the workers first, and then each of them be waited for 5 s.
+            # The error and torch's frames, which hold this iterator, refer to each other. The garbage collector could
+            # close the queues to the workers first; then torch would wait 5 s for each worker.
             _drop_frames(error)
             if type(error) is UserFunctionError and number in self._sent:
                 raise UserFunctionError(f"{describe_batch(self._sent[number])}: {error}") from error.__cause__
@@ -209,14 +209,14 @@ class MultiProcessIterator(_Counting, WorkersIterator):
     def _stop(self) -> None:
         self._shutdown_workers()
 
-    def _passed(self) -> int:
-        # Of the tasks sent to workers in order, the first that has not come back.
+    def _count_passed(self) -> int:
+        # The number of the first task that has not come back; tasks are sent to workers in order.
         passed: int = self._rcvd_idx
         return passed
 
 
 def _drop_frames(error: BaseException | None) -> None:
-    """Take the traceback from an error and its causes; a worker's is in the message."""
+    """Drop the traceback of an error and of its causes. The traceback of a worker is in the message."""
     while error is not None:
         error.__traceback__ = None
         error = error.__cause__ or error.__context__

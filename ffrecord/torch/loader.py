@@ -1,4 +1,4 @@
-"""Batches for a training loop, made by threads."""
+"""The loader that makes batches for a training loop in threads."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -18,7 +18,7 @@ from ffrecord.reading.store import Store
 from ffrecord.torch.distributed import Place, Ranks
 from ffrecord.torch.images import ImageDecoder
 from ffrecord.torch.loading.bad_records import ON_ERROR, BatchRows
-from ffrecord.torch.loading.batch_builder import AnyColumns, Work
+from ffrecord.torch.loading.batch_builder import AnyColumns, BatchWork
 from ffrecord.torch.loading.columns import BatchColumns
 from ffrecord.torch.loading.decoded import DecodedColumns
 from ffrecord.torch.loading.functions import UserFunction
@@ -30,81 +30,81 @@ from ffrecord.torch.loading.stats import LoaderStats, Reading
 __all__ = ["Loader"]
 
 
-class Announced:
-    """The part of a `Loader` that a trainer tells its epochs."""
+class EpochSetter:
+    """The part of a `Loader` that takes a trainer's epochs."""
 
-    def __init__(self, course: Course) -> None:
-        self._course = course
+    def __init__(self, cursor: Course) -> None:
+        self._cursor = cursor
 
     @property
-    def sampler(self) -> "Announced":
-        """Itself: trainers look for the sampler of a batch sampler, too."""
+    def sampler(self) -> "EpochSetter":
+        """The object itself: trainers also look for the sampler of a batch sampler."""
         return self
 
     def set_epoch(self, epoch: SupportsIndex) -> None:
-        """Say that the next loop is over `epoch`: the rest of it after a state of it was loaded, else all of it."""
-        self._course.announce(epoch)
+        """Set the epoch of the next loop: the rest of `epoch` after a state of it was loaded, else all of it."""
+        self._cursor.announce(epoch)
 
 
 class Loader(Iterable[Any]):
-    """Batches of samples as tensors, read ahead, in an order that can be taken up again anywhere. See docs/training.md.
+    """Batches of samples as tensors, read ahead, in an order that can go on from any place. See docs/training.md.
 
     A batch has the structure of the samples: a dict of tensors for samples that are dicts. Ints become int64, floats
-    float64, bools bool; arrays and tensors keep their dtype; text, bytes and whatever torch has no tensors for become a
-    list. Batches are yours: they share no memory with each other.
+    float64, bools bool; arrays and tensors keep their dtype. Text, bytes and other values without a tensor type become
+    a list. Batches are yours: they share no memory with each other.
 
-    Each loop over the loader is one epoch, and the next loop is the next. A loop that is left after its first batch
-    gives up the rest of its epoch; `state_dict` and `load_state_dict` are the way to go on there.
+    Each loop over the loader is one epoch, and the next loop is the next epoch. If you `break` out of a loop after its
+    first batch, the rest of its epoch is given up; use `state_dict` and `load_state_dict` to go on there.
 
     Args:
-        dataset: what `FileReader` takes; or a reader, of any format, whose own `on_error` then counts for nothing.
-            Samples are what its `samples` gives; if those are dicts, their keys are the columns that `fields` (names
-            only) and `decode` speak of. Bytes, and what the format says varies in shape, are treated as `ragged`
-            says in every batch; nested values stay a list.
+        dataset: files for `FileReader`; or a reader of any format, whose own `on_error` is then ignored. The samples
+            are those of its `samples`. If they are dicts, their keys are the columns for `fields` (names only) and
+            `decode`. Bytes, and values that vary in shape by their format, follow `ragged` in every batch; nested
+            values stay a list.
         batch_size: samples in a batch of this rank, >= 1.
         order: "random", "sequential", "block", or an order of `ffrecord.order`.
-        seed: of the order and of all augmentation, 0 <= seed < 2**64.
-        epoch: to begin with, >= 0.
-        drop_last: leave out a last batch that is smaller.
-        num_threads: that decode, transform and collate, >= 0; 0 does that while the training loop waits. By default as
-            many as CPUs may be used, at most 8. Records of fixed size need none: the reader's own threads put them into
-            the tensors.
-        prefetch: batches ahead of the training loop, >= 1; by default 4, or one for each thread if that is more. As
+        seed: seed of the order and of all augmentation, 0 <= seed < 2**64.
+        epoch: first epoch, >= 0.
+        drop_last: leave out a smaller last batch.
+        num_threads: number of threads that decode, transform and collate, >= 0. With 0 the training loop waits while
+            they are done. The default is the number of usable CPUs, at most 8. Records of fixed size need no threads:
+            the reader's own threads put them into the tensors.
+        prefetch: batches ahead of the training loop, >= 1; by default 4, or the number of threads if that is more. As
             many again may be being read.
-        rank, world_size: by default those of torch.distributed, else of the environment (of torchrun, MPI or Slurm),
-            else 0 and 1. They are looked up again when a loop begins, so a process group may begin later.
-        policy: "drop", "pad" or "uneven": what becomes of samples that the ranks cannot share evenly; see
+        rank, world_size: by default from torch.distributed, else from the environment (of torchrun, MPI or Slurm), else
+            0 and 1. They are looked up again when a loop begins, so a process group may begin later.
+        policy: "drop", "pad" or "uneven": treatment of samples that the ranks cannot share evenly; see
             `ffrecord.order.Split`.
-        fields: the columns wanted; others are not decoded. Names, or a dict of name → field to read the column with
-            (None: as it was written), such as {"image": JPEGField(as_bytes=True)}.
+        fields: the columns to decode. Names, or a dict of name → field to read the column with (None: as it was
+            written), such as {"image": JPEGField(as_bytes=True)}.
         indices: int [m], the samples to use; see `ffrecord.order.Course`.
         decode: column of JPEG images → decoder of `ffrecord.torch.images`, which makes one uint8 tensor of a batch.
-        ragged: what becomes of arrays that vary in shape: "list" of tensors; "nested" tensor; "padded" with zeros, as
-            a `Padded`.
-        transform: function of one sample, as a dataset gives it, called before samples are put together. With a
-            parameter named `seed` it gets an int in [0, 2**64) by keyword, which depends on the loader's seed, the
-            epoch and the position of the sample only.
-        batch_transform: function of one batch. With a parameter named `seeds`: uint64 [k], those of its samples.
-        num_workers: processes that do all of this instead of threads, >= 0: for functions that hold the GIL.
-        timeout: seconds to wait for threads or workers to finish a batch; 0 or None: for ever. Where there are neither,
-            with num_threads=0 or for records of fixed size without functions, it does not limit anything.
-        pin_memory: give batches in pinned memory.
-        device: "cuda": copy batches to the GPU, on a stream of their own.
-        io, check_data, storage_options, cache_dir, cache_limit: as of `FileReader`; of no effect where a reader is
-            given.
-        on_error: what becomes of a sample that cannot be read or decoded: "raise"; "skip", left out of its batch;
-            "replace", by another sample of the epoch that depends on seed, epoch and position only. Errors of
+        ragged: form of arrays that vary in shape: "list" of tensors; "nested" tensor; "padded" with zeros, a `Padded`.
+        transform: function of one sample, which has the form that a dataset gives; called before samples are collated.
+            With a parameter named `seed` it gets an int in [0, 2**64) by keyword. The seed depends only on the loader's
+            seed, the epoch and the position of the sample.
+        batch_transform: function of one batch. With a parameter named `seeds` it gets the seeds of its samples, uint64
+            [k].
+        num_workers: number of processes that do all of this instead of threads, >= 0: for functions that hold the GIL.
+        timeout: seconds to wait for threads or workers to finish a batch; 0 or None waits for ever. It has no effect
+            without threads and workers: with num_threads=0, or for records of fixed size without functions.
+        pin_memory: put batches into pinned memory.
+        device: "cuda" copies batches to the GPU, on their own stream.
+        io, check_data, storage_options, cache_dir, cache_limit: arguments of `FileReader`; without effect if you pass a
+            reader.
+        on_error: action for a sample that cannot be read or decoded. "raise" raises. "skip" leaves it out of its batch.
+            "replace" takes another sample of the epoch, which depends on seed, epoch and position only. Errors of
             `transform` always raise.
-        multiprocessing_context: start method of the workers; by default "fork" where there is fork.
-        placement: "node", or the number of nodes where ranks of a node follow each other: a node reads the same part
-            of the dataset in every epoch, so that its cache needs to hold no more; see `ffrecord.order.Placed`. None:
-            samples are dealt to ranks wherever they are.
+        multiprocessing_context: start method of the workers; by default "fork" if the system has fork.
+        placement: "node", or the number of nodes if ranks of a node follow each other. A node then reads the same part
+            of the dataset in every epoch, so its cache needs to hold no more; see `ffrecord.order.Placed`. None deals
+            samples to ranks wherever they are.
 
     Attributes:
-        reader: of the samples.
+        reader: reader of the samples.
 
     Raises:
-        ValueError, TypeError: arguments out of range or of another type, or that yield nothing.
+        ValueError, TypeError: arguments are out of range or of another type, or there is nothing to yield.
         As `FileReader`.
     """
 
@@ -141,7 +141,7 @@ class Loader(Iterable[Any]):
         cache_dir: PathLike | None = None,
         cache_limit: int | str | None = None,
     ) -> None:
-        self._options = options = LoaderOptions.checked(
+        self._options = options = LoaderOptions.from_arguments(
             num_threads, prefetch, num_workers, timeout, pin_memory, device, multiprocessing_context
         )
         check_choice("on_error", on_error, ON_ERROR)
@@ -169,15 +169,15 @@ class Loader(Iterable[Any]):
                 cache_limit=cache_limit,
             )
         try:
-            # Workers have no GPU, and what they pin is theirs.
+            # Workers have no GPU, and memory that they pin is not pinned in this process.
             pin = (options.pin or options.device is not None) and not options.workers
             columns: AnyColumns
             if isinstance(self.reader, FileReader):
                 columns = BatchColumns(schema_of(self.reader), fields, decode, form, pin)
             else:
                 columns = DecodedColumns(self.reader, fields, decode, form, pin)
-            self._work = Work(columns, form, on_error, *functions)
-            self._course = Course(
+            self._work = BatchWork(columns, form, on_error, *functions)
+            self._cursor = Course(
                 identity_of(self.reader),
                 order=order,
                 seed=seed,
@@ -193,104 +193,107 @@ class Loader(Iterable[Any]):
         except BaseException:
             self.close()
             raise
-        self._tally = BatchCounts()
+        self._counts = BatchCounts()
         self._read_before = Reading.of(self.reader.stats())
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches of the next epoch, or of the rest of the one that a state says."""
-        return Iteration(self._course, self._begin, self._make, self._tally)
+        """Return an iterator of the batches of the next epoch, or of the rest of the epoch of a loaded state."""
+        return Iteration(self._cursor, self._begin, self._make, self._counts)
 
     def _begin(self) -> Run:
-        self._ranks.follow(self._course)
-        return self._course.begin()
+        self._ranks.follow(self._cursor)
+        return self._cursor.begin()
 
     def _make(self, run: Run) -> BatchIterator:
         return BatchIterator(run, self.reader, self._work, self._options)
 
     def __len__(self) -> int:
-        """Batches of this rank in a whole epoch, as trainers expect: also where one is taken up in the middle."""
-        # Where nobody knows the rank yet, all have the same length but with "uneven".
-        self._ranks.follow(self._course, provisional=self._course.split.policy != "uneven")
-        return self._course.whole
+        """Return the number of batches of this rank in a whole epoch, as trainers expect, also in the middle of one."""
+        # While the rank is unknown, any rank will do: all have the same length, except with "uneven".
+        self._ranks.follow(self._cursor, provisional=self._cursor.split.policy != "uneven")
+        return self._cursor.whole
 
-    # Where it is
+    # Position
 
     @property
     def epoch(self) -> int:
-        """The epoch of the batch yielded last; once its loop has ended, or a loaded state says so, the next one."""
-        return self._course.epoch
+        """The epoch of the last yielded batch. After its loop has ended, or a loaded state says so, it is the next
+        epoch.
+        """
+        return self._cursor.epoch
 
     @property
     def position(self) -> int:
-        """Samples of the epoch that all ranks together have yielded."""
-        return self._course.position
+        """The number of samples of the epoch that all ranks together have yielded."""
+        return self._cursor.position
 
     def set_epoch(self, epoch: SupportsIndex) -> None:
-        """Let the next loop be over `epoch`: where it stands if it is there already, else from its start."""
-        self._course.set_epoch(epoch)
+        """Set the epoch of the next loop: the current epoch keeps its position, any other begins at its start."""
+        self._cursor.set_epoch(epoch)
 
     @property
-    def sampler(self) -> Announced:
-        """The object whose `set_epoch` trainers call, as they do with the samplers of torch's loaders.
+    def sampler(self) -> EpochSetter:
+        """The object whose `set_epoch` trainers call, like the samplers of torch's loaders.
 
-        It differs from `set_epoch` of the loader after a loop that has yielded something: to say the same epoch again
+        It differs from `set_epoch` of the loader after a loop that has yielded something: setting the same epoch again
         begins it once more. So a validation that is done twice in an epoch is whole each time.
         """
-        return Announced(self._course)
+        return EpochSetter(self._cursor)
 
     @property
-    def batch_sampler(self) -> Announced:
-        """The same as `sampler`; trainers look at both."""
+    def batch_sampler(self) -> EpochSetter:
+        """The object of `sampler`; trainers look at both."""
         return self.sampler
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it is: a small dict that JSON can hold. It counts what was yielded, not what was read ahead.
+        """Return the position, a small dict that JSON can hold. It counts yielded batches, not batches read ahead.
 
-        To be taken when all ranks have yielded as many batches.
+        Call it when all ranks have yielded equally many batches.
         """
-        self._ranks.follow(self._course, provisional=True)
-        return self._course.state_dict()
+        self._ranks.follow(self._cursor, provisional=True)
+        return self._cursor.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any], appended: str = "refuse") -> None:
-        """Go on from a state, in the next loop, or in one that has yielded nothing yet.
+        """Go on from a state, in the next loop, or in a loop that has yielded nothing yet.
 
         Args:
             state_dict: from `state_dict` of a loader over the same dataset, order and `indices`. Ranks, batch size,
-                threads and workers may differ; seed, epoch and position are the state's.
-            appended: if shards were appended since, "refuse" it, or "finish" the epoch over the samples of then.
+                threads and workers may differ; seed, epoch and position come from the state.
+            appended: if shards were appended since, "refuse" the state, or "finish" its epoch over the samples of that
+                time.
 
         Raises:
-            ValueError: no such state; names the difference. Nothing has changed.
+            ValueError: it is not such a state; the message names the difference. Nothing has changed.
         """
-        self._course.load_state_dict(state_dict, appended)
+        self._cursor.load_state_dict(state_dict, appended)
 
-    # What was yielded
+    # The last batch
 
     @property
     def batch_indices(self) -> npt.NDArray[np.int64]:
-        """int64 [k], the samples of the batch yielded last."""
+        """The samples of the last yielded batch, int64 [k]."""
         return self._rows.indices
 
     @property
     def batch_mask(self) -> torch.Tensor:
-        """bool [k], false for those of the batch yielded last that policy="pad" only filled it up with."""
+        """A mask of the last yielded batch, bool [k], False for samples with which policy="pad" filled it up."""
         rows = self._rows
         return torch.arange(len(rows.indices), device="cpu") < len(rows.indices) - rows.padding
 
     @property
     def _rows(self) -> BatchRows:
-        if self._tally.rows is None:
+        if self._counts.rows is None:
             raise StateError("no batch was yielded yet")
-        return self._tally.rows
+        return self._counts.rows
 
     def stats(self) -> LoaderStats:
-        """What was done so far, where the time went, and a verdict; cheap."""
-        return self._tally.stats(Reading.of(self.reader.stats()) - self._read_before)
+        """Return the counts so far, the time of each stage, and a verdict; cheap."""
+        return self._counts.stats(Reading.of(self.reader.stats()) - self._read_before)
 
-    # Life
+    # Closing
 
     def close(self) -> None:
-        """Close the reader, unless it was given. May be repeated."""
+        """Close the reader, unless you passed it. May be repeated."""
         if self._owned:
             self.reader.close()
 
@@ -303,9 +306,9 @@ class Loader(Iterable[Any]):
         self.close()
 
     def __repr__(self) -> str:
-        course = self._course
+        cursor = self._cursor
         return (
-            f"<{type(self).__name__} of {plural(self.reader.n, 'sample')}, batches of {course.batch_size}, "
-            f"{course.order!r}, "
-            f"seed {course.seed}, epoch {course.epoch}, position {course.position} of {course.length}>"
+            f"<{type(self).__name__} of {plural(self.reader.n, 'sample')}, batches of {cursor.batch_size}, "
+            f"{cursor.order!r}, "
+            f"seed {cursor.seed}, epoch {cursor.epoch}, position {cursor.position} of {cursor.length}>"
         )

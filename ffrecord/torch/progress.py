@@ -1,4 +1,4 @@
-"""How far a loader has come: the epoch it is in, and the state that the next one begins from."""
+"""Progress of a loader: the epoch it is in, and the state that the next one begins from."""
 
 import contextlib
 import itertools
@@ -11,7 +11,7 @@ from ffrecord.errors import ArgumentError
 from ffrecord.torch.iterators import LoaderEpoch
 from ffrecord.torch.skipping import SkipableSampler, length_of
 from ffrecord.torch.state import VERSION, Generators, LoaderState, decode, encode
-from ffrecord.torch.telling import decides_order, tell, told
+from ffrecord.torch.telling import decides_order, set_trainer_epoch, trainer_epoch
 
 __all__ = ["LoaderProgress"]
 
@@ -19,27 +19,28 @@ Loader: TypeAlias = "torch.utils.data.DataLoader[Any]"
 
 
 class LoaderProgress:
-    """Of one loader, which each method is given: a reference kept here would be a cycle, and keep its workers alive.
+    """The progress of one loader, which each method takes. A reference kept here would be a cycle, and keep workers
+    alive.
 
     Args:
         indices: the loader's index sampler.
 
     Attributes:
-        indices: `indices`, less what a loaded state has behind it while iteration begins. Persistent workers keep the
-            object they start with, so it stays the same.
-        epoch: the one begun last, or None.
-        loaded: the state that the next one begins from, until that has yielded a batch, or None.
+        indices: `indices` without the items before a loaded state, while iteration begins. Persistent workers keep the
+            object that they start with, so it stays the same.
+        epoch: the last epoch that was begun, or None.
+        loaded: the state that the next epoch begins from, until it has yielded a batch, or None.
     """
 
     def __init__(self, indices: Iterable[Any]) -> None:
         self.indices = SkipableSampler(indices)
         self.epoch: LoaderEpoch | None = None
         self.loaded: LoaderState | None = None
-        self._fresh = True  # nothing was delivered or loaded
+        self._fresh = True  # nothing was delivered or loaded yet
 
     def iterate(self, loader: Loader, build: Callable[[], Any]) -> Any:
         """Return the iterator that `build` makes, for an epoch that begins here."""
-        state, now = self.loaded, told(loader)
+        state, now = self.loaded, trainer_epoch(loader)
         if state is None and not self._is_behind(loader, now):
             epoch, iterator = _next_epoch(loader), build()
         elif state is None:
@@ -55,38 +56,41 @@ class LoaderProgress:
         return iterator
 
     def has_moved(self, loader: Loader, epoch: LoaderEpoch) -> bool:
-        """Whether the iterator of `epoch` has read ahead what a state or an epoch that was set since does not want."""
+        """Tell whether the batches that the iterator of `epoch` has read ahead are no longer wanted.
+
+        A state may have been loaded since, or another epoch set.
+        """
         if self.epoch is not epoch:
             return False
-        now = told(loader)
+        now = trainer_epoch(loader)
         if self.loaded is not epoch.loaded:
             return True
         return now != epoch.told and (self.loaded is not None or decides_order(loader) or self._is_behind(loader, now))
 
-    def began(self, loader: Loader, epoch: LoaderEpoch) -> None:
+    def note_begin(self, loader: Loader, epoch: LoaderEpoch) -> None:
         """Note that the loop of `epoch` has delivered its first batch, or its end."""
         self._fresh = False
         if self.epoch is epoch:
-            self.loaded, epoch.told = None, told(loader)
+            self.loaded, epoch.told = None, trainer_epoch(loader)
 
     def _is_behind(self, loader: Loader, now: int | None) -> bool:
-        """Whether a trainer has said a later epoch than the first, and this loader has not delivered anything yet.
+        """Tell whether a trainer has set a later epoch than the first, and this loader has not delivered anything yet.
 
-        Lightning does not load the state of a loader where an epoch had ended: it just says which one is next.
+        Lightning does not load the state of a loader if an epoch had ended: it only sets the next one.
         """
         return self._fresh and bool(now) and not decides_order(loader)
 
     def _catch_up(self, loader: Loader, now: int) -> None:
-        """Draw what the epochs before `now` have drawn, which were not gone through here."""
-        epoch = self.epoch or _next_epoch(loader)  # one that was begun and has delivered nothing does not count
+        """Draw the random numbers of the epochs before `now`, which this process has not run."""
+        epoch = self.epoch or _next_epoch(loader)  # an epoch that was begun and has delivered nothing is undone
         Generators(loader).put_back(epoch.generators, epoch.default)
         for number in range(now):
             if number == 0 or not loader.persistent_workers:
                 _draw_base_seed(loader)
-            next(iter(self.indices.sampler), None)  # all is drawn with the first index
+            next(iter(self.indices.sampler), None)  # samplers draw all numbers of an epoch before the first index
 
     def state(self, loader: Loader) -> dict[str, Any]:
-        """Where `loader` stands."""
+        """Return the position of `loader`."""
         return self._state(loader).to_builtins()
 
     def _state(self, loader: Loader) -> LoaderState:
@@ -124,15 +128,15 @@ class LoaderProgress:
             raise ArgumentError(f"state of a loader with set_step({state.step}), this one is not skippable")
         self.loaded, self._fresh = state, False
         if state.told is not None:
-            tell(loader, state.told + state.finished)
+            set_trainer_epoch(loader, state.told + state.finished)
 
     def _batches(self, loader: Loader) -> int | None:
-        """Batches of an epoch without skipping; None if unknown."""
+        """Return the number of batches of an epoch without skipping; None if unknown."""
         length = length_of(self.indices)
         return None if length is None else length + _step(loader)
 
     def _replay(self, loader: Loader, state: LoaderState) -> None:
-        """Put the generators where they were after the epoch of `state`, or where that was left."""
+        """Set the generators to their state after the epoch of `state`, or at the place where that epoch was left."""
         before = torch.default_generator.get_state()
         Generators(loader).restore(state.generators, state.default)
         if state.seeded:
@@ -156,17 +160,18 @@ class LoaderProgress:
         finally:
             self.indices.step = 0
         if state.yielded:
-            # The default generator goes on from where it was when the batches behind had been drawn, and yielded.
+            # Draw the skipped batches now, then set the default generator to its state after they had been yielded.
             iterator.skip()
             torch.default_generator.set_state(decode(state.default_now) if state.default_now else before)
         return epoch, iterator
 
 
 def _is_next(state: LoaderState, now: int | None) -> bool:
-    """Whether the loop after loading `state` is the next epoch, not the rest of that one.
+    """Tell whether the loop after loading `state` is the next epoch, not the rest of that one.
 
     Args:
-        now: the epoch that was told. Loading has told the state's, or the one after it if that was finished.
+        state: the loaded state.
+        now: the epoch that was set. Loading sets the state's epoch, or the one after it if that was finished.
     """
     if state.told is None:
         return state.finished
@@ -178,7 +183,7 @@ def _step(loader: Loader) -> int:
 
 
 def _draws_base_seed(loader: Loader) -> bool:
-    """Whether torch draws a base seed for the workers of the next epoch: not for workers that are there already."""
+    """Tell whether torch draws a base seed for the workers of the next epoch; not if they persist from before."""
     return loader._iterator is None
 
 
@@ -191,8 +196,8 @@ def _next_epoch(loader: Loader) -> LoaderEpoch:
 
 
 def _later_epoch(loader: Loader, build: Callable[[], Any]) -> tuple[LoaderEpoch, Any]:
-    """Return an epoch that is not the first one of its run, and an iterator of it, where the generators are."""
-    # Workers that persist have drawn their seed in the first one.
+    """Return an epoch that is not the first one of its run, and its iterator; the generators stay where they are."""
+    # Persistent workers got their seed in the first epoch.
     seeded = not loader.persistent_workers
     epoch = LoaderEpoch(_step(loader), seeded, *Generators(loader).capture())
     with _base_seed(loader, wanted=seeded):

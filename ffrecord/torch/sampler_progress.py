@@ -1,4 +1,4 @@
-"""How far a loader has come whose sampler is one of ours: its state is a place in an epoch, reached without replay."""
+"""Progress of a loader with a sampler of this package: its state is a position, which it reaches without replay."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
@@ -10,17 +10,17 @@ from ffrecord.errors import StateError
 from ffrecord.order import Run
 from ffrecord.order.batch_plan import batches
 from ffrecord.torch.iterators import LoaderEpoch
-from ffrecord.torch.samplers import BatchSampler, Drawn, Sampler, place_in, position_after
+from ffrecord.torch.samplers import BatchSampler, RunProgress, Sampler, place_in, position_after
 from ffrecord.torch.skipping import SkipableSampler
 
-__all__ = ["Following", "sampler_of"]
+__all__ = ["SamplerProgress", "sampler_of"]
 
 Loader: TypeAlias = "torch.utils.data.DataLoader[Any]"
 
 
 def sampler_of(loader: Loader) -> Sampler | None:
-    """Return the sampler of ours that decides the order of `loader`, if its batches can be counted in samples."""
-    inside = _inside(loader)
+    """Return our sampler that decides the order of `loader`, if its batches can be counted in samples; else None."""
+    inside = _index_source(loader)
     if isinstance(inside, BatchSampler):
         return inside.sampler
     if type(inside) is TorchBatchSampler:
@@ -28,17 +28,17 @@ def sampler_of(loader: Loader) -> Sampler | None:
     return inside if isinstance(inside, Sampler) else None
 
 
-def _inside(loader: Loader) -> Any:
+def _index_source(loader: Loader) -> Any:
     inside: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
     return inside.sampler if isinstance(inside, SkipableSampler) else inside
 
 
-class Watched(Iterable[Any]):
-    """The index sampler of a loader. It notes which iteration of our sampler each of its iterators draws from.
+class WatchedSampler(Iterable[Any]):
+    """The index sampler of a loader, which notes the iteration of our sampler that each of its iterators draws from.
 
     Args:
         indices: the index sampler.
-        sampler: of ours, that decides its order.
+        sampler: our sampler, which decides its order.
 
     Attributes:
         latest: the iterator that was begun last.
@@ -57,18 +57,18 @@ class Watched(Iterable[Any]):
 
 
 class WatchedIterator(Iterator[Any]):
-    """One iterator of `Watched`.
+    """One iterator of `WatchedSampler`.
 
     Attributes:
-        drawn: what it draws from, or None before it was asked for anything.
+        drawn: the iteration that it draws from, or None before the first item.
     """
 
     def __init__(self, items: Iterator[Any], sampler: Sampler) -> None:
         self._items, self._sampler = items, sampler
-        self.drawn: Drawn | None = None
+        self.drawn: RunProgress | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_items": iter(())}  # of a copy in another process; torch's generators do not pickle
+        return {**vars(self), "_items": iter(())}  # a copy in another process draws nothing; generators do not pickle
 
     def __next__(self) -> Any:
         if self.drawn is not None:
@@ -83,28 +83,27 @@ class WatchedIterator(Iterator[Any]):
             self.drawn = None if sampler._drawn is before else sampler._drawn
 
 
-class Following:
-    """The progress of one loader; it has the methods of `Progress`, whose place it takes.
+class SamplerProgress:
+    """The progress of one loader with a sampler of this package. It has the methods of `LoaderProgress`.
 
     Args:
         indices: the loader's index sampler.
-        sampler: of ours, that decides its order.
+        sampler: our sampler, which decides its order.
 
     Attributes:
         indices: the index sampler, watched.
-        epoch: the one begun last, or None.
+        epoch: the last epoch that was begun, or None.
     """
 
-    loaded = None  # a state is the sampler's as soon as it is loaded
+    loaded = None  # a loaded state goes to the sampler at once
 
     def __init__(self, indices: Iterable[Any], sampler: Sampler) -> None:
-        self.indices = Watched(indices, sampler)
+        self.indices = WatchedSampler(indices, sampler)
         self.epoch: LoaderEpoch | None = None
         self._sampler = sampler
-        self._walk: WatchedIterator | None = None
-        self._before: tuple[LoaderEpoch, Drawn] | None = (
-            None  # the latest loop that has begun, while another has not yet
-        )
+        self._iterator: WatchedIterator | None = None
+        # The loop before the latest iterator; it counts until that iterator has drawn something.
+        self._before: tuple[LoaderEpoch, RunProgress] | None = None
 
     def iterate(self, loader: Loader, build: Callable[[], Any]) -> Any:
         """Return the iterator that `build` makes, for an epoch that begins here."""
@@ -112,29 +111,29 @@ class Following:
         if self.epoch is not None and self._drawn is not None:
             self._before = self.epoch, self._drawn
         iterator = build()
-        self._walk = self.indices.latest
+        self._iterator = self.indices.latest
         iterator.epoch = self.epoch = LoaderEpoch(0, seeded=False)
         return iterator
 
     def has_moved(self, loader: Loader, epoch: LoaderEpoch) -> bool:
-        """Whether the sampler was told to go elsewhere after the iterator of `epoch` had begun to read ahead."""
+        """Tell whether the sampler was set to another place after the iterator of `epoch` had begun to read ahead."""
         return self.epoch is epoch and self._drawn is not None and self._sampler._drawn is None
 
-    def began(self, loader: Loader, epoch: LoaderEpoch) -> None:
+    def note_begin(self, loader: Loader, epoch: LoaderEpoch) -> None:
         """Note that the loop of `epoch` has delivered its first batch, or its end."""
         if self.epoch is epoch and self._drawn is not None and not self._drawn.counts:
             self._drawn.count()
 
     @property
-    def _drawn(self) -> Drawn | None:
-        """What the latest iterator draws from; None before it was asked for anything."""
-        return None if self._walk is None else self._walk.drawn
+    def _drawn(self) -> RunProgress | None:
+        """The iteration that the latest iterator draws from; None before its first item."""
+        return None if self._iterator is None else self._iterator.drawn
 
     def state(self, loader: Loader) -> dict[str, Any]:
-        """Return the place where `loader` stands.
+        """Return the position of `loader`.
 
         Raises:
-            RuntimeError: `set_step` was called, so batches are not all counted.
+            RuntimeError: `set_step` was called, so not all batches are counted.
         """
         step = loader.batch_sampler.step if isinstance(loader.batch_sampler, SkipableSampler) else 0
         if step:
@@ -142,13 +141,13 @@ class Following:
         sampler, epoch, drawn = self._sampler, self.epoch, self._drawn
         if drawn is None and self._before is not None:
             epoch, drawn = self._before
-        sampler._ranks.follow(sampler._course, provisional=True)
+        sampler._ranks.follow(sampler._cursor, provisional=True)
         if sampler._again:
             return sampler.state_dict()
         if epoch is None or drawn is None or epoch.over or sampler._drawn is None:
-            return sampler._course.state_dict()
-        position = self._after(loader, drawn.run, epoch.passed) if epoch.passed else drawn.run.position
-        return {**sampler._course.state_dict(), **place_in(drawn.run, position)}
+            return sampler._cursor.state_dict()
+        position = self._position_after(loader, drawn.run, epoch.passed) if epoch.passed else drawn.run.position
+        return {**sampler._cursor.state_dict(), **place_in(drawn.run, position)}
 
     def load(self, loader: Loader, state: dict[str, Any]) -> None:
         """Let the next epoch go on from `state`.
@@ -163,9 +162,9 @@ class Following:
         if self.epoch is not None and self._drawn is not None and not self.epoch.passed and not self.epoch.over:
             self._sampler.take_back(self._drawn)
 
-    def _after(self, loader: Loader, run: Run, passed: int) -> int:
-        """Return the position after so many batches, one or more."""
-        inside = _inside(loader)
+    def _position_after(self, loader: Loader, run: Run, passed: int) -> int:
+        """Return the position after `passed` batches, one or more."""
+        inside = _index_source(loader)
         if isinstance(inside, BatchSampler):
             return run[passed - 1].after
         size, drop_last = (1, False) if isinstance(inside, Sampler) else (inside.batch_size, inside.drop_last)

@@ -1,8 +1,9 @@
 """Samplers for torch's loaders whose order is arithmetic: any place in it at once, on any number of ranks.
 
-A sampler runs ahead of the training loop, as far as workers prefetch. Its state counts what it has handed out, so it is
-exact in a loader that keeps states with its batches, as torchdata's StatefulDataLoader does. Our own DataLoader counts
-batches itself. With torch's own loader only the program knows how many it has got: it calls `set_position`.
+A sampler runs ahead of the training loop, as far as workers prefetch. Its state counts the indices that it has handed
+out. So it is exact in a loader that keeps states with its batches, such as torchdata's StatefulDataLoader. Our own
+DataLoader counts batches itself. With torch's own loader only the program knows how many batches it has got: it calls
+`set_position`.
 """
 
 import contextlib
@@ -27,47 +28,48 @@ from ffrecord.torch.distributed import Place, Ranks
 __all__ = ["BatchSampler", "Sampler"]
 
 CHUNK = 1024  # indices computed at once
-FRAMES = 16  # calls between a loader that is being made and a sampler that it asks
+FRAMES = 16  # most calls on the stack between a loader that is being made and its sampler
 
 State = dict[str, Any]
 
 
-class Drawn:
-    """How much of a run was handed out.
+class RunProgress:
+    """The progress of an iteration: how much of a run was handed out.
 
-    A loader with workers asks for the first batches while it is being made, before anybody has asked it for one. That
+    While a loader with workers is being made, it asks for the first batches, before the program has asked for one. That
     is reading ahead: the iteration counts from the first batch that is asked for later.
 
     Args:
-        course: that the run is of.
+        cursor: cursor of the run.
         run: the steps to hand out.
-        patient: whether an iteration that was read ahead to its end counts only when something is asked for later, or
-            its loader says so.
-        ours: whether the loader is ours, and begins again by itself.
+        patient: an iteration that was read ahead to its end counts only when something is asked for later, or its
+            loader says so.
+        ours: the loader is of this package, and begins again by itself.
 
     Attributes:
-        run, ours: as given.
-        given: indices handed out one by one; 0 where batches are handed out.
-        counts: whether something was asked for after the loader was made; then the course follows.
-        ended: whether the end was reached.
-        elsewhere: the epoch that the sampler was told to go to after the iteration had begun to read ahead, or None.
+        run, ours: the arguments.
+        given: indices handed out one by one; 0 if batches are handed out.
+        counts: True if something was asked for after the loader was made; then the cursor follows.
+        ended: True if the end was reached.
+        elsewhere: epoch that was set after the iteration had begun to read ahead, or None.
 
-    A loader that is not ours and has read ahead begins again when the sampler is told to go elsewhere, as ours does.
+    A loader of torch that has read ahead begins again too if the sampler is set to another epoch, where that is
+    possible.
     """
 
-    def __init__(self, course: Course, run: Run, *, patient: bool, ours: bool) -> None:
-        self.course, self.run, self.ours = course, run, ours
+    def __init__(self, cursor: Course, run: Run, *, patient: bool, ours: bool) -> None:
+        self.cursor, self.run, self.ours = cursor, run, ours
         self.given = 0
         self.counts = self.ended = False
         self.elsewhere: int | None = None
         self._last: Step | None = None
         self._patient = patient
-        self._reader: weakref.ref[Any] | None = None  # the loader's iterator, while that reads ahead
-        self._delivered = 0  # by it, before
+        self._reader: weakref.ref[Any] | None = None  # the loader's iterator that reads ahead
+        self._delivered = 0  # batches that this iterator had delivered before
 
     def __getstate__(self) -> dict[str, Any]:
         self.settle()
-        return {**vars(self), "_reader": None, "_patient": True}  # the loader is of this process; a copy has none
+        return {**vars(self), "_reader": None, "_patient": True}  # a copy in another process has no loader
 
     def __next__(self) -> Step:
         self.ask()
@@ -78,11 +80,11 @@ class Drawn:
             raise
         self._last = step
         if self.counts:
-            self.course.yielded(step)
+            self.cursor.yielded(step)
         return step
 
     def ask(self) -> None:
-        """Note that something is asked for: not by a loader that is being made, then it counts."""
+        """Note that something is asked for. It counts unless the loader is still being made."""
         if self.counts:
             return
         reader = find_reader()
@@ -94,29 +96,29 @@ class Drawn:
         self.count()
 
     def leave(self, epoch: int) -> None:
-        """Note that what was read ahead is not wanted, but `epoch`; begin again if that can be done."""
+        """Note that `epoch` is wanted instead of the batches read ahead; begin again if possible."""
         self.elsewhere = epoch
         reader = None if self._reader is None else self._reader()
         if reader is None or getattr(reader, "_shutdown", True):
-            return  # nobody holds it, or it is of another kind
-        with contextlib.suppress(AttributeError, TypeError):  # of a torch that has changed: then `ask` complains
+            return  # the iterator is gone or ended, or is of another kind
+        with contextlib.suppress(AttributeError, TypeError):  # another torch may lack the method; then `ask` complains
             reader._reset(SimpleNamespace(_IterableDataset_len_called=reader._IterableDataset_len_called))
 
     def count(self) -> None:
-        """Let the course follow: the loop has begun."""
+        """Let the cursor follow: the loop has begun."""
         self.counts = True
         if self._last is not None:
-            self.course.yielded(self._last)
+            self.cursor.yielded(self._last)
         if self.ended:
-            self.course.finished(self.run)
+            self.cursor.finished(self.run)
 
     def _end(self) -> None:
         self.ended = True
         if self.counts:
-            self.course.finished(self.run)
+            self.cursor.finished(self.run)
 
     def settle(self) -> None:
-        """Count an iteration that was read ahead to its end, if it was used; nothing is asked for then any more."""
+        """Count an iteration that was read ahead to its end, if it was used. Nothing more is asked for then."""
         # torchdata makes two iterators of a state between two epochs, and nobody uses the first.
         if self.counts or not self.ended or self._patient:
             return
@@ -125,7 +127,7 @@ class Drawn:
             self.count()
 
     def _complain(self, told: int) -> None:
-        """Say that what is delivered is not what was asked for; a loader that is not ours cannot take it back."""
+        """Warn that another epoch is delivered than was set: a loader of torch cannot take its batches back."""
         number = self.run.epoch.number
         sentence = (
             f"the epoch was set to {told} after the loader's workers had begun to read epoch {number}: set it before "
@@ -137,7 +139,7 @@ class Drawn:
 
     @property
     def position(self) -> int:
-        """The position after what was handed out."""
+        """The position after the items that were handed out."""
         if self.ended:
             return self.run.epoch.length
         if self.given:
@@ -145,8 +147,10 @@ class Drawn:
         return self.run.position if self._last is None else self._last.after
 
     def state(self) -> State:
-        """Return the state of the course, with this place in it: at the end of an epoch also where that has ended."""
-        return {**self.course.state_dict(), **place_in(self.run, self.position)}
+        """Return the state of the cursor with this position in it. At the end of an epoch the state is still in that
+        epoch.
+        """
+        return {**self.cursor.state_dict(), **place_in(self.run, self.position)}
 
 
 def find_reader() -> Any:
@@ -163,7 +167,7 @@ def find_reader() -> Any:
 
 
 def place_in(run: Run, position: int) -> State:
-    """Return what a state says of a place in a run, whatever has become of its course."""
+    """Return the entries of a state for a position in a run, wherever its cursor is now."""
     return {"order": run.epoch.order.to_builtins(), "epoch": run.epoch.number, "position": position}
 
 
@@ -172,12 +176,12 @@ class SampledBatches(Iterator[list[int]]):
 
     def __init__(self, sampler: "Sampler") -> None:
         self._sampler = sampler
-        self._drawn: Drawn | None = None
+        self._drawn: RunProgress | None = None
         self._loaded = False
 
     @property
-    def drawn(self) -> Drawn | None:
-        """What was handed out, or None before the first batch."""
+    def drawn(self) -> RunProgress | None:
+        """The progress of the iteration, or None before the first batch."""
         return self._drawn
 
     def __next__(self) -> list[int]:
@@ -187,22 +191,25 @@ class SampledBatches(Iterator[list[int]]):
         return indices
 
     def state_dict(self) -> State:
-        """Return the place after the batches drawn so far; see `Sampler.state_dict`."""
+        """Return the position after the batches drawn so far; see `Sampler.state_dict`."""
         return self._sampler.state_dict() if self._drawn is None else self._drawn.state()
 
     def load_state_dict(self, state_dict: State) -> None:
-        """Draw from there on."""
+        """Draw from a state on."""
         self._sampler.load_state_dict(state_dict)
         self._drawn, self._loaded = None, True
 
 
-class Indices(Iterator[int]):
-    """An iterator of indices, one by one. It begins with the first one, and has a state, likewise."""
+class SampledIndices(Iterator[int]):
+    """An iterator of single indices. It begins with the first one.
+
+    It has a state, which StatefulDataLoader looks for.
+    """
 
     def __init__(self, sampler: "Sampler") -> None:
         self._batches = SampledBatches(sampler)
         self._chunk: Iterator[int] = iter(())
-        self._drawn: Drawn | None = None
+        self._drawn: RunProgress | None = None
 
     def __next__(self) -> int:
         drawn = self._drawn
@@ -217,17 +224,17 @@ class Indices(Iterator[int]):
         return next(self)
 
     def state_dict(self) -> State:
-        """Return the place after the indices drawn so far; see `Sampler.state_dict`."""
+        """Return the position after the indices drawn so far; see `Sampler.state_dict`."""
         return self._batches.state_dict()
 
     def load_state_dict(self, state_dict: State) -> None:
-        """Draw from there on."""
+        """Draw from a state on."""
         self._batches.load_state_dict(state_dict)
         self._chunk, self._drawn = iter(()), None
 
 
 def position_after(run: Run, given: int) -> int:
-    """The position of a run in which each rank has handed out `given` samples, or all it had."""
+    """Return the position of a run in which each rank has handed out `given` samples, or all it had."""
     length = run.epoch.length
     if given >= run.split.most(length, run.position):
         return length
@@ -235,33 +242,33 @@ def position_after(run: Run, given: int) -> int:
 
 
 class Sampler(DistributedSampler[Any]):
-    """Indices of this rank in the order of an epoch, for the `sampler` of a loader.
+    """SampledIndices of this rank in the order of an epoch, for the `sampler` of a loader.
 
-    It takes the place of torch's RandomSampler, SequentialSampler and DistributedSampler, and is the last one to
-    programs that look: they leave it alone and call `set_epoch`. It holds no list of indices.
+    It replaces torch's RandomSampler, SequentialSampler and DistributedSampler. Programs that check see a
+    DistributedSampler: they leave it alone and call `set_epoch`. It holds no list of indices.
 
-    Without `set_epoch`, each iteration is the next epoch. One that draws nothing does not count, nor does one of which
-    only its loader's workers have read ahead. docs/resume.md has all the rules.
+    Without `set_epoch`, each iteration is the next epoch. An iteration does not count if it draws nothing, or if only
+    its loader's workers have read ahead. docs/resume.md has all the rules.
 
     Args:
-        dataset: a dataset of ours, a reader, anything with a length, or that length.
-        num_replicas: ranks that share the epoch; from torch.distributed or the environment if None, looked up again
-            when an iteration begins, so a process group may begin later; see `rank_and_size`.
-        rank: this one; likewise.
+        dataset: a dataset of this package, a reader, anything with a length, or that length.
+        num_replicas: number of ranks that share the epoch. None takes it from torch.distributed or the environment, and
+            looks it up again when an iteration begins, so a process group may begin later; see `rank_and_size`.
+        rank: this rank; None looks it up in the same way.
         shuffle: True for order="random", False for "sequential".
-        seed: of the order, 0 <= seed < 2**64.
-        drop_last: True for policy="drop", False for policy="pad", as torch's DistributedSampler means them.
+        seed: seed of the order, 0 <= seed < 2**64.
+        drop_last: True for policy="drop", False for policy="pad", as in torch's DistributedSampler.
         order: "random", "sequential", "block", or an order of `ffrecord.order`.
-        policy: "drop", "pad" or "uneven": what becomes of samples that ranks cannot share evenly, see `Split`.
-        epoch: to begin with.
+        policy: "drop", "pad" or "uneven": treatment of samples that ranks cannot share evenly, see `Split`.
+        epoch: first epoch.
         indices: int [m], the samples to use, see `Course`.
-        placement: "node", or the number of nodes where ranks of a node follow each other, so that a node reads the same
-            part of the dataset in every epoch; see `ffrecord.order.Placed` for the order that this is. None: samples
-            are dealt to ranks wherever they are. Which node this is, "node" looks up as `rank` is, in the environment.
+        placement: "node", or the number of nodes if ranks of a node follow each other. A node then reads the same part
+            of the dataset in every epoch, in the order of `ffrecord.order.Placed`. "node" looks up the node in the
+            environment, when the rank is looked up. None deals samples to ranks wherever they are.
 
     Raises:
-        ValueError, TypeError: arguments out of range or of another type, that contradict each other, or that yield
-            nothing.
+        ValueError, TypeError: arguments are out of range, of another type, or contradict each other; or there is
+            nothing to yield.
     """
 
     def __init__(
@@ -280,180 +287,187 @@ class Sampler(DistributedSampler[Any]):
         placement: Place = None,
         _batch: tuple[SupportsIndex, bool] = (CHUNK, False),
     ) -> None:
-        # torch's own __init__ would set what are properties here.
+        # torch's own __init__ is not called: it would set attributes that are properties here.
         self.dataset = dataset  # type: ignore[assignment]
         self._ranks = Ranks(rank, num_replicas, placement)
         rank, world_size, node = self._ranks.first
-        self._course = Course(
-            _identity(dataset),
-            order=_either("order", order, "shuffle", shuffle, {True: "random", False: "sequential"}, "random"),
+        self._cursor = Course(
+            _identify(dataset),
+            order=_resolve_pair("order", order, "shuffle", shuffle, {True: "random", False: "sequential"}, "random"),
             seed=seed,
             epoch=epoch,
             batch_size=_batch[0],
             drop_last=_batch[1],
             rank=rank,
             world_size=world_size,
-            policy=_either("policy", policy, "drop_last", drop_last, {True: "drop", False: "pad"}, "drop"),
+            policy=_resolve_pair("policy", policy, "drop_last", drop_last, {True: "drop", False: "pad"}, "drop"),
             indices=indices,
             placement=node,
         )
-        self._drawn: Drawn | None = None
-        self._again = False  # the epoch of what was drawn was asked for again
-        self.reports = False  # the loader that draws says what it delivers
+        self._drawn: RunProgress | None = None
+        self._again = False  # the epoch of the last iteration was set again
+        self.reports = False  # the loader that draws reports its deliveries itself
 
-    # What torch's sampler has as attributes
+    # Attributes of torch's sampler
 
     @property
     def num_replicas(self) -> int:  # type: ignore[override]
-        """Ranks."""
-        self._ranks.follow(self._course, provisional=True)
-        return self._course.split.world_size
+        """The number of ranks."""
+        self._ranks.follow(self._cursor, provisional=True)
+        return self._cursor.split.world_size
 
     @property
     def rank(self) -> int:  # type: ignore[override]
-        """This rank."""
-        self._ranks.follow(self._course)
-        return self._course.split.rank
+        """The number of this rank."""
+        self._ranks.follow(self._cursor)
+        return self._cursor.split.rank
 
     @property
     def epoch(self) -> int:  # type: ignore[override]
-        """That the next index is of."""
-        drawn = self._settled
-        return self._course.epoch if drawn is None or not self._again else drawn.run.epoch.number
+        """The epoch of the next index."""
+        drawn = self._last_drawn
+        return self._cursor.epoch if drawn is None or not self._again else drawn.run.epoch.number
 
     @property
     def seed(self) -> int:  # type: ignore[override]
-        """Of the order."""
-        return self._course.seed
+        """The seed of the order."""
+        return self._cursor.seed
 
     @property
     def order(self) -> Order:
-        """As `ffrecord.order` has it."""
-        return self._course.order
+        """The order, one of `ffrecord.order`."""
+        return self._cursor.order
 
     @property
     def shuffle(self) -> bool:  # type: ignore[override]
-        """Whether the order is another than that of the indices."""
-        return self._course.order.name != "sequential-1"
+        """True if the order is not "sequential"."""
+        return self._cursor.order.name != "sequential-1"
 
     @property
     def policy(self) -> str:
-        """What becomes of samples that ranks cannot share evenly."""
-        return self._course.split.policy
+        """The treatment of samples that ranks cannot share evenly."""
+        return self._cursor.split.policy
 
     @property
     def drop_last(self) -> bool:  # type: ignore[override]
-        """Whether those are left out."""
+        """True if samples that ranks cannot share evenly are left out."""
         return self.policy == "drop"
 
     @property
     def num_samples(self) -> int:  # type: ignore[override]
-        """As `len`."""
+        """The number of samples of this rank in a whole epoch."""
         return len(self)
 
     @property
     def total_size(self) -> int:  # type: ignore[override]
-        """Of all ranks, where they have equally many."""
+        """The number of samples of all ranks, if they have equally many."""
         return len(self) * self.num_replicas
 
     # Drawing
 
-    def begin(self, *, patient: bool = False) -> Drawn:
+    def begin(self, *, patient: bool = False) -> RunProgress:
         """Begin an iteration, of the next epoch if something was drawn in this one."""
-        self._ranks.follow(self._course)
-        drawn = self._settled
+        self._ranks.follow(self._cursor)
+        drawn = self._last_drawn
         if drawn is not None and self._again:
-            self._course.set_epoch(drawn.run.epoch.number)
-            self._course.set_position(0)
+            self._cursor.set_epoch(drawn.run.epoch.number)
+            self._cursor.set_position(0)
         self._again = False
-        self._drawn = Drawn(self._course, self._course.begin(), patient=patient or self.reports, ours=self.reports)
+        self._drawn = RunProgress(
+            self._cursor, self._cursor.begin(), patient=patient or self.reports, ours=self.reports
+        )
         return self._drawn
 
     @property
-    def _settled(self) -> Drawn | None:
-        """What was drawn last, counted if it was used."""
+    def _last_drawn(self) -> RunProgress | None:
+        """The last iteration, counted if it was used, or None."""
         if self._drawn is not None:
             self._drawn.settle()
         return self._drawn
 
-    def take_back(self, drawn: Drawn) -> None:
+    def take_back(self, drawn: RunProgress) -> None:
         """Let the next iteration begin where `drawn` began: nothing of it was delivered.
 
-        Nothing changes if the sampler was told to go elsewhere since, or another iteration has begun.
+        Nothing changes if the sampler was set to another place since, or another iteration has begun.
         """
-        if self._drawn is drawn and self._course.return_to(drawn.run):
+        if self._drawn is drawn and self._cursor.return_to(drawn.run):
             self._drawn, self._again = None, False
 
     def _follow_ranks(self) -> bool:
-        """Be the rank that this process is now; where nobody knows it yet, only if all ranks have the same length."""
-        return self._ranks.follow(self._course, provisional=self.policy != "uneven")
+        """Become the rank that this process is now. An unknown rank is an error only if ranks may differ in length."""
+        return self._ranks.follow(self._cursor, provisional=self.policy != "uneven")
 
     def __iter__(self) -> Iterator[int]:
-        return Indices(self)
+        return SampledIndices(self)
 
     def __len__(self) -> int:
-        """Samples of this rank in a whole epoch, as trainers expect: also where one is taken up in the middle."""
+        """Return the number of samples of this rank in a whole epoch, as trainers expect, also in the middle of one."""
         self._follow_ranks()
-        return self._course.split.count(self._course.length)
+        return self._cursor.split.count(self._cursor.length)
 
-    # Where it is
+    # Position
 
     @property
     def position(self) -> int:
-        """Samples of the epoch that all ranks together were handed out, if each was handed out as many as this one."""
+        """The number of samples of the epoch that all ranks together were handed out, if each was handed out equally
+        many.
+        """
         place: int = self.state_dict()["position"]
         return place
 
     def set_epoch(self, epoch: SupportsIndex) -> None:
-        """Let the next iteration be of this epoch: from its start, but where a state or position of it waits."""
-        drawn = self._settled
+        """Set the epoch of the next iteration. It begins at its start, or where a loaded state or `set_position` put
+        it.
+        """
+        drawn = self._last_drawn
         if drawn is not None and drawn.run.epoch.number == epoch:
-            # An iteration that has begun goes on, as one that workers have begun must. If it has delivered something,
-            # the next one is of the same epoch, from its start.
+            # An iteration that has begun goes on: workers may have read ahead in it. If it has delivered something, the
+            # next one has the same epoch, from its start.
             self._again = drawn.counts
             return
         if drawn is not None and not drawn.counts:
-            self._course.return_to(drawn.run)
-        self._course.set_epoch(epoch)
+            self._cursor.return_to(drawn.run)
+        self._cursor.set_epoch(epoch)
         self._drawn, self._again = None, False
         if drawn is not None and not drawn.counts and not drawn.ours:
-            drawn.leave(self._course.epoch)
+            drawn.leave(self._cursor.epoch)
 
     def set_position(self, position: SupportsIndex) -> None:
-        """Let the next iteration begin there, in the epoch that `epoch` says.
+        """Let the next iteration begin at a position of the current epoch.
 
         Args:
-            position: samples that all ranks together have got, 0 <= position <= length: after k steps of an epoch with
-                a loader's batch_size of b, that is k * b * num_replicas, and the length after the last one.
+            position: number of samples that all ranks together have got, 0 <= position <= length. After k steps of an
+                epoch with a loader's batch_size of b it is k * b * num_replicas; after the last step it is the length.
         """
         epoch = self.epoch
-        self._course.set_epoch(epoch)
-        self._course.set_position(position)
+        self._cursor.set_epoch(epoch)
+        self._cursor.set_position(position)
         self._drawn, self._again = None, False
 
     def state_dict(self) -> State:
-        """What was handed out so far: a small dict that JSON can hold. A loader with workers has yielded less.
+        """Return the position after the indices handed out so far: a small dict that JSON can hold.
 
-        "epoch" and "position" say where, the others of what: "version", "order", "dataset", "indices", "seed".
+        A loader with workers has yielded less. "epoch" and "position" are the place. "version", "order", "dataset",
+        "indices" and "seed" describe what it is a place in.
         """
-        self._ranks.follow(self._course, provisional=True)
-        drawn = self._settled
+        self._ranks.follow(self._cursor, provisional=True)
+        drawn = self._last_drawn
         if drawn is not None and self._again:
-            return {**self._course.state_dict(), "epoch": self.epoch, "position": 0}
-        return self._course.state_dict() if drawn is None or drawn.ended else drawn.state()
+            return {**self._cursor.state_dict(), "epoch": self.epoch, "position": 0}
+        return self._cursor.state_dict() if drawn is None or drawn.ended else drawn.state()
 
     def load_state_dict(self, state_dict: State, appended: str = "refuse") -> None:
-        """Let the next iteration go on there.
+        """Let the next iteration go on from a state.
 
         Args:
-            state_dict: of a sampler or loader of ours over the same dataset, order and `indices`; ranks and batch
-                sizes may differ.
-            appended: what to do where shards were appended since, see `Course`.
+            state_dict: state of a sampler or loader of this package over the same dataset, order and `indices`; ranks
+                and batch sizes may differ.
+            appended: action if shards were appended since, see `Course`.
 
         Raises:
-            ValueError: not such a state; nothing has changed.
+            ValueError: it is not such a state; nothing has changed.
         """
-        self._course.load_state_dict(state_dict, appended)
+        self._cursor.load_state_dict(state_dict, appended)
         self._drawn, self._again = None, False
 
 
@@ -461,18 +475,19 @@ class BatchSampler(TorchBatchSampler):
     """Batches of indices of this rank, for the `batch_sampler` of a loader.
 
     Args:
-        dataset: as of `Sampler`.
-        batch_size: of this rank, 1 or more.
-        drop_last: leave out a last batch that is smaller.
-        policy: as of `Sampler`, and as for it the default is "drop".
-        num_replicas, rank, shuffle, seed, order, epoch, indices, placement: as of `Sampler`.
+        dataset: argument of `Sampler`.
+        batch_size: samples of this rank in a batch, 1 or more.
+        drop_last: leave out a smaller last batch.
+        policy: argument of `Sampler`; the default is "drop" too.
+        num_replicas, rank, shuffle, seed, order, epoch, indices, placement: arguments of `Sampler`.
 
     Attributes:
-        batch_size, drop_last: as given.
-        sampler: a `Sampler` in the same place: to set the epoch of one sets that of the other.
+        batch_size, drop_last: the arguments.
+        sampler: a `Sampler` in the same place: setting the epoch of one sets the epoch of the other.
 
     Raises:
-        As `Sampler`; TypeError: `dataset` is a sampler.
+        As `Sampler`.
+        TypeError: `dataset` is a sampler.
     """
 
     def __init__(
@@ -491,7 +506,7 @@ class BatchSampler(TorchBatchSampler):
         indices: Iterable[SupportsIndex] | None = None,
         placement: Place = None,
     ) -> None:
-        # What torch's own wants there; programs that split loaders try it.
+        # torch's own BatchSampler takes a sampler here, and programs that split loaders try it.
         if isinstance(dataset, TorchSampler):
             raise ArgumentTypeError(f"dataset is a sampler, {type(dataset).__name__}; give what it takes samples of")
         sampler = Sampler(
@@ -508,58 +523,58 @@ class BatchSampler(TorchBatchSampler):
             _batch=(batch_size, drop_last),
         )
         self.sampler: Sampler = sampler
-        self.batch_size = sampler._course.batch_size
+        self.batch_size = sampler._cursor.batch_size
         self.drop_last = bool(drop_last)
 
     def __iter__(self) -> Iterator[list[int]]:
         return SampledBatches(self.sampler)
 
     def __len__(self) -> int:
-        """Batches of this rank in a whole epoch, as trainers expect: also where one is taken up in the middle."""
+        """Return the number of batches of this rank in a whole epoch, as trainers expect, also in the middle of one."""
         self.sampler._follow_ranks()
-        return self.sampler._course.whole
+        return self.sampler._cursor.whole
 
     @property
     def epoch(self) -> int:
-        """That the next batch is of."""
+        """The epoch of the next batch."""
         return self.sampler.epoch
 
     @property
     def position(self) -> int:
-        """As of `Sampler`."""
+        """The number of samples of the epoch that all ranks together were handed out; see `Sampler.position`."""
         return self.sampler.position
 
     def set_epoch(self, epoch: SupportsIndex) -> None:
-        """As of `Sampler`."""
+        """Set the epoch of the next iteration; see `Sampler.set_epoch`."""
         self.sampler.set_epoch(epoch)
 
     def set_position(self, position: SupportsIndex) -> None:
-        """As of `Sampler`."""
+        """Let the next iteration begin at a position of the current epoch; see `Sampler.set_position`."""
         self.sampler.set_position(position)
 
     def state_dict(self) -> State:
-        """As of `Sampler`."""
+        """Return the position after the batches handed out so far; see `Sampler.state_dict`."""
         return self.sampler.state_dict()
 
     def load_state_dict(self, state_dict: State, appended: str = "refuse") -> None:
-        """As of `Sampler`."""
+        """Let the next iteration go on from a state; see `Sampler.load_state_dict`."""
         self.sampler.load_state_dict(state_dict, appended)
 
 
-def _identity(dataset: Any) -> Identity:
+def _identify(dataset: Any) -> Identity:
     if isinstance(dataset, Store):
         return identity_of(dataset)
     if isinstance(dataset, Dataset):
         return dataset._identity()
     if isinstance(dataset, SupportsIndex):
         return Identity(dataset.__index__())
-    if isinstance(dataset, Sized) and not isinstance(dataset, str | bytes):  # whose length is that of a path
+    if isinstance(dataset, Sized) and not isinstance(dataset, str | bytes):  # a path has a length, but no samples
         return Identity(len(dataset))
     raise ArgumentTypeError(f"dataset is {type(dataset).__name__}, expected a dataset with a length, or that length")
 
 
-def _either(name: str, value: Any, other: str, flag: bool | None, meaning: dict[bool, str], default: str) -> Any:
-    """What two arguments that say the same ask for."""
+def _resolve_pair(name: str, value: Any, other: str, flag: bool | None, meaning: dict[bool, str], default: str) -> Any:
+    """Return the value that two arguments with one meaning ask for."""
     if flag is None:
         return default if value is None else value
     meant = meaning[bool(flag)]

@@ -1,8 +1,8 @@
-"""A batch of samples that is decoded when somebody looks at it.
+"""A batch of samples that is decoded when something looks at it.
 
-torch's loader asks a dataset for a list of samples and hands it to a collate function, which by default makes a tensor
-of each column. It need not have samples for that: the records hold the columns. So the list is made of records, and
-`ffrecord.torch.collate` takes the columns, where nobody has looked at the samples before.
+torch's loader asks a dataset for a list of samples and gives it to a collate function, which by default makes a tensor
+of each column. This needs no samples: the records hold the columns. So the list holds records, and
+`ffrecord.torch.collate` takes the columns, unless something has looked at the samples before.
 """
 
 from collections.abc import Callable
@@ -14,16 +14,16 @@ import numpy.typing as npt
 from ffrecord.fields import Schema
 from ffrecord.torch.tensors import as_tensor
 
-__all__ = ["FIRST_TYPES", "LazySamples", "SampleRecords", "plain"]
+__all__ = ["FIRST_TYPES", "LazySamples", "SampleRecords", "as_plain"]
 
 
 class SampleRecords(NamedTuple):
     """k records of one schema.
 
     Attributes:
-        schema: theirs.
+        schema: schema of the records.
         data: uint8, the records back to back.
-        offsets: int64 [k + 1], where they begin and end in `data`.
+        offsets: int64 [k + 1]; record i is `data[offsets[i]:offsets[i + 1]]`.
     """
 
     schema: Schema
@@ -31,23 +31,23 @@ class SampleRecords(NamedTuple):
     offsets: npt.NDArray[np.int64]
 
     def decode(self, stop: int) -> list[Any]:
-        """The first `stop` samples."""
+        """Return the first `stop` samples."""
         samples: list[Any] = self.schema.decode_batch(self.data, self.offsets[: stop + 1], tensor=as_tensor)
         return samples
 
 
-# torch's default_collate chooses what to do by the type of the first sample. By these it finds its way to us.
+# torch's default_collate chooses a function by the type of the first sample. These types lead to our function.
 
 
 class FirstDict(dict[Any, Any]):
-    """A dict, the first sample of `LazySamples`. Copied or pickled, it is a plain one."""
+    """A dict that is the first sample of `LazySamples`. Copied or pickled, it is a plain one."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return dict, (dict(self),)
 
 
 class FirstTuple(tuple[Any, ...]):
-    """A tuple, likewise."""
+    """A tuple that is the first sample of `LazySamples`. Copied or pickled, it is a plain one."""
 
     __slots__ = ()
 
@@ -56,7 +56,7 @@ class FirstTuple(tuple[Any, ...]):
 
 
 class FirstList(list[Any]):
-    """A list, likewise."""
+    """A list that is the first sample of `LazySamples`. Copied or pickled, it is a plain one."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return list, (list(self),)
@@ -66,33 +66,33 @@ FIRST_TYPES: dict[type, type] = {dict: FirstDict, tuple: FirstTuple, list: First
 PLAIN_TYPES = {first: kind for kind, first in FIRST_TYPES.items()}
 
 
-def plain(sample: Any) -> Any:
-    """`sample` as a plain dict, tuple or list, if it is a first one."""
+def as_plain(sample: Any) -> Any:
+    """Return `sample` as a plain dict, tuple or list, if it is one of FIRST_TYPES."""
     kind = PLAIN_TYPES.get(type(sample))
     return sample if kind is None else kind(sample)
 
 
-class _Undecoded:
-    """What code that does not ask `LazySamples` for its items, as little C code does, finds instead of them."""
+class _UndecodedItem:
+    """The item that code finds if it does not ask `LazySamples` for its items, as some C code does."""
 
     def __repr__(self) -> str:
         return "<sample not yet decoded>"
 
 
-UNDECODED = _Undecoded()
+UNDECODED = _UndecodedItem()
 
 
 class LazySamples(list[Any]):
-    """The list of the samples of some records: decoded when it is looked at, and from then on like any list.
+    """The list of the samples of some records. It is decoded when something looks at it, and is then like any list.
 
-    Asking for item 0, once, decodes that one only, since default_collate does so.
+    Asking once for item 0 decodes only that one, because default_collate asks for it.
 
     Args:
-        records: one or more, of a schema whose samples are dicts, tuples or lists.
+        records: one or more records, of a schema whose samples are dicts, tuples or lists.
 
     Attributes:
-        records: those, or None since they were decoded.
-        looked: whether item 0 was asked for.
+        records: the records, or None after they were decoded.
+        looked: True if item 0 was asked for.
     """
 
     __slots__ = ("_first", "looked", "records")
@@ -104,7 +104,7 @@ class LazySamples(list[Any]):
         self._first: Any = None
 
     def decode(self) -> None:
-        """Decode all samples; may be repeated. One that was handed out before is kept."""
+        """Decode all samples; may be repeated. A sample that was handed out before is kept."""
         records, self.records = self.records, None
         if records is None:
             return
@@ -129,10 +129,10 @@ class LazySamples(list[Any]):
         return [*other, *self]
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        return list, (list(map(plain, self)),)
+        return list, (list(map(as_plain, self)),)
 
 
-def _decoding(name: str) -> Callable[..., Any]:
+def _make_decoding(name: str) -> Callable[..., Any]:
     method = getattr(list, name)
 
     def call(self: LazySamples, *args: Any, **kwargs: Any) -> Any:
@@ -149,4 +149,4 @@ for _name in (
     *("__add__", "__iadd__", "__mul__", "__rmul__", "__imul__", "__setitem__", "__delitem__"),
     *("append", "clear", "copy", "count", "extend", "index", "insert", "pop", "remove", "reverse", "sort"),
 ):
-    setattr(LazySamples, _name, _decoding(_name))
+    setattr(LazySamples, _name, _make_decoding(_name))

@@ -1,7 +1,7 @@
-"""Queues between a loader and its workers that pickle at once, where what goes wrong can still be told.
+"""Queues between a loader and its workers that pickle at once, while an error can still be reported.
 
-Queues of multiprocessing pickle in a thread of their own, which prints the error and drops the message: the loader then
-waits for ever.
+Queues of multiprocessing pickle in their own thread, which prints an error and drops the message. The loader then waits
+for ever.
 """
 
 import pickle
@@ -19,7 +19,7 @@ __all__ = ["LoaderView"]
 
 
 class Message:
-    """An object, pickled. It arrives as itself.
+    """A pickled object, which arrives as itself.
 
     Raises:
         Exception: whatever pickling raises.
@@ -29,56 +29,56 @@ class Message:
         self._pickled = bytes(ForkingPickler.dumps(content))
 
     def __reduce__(self) -> Any:
-        return _opened, (self._pickled,)
+        return _unpickle, (self._pickled,)
 
 
-def _opened(pickled: bytes) -> Any:
+def _unpickle(pickled: bytes) -> Any:
     try:
         return pickle.loads(pickled)
-    except (OSError, EOFError, RuntimeError, MemoryError):  # of descriptors, or of a worker that is gone
+    except (OSError, EOFError, RuntimeError, MemoryError):  # missing descriptors, or a dead worker
         raise
     except Exception as error:
         raise UserFunctionError(f"what a worker sent cannot be unpickled: {describe_error(error)}") from error
 
 
 class PicklingQueue(queues.Queue):  # type: ignore[type-arg]
-    """A queue whose `put` pickles. From a worker, what does not pickle arrives as an error in its place."""
+    """A queue whose `put` pickles. If a worker's object does not pickle, an error arrives in its place."""
 
     def put(self, obj: Any, block: bool = True, timeout: float | None = None) -> None:
-        super().put(_message(obj), block, timeout)
+        super().put(_make_message(obj), block, timeout)
 
 
-def _message(content: Any) -> Message:
+def _make_message(content: Any) -> Message:
     try:
         if isinstance(content, tuple) and len(content) == 2 and isinstance(content[1], ExceptionWrapper):
-            content = content[0], _that_arrives(content[1])
+            content = content[0], _make_sendable(content[1])
         return Message(content)
     except Exception as error:
         sentence = describe_error(error)
         if get_worker_info() is None:
             raise UserFunctionError(f"indices cannot be sent to a worker: {sentence}") from error
-        return Message((content[0], _failure(f"a batch cannot be sent from a worker: {sentence}", error)))
+        return Message((content[0], _wrap_failure(f"a batch cannot be sent from a worker: {sentence}", error)))
 
 
-def _that_arrives(failure: ExceptionWrapper) -> ExceptionWrapper:
+def _make_sendable(failure: ExceptionWrapper) -> ExceptionWrapper:
     """Return an error that pickles, and that ends no loop; its text stays."""
     kind: Any = failure.exc_type
     if issubclass(kind, StopIteration):
-        return _changed(failure, "StopIteration would end the loop as if there were no more samples")
+        return _replace_type(failure, "StopIteration would end the loop as if there were no more samples")
     try:
         ForkingPickler.dumps(kind)
     except Exception as error:
-        return _changed(failure, f"{kind.__qualname__} cannot be sent from a worker: {describe_error(error)}")
+        return _replace_type(failure, f"{kind.__qualname__} cannot be sent from a worker: {describe_error(error)}")
     return failure
 
 
-def _changed(failure: ExceptionWrapper, why: str) -> ExceptionWrapper:
+def _replace_type(failure: ExceptionWrapper, why: str) -> ExceptionWrapper:
     failure.exc_type = UserFunctionError
     failure.exc_msg = f"{failure.exc_msg}\n{why}"
     return failure
 
 
-def _failure(sentence: str, cause: Exception) -> ExceptionWrapper:
+def _wrap_failure(sentence: str, cause: Exception) -> ExceptionWrapper:
     info = get_worker_info()
     number = "" if info is None else f" {info.id}"
     error = UserFunctionError(sentence).with_traceback(cause.__traceback__)
@@ -87,8 +87,8 @@ def _failure(sentence: str, cause: Exception) -> ExceptionWrapper:
     return made
 
 
-class Context:
-    """A context of multiprocessing whose queues are of ours."""
+class QueueContext:
+    """A context of multiprocessing that makes queues of this module."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
@@ -102,7 +102,7 @@ class Context:
 
 
 class LoaderView:
-    """A loader as torch's iterators look at it, but for its context.
+    """A loader for torch's iterators, with another multiprocessing context.
 
     Attributes:
         loader: the loader.
@@ -111,7 +111,7 @@ class LoaderView:
     def __init__(self, loader: Any) -> None:
         self.loader = loader
         context = loader.multiprocessing_context
-        self.multiprocessing_context = Context(torch.multiprocessing if context is None else context)
+        self.multiprocessing_context = QueueContext(torch.multiprocessing if context is None else context)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.loader, name)

@@ -1,10 +1,10 @@
-"""Memory of a worker that the loader maps, without a word between them, and that is filled anew when nobody holds it.
+"""Memory of a worker that the loader maps without any exchange, and that is filled again when no process holds it.
 
-torch makes shared memory anew for each batch, faults it in page by page, and hands descriptors over a socket, with a
-challenge to authenticate. Processes of one user can open each other's descriptors by /proc/PID/fd. What is missing then
-is who still holds the memory: each opening of it has a shared lock (flock), which the kernel gives up with its last
-descriptor. torch's storages keep theirs open; a forked child has it too, and so has whoever it is sent on to. A worker
-that gets the exclusive lock is alone with it.
+torch makes new shared memory for each batch, faults it in page by page, and hands descriptors over a socket, with a
+challenge to authenticate. But processes of one user can open each other's descriptors by /proc/PID/fd. It remains to
+know which process still holds the memory. For this, each opening of it has a shared lock (flock), which the kernel
+drops with its last descriptor. torch's storages keep their descriptors open; so do forked children and processes that
+the storages are sent on to. A worker that gets the exclusive lock is alone with the memory.
 """
 
 import ctypes
@@ -27,45 +27,45 @@ from ffrecord.system.forks import call_in_children
 __all__ = ["Offer", "can_lend", "lend", "offer"]
 
 PR_GET_DUMPABLE = 3
-WASTED_MOST = 4  # how much larger than what is needed a piece may be
-UNUSED_MOST = 64  # how often others were lent since a piece was, and all of them four times, when it is given up
-DESCRIPTORS_SHARE = 8  # of those that a process may have, as many pieces; each takes two or three here, and one there
+WASTED_MOST = 4  # a block may be this many times larger than needed
+UNUSED_MOST = 64  # a block is given up after so many loans of others, plus four for each block
+DESCRIPTORS_SHARE = 8  # descriptors of the process for each block, which takes two or three here, and one in the loader
 PAGE = mmap.PAGESIZE
-PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EINTR)
-NUMBER = 8  # bytes behind the pages of a piece: the number of the message that arrived last
+TEMPORARY_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EINTR)  # errors that may go away
+NUMBER = 8  # bytes behind the pages of a block: the number of the last message that arrived
 
 
 class SharedBlock:
-    """Some memory, and the descriptor by which others open it.
+    """A block of memory, and the descriptor by which other processes open it.
 
     Raises:
-        OSError: there is no more memory, or no more descriptors.
+        OSError: there is no more memory, or there are no more descriptors.
     """
 
     def __init__(self, size: int) -> None:
         self.capacity = -(-size // PAGE) * PAGE
         self.fd = os.memfd_create("ffrecord batch", os.MFD_CLOEXEC)
         try:
-            # Now, when memory that is not to be had is an error.
+            # Allocate all pages now: missing memory is an error here, but a fatal signal when a page is written.
             os.posix_fallocate(self.fd, 0, self.capacity + NUMBER)
             self._mapped = mmap.mmap(self.fd, self.capacity, mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
-            self.file = _file(self.fd)
+            self.file = _file_id(self.fd)
         except BaseException:
             os.close(self.fd)
             raise
         self.memory: npt.NDArray[np.uint8] = np.frombuffer(self._mapped, np.uint8)
-        self.lent = 0  # when it was last
-        self.sent = 0  # messages
+        self.lent = 0  # number of its last loan
+        self.sent = 0  # number of messages sent with it
         self.waits = False  # lent, and not sent since
 
     @property
     def underway(self) -> bool:
-        """Whether a message with it has not arrived."""
-        return _number(self.fd, self.capacity) != self.sent
+        """True if a message with it has not arrived yet."""
+        return _read_number(self.fd, self.capacity) != self.sent
 
     @property
     def idle(self) -> bool:
-        """Whether nobody holds it, or will."""
+        """True if no process holds it, or will get it from a message."""
         if self.underway:
             return False
         try:
@@ -79,7 +79,7 @@ class SharedBlock:
         return size <= self.capacity <= max(PAGE, WASTED_MOST * size) and self.idle
 
     def close(self) -> None:
-        """Only the storages over it still keep it."""
+        """Close the descriptor; only the storages over the memory still keep it."""
         os.close(self.fd)
 
 
@@ -88,87 +88,90 @@ class SharedBlocks:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pieces: dict[tuple[int, int], SharedBlock] = {}  # in the order in which they were lent
+        self._blocks: dict[tuple[int, int], SharedBlock] = {}  # by file, in the order of their last loans
         self._lent = 0
 
     def __len__(self) -> int:
-        return len(self._pieces)
+        return len(self._blocks)
 
     def fill(self, data: npt.NDArray[np.uint8]) -> torch.UntypedStorage | None:
-        """A copy of `data`, of any shape; None where too much is on its way.
+        """Return a copy of `data`, of any shape; None if too much memory is on its way.
 
         Raises:
-            OSError: there is no more memory, or no more descriptors.
+            OSError: there is no more memory, or there are no more descriptors.
         """
         with self._lock:
             self._give_up()
-            fitting = (piece for piece in self._pieces.values() if piece.fits(data.size))
-            piece = min(fitting, key=lambda each: each.capacity, default=None)
-            if piece is None and len(self._pieces) >= _pieces_most():
+            fitting = (block for block in self._blocks.values() if block.fits(data.size))
+            block = min(fitting, key=lambda each: each.capacity, default=None)
+            if block is None and len(self._blocks) >= _blocks_most():
                 return None
-            piece = piece or SharedBlock(data.size)
+            block = block or SharedBlock(data.size)
             self._lent += 1
-            piece.lent, piece.waits = self._lent, True
-            self._pieces.pop(piece.file, None)
-            self._pieces[piece.file] = piece
-            storage = _held("self", piece.fd, piece.file, data.size)
-        piece.memory[: data.size].reshape(data.shape)[...] = data
+            block.lent, block.waits = self._lent, True
+            self._blocks.pop(block.file, None)
+            self._blocks[block.file] = block
+            storage = _open_shared("self", block.fd, block.file, data.size)
+        block.memory[: data.size].reshape(data.shape)[...] = data
         return storage
 
     def send(self, file: tuple[int, int], size: int) -> "Offer | None":
-        """Count the piece that is that file as on its way; None if it is none, or a message with it has not arrived."""
-        # All under the lock: another thread fills what nobody holds, and is on its way to nobody.
+        """Count the block of a file as on its way; None if there is none, or an earlier message has not arrived."""
+        # All under the lock: another thread may fill a block that no process holds and that is not on its way.
         with self._lock:
-            piece = self._pieces.get(file)
-            # Which of two messages arrived could not be told.
-            if piece is None or piece.underway:
+            block = self._blocks.get(file)
+            # Only one message at a time: a single number could not tell which of two has arrived.
+            if block is None or block.underway:
                 return None
-            piece.sent += 1
-            piece.waits = False
-            return Offer(os.getpid(), piece.fd, file, size, piece.capacity, piece.sent)
+            block.sent += 1
+            block.waits = False
+            return Offer(os.getpid(), block.fd, file, size, block.capacity, block.sent)
 
     def close(self) -> None:
-        while self._pieces:
-            self._pieces.popitem()[1].close()
+        while self._blocks:
+            self._blocks.popitem()[1].close()
 
     def _give_up(self) -> None:
-        """What was not lent for long: unneeded, or kept by somebody; but nothing that has yet to be sent or opened."""
-        most = UNUSED_MOST + 4 * len(self._pieces)
-        for file, piece in list(self._pieces.items()):
-            if self._lent - piece.lent <= most:
-                return  # so are those after it
-            if not piece.underway and (not piece.waits or piece.idle):
-                self._pieces.pop(file).close()
+        """Close blocks that were not lent for long, because they are not needed, or some process keeps them.
+
+        A block that has yet to be sent or opened stays.
+        """
+        most = UNUSED_MOST + 4 * len(self._blocks)
+        for file, block in list(self._blocks.items()):
+            if self._lent - block.lent <= most:
+                return  # the blocks after it were lent later
+            if not block.underway and (not block.waits or block.idle):
+                self._blocks.pop(file).close()
 
 
-def _pieces_most() -> int:
+def _blocks_most() -> int:
     worker = get_worker_info()
-    share = max(DESCRIPTORS_SHARE, 2 * worker.num_workers if worker else 0)  # the loader may hold those of all workers
+    share = max(DESCRIPTORS_SHARE, 2 * worker.num_workers if worker else 0)  # the loader may hold all workers' blocks
     return resources.all_descriptors() // share
 
 
-_pieces = SharedBlocks()
+_blocks = SharedBlocks()
 
 
-def _forget() -> None:
-    """In a forked child, where the parent's pieces are not for lending."""
-    global _pieces
-    _pieces.close()
-    _pieces = SharedBlocks()
+def _renew_after_fork() -> None:
+    """Drop the parent's blocks in a forked child, which must not lend them."""
+    global _blocks
+    _blocks.close()
+    _blocks = SharedBlocks()
 
 
-call_in_children(_forget)
+call_in_children(_renew_after_fork)
 
 
 class Offer(NamedTuple):
-    """Where the memory of a tensor is.
+    """The place of a tensor's memory.
 
     Attributes:
-        pid, fd: whose descriptor it is.
-        file: device and inode, which tell whether the descriptor is still that one.
+        pid, fd: process, and its descriptor of the memory.
+        file: device and inode, which show whether the descriptor still belongs to the memory.
         size: bytes of the tensor.
         capacity: bytes before the number of the last message.
-        number: of this one.
+        number: number of this message.
     """
 
     pid: int
@@ -179,13 +182,13 @@ class Offer(NamedTuple):
     number: int
 
     def accept(self) -> torch.UntypedStorage:
-        """Map it, and let the other process know. Only once.
+        """Map the memory, and let the other process know. Works only once.
 
         Raises:
-            OSError: the other process is gone, no longer has it, or may not be looked into.
+            OSError: the other process is gone, no longer has the memory, or may not be inspected.
         """
         try:
-            return _held(str(self.pid), self.fd, self.file, self.size, (self.capacity, self.number))
+            return _open_shared(str(self.pid), self.fd, self.file, self.size, (self.capacity, self.number))
         except FileNotFoundError:
             raise FileNotFoundError(f"process {self.pid} no longer has the memory of a batch that it sent") from None
         except PermissionError as error:
@@ -195,28 +198,28 @@ class Offer(NamedTuple):
             ) from error
 
 
-def _held(
+def _open_shared(
     process: str, fd: int, file: tuple[int, int], size: int, arrived: tuple[int, int] | None = None
 ) -> torch.UntypedStorage:
-    """The memory of a descriptor of a process, opened anew and locked for as long as there is the storage.
+    """Open the memory of a process's descriptor anew, and lock it for the life of the storage.
 
     Args:
-        process: as /proc calls it.
-        fd, file, size: as of `Offer`.
-        arrived: where in the file to say that a message has arrived, and its number.
+        process: name of the process below /proc.
+        fd, file, size: attributes of `Offer`.
+        arrived: place in the file to note that a message has arrived, and its number.
 
     Raises:
-        FileNotFoundError: the descriptor is not there, or another one.
-        OSError.
+        FileNotFoundError: the descriptor is not there, or belongs to another file.
+        OSError: the memory cannot be opened, locked or mapped.
     """
     own = os.open(f"/proc/{process}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
     try:
-        if _file(own) != file:
+        if _file_id(own) != file:
             raise FileNotFoundError
         fcntl.flock(own, fcntl.LOCK_SH)
-        if arrived is not None and _number(own, arrived[0]) != arrived[1] - 1:
-            raise FileNotFoundError  # it has arrived before, and may be filled with another batch by now
-        # It keeps a copy of the descriptor.
+        if arrived is not None and _read_number(own, arrived[0]) != arrived[1] - 1:
+            raise FileNotFoundError  # this message has arrived before: the memory may hold another batch by now
+        # The storage keeps its own copy of the descriptor, and so the lock.
         storage: torch.UntypedStorage = torch.UntypedStorage._new_shared_fd_cpu(own, size)  # type: ignore[attr-defined]
         if arrived is not None:
             os.pwrite(own, arrived[1].to_bytes(NUMBER, "little"), arrived[0])
@@ -226,74 +229,76 @@ def _held(
 
 
 def _has_memfds() -> bool:
-    """Whether there is such memory, as far as is known."""
+    """Tell whether this system has such memory, as far as known."""
     try:
-        return _made_one()
+        return _can_make_block()
     except OSError as error:
-        return error.errno in PASSING
+        return error.errno in TEMPORARY_ERRORS
 
 
 @cache
-def _made_one() -> bool:
-    """Whether some could be made: not in every kernel, nor by a Python that was built with an old libc.
+def _can_make_block() -> bool:
+    """Tell whether such memory can be made. Some kernels lack it, and a Python built with an old libc.
 
     Raises:
-        OSError: it could not, perhaps only now.
+        OSError: it could not be made now; it may be possible later.
     """
     if not hasattr(os, "memfd_create"):
         return False
-    piece = SharedBlock(1)
-    found = piece.idle
-    piece.close()
+    block = SharedBlock(1)
+    found = block.idle
+    block.close()
     return found
 
 
 def can_lend() -> bool:
-    """Whether batches are to be sent in memory that is lent: torch is not told to use files, and others may open it.
+    """Tell whether to send batches in lent memory: torch is not set to use files, and other processes may open the
+    memory.
 
-    Whether there is such memory now is another matter.
+    There may still be no memory left at a given time.
     """
     strategy = torch.multiprocessing.get_sharing_strategy()  # type: ignore[no-untyped-call]
-    return strategy == "file_descriptor" and _has_memfds() and _allowed() and _is_dumpable()
+    return strategy == "file_descriptor" and _has_memfds() and _may_open_others() and _is_dumpable()
 
 
 def lend(data: npt.NDArray[np.uint8]) -> torch.UntypedStorage | None:
-    """`data`, of any shape, copied into memory that `offer` can offer; None if there is none to be had."""
+    """Copy `data`, of any shape, into memory that `offer` can offer; None if there is no such memory."""
     if not can_lend():
         return None
     try:
-        return _pieces.fill(data)
+        return _blocks.fill(data)
     except (OSError, RuntimeError):  # the latter is torch's
         return None
 
 
 def offer(storage: torch.UntypedStorage) -> Offer | None:
-    """Let another process of this user map `storage`, one that `lend` made; None if that cannot be done."""
+    """Let another process of this user map `storage`, which `lend` made; None if that is not possible."""
     if not storage.is_shared() or not can_lend():
         return None
     try:
         fd, size = storage._share_fd_cpu_()
-        return _pieces.send(_file(fd), size)
+        return _blocks.send(_file_id(fd), size)
     except (OSError, RuntimeError):
-        # This is a thread of torch's queue, which would lose the batch and go on.
+        # This may be a thread of torch's queue, which would lose the batch and go on after an error.
         return None
 
 
-def _number(fd: int, at: int) -> int:
-    """Of the message that arrived last."""
+def _read_number(fd: int, at: int) -> int:
+    """Return the number of the last message that arrived."""
     return int.from_bytes(os.pread(fd, NUMBER, at), "little")
 
 
-def _file(fd: int) -> tuple[int, int]:
+def _file_id(fd: int) -> tuple[int, int]:
     status = os.fstat(fd)
     return status.st_dev, status.st_ino
 
 
 @cache
-def _allowed() -> bool:
-    """Whether processes may open others' descriptors: as this one its parent's, so they those of a dumpable one.
+def _may_open_others() -> bool:
+    """Tell whether processes may open each other's descriptors, and /proc shows the process ids that they know.
 
-    And whether /proc has the process ids that these processes know of each other, not those of another namespace.
+    If this process may open its parent's, others may open those of a dumpable process. /proc may belong to another
+    namespace of process ids.
     """
     try:
         os.listdir(f"/proc/{os.getppid()}/fd")
@@ -303,7 +308,7 @@ def _allowed() -> bool:
 
 
 def _is_dumpable() -> bool:
-    """Whether this process has not been closed to others of its user, as by setuid(2) or prctl(2)."""
+    """Tell whether other processes of the user may inspect this one; setuid(2) or prctl(2) may have forbidden it."""
     return _libc().prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""How a batch gets from a worker to the loader: what is large in memory that is lent, what is small in the message."""
+"""The way of a batch from a worker to the loader: large tensors in lent memory, small ones in the message."""
 
 import pickle
 from multiprocessing.reduction import ForkingPickler
@@ -13,81 +13,81 @@ from ffrecord.errors import UserFunctionError, describe_error
 from ffrecord.torch.shared_memory import Offer, can_lend, lend, offer
 from ffrecord.torch.tensors import is_plain
 
-__all__ = ["Parcel", "carried", "tensor_of"]
+__all__ = ["Parcel", "carry", "tensor_of"]
 
-COPIED_MOST = 1 << 16  # bytes of a tensor that is copied into the message, as much as a pipe holds
+COPIED_MOST = 1 << 16  # bytes of the largest tensor that is copied into the message; a pipe holds as much
 
 
 def tensor_of(rows: npt.NDArray[np.uint8]) -> torch.Tensor:
-    """`rows` copied into a uint8 tensor [rows.size]: of a worker's, large ones into memory that the loader can map."""
+    """Copy `rows` into a uint8 tensor [rows.size]. In a worker, large ones go into memory that the loader can map."""
     small = get_worker_info() is None or rows.size <= COPIED_MOST
     if not small and (lent := lend(rows)) is not None:
-        return _over(lent)
+        return _tensor_over(lent)
     if small or can_lend():
         memory = torch.empty(rows.size, dtype=torch.uint8, device="cpu")
     else:
-        memory = _over(torch.UntypedStorage._new_shared(rows.size))  # type: ignore[no-untyped-call]
+        memory = _tensor_over(torch.UntypedStorage._new_shared(rows.size))  # type: ignore[no-untyped-call]
     memory.numpy().reshape(rows.shape)[:] = rows
     return memory
 
 
-def _over(storage: torch.UntypedStorage) -> torch.Tensor:
+def _tensor_over(storage: torch.UntypedStorage) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage, 0, (storage.nbytes(),), (1,))
 
 
 class CarriedDict(dict[Any, Any]):
-    """A batch on its way from a worker: sent to another process, it arrives as a plain dict; so does a copy."""
+    """A batch on its way from a worker. In another process it arrives as a plain dict, and so does a copy."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return dict, (dict(self),)
 
 
 class CarriedList(list[Any]):
-    """The same, of a list."""
+    """A list on its way from a worker. In another process it arrives as a plain list, and so does a copy."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return list, (list(self),)
 
 
-def carried(batch: Any) -> Any:
-    """A batch, a dict or list, in a form that gets quickly to the loader; for others it is equal to what it was."""
+def carry(batch: Any) -> Any:
+    """Return a batch, a dict or list, in a form that gets quickly to the loader; it stays equal to the batch."""
     if get_worker_info() is None:
         return batch
     return CarriedDict(batch) if isinstance(batch, dict) else CarriedList(batch)
 
 
-# What is sent to another process goes through here; what is pickled to stay does not.
-ForkingPickler.register(CarriedDict, lambda batch: (dict, (_sent(dict(batch)),)))
-ForkingPickler.register(CarriedList, lambda batch: (list, (_sent(list(batch)),)))
+# Only objects that are sent to another process use ForkingPickler. An ordinary pickle does not lend memory.
+ForkingPickler.register(CarriedDict, lambda batch: (dict, (_to_message(dict(batch)),)))
+ForkingPickler.register(CarriedList, lambda batch: (list, (_to_message(list(batch)),)))
 
 
 class Parcel:
-    """A batch of any structure, which arrives as itself. Only once; it must be sent.
+    """A batch of any structure, which arrives as itself. It can arrive only once, and must be sent.
 
-    It is pickled here, where what goes wrong is an error of the batch: the thread of torch's queue would lose it.
+    It is pickled here, so an error belongs to the batch. The thread of torch's queue would lose it.
 
     Raises:
-        Exception: what pickling raises, torch's RuntimeError where there is no shared memory, OSError.
+        Exception: pickling fails; torch's RuntimeError if there is no shared memory; OSError.
     """
 
     def __init__(self, batch: Any) -> None:
-        self._pickled = bytes(ForkingPickler.dumps(_sent(batch)))
+        self._pickled = bytes(ForkingPickler.dumps(_to_message(batch)))
 
     def __reduce__(self) -> Any:
-        return _opened, (self._pickled,)
+        return _unpickle, (self._pickled,)
 
 
-def _opened(pickled: bytes) -> Any:
+def _unpickle(pickled: bytes) -> Any:
     try:
         return pickle.loads(pickled)
-    except (OSError, EOFError, RuntimeError, MemoryError):  # of descriptors, or of a worker that is gone
+    except (OSError, EOFError, RuntimeError, MemoryError):  # missing descriptors, or a dead worker
         raise
     except Exception as error:
         raise UserFunctionError(f"a batch that a worker sent cannot be unpickled: {describe_error(error)}") from error
 
 
-class Sent(NamedTuple):
-    """A tensor in a message: its bytes, or where they are. It arrives as the tensor."""
+class SentTensor(NamedTuple):
+    """A tensor in a message: its bytes, or their place. It arrives as the tensor."""
 
     data: bytes | Offer
     dtype: torch.dtype
@@ -95,13 +95,15 @@ class Sent(NamedTuple):
     strides: tuple[int, ...]
 
     def __reduce__(self) -> Any:
-        return _tensor, tuple(self)
+        return _receive_tensor, tuple(self)
 
 
-def _tensor(data: bytes | Offer, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
-    """What was sent, in this process; only once."""
+def _receive_tensor(
+    data: bytes | Offer, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> torch.Tensor:
+    """Return the tensor that was sent, in this process; works only once."""
     if not isinstance(data, bytes):
-        flat = _over(data.accept())
+        flat = _tensor_over(data.accept())
     elif data:
         flat = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     else:
@@ -109,38 +111,40 @@ def _tensor(data: bytes | Offer, dtype: torch.dtype, shape: tuple[int, ...], str
     return flat.view(dtype).as_strided(shape, strides)
 
 
-def _sent(node: Any) -> Any:
+def _to_message(node: Any) -> Any:
     if type(node) is dict:
-        return {key: _sent(child) for key, child in node.items()}
+        return {key: _to_message(child) for key, child in node.items()}
     if type(node) is list:
-        return [_sent(child) for child in node]
+        return [_to_message(child) for child in node]
     if type(node) is tuple:
-        return tuple(map(_sent, node))
+        return tuple(map(_to_message, node))
     if isinstance(node, tuple) and (make := getattr(node, "_make", None)) and not hasattr(node, "__dict__"):
-        return make(map(_sent, node))
+        return make(map(_to_message, node))
     if type(node) is torch.Tensor and (node.is_conj() or node.is_neg()):
-        node = node.resolve_conj().resolve_neg()  # torch's way forgets that they are
+        node = node.resolve_conj().resolve_neg()  # pickles of torch lose these flags
     if type(node) is not torch.Tensor or not is_plain(node):
         return node
-    dense, strides = _dense(node)
+    dense, strides = _flatten_dense(node)
     size = node.numel() * node.element_size()  # torch 2.0 has no nbytes
-    data: bytes | Offer | None = _offered(dense, size) if size > COPIED_MOST else None
-    # Where there is no memory to lend now, there is none for torch's way either, or there are no descriptors.
+    data: bytes | Offer | None = _offer_tensor(dense, size) if size > COPIED_MOST else None
+    # If there is no memory to lend now, torch's way would lack memory or descriptors too: send the bytes themselves.
     if data is None and (size <= COPIED_MOST or (can_lend() and not node.untyped_storage().is_shared())):
         data = _bytes(dense).tobytes()
-    return node if data is None else Sent(data, node.dtype, tuple(node.shape), strides)
+    return node if data is None else SentTensor(data, node.dtype, tuple(node.shape), strides)
 
 
-def _dense(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:
-    """Its values [n] as they lie in memory, and its strides there; copied, in the order of rows, if there are gaps."""
+def _flatten_dense(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:
+    """Return the values [n] as they lie in memory, and the strides there; copied, in C order, if there are gaps."""
     ordered = tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
     if not ordered.is_contiguous():
         tensor = ordered = tensor.contiguous()
     return ordered.view(-1), tensor.stride()
 
 
-def _offered(tensor: torch.Tensor, size: int) -> Offer | None:
-    """A large tensor in lent memory, copied if it is elsewhere; None where none is to be had or it is shared."""
+def _offer_tensor(tensor: torch.Tensor, size: int) -> Offer | None:
+    """Return the offer of a large tensor in lent memory, copied if it is elsewhere; None if there is none, or it is
+    shared.
+    """
     storage = tensor.untyped_storage()
     offered = offer(storage) if storage.nbytes() == size else None
     if offered is not None or storage.is_shared():

@@ -1,4 +1,4 @@
-"""Samplers around a sampler: without its first items, or each item as a list."""
+"""Samplers around a sampler: one without its first items, and one that makes each item a list."""
 
 import itertools
 import operator
@@ -9,18 +9,18 @@ from torch.utils.data import Sampler
 
 from ffrecord.errors import ArgumentError
 
-__all__ = ["RestSampler", "Singles", "SkipableSampler", "length_of"]
+__all__ = ["RestSampler", "SingleIndexSampler", "SkipableSampler", "length_of"]
 
 
 class SkipableSampler(Sampler[Any]):
-    """A sampler without its first `step` items. What it lacks, such as `set_epoch`, the sampler inside is asked for.
+    """A sampler without its first `step` items. Other attributes, such as `set_epoch`, come from the sampler inside.
 
     Args:
         sampler: any sampler or batch sampler.
 
     Attributes:
-        sampler: the one inside.
-        step: how many items each iteration leaves out.
+        sampler: the sampler inside.
+        step: number of items that each iteration leaves out.
     """
 
     def __init__(self, sampler: Iterable[Any]) -> None:
@@ -46,7 +46,7 @@ class SkipableSampler(Sampler[Any]):
         return len(self.sampler) - self.step  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "sampler":  # copy and pickle ask before there is one
+        if name.startswith("__") or name == "sampler":  # copy and pickle ask before `sampler` is set
             raise AttributeError(name)
         return getattr(self.sampler, name)
 
@@ -54,15 +54,15 @@ class SkipableSampler(Sampler[Any]):
 class RestSampler(Iterator[Any]):
     """`items` without the first `step`.
 
-    These are taken when the first of the rest is, not before: torch draws the workers' base seed between iter() and the
-    first item, and both may use one generator.
+    The first items are taken together with the first of the rest, not before. torch draws the workers' base seed
+    between iter() and the first item, and both may use one generator.
     """
 
     def __init__(self, items: Iterator[Any], step: int) -> None:
         self._items, self._step = items, step
 
     def skip(self) -> None:
-        """Take the first `step` now, if they have not been."""
+        """Take the first `step` items now, unless they were taken before."""
         step, self._step = self._step, 0
         for _ in itertools.islice(self._items, step):
             pass
@@ -73,8 +73,8 @@ class RestSampler(Iterator[Any]):
         return next(self._items)
 
 
-class Singles(Sampler[list[Any]]):
-    """Each index of a sampler as a list of one, for datasets that take lists; lists as they are."""
+class SingleIndexSampler(Sampler[list[Any]]):
+    """Each index of a sampler as a list of one, for datasets that take lists. Lists stay as they are."""
 
     def __init__(self, sampler: Iterable[Any]) -> None:
         self.sampler = sampler
@@ -87,7 +87,7 @@ class Singles(Sampler[list[Any]]):
 
 
 def length_of(sized: Any) -> int | None:
-    """Its length; None if it has none."""
+    """Return the length of `sized`; None if it has none."""
     try:
         return len(sized)
     except TypeError:

@@ -1,6 +1,6 @@
-"""Where a loader stands, as plain data that goes through JSON and back.
+"""The position of a loader, as plain data that goes through JSON and back.
 
-The order of an epoch follows from the random generators at its start, so the state has these and how many batches were
+The order of an epoch follows from the random generators at its start. So the state has these, and the number of batches
 yielded since. It never has indices: its size does not depend on the dataset's.
 """
 
@@ -26,19 +26,19 @@ SILENT = (SequentialSampler, DistributedSampler)
 
 
 class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A place between two batches.
+    """A position between two batches.
 
     Attributes:
-        version: of this layout.
-        samples: of the dataset, None if it has no length.
-        batches: of an epoch without skipping, None if the sampler has no length.
-        step: as `set_step` left it.
+        version: version of this layout.
+        samples: number of samples of the dataset, None if it has no length.
+        batches: number of batches of an epoch without skipping, None if the sampler has no length.
+        step: number that `set_step` set.
         yielded: batches yielded this epoch after the first `step`; 0 between epochs.
-        seeded: whether the epoch begins by drawing the workers' base seed, as torch does except where workers persist.
+        seeded: True if the epoch begins by drawing the workers' base seed, as torch does unless workers persist.
         generators: state at the start of the epoch of each generator that takes part in the order.
-        default: the same of torch's default generator, None if it takes no part.
-        default_now: torch's default generator when the state was taken within an epoch.
-        told: the epoch that a trainer said it is, in states within an epoch; left out where nobody said one.
+        default: state of torch's default generator at the start of the epoch, None if it takes no part.
+        default_now: state of torch's default generator when this state was taken within an epoch.
+        told: epoch that a trainer has set, in states within an epoch; left out if none was set.
     """
 
     version: int
@@ -54,15 +54,15 @@ class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def finished(self) -> bool:
-        """Whether all batches of the epoch were yielded."""
+        """True if all batches of the epoch were yielded."""
         return self.batches is not None and self.yielded > 0 and self.step + self.yielded == self.batches
 
     @classmethod
     def from_builtins(cls, state: Any) -> "LoaderState":
-        """The state that `to_builtins` gave.
+        """Return the state that `to_builtins` described.
 
         Raises:
-            ValueError: a later version, or not such a state.
+            ValueError: the version is another one, or `state` is not a state.
         """
         if isinstance(state, dict) and state.get("version") != VERSION:
             raise ArgumentError(f"loader state of version {state.get('version')!r}, this package reads {VERSION}")
@@ -76,19 +76,20 @@ class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return converted
 
     def to_builtins(self) -> dict[str, Any]:
-        """The state as a dict that JSON can hold."""
+        """Return the state as a dict that JSON can hold."""
         builtins: dict[str, Any] = msgspec.to_builtins(self)
         return builtins
 
     def check(self, samples: int | None, batches: int | None, generators: int, *, default: bool) -> None:
-        """See that a loader of these numbers can go on from here.
+        """Check that a loader of these numbers can go on from here.
 
         Args:
-            samples, batches: as the attributes, of the loader.
-            generators, default: how many generators take part in its order, and whether torch's default one does.
+            samples, batches: the numbers of the loader; see the attributes.
+            generators: number of generators that take part in the loader's order.
+            default: True if torch's default generator takes part.
 
         Raises:
-            ValueError: it is another dataset, batch size or way to shuffle, or the place is outside the epoch.
+            ValueError: the dataset, the batch size or the way to shuffle differs, or the position is outside the epoch.
         """
         for name, ours, theirs in (
             ("samples in the dataset", samples, self.samples),
@@ -106,11 +107,11 @@ class Generators:
     """The random generators that decide a loader's order.
 
     Args:
-        loader: where to look: in its attribute `generator`, and in those of the samplers inside it.
+        loader: the loader. Its attribute `generator` counts, and those of the samplers inside it.
 
     Attributes:
-        own: those given by the user, in a fixed order.
-        default: whether some sampler may draw from torch's default generator.
+        own: generators of the user, in a fixed order.
+        default: True if a sampler may draw from torch's default generator.
     """
 
     def __init__(self, loader: object) -> None:
@@ -133,15 +134,15 @@ class Generators:
                 self._add(sampler)
 
     def capture(self) -> tuple[list[torch.Tensor], torch.Tensor | None]:
-        """States of `own`, and of torch's default generator if that takes part."""
+        """Return the states of `own`, and of torch's default generator if it takes part."""
         return [own.get_state() for own in self.own], torch.default_generator.get_state() if self.default else None
 
     def restore(self, generators: list[str], default: str | None) -> None:
-        """Put back encoded states of those."""
+        """Set these generators to encoded states."""
         self.put_back(list(map(decode, generators)), None if default is None else decode(default))
 
     def put_back(self, generators: list[torch.Tensor], default: torch.Tensor | None) -> None:
-        """Put back what `capture` gave."""
+        """Set these generators to states that `capture` returned."""
         if default is not None:
             torch.default_generator.set_state(default)
         for own, state in zip(self.own, generators, strict=True):
@@ -149,15 +150,15 @@ class Generators:
 
 
 def encode(state: torch.Tensor) -> str:
-    """A generator's state as text, about 4 KB."""
+    """Return a generator's state as text, about 4 KB."""
     return base64.b64encode(zlib.compress(bytes(state.numpy()))).decode("ascii")
 
 
 def decode(text: str) -> torch.Tensor:
-    """The generator's state that `encode` gave.
+    """Return the generator's state that `encode` converted to text.
 
     Raises:
-        ValueError: damaged.
+        ValueError: the text is damaged.
     """
     try:
         return torch.frombuffer(bytearray(zlib.decompress(base64.b64decode(text, validate=True))), dtype=torch.uint8)

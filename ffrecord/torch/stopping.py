@@ -1,4 +1,4 @@
-"""A StopIteration that a function of the user lets out, by `next()` of an iterator at its end, ends no loop of ours."""
+"""A guard against a StopIteration that leaves a user's function: it must not end a loop of this package."""
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -12,12 +12,12 @@ SHOWN = 8  # indices
 
 
 class StopIterationGuard:
-    """A context in which a StopIteration becomes a UserFunctionError. An iterator around it would just end.
+    """A context that turns a StopIteration into a UserFunctionError. Otherwise an iterator around it would just end.
 
-    It is no generator, in which Python itself takes a StopIteration for something else.
+    It is a class, not a generator: Python handles a StopIteration inside a generator differently.
 
     Args:
-        describe: gives the words for what was being done; called only for the error.
+        describe: returns the words for the present action; called only for the error.
     """
 
     def __init__(self, describe: Callable[[], str]) -> None:
@@ -37,7 +37,7 @@ class StopIterationGuard:
 
 
 def describe_batch(indices: Any) -> str:
-    """Return words for the samples of a batch: a list of indices, one index, or anything that a sampler yields."""
+    """Describe the samples of a batch: a list of indices, one index, or anything that a sampler yields."""
     if not isinstance(indices, Sequence) or isinstance(indices, str | bytes):
         return f"sample {indices!r}"
     if len(indices) == 1:

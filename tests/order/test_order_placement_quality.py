@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 from documents import ROOT
+from quality_program import quality
 
 from ffrecord.errors import ArgumentError
-from ffrecord.order import Placed, Random, Sequential, quality
-from ffrecord.order.__main__ import main
+from ffrecord.order import Placed, Random, Sequential
 
 N, NODES, BATCH = 100_000, 8, 100
 PLACED = quality.of_order(Placed(NODES))
@@ -59,12 +59,12 @@ def test_out_of_range():
 
 def test_the_program(capsys):
     small = ["--n", "20000", "--batch-size", "50", "--epochs", "1"]
-    assert main([*small, "--slices", "4", "--ranks", "4", "--shuffled"]) == 0
+    assert quality.main([*small, "--slices", "4", "--ranks", "4", "--shuffled"]) == 0
     found = capsys.readouterr().out
     assert "| placed-1 (slices=4, within=random-1) |" in found and "block" not in found
     for wrong in (["--slices", "0"], ["--ranks", "1000"]):
         with pytest.raises(SystemExit):
-            main([*small, *wrong])
+            quality.main([*small, *wrong])
         assert "expected" in capsys.readouterr().err
 
 
@@ -74,7 +74,7 @@ def test_the_tables_of_the_page(capsys):
     shown = re.findall(r": `(--slices [^`]*)` \|", page)
     assert len(shown) == 3
     for arguments in shown:
-        assert main(arguments.split()) == 0
+        assert quality.main(arguments.split()) == 0
         (row,) = re.findall(r"\| placed-1 .* \|\n", capsys.readouterr().out)
         cells = row.strip("|\n ").split(" | ")[1:]
         assert f"`{arguments}` | {' | '.join(cells[1:])} |" in page

@@ -1,4 +1,4 @@
-"""`python -m ffrecord.order`, and the numbers that it prints."""
+"""benchmarks/order_quality.py, and the numbers that it prints."""
 
 import json
 import subprocess
@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 from documents import ROOT
+from quality_program import PROGRAM, quality
 
 from ffrecord.errors import ArgumentError
-from ffrecord.order import Block, Random, Sequential, quality
-from ffrecord.order.__main__ import main, three
+from ffrecord.order import Block, Random, Sequential
 
 N = 100_000
 
@@ -67,7 +67,7 @@ SMALL = ["--n", "20000", "--batch-size", "50", "--epochs", "1"]
 
 
 def test_table(capsys):
-    assert main([*SMALL, "--block", "100,4", "--block", "50"]) == 0
+    assert quality.main([*SMALL, "--block", "100,4", "--block", "50"]) == 0
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
     assert [row[0].strip("| ") for row in rows[2:]] == [
         "a true shuffle",
@@ -81,7 +81,7 @@ def test_table(capsys):
 
 
 def test_json():
-    command = [sys.executable, "-m", "ffrecord.order", *SMALL, "--json", "--seed", "3"]
+    command = [sys.executable, PROGRAM, *SMALL, "--json", "--seed", "3"]
     found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert (found["n"], found["batch_size"], found["epochs"], found["seed"]) == (20_000, 50, 1, 3)
     assert found["orders"]["random-1"].keys() == {"displacement", "effective_batch", "together"}
@@ -93,17 +93,17 @@ def test_json():
 )
 def test_wrong_arguments(wrong, capsys):
     with pytest.raises(SystemExit) as exit:
-        main([*SMALL, *wrong])
+        quality.main([*SMALL, *wrong])
     assert exit.value.code == 2
     assert "expected" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number, said", [(1.02, "1.02"), (255.4, "255"), (129_004, "129,000"), (999.7, "1,000")])
 def test_numbers_are_as_people_write_them(number, said):
-    assert three(number) == said
+    assert quality.three(number) == said
 
 
 @pytest.mark.long
 def test_the_table_of_the_page(capsys):
-    assert main([]) == 0
+    assert quality.main([]) == 0
     assert capsys.readouterr().out in (ROOT / "docs" / "ordering.md").read_text()

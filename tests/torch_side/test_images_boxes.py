@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ffrecord.torch.images import CenterCrop, RandomResizedCrop, Resize
-from ffrecord.torch.images.boxes import Box, central, random_resized, uniforms
+from ffrecord.torch.images.boxes import Box, central_box, random_box, uniforms
 
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 SIDES = st.integers(1, 70_000)
@@ -38,7 +38,7 @@ def test_splitmix64() -> None:
 
 def test_golden_boxes() -> None:
     """Never change: a run that goes on must see what it would have seen."""
-    assert [tuple(random_resized(375, 500, SCALE, RATIO, 0.5, seed)) for seed in (0, 1, 2, 2**63, 2**64 - 1)] == GOLDEN
+    assert [tuple(random_box(375, 500, SCALE, RATIO, 0.5, seed)) for seed in (0, 1, 2, 2**63, 2**64 - 1)] == GOLDEN
 
 
 def twin(height: int, width: int, scale: Any, ratio: Any, random: np.random.Generator) -> tuple[int, int, int, int]:
@@ -80,7 +80,7 @@ def test_distribution(sides: tuple[int, int]) -> None:
     count = 8000
     random = np.random.default_rng(0)
     seeds = random.integers(0, 2**64, count, np.uint64).tolist()
-    ours = np.array([random_resized(*sides, SCALE, RATIO, 0.5, seed) for seed in seeds], float)
+    ours = np.array([random_box(*sides, SCALE, RATIO, 0.5, seed) for seed in seeds], float)
     theirs = np.array([twin(*sides, SCALE, RATIO, random) for _ in range(count)], float)
 
     def measures(boxes: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
@@ -104,10 +104,10 @@ def test_distribution(sides: tuple[int, int]) -> None:
 
 @given(SIDES, SIDES, st.integers(0, 2**64 - 1), st.floats(0.01, 1), st.floats(0.05, 1), st.floats(1, 20))
 def test_inside_the_image(height: int, width: int, seed: int, least: float, low: float, high: float) -> None:
-    box = random_resized(height, width, (least, 1.0), (low, high), 0.5, seed)
+    box = random_box(height, width, (least, 1.0), (low, high), 0.5, seed)
     assert box.top >= 0 and box.height >= 1 and box.top + box.height <= height
     assert box.left >= 0 and box.width >= 1 and box.left + box.width <= width
-    assert box == random_resized(height, width, (least, 1.0), (low, high), 0.5, seed)
+    assert box == random_box(height, width, (least, 1.0), (low, high), 0.5, seed)
 
 
 @pytest.mark.parametrize(
@@ -120,22 +120,22 @@ def test_inside_the_image(height: int, width: int, seed: int, least: float, low:
 )
 def test_central_where_no_attempt_fits(sides: tuple[int, int], box: tuple[int, ...]) -> None:
     """As torchvision falls back; the share asked for is all of the area, in proportions that do not fit."""
-    found = random_resized(*sides, (1.0, 1.0), RATIO, 0, 5)
+    found = random_box(*sides, (1.0, 1.0), RATIO, 0, 5)
     assert found[:4] == box
     assert found[:4] == twin(*sides, (1.0, 1.0), RATIO, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(("flip", "share"), [(0, 0), (1, 1), (0.25, 0.25)])
 def test_flips(flip: float, share: float) -> None:
-    boxes = [random_resized(50, 60, SCALE, RATIO, flip, seed) for seed in range(2000)]
+    boxes = [random_box(50, 60, SCALE, RATIO, flip, seed) for seed in range(2000)]
     assert abs(sum(box.flip for box in boxes) / 2000 - share) < 0.04
     # The rest does not depend on it.
-    assert [box[:4] for box in boxes] == [random_resized(50, 60, SCALE, RATIO, 0.5, seed)[:4] for seed in range(2000)]
+    assert [box[:4] for box in boxes] == [random_box(50, 60, SCALE, RATIO, 0.5, seed)[:4] for seed in range(2000)]
 
 
 @given(SIDES, SIDES, st.integers(1, 1000), st.integers(1, 1000), st.floats(0.01, 1))
 def test_central_parts(height: int, width: int, h: int, w: int, ratio: float) -> None:
-    box = central(height, width, (h, w), ratio)
+    box = central_box(height, width, (h, w), ratio)
     assert box.top >= 0 and box.height >= 1 and box.top + box.height <= height and not box.flip
     assert box.left >= 0 and box.width >= 1 and box.left + box.width <= width
     assert abs(2 * box.top + box.height - height) <= 1 and abs(2 * box.left + box.width - width) <= 1
@@ -148,4 +148,4 @@ def test_decoders_boxes() -> None:
     assert CenterCrop((100, 200), ratio=1).box(300, 300, 7) == Box(75, 0, 150, 300)
     assert Resize(5).box(30, 40, 7) == Box(0, 0, 30, 40)
     crop = RandomResizedCrop(224, (0.5, 1), (1, 1), flip=1)
-    assert crop.box(300, 300, 9) == random_resized(300, 300, (0.5, 1), (1, 1), 1, 9)
+    assert crop.box(300, 300, 9) == random_box(300, 300, (0.5, 1), (1, 1), 1, 9)

@@ -20,7 +20,7 @@ from ffrecord.errors import BatchTimeoutError, ChecksumError, UserFunctionError,
 from ffrecord.order import Epoch, Random
 from ffrecord.torch import Dataset, Loader
 from ffrecord.torch.loading import iteration
-from ffrecord.torch.loading.bad_records import ATTEMPTS, replacement
+from ffrecord.torch.loading.bad_records import ATTEMPTS, choose_replacement
 
 pytestmark = WORKERS_ANYWHERE
 COUNT = 30
@@ -74,7 +74,7 @@ def test_replace(bad, how, caplog):
     loader = Loader(bad, 4, seed=6, on_error="replace", **how)
     order = epoch(6).indices(np.arange(COUNT)).tolist()
     position = order.index(BAD)
-    attempts = (replacement(epoch(6), position, attempt) for attempt in range(1, ATTEMPTS + 1))
+    attempts = (choose_replacement(epoch(6), position, attempt) for attempt in range(1, ATTEMPTS + 1))
     order[position] = next(index for index in attempts if index != BAD)
     assert flat(loader) == order
     assert loader.stats().skipped == 1
@@ -90,7 +90,7 @@ def test_replacement_is_the_same_on_any_ranks(bad):
 def test_replacements_may_be_bad_too(tmp_path):
     path = write(tmp_path / "bad.ffr", map(fixed, range(COUNT)))
     position = epoch().indices(np.arange(COUNT)).tolist().index(BAD)
-    chain = [BAD, *(replacement(epoch(), position, attempt) for attempt in range(1, ATTEMPTS + 1))]
+    chain = [BAD, *(choose_replacement(epoch(), position, attempt) for attempt in range(1, ATTEMPTS + 1))]
     damage(path, *set(chain[:3]))
     found = flat(Loader(path, 4, on_error="replace"))
     assert found[position] == next(index for index in chain if index not in chain[:3])

@@ -41,6 +41,6 @@ def test_the_seed_goes_to_who_has_a_parameter_for_it(function: Any, seeded: bool
 
 
 def test_prefetching_is_bounded() -> None:
-    assert LoaderOptions.checked(0, PREFETCH_MOST, 0, None, False, None, None).prefetch == PREFETCH_MOST
+    assert LoaderOptions.from_arguments(0, PREFETCH_MOST, 0, None, False, None, None).prefetch == PREFETCH_MOST
     with pytest.raises(ValueError, match=f"prefetch is 1000000000, expected at most {PREFETCH_MOST}"):
-        LoaderOptions.checked(0, 10**9, 0, None, False, None, None)
+        LoaderOptions.from_arguments(0, 10**9, 0, None, False, None, None)

@@ -16,7 +16,7 @@ from torch_builders import WORKERS_ANYWHERE
 from ffrecord import FileReader
 from ffrecord.order import Course, Mixture, identity_of
 from ffrecord.torch import Loader
-from ffrecord.torch.loading.batch_builder import BatchBuilder, Doing
+from ffrecord.torch.loading.batch_builder import Activity, BatchBuilder
 
 pytestmark = WORKERS_ANYWHERE
 COUNT = 23
@@ -278,5 +278,5 @@ def test_what_workers_need_pickles(mixed_path):
     loader = Loader(mixed_path, 4, "sequential", fields=["id", "tokens"], transform=note, ragged="padded")
     run = Course(identity_of(loader.reader), order="sequential", batch_size=4).begin()
     finisher = pickle.loads(pickle.dumps(BatchBuilder(loader.reader, loader._work, run.epoch)))
-    batch = finisher.finish(finisher.begin(run[0])(), Doing()).batch
+    batch = finisher.finish(finisher.begin(run[0])(), Activity()).batch
     assert batch["id"].tolist() == [0, 1, 2, 3]

@@ -36,11 +36,11 @@ PR_SET_DUMPABLE = 4
 @pytest.fixture(autouse=True)
 def in_a_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sharing, "get_worker_info", lambda: object())
-    monkeypatch.setattr(lending, "_pieces", lending.SharedBlocks())
+    monkeypatch.setattr(lending, "_blocks", lending.SharedBlocks())
     # A test before these that was another user for a while has closed this process to others.
     assert ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) == 0
     yield
-    lending._pieces.close()
+    lending._blocks.close()
 
 
 def large(value: int = 7) -> torch.Tensor:
@@ -48,7 +48,7 @@ def large(value: int = 7) -> torch.Tensor:
 
 
 def send(batch: Any) -> Any:
-    return pickle.loads(ForkingPickler.dumps(sharing.carried(batch)))
+    return pickle.loads(ForkingPickler.dumps(sharing.carry(batch)))
 
 
 def open_files() -> int:
@@ -78,7 +78,7 @@ def test_sent_by_the_oldest_torch(monkeypatch: pytest.MonkeyPatch):
 
 
 def pieces() -> int:
-    return len(lending._pieces)
+    return len(lending._blocks)
 
 
 def test_memory_is_used_again():
@@ -97,7 +97,7 @@ def test_what_is_held_stays_as_it_was():
 
 
 def test_what_has_not_arrived_stays_as_it_was():
-    messages = [ForkingPickler.dumps(sharing.carried({"a": large(i)})) for i in range(5)]
+    messages = [ForkingPickler.dumps(sharing.carry({"a": large(i)})) for i in range(5)]
     assert pieces() == 5
     assert [pickle.loads(each)["a"][0].item() for each in messages] == list(range(5))
     assert send([large(6)])[0][0] == 6
@@ -111,16 +111,16 @@ def test_a_view_holds_it():
 
 
 def test_a_message_of_another_memory():
-    message = bytes(ForkingPickler.dumps(sharing.carried({"a": large()})))
+    message = bytes(ForkingPickler.dumps(sharing.carry({"a": large()})))
     assert pickle.loads(message)["a"][0] == 7
-    lending._pieces.close()
+    lending._blocks.close()
     with pytest.raises(FileNotFoundError, match="no longer has the memory"):
         pickle.loads(message)
 
 
 def test_a_descriptor_that_is_another_by_now(tmp_path: Any):
-    message = bytes(ForkingPickler.dumps(sharing.carried({"a": large()})))
-    (piece,) = lending._pieces._pieces.values()
+    message = bytes(ForkingPickler.dumps(sharing.carry({"a": large()})))
+    (piece,) = lending._blocks._blocks.values()
     with open(tmp_path / "x", "w+b") as file:
         os.dup2(file.fileno(), piece.fd)
         with pytest.raises(FileNotFoundError, match=f"process {os.getpid()} no longer has the memory"):
@@ -143,32 +143,32 @@ def test_the_same_tensor_sent_twice():
 def test_sent_again_before_it_arrived_it_goes_torchs_way():
     """Which of the two arrived could not be told."""
     tensor = large()
-    sent = [sharing._sent([tensor])[0] for _ in range(2)]
-    assert type(sent[0]) is sharing.Sent
+    sent = [sharing._to_message([tensor])[0] for _ in range(2)]
+    assert type(sent[0]) is sharing.SentTensor
     assert sent[1] is tensor
     pickle.loads(pickle.dumps(sent[0]))
-    assert type(sharing._sent([tensor])[0]) is sharing.Sent
+    assert type(sharing._to_message([tensor])[0]) is sharing.SentTensor
 
 
 def test_sizes():
     """A piece serves what is not much smaller; those that nothing needs are given up."""
     for size in (400_000, 300_000, 101_000, 400_000):
         sharing.tensor_of(np.zeros(size, np.uint8))
-    assert [piece.capacity for piece in lending._pieces._pieces.values()] == [401_408]
+    assert [piece.capacity for piece in lending._blocks._blocks.values()] == [401_408]
     for _ in range(2 * lending.UNUSED_MOST):
         sharing.tensor_of(np.zeros(90_000, np.uint8))
-    assert [piece.capacity for piece in lending._pieces._pieces.values()] == [90_112]
+    assert [piece.capacity for piece in lending._blocks._blocks.values()] == [90_112]
 
 
 def test_no_more_pieces_than_descriptors_are_to_be_had(monkeypatch: pytest.MonkeyPatch):
     """What is held, or on its way, is left to it; what is more goes in the message, until something is given up."""
-    monkeypatch.setattr(lending, "_pieces_most", lambda: 10)
-    messages = [ForkingPickler.dumps(sharing.carried([large(i)])) for i in range(10)]
+    monkeypatch.setattr(lending, "_blocks_most", lambda: 10)
+    messages = [ForkingPickler.dumps(sharing.carry([large(i)])) for i in range(10)]
     tensor = large(20)
     assert not tensor.is_shared()
     assert same(send([tensor])[0], tensor)
     kept = [pickle.loads(each)[0] for each in messages]
-    assert isinstance(sharing._sent([large()])[0].data, bytes)
+    assert isinstance(sharing._to_message([large()])[0].data, bytes)
     assert pieces() == 10
     del kept[3]
     again = send([large(11)])[0]
@@ -189,7 +189,7 @@ def test_nothing_is_left():
     before, maps = open_files(), lines("/proc/self/maps")
     kept = [send([large(i)])[0] for i in range(20)]
     kept.clear()
-    lending._pieces.close()
+    lending._blocks.close()
     gc.collect()
     assert open_files() == before
     assert lines("/proc/self/maps") == maps
@@ -244,7 +244,7 @@ class LendingMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        lending._pieces.close()
+        lending._blocks.close()
         self.value = 0
         self.here: list[tuple[torch.Tensor, int]] = []
         self.messages: list[tuple[bytes, int]] = []
@@ -258,7 +258,7 @@ class LendingMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def send(self, data: st.DataObject) -> None:
         tensor, value = data.draw(st.sampled_from(self.here))
-        self.messages.append((bytes(ForkingPickler.dumps(sharing.carried([tensor]))), value))
+        self.messages.append((bytes(ForkingPickler.dumps(sharing.carry([tensor]))), value))
 
     @precondition(lambda self: self.messages)
     @rule(data=st.data())
@@ -341,13 +341,13 @@ def test_tensors_with_gaps_arrive_without_them(rows: int, cut: Any):
 )
 def test_tensors_left_to_torch(make: Any):
     tensor = make()
-    assert sharing._sent({"a": tensor})["a"] is tensor
+    assert sharing._to_message({"a": tensor})["a"] is tensor
 
 
 def test_where_processes_may_not_look_at_each_other(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(lending, "_allowed", lambda: False)
+    monkeypatch.setattr(lending, "_may_open_others", lambda: False)
     tensor = large()
-    assert sharing._sent([tensor])[0] is tensor
+    assert sharing._to_message([tensor])[0] is tensor
 
 
 @pytest.mark.parametrize("name", ["memfd_create", "posix_fallocate"])
@@ -377,21 +377,21 @@ def in_files() -> Iterator[None]:
 def test_in_files_nothing_is_copied(in_files: None):
     for tensor in (large(), torch.zeros(LARGE).share_memory_()):
         place = tensor.data_ptr()
-        assert sharing._sent([tensor])[0] is tensor
+        assert sharing._to_message([tensor])[0] is tensor
         assert tensor.is_shared()
         assert tensor.data_ptr() == place
 
 
 def test_where_there_are_no_memfds(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delattr(os, "memfd_create")
-    lending._made_one.cache_clear()
+    lending._can_make_block.cache_clear()
     try:
         tensor = large(3)
         assert tensor.is_shared()
         assert tensor.unique().tolist() == [3]
-        assert sharing._sent([tensor])[0] is tensor
+        assert sharing._to_message([tensor])[0] is tensor
     finally:
-        lending._made_one.cache_clear()
+        lending._can_make_block.cache_clear()
 
 
 def test_a_process_that_is_closed_to_others():
@@ -399,14 +399,14 @@ def test_a_process_that_is_closed_to_others():
     libc = ctypes.CDLL(None)
     assert libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0
     try:
-        assert sharing._sent([tensor])[0] is tensor
+        assert sharing._to_message([tensor])[0] is tensor
     finally:
         libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
-    assert type(sharing._sent([tensor])[0]) is sharing.Sent
+    assert type(sharing._to_message([tensor])[0]) is sharing.SentTensor
 
 
 def test_a_process_that_was_closed_to_others_since(monkeypatch: pytest.MonkeyPatch):
-    message = bytes(ForkingPickler.dumps(sharing.carried({"a": large()})))
+    message = bytes(ForkingPickler.dumps(sharing.carry({"a": large()})))
 
     def refuse(*args: Any) -> int:
         raise PermissionError(13, "Permission denied")
@@ -417,22 +417,22 @@ def test_a_process_that_was_closed_to_others_since(monkeypatch: pytest.MonkeyPat
 
 
 def test_allowed(monkeypatch: pytest.MonkeyPatch):
-    lending._allowed.cache_clear()
-    assert lending._allowed()
-    lending._allowed.cache_clear()
+    lending._may_open_others.cache_clear()
+    assert lending._may_open_others()
+    lending._may_open_others.cache_clear()
     with monkeypatch.context() as patched:
         patched.setattr(os, "getppid", lambda: 2**22 + 1)
-        assert not lending._allowed()
-        lending._allowed.cache_clear()
+        assert not lending._may_open_others()
+        lending._may_open_others.cache_clear()
     # As in a namespace of process ids that has the /proc of another.
     monkeypatch.setattr(os, "getpid", lambda: 1)
-    assert not lending._allowed()
-    lending._allowed.cache_clear()
+    assert not lending._may_open_others()
+    lending._may_open_others.cache_clear()
 
 
 def test_copies_and_pickles_are_plain():
     for batch in ({"a": large(), "b": torch.ones(2)}, [large()]):
-        carried = sharing.carried(batch)
+        carried = sharing.carry(batch)
         for clone in (copy.deepcopy(carried), pickle.loads(pickle.dumps(carried))):
             assert type(clone) is type(batch)
             tensor = clone["a"] if isinstance(clone, dict) else clone[0]
@@ -470,7 +470,7 @@ def test_many_batches_at_once(tmp_path: Any, context: str):
 
 def test_more_columns_than_a_worker_has_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Those that it has are not given up for the others, whatever is on its way."""
-    monkeypatch.setattr(lending, "_pieces_most", lambda: 30)
+    monkeypatch.setattr(lending, "_blocks_most", lambda: 30)
     count = 40
     samples = [{f"c{k}": np.full(2000, (i + k) % 250, np.uint8) for k in range(count)} for i in range(40)]
     dataset = Dataset[Any](write(tmp_path / "x.ffr", samples))
@@ -483,7 +483,7 @@ def test_more_columns_than_a_worker_has_pieces(tmp_path: Path, monkeypatch: pyte
 
 def test_one_thread_sends_while_another_makes(monkeypatch: pytest.MonkeyPatch):
     """As in a worker: what was made is sent by a thread of torch's queue, and received by another process."""
-    monkeypatch.setattr(lending, "_pieces_most", lambda: 6)
+    monkeypatch.setattr(lending, "_blocks_most", lambda: 6)
     made: queue.Queue[Any] = queue.Queue(3)
     sent: queue.Queue[Any] = queue.Queue(3)
     wrong: list[Any] = []
@@ -509,7 +509,7 @@ def test_one_thread_sends_while_another_makes(monkeypatch: pytest.MonkeyPatch):
         for thread in threads:
             thread.start()
         for n in range(3000):
-            made.put(sharing.carried([sharing.tensor_of(np.full(70_000, n % 251, np.uint8))]))
+            made.put(sharing.carry([sharing.tensor_of(np.full(70_000, n % 251, np.uint8))]))
         made.put(None)
         for thread in threads:
             thread.join()
@@ -519,7 +519,7 @@ def test_one_thread_sends_while_another_makes(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_message_that_arrived_does_not_arrive_again():
-    message = bytes(ForkingPickler.dumps(sharing.carried([large(1)])))
+    message = bytes(ForkingPickler.dumps(sharing.carry([large(1)])))
     first = pickle.loads(message)
     with pytest.raises(FileNotFoundError, match="no longer has the memory"):
         pickle.loads(message)
@@ -529,7 +529,7 @@ def test_a_message_that_arrived_does_not_arrive_again():
 
 
 def test_a_passing_want_of_descriptors_is_not_remembered(monkeypatch: pytest.MonkeyPatch):
-    lending._made_one.cache_clear()
+    lending._can_make_block.cache_clear()
     with monkeypatch.context() as patched:
 
         def fail(*args: Any) -> None:

@@ -1,4 +1,4 @@
-"""Field of PIL images, without loss."""
+"""Field of PIL images, stored without loss."""
 
 import io
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 RAW_MODES = tuple(mode for mode in MODES if mode not in PNG_MODES)
 NAME = "an image field"
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-PIXELS_PER_BYTE = 8 * 1032  # of one bit each; deflate makes at most 1032 bytes of one
+PIXELS_PER_BYTE = 8 * 1032  # a pixel takes at least one bit; deflate expands a byte to at most 1032
 
 
 @register
@@ -25,11 +25,12 @@ PIXELS_PER_BYTE = 8 * 1032  # of one bit each; deflate makes at most 1032 bytes 
 class ImageField(Field):
     """PIL images of any size and of modes 1, L, LA, P, RGB, RGBA, I;16, I, F, CMYK, YCbCr, LAB and HSV, without loss.
 
-    Stored as PNG, or as plain pixels where PNG does not have the mode. They come back as PIL images of the same mode
-    and pixels; of what else PIL keeps beside the pixels, only what Pillow writes into a PNG.
+    Images are stored as PNG, or as plain pixels if PNG does not have the mode. They come back as PIL images with the
+    same mode and pixels. Of other data that PIL keeps with an image, only the data that Pillow writes into a PNG comes
+    back.
 
     Args:
-        compress_level: of PNG, in [0, 9]. Lower is faster and larger.
+        compress_level: compression level of PNG, in [0, 9]. Lower is faster and larger.
     """
 
     kind: ClassVar[str] = "image"
@@ -70,13 +71,13 @@ class ImageField(Field):
             return require("PIL.Image", "image", NAME).frombytes(mode, (width, height), native.tobytes())
         plugin = require("PIL.PngImagePlugin", "image", NAME)
         try:
-            # Not Image.open, whose limits are the program's own, and who warns below them.
+            # Image.open has a limit that belongs to the program, and warns below it.
             image = plugin.PngImageFile(io.BytesIO(data))
             self._check_size(image, len(data))
             image.load()
         except (MemoryError, FormatError):
             raise
-        except Exception as error:  # Pillow documents no list of what bad bytes may raise
+        except Exception as error:  # Pillow does not document the errors that bad bytes raise
             raise FormatError(f"a PNG of {len(data)} bytes that Pillow does not read: {error}") from error
         return image
 
@@ -88,9 +89,9 @@ class ImageField(Field):
 
 
 def _with_whole_palette(image: Any) -> Any:
-    """`image`, or one with the same pixels and 256 colours where it has pixels without a colour.
+    """Return `image`, with all 256 colours in its palette if some pixels have no colour.
 
-    Pillow would store those pixels as the last colour: masks of 21 classes and 255 for none lose it so.
+    Pillow would store these pixels as the last colour. A mask of 21 classes, and 255 for none, would lose its 255.
     """
     if image.mode != "P":
         return image

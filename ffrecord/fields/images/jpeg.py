@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from ffrecord.fields.field import Encoded, Field, check_range, register
 from ffrecord.fields.images.jpeg_codec import check_begin, compress, decompress
-from ffrecord.fields.images.jpeg_values import checked_frame, checked_pixels, jpeg_file
+from ffrecord.fields.images.jpeg_values import check_frame, check_pixels, jpeg_file
 
 MODES = ("RGB", "L")
 
@@ -15,14 +15,15 @@ MODES = ("RGB", "L")
 class JPEGField(Field):
     """JPEG images. JPEG files are stored as they are; pixels are compressed.
 
-    Takes JPEG bytes, the path of a JPEG file, PIL images of mode RGB or L, uint8 arrays [H, W, 3] (RGB) or [H, W]
-    (grey). A PIL image opened from a JPEG and not loaded yet is stored as its file. Decodes to writable uint8 arrays:
-    [H, W] if the JPEG is grey, else RGB [H, W, 3], CMYK converted. An EXIF orientation is not applied. simplejpeg does
-    the work where it is installed, else Pillow.
+    Takes JPEG bytes, the path of a JPEG file, PIL images of mode RGB or L, and uint8 arrays [H, W, 3] (RGB) or [H, W]
+    (grey). A PIL image that was opened from a JPEG and is not loaded yet is stored as its file.
+
+    Decodes to writable uint8 arrays: [H, W] if the JPEG is grey, else RGB [H, W, 3]; CMYK is converted. An EXIF
+    orientation is not applied. simplejpeg encodes and decodes if it is installed, else Pillow.
 
     Args:
-        quality: in [1, 100], of images that are compressed here, with chroma halved in both directions (4:2:0).
-        as_bytes: decode to the JPEG's bytes; then what is stored may be a JPEG that nobody here decodes.
+        quality: quality in [1, 100] of images that are compressed here, with chroma halved in both directions (4:2:0).
+        as_bytes: decode to the JPEG's bytes; then you can also store JPEG files that cannot be decoded here.
     """
 
     kind: ClassVar[str] = "jpeg"
@@ -41,9 +42,9 @@ class JPEGField(Field):
     def encode(self, value: Any) -> Encoded:
         file = jpeg_file(self, value, MODES, views=type(self) is JPEGField)
         if file is None:
-            return compress(checked_pixels(self, value, grey=True), self.quality)
+            return compress(check_pixels(self, value, grey=True), self.quality)
         if not self.as_bytes:
-            checked_frame(self, file)
+            check_frame(self, file)
         return file
 
     def decode(self, data: memoryview) -> Any:

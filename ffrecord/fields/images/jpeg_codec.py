@@ -1,4 +1,4 @@
-"""JPEG bytes to arrays and back, by simplejpeg where it is installed, else by Pillow."""
+"""Conversion of JPEG bytes to arrays and back, by simplejpeg if it is installed, else by Pillow."""
 
 import io
 from typing import Any
@@ -13,21 +13,29 @@ from ffrecord.system.optional import import_optional, require
 
 MAGIC = b"\xff\xd8\xff"
 SIDE_MAX = 65535
-# Each block of a channel takes a bit or more, and some channel has a block for 16 x 16 pixels or fewer.
+# Each block of a channel takes at least one bit. In some channel a block covers at most 16 x 16 pixels.
 PIXELS_PER_BYTE = 2048
 
-DECODED = ("Gray", "YCbCr", "RGB")  # by simplejpeg
+DECODED = ("Gray", "YCbCr", "RGB")  # colour spaces that simplejpeg decodes
 CODECS = "simplejpeg or Pillow"
-WITHOUT = "a JPEG"  # what needs one of them
+WITHOUT = "a JPEG"  # names the value that needs a codec, for messages
 
 
 def pixels_max(size: int) -> int:
-    """The pixels that a JPEG of `size` bytes can have; what says more lies, and nothing is allocated for it."""
+    """Return the largest number of pixels that a JPEG of `size` bytes can have.
+
+    A header that claims more is wrong, and no memory is allocated for it.
+    """
     return min(PIXELS_MAX, PIXELS_PER_BYTE * size)
 
 
 def compress(array: Array, quality: int) -> bytes:
-    """The JPEG of `array`, C-ordered uint8 [H, W, 3] (RGB) or [H, W], its chroma halved in both directions."""
+    """Return the JPEG of `array`, with chroma halved in both directions.
+
+    Args:
+        array: uint8 [H, W, 3] (RGB) or [H, W] (grey), in C order.
+        quality: in [1, 100].
+    """
     grey = array.ndim == 2
     simplejpeg = import_optional("simplejpeg")
     if simplejpeg is not None:
@@ -40,25 +48,26 @@ def compress(array: Array, quality: int) -> bytes:
 
 
 def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool = False, kept: bool = True) -> Array:
-    """The pixels of JPEG `data`, a new uint8 array: [H, W] if the JPEG is grey and `grey` allows it, else [H, W, 3].
+    """Return the pixels of JPEG `data` as a new uint8 array: [H, W] or [H, W, 3].
 
     Args:
-        data: contiguous.
-        only_grey: [H, W] of any JPEG: the Y of YCbCr as it is stored, else 0.299 R + 0.587 G + 0.114 B (BT.601).
-        kept: as for `_pictures.room`.
+        data: the JPEG, contiguous.
+        grey: return [H, W] if the JPEG is grey.
+        only_grey: return [H, W] of any JPEG: the stored Y of YCbCr, else 0.299 R + 0.587 G + 0.114 B (BT.601).
+        kept: argument `kept` of `_pictures.room`.
 
     Raises:
-        FormatError: no JPEG that can be read whole, or of more pixels than `pixels_max`.
-        ImportError: neither simplejpeg nor Pillow is installed; of CMYK, no Pillow.
+        FormatError: `data` is not a complete JPEG, or has more pixels than `pixels_max`.
+        ImportError: neither simplejpeg nor Pillow is installed; or the JPEG is CMYK, and Pillow is not installed.
     """
     simplejpeg = import_optional("simplejpeg")
     if simplejpeg is None:
         check_begin(data)
-        return _by_pillow(data, require("PIL.JpegImagePlugin", "jpeg", WITHOUT, CODECS), grey, only_grey)
-    # Where our look at the header is enough, it takes a sixth of the time of simplejpeg's.
+        return _decompress_by_pillow(data, require("PIL.JpegImagePlugin", "jpeg", WITHOUT, CODECS), grey, only_grey)
+    # Our own reader of headers takes a sixth of the time of simplejpeg's, but does not know all headers.
     room = _pictures.room(data, pixels_max(len(data)), grey, only_grey, kept)
     try:
-        room = room or _room(simplejpeg, data, grey, only_grey)
+        room = room or _check_header(simplejpeg, data, grey, only_grey)
         if room is not None:
             flat, memory = room
             pixels: Array = simplejpeg.decode_jpeg(data, "GRAY" if flat else "RGB", buffer=memory)
@@ -67,23 +76,26 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
     except FormatError:
         raise
     except (ValueError, KeyError) as error:
-        # It refuses what it could repair, such as stray bytes between segments, and in headers has no name for some
-        # subsamplings (KeyError); Pillow takes both, but refuses an image that ends early.
+        # simplejpeg refuses files that libjpeg could repair, such as stray bytes between segments. It also has no
+        # name for some subsamplings in headers (KeyError). Pillow takes both, but refuses an image that ends early.
         plugin = import_optional("PIL.JpegImagePlugin")
         if plugin is None:
             raise FormatError(f"a JPEG of {len(data)} bytes that simplejpeg does not read: {error}") from error
-    return _by_pillow(data, plugin, grey, only_grey)
+    return _decompress_by_pillow(data, plugin, grey, only_grey)
 
 
-def _room(
+def _check_header(
     simplejpeg: Any, data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
 ) -> tuple[bool, None] | None:
-    """As `_pictures.room` of what is not kept, by simplejpeg's look at the header; None: Pillow converts its colours.
+    """Check a header by simplejpeg, and choose the form of the pixels.
+
+    Returns:
+        (whether the pixels are [H, W], None for new memory); None if Pillow has to convert the colours.
 
     Raises:
-        FormatError: no JPEG, or too many pixels.
-        ImportError: there is no Pillow for it.
-        ValueError, KeyError: simplejpeg refuses it.
+        FormatError: `data` is not a JPEG, or has too many pixels.
+        ImportError: Pillow is needed, and not installed.
+        ValueError, KeyError: simplejpeg refuses the header.
     """
     check_begin(data)
     height, width, space, _ = simplejpeg.decode_jpeg_header(data)
@@ -95,10 +107,10 @@ def _room(
 
 
 def check_begin(data: bytes | bytearray | memoryview) -> None:
-    """Refuse what does not begin as a JPEG does.
+    """Check that bytes begin like a JPEG.
 
     Raises:
-        FormatError: it does not.
+        FormatError: they do not.
     """
     begin = bytes(data[: len(MAGIC)])
     if begin != MAGIC:
@@ -106,26 +118,26 @@ def check_begin(data: bytes | bytearray | memoryview) -> None:
 
 
 def check_size(width: int, height: int, size: int) -> None:
-    """Refuse a JPEG of `size` bytes that says it has more pixels than `pixels_max`, before anything is allocated.
+    """Check that a JPEG of `size` bytes claims at most `pixels_max` pixels, before memory is allocated.
 
     Raises:
-        FormatError: it does.
+        FormatError: it claims more.
     """
     most = pixels_max(size)
     if width * height > most:
         raise FormatError(too_large(f"a JPEG of {size} bytes and", width, height, most))
 
 
-def _by_pillow(data: bytes | bytearray | memoryview, plugin: Any, grey: bool, only_grey: bool) -> Array:
+def _decompress_by_pillow(data: bytes | bytearray | memoryview, plugin: Any, grey: bool, only_grey: bool) -> Array:
     try:
-        # Not Image.open, whose limits are the program's own, and who warns below them.
+        # Image.open has a limit that belongs to the program, and warns below it.
         image = plugin.JpegImageFile(io.BytesIO(data))
         check_size(image.width, image.height, len(data))
         if only_grey:
-            image.draft("L", None)  # has libjpeg give Y
+            image.draft("L", None)  # makes libjpeg return Y
         mode = "L" if only_grey or (grey and image.mode == "L") else "RGB"
         return np.array(image if image.mode == mode else image.convert(mode))
     except (MemoryError, FormatError):
         raise
-    except Exception as error:  # Pillow documents no list of what bad bytes may raise
+    except Exception as error:  # Pillow does not document the errors that bad bytes raise
         raise FormatError(f"a JPEG of {len(data)} bytes that Pillow does not read: {error}") from error

@@ -1,4 +1,4 @@
-"""JPEG files that were read → their pixels, by one thread or several."""
+"""Decoding of JPEG files that were read, by one thread or several."""
 
 import contextlib
 import threading
@@ -17,20 +17,20 @@ THREADS_MOST = 8
 
 
 def jpeg_pixels(data: Array, name: Callable[[], str], grey: bool, kept: bool = False) -> Array:
-    """The pixels of one JPEG.
+    """Return the pixels of one JPEG.
 
     Args:
         data: uint8 [bytes], contiguous.
-        name: gives what it is called in messages.
-        grey: give [H, W] of any JPEG.
-        kept: with others of a batch.
+        name: returns the name of the file for messages.
+        grey: return [H, W] of any JPEG.
+        kept: the caller keeps the pixels together with others of a batch.
 
     Returns:
-        A new uint8 array [H, W, 3], RGB, or [H, W] if `grey`. CMYK and YCCK are converted by Pillow.
+        A new uint8 array [H, W, 3], RGB, or [H, W] if `grey`. Pillow converts CMYK and YCCK.
 
     Raises:
-        FormatError: no JPEG that can be read whole.
-        ImportError: neither simplejpeg nor Pillow is installed; of CMYK, no Pillow.
+        FormatError: `data` is not a complete JPEG.
+        ImportError: neither simplejpeg nor Pillow is installed; or the JPEG is CMYK, and Pillow is not installed.
     """
     try:
         pixels: Array = decompress(data.data, grey, grey, kept)
@@ -40,22 +40,25 @@ def jpeg_pixels(data: Array, name: Callable[[], str], grey: bool, kept: bool = F
 
 
 def jpeg_pixels_of(records: list[Array], name: Callable[[int], str], grey: bool, threads: int | None) -> list[Array]:
-    """The same of several, by threads: simplejpeg and Pillow decode without the GIL.
+    """Return the pixels of several JPEGs, decoded by threads: simplejpeg and Pillow release the GIL.
 
     Args:
-        records: as `data` of `jpeg_pixels`.
-        name: gives what each is called, by its place.
-        threads: > 0; None: as many as this process has CPUs, up to THREADS_MOST.
+        records: the JPEGs, each uint8 [bytes], contiguous.
+        name: returns the name of a file for messages, by its place in `records`.
+        grey: return [H, W] of any JPEG.
+        threads: > 0; None for as many as this process has CPUs, at most THREADS_MOST.
 
     Raises:
-        As `jpeg_pixels`, of the first that cannot be had; TypeError, ValueError: `threads`.
+        FormatError: a JPEG is not complete; the first one is named.
+        ImportError: neither simplejpeg nor Pillow is installed; or a JPEG is CMYK, and Pillow is not installed.
+        TypeError, ValueError: `threads` is not an int, or out of range.
     """
     if threads is not None and whole_number("threads", threads) < 1:
         raise ArgumentError(f"threads is {threads}, expected > 0")
     count = min(len(records), threads or min(THREADS_MOST, resources.usable_cpus()))
     made: list[Any] = [None] * len(records)
     failures: dict[int, BaseException] = {}
-    places = iter(range(len(records)))  # each goes to one thread, in ascending order
+    places = iter(range(len(records)))  # shared by the threads: each place goes to one of them, in ascending order
     helpers: list[threading.Thread] = []
 
     def decode() -> None:
@@ -67,7 +70,7 @@ def jpeg_pixels_of(records: list[Array], name: Callable[[int], str], grey: bool,
                 _use_up(places)
 
     try:
-        with contextlib.suppress(RuntimeError):  # no more threads can be had
+        with contextlib.suppress(RuntimeError):  # no more threads can start: go on with those there are
             for _ in range(count - 1):
                 helpers.append(threading.Thread(target=decode, name="ffrecord-jpeg", daemon=True))
                 helpers[-1].start()
@@ -81,10 +84,10 @@ def jpeg_pixels_of(records: list[Array], name: Callable[[int], str], grey: bool,
         try:
             raise failures[min(failures, key=lambda place: (isinstance(failures[place], Exception), place))]
         finally:
-            failures.clear()  # or the error would keep itself, and what was read
+            failures.clear()  # its traceback holds this frame: else the error would keep itself and the records alive
     return made
 
 
 def _use_up(places: Iterator[int]) -> None:
-    """Leave nothing for anybody to begin."""
+    """Exhaust the iterator, so that no thread begins another image."""
     deque(places, maxlen=0)

@@ -1,4 +1,4 @@
-"""Values that a JPEG is made from: JPEG files as bytes, paths and untouched PIL images; and pixels."""
+"""Values that become JPEGs: JPEG files as bytes, paths and PIL images not loaded yet; and pixels."""
 
 import os
 from typing import Any, NamedTuple
@@ -15,7 +15,14 @@ JPEG = bytes | bytearray | memoryview  # a view is flat
 
 
 class Frame(NamedTuple):
-    """What a frame header says: bits of a channel, sides in pixels, number of channels; and the offset of its end."""
+    """The content of a JPEG frame header, and the offset of its end.
+
+    Attributes:
+        bits: bits of a channel.
+        height, width: sides in pixels.
+        channels: number of channels.
+        offset: offset of the end of the header, in bytes.
+    """
 
     bits: int
     height: int
@@ -25,55 +32,59 @@ class Frame(NamedTuple):
 
 
 def read_frame(data: JPEG) -> Frame | None:
-    """The frame header of JPEG `data`, found as decoders find it; None: there is none that they read."""
+    """Read the frame header of JPEG `data`, which is found as decoders find it; None if decoders would find none."""
     found = _pictures.read_frame(data)
     return None if found is None else Frame(*found)
 
 
 def is_whole(data: JPEG, frame: Frame) -> bool:
-    """Whether the image of `frame` ends with its marker, without which no decoder reads it.
+    """Tell whether the image of `frame` has its end marker. No decoder reads an image without it.
 
-    Before the frame there may be thumbnails with ends of their own. Within its scans the marker cannot occur.
+    Thumbnails before the frame may have end markers of their own. The marker cannot occur within the frame's scans.
     """
     return _pictures.ends(data, frame.offset)
 
 
 def jpeg_file(field: Field, value: Any, modes: tuple[str, ...], *, views: bool) -> JPEG | None:
-    """The bytes of the JPEG file that `value` is, or None: it is something else.
+    """Return the bytes of the JPEG file that `value` is, or None if it is something else.
 
-    A PIL image counts as its file if it was opened from a JPEG and not loaded since: loading comes before any change,
-    and what it holds then are pixels. It is left as it was.
+    A PIL image counts as its file if it was opened from a JPEG and not loaded since. Any change would load it first,
+    and a loaded image holds pixels. The image stays as it was.
 
     Args:
-        views: a flat view will do, for who copies it into a record next; not for fields of users, derived from ours.
+        field: the field, for messages.
+        value: the value to store.
+        modes: modes of PIL images that the field takes.
+        views: return a flat memoryview as it is, if the caller copies it into a record at once. Fields that users
+            derive from ours need bytes.
 
     Raises:
-        TypeError: a PIL image of another mode than `modes`; names it.
-        ValueError: bytes or a file that are no JPEG.
-        OSError: a path that cannot be read.
+        TypeError: a PIL image has another mode than `modes`; the message names it.
+        ValueError: bytes or a file are not a JPEG.
+        OSError: a path cannot be read.
     """
     if isinstance(value, (bytes, bytearray)):
-        return _checked_file(field, value, "")
+        return _check_file(field, value, "")
     if isinstance(value, memoryview):
         flat = value.format == "B" and value.ndim == 1 and value.c_contiguous
-        return _checked_file(field, value if views and flat else value.tobytes(), "")
+        return _check_file(field, value if views and flat else value.tobytes(), "")
     if isinstance(value, (str, os.PathLike)):
         with open(value, "rb") as file:
-            return _checked_file(field, file.read(), f" in {os.fspath(value)!r}")
-    return _opened_file(field, value, modes) if is_image(value) else None
+            return _check_file(field, file.read(), f" in {os.fspath(value)!r}")
+    return _read_image_file(field, value, modes) if is_image(value) else None
 
 
-def _checked_file(field: Field, data: JPEG, where: str) -> JPEG:
+def _check_file(field: Field, data: JPEG, where: str) -> JPEG:
     if data[: len(MAGIC)] != MAGIC:
         found = f"{len(data)} bytes that begin with {bytes(data[:3])!r}{where}"
         raise ValueError(f"expected {field.expects}, found {found}; BytesField() holds any")
     return data
 
 
-def _opened_file(field: Field, image: Any, modes: tuple[str, ...]) -> bytes | None:
+def _read_image_file(field: Field, image: Any, modes: tuple[str, ...]) -> bytes | None:
     if image.mode not in modes:
         raise TypeError(mismatch(field, image, f"convert it to {' or '.join(modes)}, or keep its mode by ImageField()"))
-    # Without tiles it is loaded; with a decoder configuration its draft() was asked for another size or mode.
+    # An image without tiles is loaded. A decoder configuration means that draft() asked for another size or mode.
     if image.format != "JPEG" or not getattr(image, "tile", None) or getattr(image, "decoderconfig", None):
         return None
     try:
@@ -86,11 +97,13 @@ def _opened_file(field: Field, image: Any, modes: tuple[str, ...]) -> bytes | No
     return data if data.startswith(MAGIC) else None
 
 
-def checked_frame(field: Field, data: JPEG) -> Frame:
-    """The frame header of JPEG `data`. Its pixels are not decoded, so damage among them is not found.
+def check_frame(field: Field, data: JPEG) -> Frame:
+    """Check that JPEG `data` can be decoded, and return its frame header.
+
+    Its pixels are not decoded, so damage among them is not found.
 
     Raises:
-        ValueError: none, one that `decompress` would not read, or a file that ends early.
+        ValueError: there is no frame header, `decompress` would not read it, or the file ends early.
     """
     frame = read_frame(data)
     if frame is None or not frame.height or not frame.width:
@@ -108,14 +121,15 @@ def checked_frame(field: Field, data: JPEG) -> Frame:
     return frame
 
 
-def checked_pixels(field: Field, value: Any, grey: bool) -> Array:
-    """The pixels of `value`, a PIL image or array, in C order: uint8 [H, W, 3], or [H, W] where `grey` allows it.
+def check_pixels(field: Field, value: Any, grey: bool) -> Array:
+    """Check the pixels of a PIL image or array, and return them in C order: uint8 [H, W, 3], or [H, W] if `grey` allows
+    it.
 
     Raises:
-        TypeError: neither a PIL image nor a uint8 array.
-        ValueError: of another shape, too large for a JPEG, or an image whose file does not load.
+        TypeError: `value` is neither a PIL image nor a uint8 array.
+        ValueError: its shape is wrong, it is too large for a JPEG, or the file of the image does not load.
     """
-    pixels = _loaded(value) if is_image(value) else value
+    pixels = _load_pixels(value) if is_image(value) else value
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8:
         raise TypeError(mismatch(field, value))
     if not (pixels.ndim == 2 and grey) and (pixels.ndim != 3 or pixels.shape[2] != 3):
@@ -129,7 +143,7 @@ def checked_pixels(field: Field, value: Any, grey: bool) -> Array:
     return np.ascontiguousarray(pixels)
 
 
-def _loaded(image: Any) -> Array:
+def _load_pixels(image: Any) -> Array:
     try:
         return np.asarray(image)
     except (OSError, SyntaxError) as error:

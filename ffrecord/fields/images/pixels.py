@@ -1,4 +1,4 @@
-"""Limits of compressed images, and images as plain pixels."""
+"""Limits of compressed images, and payloads of plain pixels."""
 
 import struct
 
@@ -7,10 +7,10 @@ import numpy as np
 from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array
 
-PIXELS_MAX = 178_956_970  # of an image that is decompressed, about 0.5 GB of RGB; Pillow's own limit too
+PIXELS_MAX = 178_956_970  # pixels of an image to decompress, about 0.5 GB of RGB; also Pillow's limit
 HEADER = struct.Struct("<B8sII")  # 0, mode, width, height
 
-# Mode of PIL -> dtype of a channel, channels.
+# PIL mode -> dtype of a channel, number of channels.
 MODES = {
     "RGB": ("|u1", 3),
     "CMYK": ("|u1", 4),
@@ -23,16 +23,16 @@ MODES = {
 
 
 def pack_pixels(mode: str, pixels: Array) -> bytes:
-    """The payload of `pixels` [height, width] or [height, width, channels] of `mode`."""
+    """Return the payload of `pixels` [height, width] or [height, width, channels] of `mode`."""
     height, width = pixels.shape[:2]
     return b"".join((HEADER.pack(0, mode.encode(), width, height), pixels.astype(MODES[mode][0], copy=False).tobytes()))
 
 
 def unpack_pixels(data: memoryview, modes: tuple[str, ...]) -> tuple[str, Array]:
-    """Mode and pixels of a payload, the latter [height, width, channels] as a view of it.
+    """Return the mode of a payload, and its pixels [height, width, channels] as a view of it.
 
     Raises:
-        FormatError: no such payload, of none of `modes`, without pixels, or not of the size it says.
+        FormatError: `data` is not such a payload, its mode is not in `modes`, it has no pixels, or its size is wrong.
     """
     if len(data) < HEADER.size or data[0] != 0:
         raise FormatError(f"{len(data)} bytes that begin with {bytes(data[:3])!r}: neither compressed nor plain pixels")
@@ -50,7 +50,7 @@ def unpack_pixels(data: memoryview, modes: tuple[str, ...]) -> tuple[str, Array]
 
 
 def too_large(what: str, width: int, height: int, limit: int = PIXELS_MAX) -> str | None:
-    """The sentence that `what`, such as "a PNG", has more than `limit` pixels, or None: it has not."""
+    """Return the sentence that says that `what`, such as "a PNG", has more than `limit` pixels, or None."""
     if width * height <= limit:
         return None
     return f"{what} of {width} x {height} pixels, expected at most {limit} in all"

@@ -9,7 +9,7 @@ from ffrecord._crc import crc32
 from ffrecord.fields.describe import describe
 from ffrecord.fields.field import Array, Encoded, Field, check_range, register
 from ffrecord.fields.images.jpeg_codec import MAGIC, compress, decompress
-from ffrecord.fields.images.jpeg_values import JPEG, checked_frame, checked_pixels, jpeg_file
+from ffrecord.fields.images.jpeg_values import JPEG, check_frame, check_pixels, jpeg_file
 from ffrecord.fields.images.pixels import pack_pixels, unpack_pixels
 from ffrecord.system.optional import require
 
@@ -21,27 +21,30 @@ Size = tuple[int, int]  # width, height
 @register
 @dataclass(frozen=True)
 class RGBImageField(Field):
-    """RGB images, each stored as plain pixels or as a JPEG; `write_mode` says which.
+    """RGB images, each stored as plain pixels or as a JPEG; `write_mode` decides.
 
-    Takes uint8 arrays [H, W, 3], PIL images of mode RGB, JPEG bytes, and the path of a JPEG file. A PIL image opened
-    from a JPEG and not loaded yet counts as its file. Decodes to writable uint8 arrays [H, W, 3], JPEG files of grey or
-    CMYK too. An EXIF orientation is not applied.
+    Takes uint8 arrays [H, W, 3], PIL images of mode RGB, JPEG bytes, and the path of a JPEG file. A PIL image that was
+    opened from a JPEG and is not loaded yet counts as its file.
 
-    What is to be stored as a JPEG and is a JPEG file of a size that need not change, is stored as it is, whatever its
-    quality. All else is decoded and, for a JPEG, compressed.
+    Decodes to writable uint8 arrays [H, W, 3], also from JPEG files of grey or CMYK. An EXIF orientation is not
+    applied.
+
+    A JPEG file that is to be stored as a JPEG of the same size is stored as it is, whatever its quality. All other
+    values are decoded, and compressed if they are to be stored as a JPEG.
 
     Args:
         write_mode: "raw": plain pixels; "jpeg"; "smart": a JPEG if the plain pixels are larger than `smart_threshold`;
-            "proportion": a JPEG with `compress_probability`. What decides is a hash of the value's own bytes, so the
-            same image is stored in the same way whoever writes it.
-        max_resolution: pixels, 1 or more. Images whose longer side is longer are first scaled down to it, in
-            proportion (Pillow's bicubic filter). None leaves them as they are.
+            "proportion": a JPEG with probability `compress_probability`. A hash of the value's bytes decides, so every
+            writer stores the same image in the same way.
+        max_resolution: pixels, 1 or more. An image whose longer side is longer is first scaled down to it, in
+            proportion (Pillow's bicubic filter). None leaves images as they are.
         smart_threshold: bytes of plain pixels, 0 or more; only for "smart".
-        jpeg_quality: in [1, 100], of what is compressed here, with chroma halved in both directions (4:2:0).
-        compress_probability: in [0, 1].
+        jpeg_quality: quality in [1, 100] of images that are compressed here, with chroma halved in both directions
+            (4:2:0).
+        compress_probability: in [0, 1]; only for "proportion".
 
     Raises:
-        TypeError, ValueError: parameters that are none of these.
+        TypeError, ValueError: a parameter is of another type or out of range.
     """
 
     kind: ClassVar[str] = "rgb"
@@ -72,25 +75,25 @@ class RGBImageField(Field):
 
     def encode(self, value: Any) -> Encoded:
         file = jpeg_file(self, value, ("RGB",), views=type(self) is RGBImageField)
-        return self._encode_pixels(checked_pixels(self, value, grey=False)) if file is None else self._encode_file(file)
+        return self._encode_pixels(check_pixels(self, value, grey=False)) if file is None else self._encode_file(file)
 
     def _encode_file(self, file: JPEG) -> Encoded:
-        frame = checked_frame(self, file)
+        frame = check_frame(self, file)
         size = self._stored_size(frame.width, frame.height)
         as_jpeg = self._is_jpeg(size, file)
         if as_jpeg and size == (frame.width, frame.height):
             return file
-        return self._packed(decompress(file, grey=False), size, as_jpeg)
+        return self._pack(decompress(file, grey=False), size, as_jpeg)
 
     def _encode_pixels(self, pixels: Array) -> bytes:
         size = self._stored_size(pixels.shape[1], pixels.shape[0])
-        return self._packed(pixels, size, self._is_jpeg(size, pixels.data))
+        return self._pack(pixels, size, self._is_jpeg(size, pixels.data))
 
     def _stored_size(self, width: int, height: int) -> Size:
         longer = max(width, height)
         if self.max_resolution is None or longer <= self.max_resolution:
             return width, height
-        # In integers, so that no rounding of floats makes it another size on another machine.
+        # Integers give the same size on every machine; floats might be rounded differently.
         width, height = ((side * self.max_resolution + longer // 2) // longer for side in (width, height))
         return max(1, width), max(1, height)
 
@@ -101,7 +104,7 @@ class RGBImageField(Field):
             return crc32(content) < self.compress_probability * 2**32
         return self.write_mode == "jpeg"
 
-    def _packed(self, pixels: Array, size: Size, as_jpeg: bool) -> bytes:
+    def _pack(self, pixels: Array, size: Size, as_jpeg: bool) -> bytes:
         if size != (pixels.shape[1], pixels.shape[0]):
             pillow = require("PIL.Image", "image", "max_resolution")
             pixels = np.asarray(pillow.fromarray(pixels).resize(size, pillow.Resampling.BICUBIC))

@@ -1,9 +1,9 @@
-"""Which part of an image a decoder takes: pure functions of its sides and, where chance has a say, of a seed."""
+"""The boxes that decoders cut out of images: pure functions of the sides, and of a seed for random ones."""
 
 import math
 from typing import NamedTuple
 
-__all__ = ["Box", "central", "random_resized", "uniforms"]
+__all__ = ["Box", "central_box", "random_box", "uniforms"]
 
 ATTEMPTS = 10
 BITS = 53  # of a float's mantissa
@@ -13,7 +13,7 @@ Range = tuple[float, float]
 
 
 class Box(NamedTuple):
-    """Rows [top, top + height), columns [left, left + width) of an image, in pixels; `flip`: left and right change."""
+    """Rows [top, top + height) and columns [left, left + width), in pixels; `flip` exchanges left and right."""
 
     top: int
     left: int
@@ -22,12 +22,12 @@ class Box(NamedTuple):
     flip: bool = False
 
     def area(self, scale: int = 1) -> tuple[float, float, float, float]:
-        """(top, left, height, width), where `scale` pixels are one."""
+        """Return (top, left, height, width) in units of `scale` pixels."""
         return self.top / scale, self.left / scale, self.height / scale, self.width / scale
 
 
 def uniforms(seed: int, start: int, count: int) -> list[float]:
-    """`count` numbers of [0, 1): those from `start` on of the SplitMix64 stream of `seed`.
+    """Return `count` numbers in [0, 1), from number `start` on of the SplitMix64 stream of `seed`.
 
     Each is the upper 53 bits of a value, times 2**-53. SplitMix64: Steele, Lea, Flood, Fast Splittable Pseudorandom
     Number Generators (OOPSLA 2014), with the constants of Vigna's public-domain splitmix64.c.
@@ -41,12 +41,13 @@ def uniforms(seed: int, start: int, count: int) -> list[float]:
     return numbers
 
 
-def random_resized(height: int, width: int, scale: Range, ratio: Range, flip: float, seed: int) -> Box:
-    """A random part of `height` x `width` pixels, as torchvision's RandomResizedCrop chooses it.
+def random_box(height: int, width: int, scale: Range, ratio: Range, flip: float, seed: int) -> Box:
+    """Return a random box of `height` x `width` pixels, chosen like torchvision's RandomResizedCrop.
 
-    Its share of the area is uniform in `scale`, its width over its height log-uniform in `ratio`; both are drawn again
-    while the sides, rounded, do not fit, at most ten times, then it is the largest central part of an allowed ratio.
-    The numbers of `uniforms(seed)` in order: flip (below `flip`), top, left, then area and ratio of each attempt.
+    Its share of the area is uniform in `scale`. Its width over its height is log-uniform in `ratio`. Both are drawn
+    again while the rounded sides do not fit, at most ten times. Then the box is the largest central part of an allowed
+    ratio. The numbers of `uniforms(seed)` are used in order: flip (if below `flip`), top, left, then area and ratio of
+    each attempt.
     """
     chance, down, right = uniforms(seed, 0, 3)
     flipped = chance < flip
@@ -58,10 +59,10 @@ def random_resized(height: int, width: int, scale: Range, ratio: Range, flip: fl
         w, h = round(math.sqrt(area * odds)), round(math.sqrt(area / odds))
         if 0 < w <= width and 0 < h <= height:
             return Box(int(down * (height - h + 1)), int(right * (width - w + 1)), h, w, flipped)
-    return _fallback(height, width, ratio)._replace(flip=flipped)
+    return _fallback_box(height, width, ratio)._replace(flip=flipped)
 
 
-def _fallback(height: int, width: int, ratio: Range) -> Box:
+def _fallback_box(height: int, width: int, ratio: Range) -> Box:
     if width < ratio[0] * height:
         height, whole = max(1, round(width / ratio[0])), height
         return Box((whole - height) // 2, 0, height, width)
@@ -71,8 +72,8 @@ def _fallback(height: int, width: int, ratio: Range) -> Box:
     return Box(0, 0, height, width)
 
 
-def central(height: int, width: int, size: tuple[int, int], ratio: float) -> Box:
-    """The largest central part of the proportions of `size` (height, width), its sides times `ratio`, rounded."""
+def central_box(height: int, width: int, size: tuple[int, int], ratio: float) -> Box:
+    """Return the largest central box with the proportions of `size` (height, width), its sides times `ratio`."""
     scale = ratio * min(height / size[0], width / size[1])
     h = min(height, max(1, round(size[0] * scale)))
     w = min(width, max(1, round(size[1] * scale)))

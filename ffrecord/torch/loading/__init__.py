@@ -1,17 +1,17 @@
-"""What stands behind `ffrecord.torch.Loader`.
+"""The parts of `ffrecord.torch.Loader`.
 
-structure.py   the structure of samples, of which some columns are wanted
-records.py     records as read: columns of fixed-size records, packed ones, plain bytes
-ragged.py      values of varying shape: a list, a nested tensor, a padded one
-columns.py     records -> the columns of a batch, or its samples
-stacking.py    what a user's function made of samples -> a batch
-functions.py   the user's functions, with or without seeds
-mending.py     records that cannot be read or decoded: raise, leave out, replace
-finishing.py   a read batch -> a finished one: all Python work
-threads.py     finishing in threads, in order
-options.py     the arguments that say how
-processes.py   finishing in worker processes, through torch's own loader
-placement.py   pinned memory, and copies to a GPU beside the computation
-stats.py       where the time goes, and the verdict
-iteration.py   one loop over an epoch, which joins them
+records.py        records as read: columns of fixed-size records, packed records, plain bytes
+ragged.py         values of varying shape: a list, a nested tensor, a padded tensor
+columns.py        records -> the columns of a batch, or its samples
+decoded.py        records of any store -> the columns of a batch, or its samples
+stacking.py       samples that a user's function returned -> a batch
+functions.py      the user's functions, with or without seeds
+bad_records.py    records that cannot be read or decoded: raise, leave out, replace
+batch_builder.py  a batch as read -> a finished batch: all Python work
+threads.py        building of batches in threads, in order
+processes.py      building of batches in worker processes, through torch's own loader
+options.py        the arguments of a loader, checked
+placement.py      pinned memory, and copies to a GPU beside the computation
+stats.py          the time of each stage, and the verdict
+iteration.py      one loop over an epoch, which joins them
 """

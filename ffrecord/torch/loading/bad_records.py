@@ -1,7 +1,7 @@
-"""Batches in which records cannot be read or decoded: `on_error`.
+"""Batches with records that cannot be read or decoded: `on_error`.
 
-This is the slow way, for the few batches that have such a record: each is decoded by itself, so that it is known which
-ones are bad. What is left is decoded again as a batch.
+This slow way is for the few batches that have such a record. It decodes each record by itself to find the bad ones. The
+good records are then decoded again as a batch.
 """
 
 from itertools import pairwise
@@ -18,20 +18,20 @@ from ffrecord.torch.loading.columns import BatchColumns, Seeds
 from ffrecord.torch.loading.decoded import DecodedColumns
 from ffrecord.torch.loading.records import Bytes, Offsets
 
-__all__ = ["ON_ERROR", "BatchRows", "Mender"]
+__all__ = ["ON_ERROR", "BadRecordHandler", "BatchRows"]
 
 ON_ERROR = ("raise", "skip", "replace")
-ATTEMPTS = 8  # replacements tried; a dataset in which so many in a row are bad is to be mended, not trained on
+ATTEMPTS = 8  # replacements to try; if so many in a row are bad, the dataset needs repair, not training
 
 
 class BatchRows(NamedTuple):
-    """Which samples a batch has.
+    """The samples of a batch.
 
     Attributes:
-        indices: int64 [k], of the samples; of the replacement where one was replaced.
-        positions: int64 [k], their places in the epoch.
-        padding: the last so many of them are padding.
-        skipped: of each record that was left out or replaced, what was wrong with it.
+        indices: int64 [k], the samples; the replacement if one was replaced.
+        positions: int64 [k], their positions in the epoch.
+        padding: number of samples at the end that are padding.
+        skipped: the error of each record that was left out or replaced.
     """
 
     indices: npt.NDArray[np.int64]
@@ -40,20 +40,20 @@ class BatchRows(NamedTuple):
     skipped: tuple[str, ...] = ()
 
 
-class Mender:
-    """Finds the bad records of a batch, and does with them what `on_error` says.
+class BadRecordHandler:
+    """The search for bad records of a batch, and the action of `on_error` for them.
 
     Args:
-        reader, columns: to read and decode with.
-        epoch: whose order says what may replace a sample.
+        reader, columns: reader and columns, to read and decode with.
+        epoch: epoch whose order decides the replacement of a sample.
         on_error: one of ON_ERROR.
     """
 
     def __init__(self, reader: Store, columns: BatchColumns | DecodedColumns, epoch: Epoch, on_error: str) -> None:
         self._reader, self._columns, self._epoch, self._on_error = reader, columns, epoch, on_error
 
-    def mend(self, step: Step, seeds: Seeds | None) -> tuple[BatchRows, Bytes, Offsets]:
-        """The good records of a batch, packed, and which they are.
+    def resolve(self, step: Step, seeds: Seeds | None) -> tuple[BatchRows, Bytes, Offsets]:
+        """Return the samples of the good records of a batch, and these records, packed.
 
         Raises:
             FFRecordError, OSError: on_error is "raise", or all replacements are bad too; names file and sample.
@@ -67,7 +67,7 @@ class Mender:
                 skipped.append(f"{'skipped' if self._on_error == 'skip' else 'replaced'}: {record}")
                 if self._on_error == "skip":
                     continue
-                indices[i], records[i] = self._replacement(int(step.positions[i]), _at(seeds, i), record)
+                indices[i], records[i] = self._replacement(int(step.positions[i]), _seed_at(seeds, i), record)
             kept.append(i)
         padding = sum(i >= len(records) - step.padding for i in kept)
         rows = BatchRows(indices[kept], step.positions[kept], padding, tuple(skipped))
@@ -77,15 +77,15 @@ class Mender:
         return rows, np.concatenate([*good, np.empty(0, np.uint8)]), offsets
 
     def _read(self, indices: npt.NDArray[np.int64], seeds: Seeds | None) -> list[Bytes | Exception]:
-        """The bytes of each record, or what is wrong with it."""
+        """Return the bytes of each record, or its error."""
         (data, offsets), failures = self._reader._begin_packed(indices)()
         wrong = dict(failures)
         return [
-            wrong[i] if i in wrong else self._checked(data[low:high], int(indices[i]), _at(seeds, i))
+            wrong[i] if i in wrong else self._check(data[low:high], int(indices[i]), _seed_at(seeds, i))
             for i, (low, high) in enumerate(pairwise(offsets.tolist()))
         ]
 
-    def _checked(self, record: Bytes, index: int, seeds: Seeds | None) -> Bytes | Exception:
+    def _check(self, record: Bytes, index: int, seeds: Seeds | None) -> Bytes | Exception:
         try:
             self._columns.check(record, index, seeds)
         except FormatError as error:
@@ -94,20 +94,22 @@ class Mender:
         return record
 
     def _replacement(self, position: int, seeds: Seeds | None, error: Exception) -> tuple[int, Bytes]:
-        """Another sample for the one at `position`: a pure function of seed, epoch, position and what is bad."""
+        """Return another sample for the one at `position`: a pure function of seed, epoch, position and the bad
+        samples.
+        """
         for attempt in range(1, ATTEMPTS + 1):
-            index = replacement(self._epoch, position, attempt)
+            index = choose_replacement(self._epoch, position, attempt)
             found = self._read(np.array([index]), seeds)[0]
             if not isinstance(found, Exception):
                 return index, found
         raise error
 
 
-def _at(seeds: Seeds | None, i: int) -> Seeds | None:
+def _seed_at(seeds: Seeds | None, i: int) -> Seeds | None:
     return None if seeds is None else seeds[i : i + 1]
 
 
-def replacement(epoch: Epoch, position: int, attempt: int) -> int:
-    """The sample that replaces the one at `position` in the epoch's order if that and `attempt` - 1 others are bad."""
+def choose_replacement(epoch: Epoch, position: int, attempt: int) -> int:
+    """Return the sample for the one at `position` in the epoch's order if it and `attempt` - 1 others are bad."""
     number = key_of("replace", epoch.seed, epoch.number, position, attempt) % epoch.length
     return int(epoch.indices(np.array([number], np.int64))[0])

@@ -1,4 +1,4 @@
-"""From a batch as it was read to one that the user gets: everything that is Python's work."""
+"""Building of a batch from its records: all Python work between reading and the user."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,26 +11,26 @@ from ffrecord.engine._engine import Slots
 from ffrecord.errors import FormatError, UserFunctionError, describe_error, plural
 from ffrecord.order import Epoch, Step, sample_seeds
 from ffrecord.reading.store import Store
-from ffrecord.torch.loading.bad_records import BatchRows, Mender
+from ffrecord.torch.loading.bad_records import BadRecordHandler, BatchRows
 from ffrecord.torch.loading.columns import BatchColumns, Seeds
 from ffrecord.torch.loading.decoded import DecodedColumns
 from ffrecord.torch.loading.functions import UserFunction
 from ffrecord.torch.loading.ragged import Form
-from ffrecord.torch.loading.stacking import UnevenError, stacked
+from ffrecord.torch.loading.stacking import UnevenError, stack_samples
 from ffrecord.torch.loading.stats import NOTHING, Reading, Seconds
 from ffrecord.torch.stopping import StopIterationGuard, describe_batch
 
-__all__ = ["BatchBuilder", "BuiltBatch", "Doing", "Raw"]
+__all__ = ["Activity", "BatchBuilder", "BuiltBatch", "RawBatch"]
 
 AnyColumns = BatchColumns | DecodedColumns
 
 
-class Raw(NamedTuple):
+class RawBatch(NamedTuple):
     """A batch as it was read.
 
     Attributes:
-        step: what was asked for.
-        outcome: what the reader gave: result and failures.
+        step: the planned batch.
+        outcome: result and failures of the reader.
     """
 
     step: Step
@@ -42,13 +42,13 @@ class BuiltBatch:
     """A batch as the user gets it.
 
     Attributes:
-        step: that it was planned as.
+        step: the planned batch.
         rows: the samples that it has.
-        batch: itself; None if it has no samples.
-        seconds: that its stages took.
-        reading: what a worker process read for it.
-        ready: of its copy to a device, a torch.cuda.Event.
-        host: what the copy is made from.
+        batch: the batch itself; None if it has no samples.
+        seconds: time of its stages.
+        reading: reading of a worker process for it.
+        ready: end of its copy to a device, a torch.cuda.Event.
+        host: the batch in host memory that the copy is made from.
     """
 
     step: Step
@@ -60,18 +60,18 @@ class BuiltBatch:
     host: Any = None
 
     def pin_memory(self) -> "BuiltBatch":
-        """Copy what is in it into pinned memory; torch's own loader calls this in a thread."""
+        """Copy the batch into pinned memory; torch's own loader calls this in a thread."""
         self.batch = pin_memory(self.batch)  # type: ignore[no-untyped-call]
         return self
 
 
 @dataclass
-class Doing:
-    """What a thread is at, for the message if it takes too long.
+class Activity:
+    """The present work of a thread, for the message if it takes too long.
 
     Attributes:
-        stage: in words.
-        index: of the sample; None for the whole batch.
+        stage: the stage in words.
+        index: the sample; None for the whole batch.
     """
 
     stage: str = "reading"
@@ -79,14 +79,14 @@ class Doing:
 
 
 @dataclass(frozen=True)
-class Work:
-    """What is to be done with what is read.
+class BatchWork:
+    """The work to do on records.
 
     Attributes:
-        columns: that are wanted.
-        form: what becomes of values of varying shape.
-        on_error: what becomes of bad records.
-        transform, batch_transform: of the user.
+        columns: the columns to decode.
+        form: form of values of varying shape.
+        on_error: action for bad records.
+        transform, batch_transform: functions of the user, or None.
     """
 
     columns: AnyColumns
@@ -97,26 +97,26 @@ class Work:
 
     @property
     def effortless(self) -> bool:
-        """Whether there is no Python work per sample."""
+        """True if there is no Python work per sample."""
         return self.transform is None and self.batch_transform is None and self.columns.effortless
 
     @property
     def seeded(self) -> bool:
-        """Whether it needs random seeds."""
+        """True if the work needs random seeds."""
         functions = (self.transform, self.batch_transform)
         return self.columns.decodes or any(each is not None and each.seeded for each in functions)
 
 
 class BatchBuilder:
-    """Reads and finishes batches of one epoch. May be used by several threads.
+    """Reading and building of the batches of one epoch. Several threads may use one builder.
 
     Args:
-        reader: of the samples.
-        work: to do.
-        epoch: of the batches.
+        reader: reader of the samples.
+        work: the work to do.
+        epoch: epoch of the batches.
     """
 
-    def __init__(self, reader: Store, work: Work, epoch: Epoch) -> None:
+    def __init__(self, reader: Store, work: BatchWork, epoch: Epoch) -> None:
         self._reader, self._work, self._epoch = reader, work, epoch
         self._columns = work.columns
         self._seeded = work.seeded
@@ -129,129 +129,132 @@ class BatchBuilder:
         return BatchBuilder, (self._reader, self._work, self._epoch)
 
     def reading(self) -> Reading:
-        """What was read in this process so far."""
+        """Return the reading of this process so far."""
         return Reading.of(self._reader.stats())
 
-    def begin(self, step: Step) -> Callable[[], Raw]:
-        """Begin reading a batch; what waits for it."""
-        with StopIterationGuard(lambda: f"reading of {_named(step)}"):
+    def begin(self, step: Step) -> Callable[[], RawBatch]:
+        """Begin to read a batch; return a function that waits for it."""
+        with StopIterationGuard(lambda: f"reading of {_describe_step(step)}"):
             wait = self._begin(step)
         return lambda: self._wait(step, wait)
 
     def _begin(self, step: Step) -> Callable[[], Any]:
         if self._fixed is not None and self._slots is not None:
-            # Samples for a transform are not the batch.
+            # With a transform the records are not yet the batch, so they need no memory of the batch.
             out = None if self._work.transform else self._fixed.memory(len(step.indices))
             return self._reader._begin_columns(step.indices, self._slots, out)
         return self._reader._begin_packed(step.indices)
 
-    def _wait(self, step: Step, wait: Callable[[], Any]) -> Raw:
-        with StopIterationGuard(lambda: f"reading of {_named(step)}"):
-            return Raw(step, wait())
+    def _wait(self, step: Step, wait: Callable[[], Any]) -> RawBatch:
+        with StopIterationGuard(lambda: f"reading of {_describe_step(step)}"):
+            return RawBatch(step, wait())
 
-    def finish(self, raw: Raw, doing: Doing) -> BuiltBatch:
-        """Finish a batch.
+    def finish(self, raw: RawBatch, activity: Activity) -> BuiltBatch:
+        """Build a batch from its records.
 
         Raises:
-            FFRecordError, OSError: a record cannot be read or decoded, and is neither to be skipped nor replaced.
+            FFRecordError, OSError: a record cannot be read or decoded, and `on_error` does not skip or replace it.
             UserFunctionError: a function of the user raised.
         """
-        with StopIterationGuard(lambda: f"{doing.stage} of {_named(raw.step)}"):
-            return self._finish(raw, doing)
+        with StopIterationGuard(lambda: f"{activity.stage} of {_describe_step(raw.step)}"):
+            return self._finish(raw, activity)
 
-    def _finish(self, raw: Raw, doing: Doing) -> BuiltBatch:
+    def _finish(self, raw: RawBatch, activity: Activity) -> BuiltBatch:
         seconds = Seconds()
         start = perf_counter()
         seeds = sample_seeds(self._epoch.seed, raw.step.epoch, raw.step.positions) if self._seeded else None
-        doing.stage, doing.index = "decoding", None
-        rows, seeds, found = self._decoded(raw, seeds)
-        seconds.decode, start = _since(start)
+        activity.stage, activity.index = "decoding", None
+        rows, seeds, found = self._decode(raw, seeds)
+        seconds.decode, start = _lap(start)
         batch = None
         if len(rows.indices) and self._work.transform is not None:
-            found = self._transformed(self._work.transform, found, rows, seeds, doing)
-            seconds.transform, start = _since(start)
-            doing.stage, doing.index = "collating", None
-            batch = self._collated(found, rows)
-            seconds.collate, start = _since(start)
+            found = self._transform(self._work.transform, found, rows, seeds, activity)
+            seconds.transform, start = _lap(start)
+            activity.stage, activity.index = "collating", None
+            batch = self._collate(found, rows)
+            seconds.collate, start = _lap(start)
         elif len(rows.indices):
             batch = self._columns.build(found)
         if len(rows.indices) and self._work.batch_transform is not None:
-            doing.stage = "batch_transform"
-            batch = self._batch_transformed(self._work.batch_transform, batch, rows, seeds)
-            seconds.batch_transform, start = _since(start)
+            activity.stage = "batch_transform"
+            batch = self._transform_batch(self._work.batch_transform, batch, rows, seeds)
+            seconds.batch_transform, start = _lap(start)
         return BuiltBatch(raw.step, rows, batch, seconds)
 
-    def _decoded(self, raw: Raw, seeds: Seeds | None) -> tuple[BatchRows, Seeds | None, list[Any]]:
-        """The columns of the batch, or its samples if they are to be transformed."""
+    def _decode(self, raw: RawBatch, seeds: Seeds | None) -> tuple[BatchRows, Seeds | None, list[Any]]:
+        """Return the columns of the batch, or its samples if there is a transform."""
         step, outcome = raw
         if not outcome.failures:
             try:
                 if self._fixed is not None:
-                    records: Any = self._fixed.of_columns(outcome.result, len(step.indices))
+                    records: Any = self._fixed.records_from_columns(outcome.result, len(step.indices))
                 else:
                     data, offsets = outcome.result
-                    records = self._columns.of_packed(data, offsets, step.indices)
-                return BatchRows(step.indices, step.positions, step.padding), seeds, self._taken(records, seeds)
+                    records = self._columns.records_from_packed(data, offsets, step.indices)
+                return BatchRows(step.indices, step.positions, step.padding), seeds, self._take(records, seeds)
             except FormatError:
-                pass  # found again below, with its name
-        mender = Mender(self._reader, self._columns, self._epoch, self._work.on_error)
-        rows, good, bounds = mender.mend(step, seeds)
+                pass  # the slow way below finds it again, and names the record
+        handler = BadRecordHandler(self._reader, self._columns, self._epoch, self._work.on_error)
+        rows, good, bounds = handler.resolve(step, seeds)
         if seeds is not None:
             seeds = sample_seeds(self._epoch.seed, step.epoch, rows.positions)
         if not len(rows.indices):
             return rows, seeds, []
-        return rows, seeds, self._taken(self._columns.of_packed(good, bounds, rows.indices), seeds)
+        return rows, seeds, self._take(self._columns.records_from_packed(good, bounds, rows.indices), seeds)
 
-    def _taken(self, records: Any, seeds: Seeds | None) -> list[Any]:
+    def _take(self, records: Any, seeds: Seeds | None) -> list[Any]:
         take = self._columns.values if self._work.transform is None else self._columns.samples
         return take(records, seeds)
 
-    def _transformed(
-        self, transform: UserFunction, samples: list[Any], rows: BatchRows, seeds: Seeds | None, doing: Doing
+    def _transform(
+        self, transform: UserFunction, samples: list[Any], rows: BatchRows, seeds: Seeds | None, activity: Activity
     ) -> list[Any]:
-        doing.stage = "transform"
+        activity.stage = "transform"
         numbers = [0] * len(samples) if seeds is None else seeds.tolist()
         found = []
         for sample, index, seed in zip(samples, rows.indices.tolist(), numbers, strict=True):
-            doing.index = index
+            activity.index = index
             try:
                 found.append(transform(sample, seed))
             except Exception as error:
-                raise self._failed(transform, f"sample {index}", index, error) from error
+                raise self._function_error(transform, f"sample {index}", index, error) from error
         return found
 
-    def _collated(self, samples: list[Any], rows: BatchRows) -> Any:
+    def _collate(self, samples: list[Any], rows: BatchRows) -> Any:
         try:
-            return stacked(samples, self._work.form)
+            return stack_samples(samples, self._work.form)
         except UnevenError as error:
             raise UserFunctionError(
-                f"what transform made of {_span(rows)} does not make a batch: sample {rows.indices[error.place]}: "
-                f"{error}. Return numbers, arrays or tensors of one kind, drop the column, or take batch_transform"
+                f"what transform made of {_describe_rows(rows)} does not make a batch: sample "
+                f"{rows.indices[error.place]}: {error}. Return numbers, arrays or tensors of one kind, drop the "
+                "column, or take batch_transform"
             ) from error
         except Exception as error:
             raise UserFunctionError(
-                f"what transform made of {_span(rows)} does not make a batch: {describe_error(error)}"
+                f"what transform made of {_describe_rows(rows)} does not make a batch: {describe_error(error)}"
             ) from error
 
-    def _batch_transformed(self, transform: UserFunction, batch: Any, rows: BatchRows, seeds: Seeds | None) -> Any:
+    def _transform_batch(self, transform: UserFunction, batch: Any, rows: BatchRows, seeds: Seeds | None) -> Any:
         try:
             return transform(batch, seeds)
         except Exception as error:
-            raise self._failed(transform, f"the batch of {_span(rows)}", int(rows.indices[0]), error) from error
+            raise self._function_error(
+                transform, f"the batch of {_describe_rows(rows)}", int(rows.indices[0]), error
+            ) from error
 
-    def _failed(self, transform: UserFunction, what: str, index: int, error: Exception) -> UserFunctionError:
+    def _function_error(self, transform: UserFunction, what: str, index: int, error: Exception) -> UserFunctionError:
         path, local = self._reader.locate(index)
         return UserFunctionError(f"{transform.name} failed on {what} ({path}: sample {local}): {describe_error(error)}")
 
 
-def _since(start: float) -> tuple[float, float]:
+def _lap(start: float) -> tuple[float, float]:
     now = perf_counter()
     return now - start, now
 
 
-def _named(step: Step) -> str:
+def _describe_step(step: Step) -> str:
     return describe_batch(step.indices.tolist())
 
 
-def _span(rows: BatchRows) -> str:
+def _describe_rows(rows: BatchRows) -> str:
     return f"{plural(len(rows.indices), 'sample')}, {int(rows.indices[0])} and on"

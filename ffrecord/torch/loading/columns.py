@@ -1,4 +1,4 @@
-"""From records to the columns of a batch, or to its samples."""
+"""Decoding of records to the columns of a batch, or to its samples."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
 from ffrecord.fields import Field, JPEGField, RGBImageField, Schema
 from ffrecord.fields.layout import RecordLayout, column_label
 from ffrecord.torch.images import ImageDecoder
-from ffrecord.torch.loading.ragged import Form, listed
+from ffrecord.torch.loading.ragged import Form, as_list
 from ffrecord.torch.loading.records import BatchRecords, Bytes, ColumnRecords, Offsets, PackedRecords, PlainRecords
 from ffrecord.torch.tensors import as_tensor
 
@@ -20,21 +20,21 @@ Structure = Any  # a name, or a dict, tuple or list of structures
 Build = Callable[[Sequence[Any]], Any]
 
 
-def pruned(structure: Structure, wanted: set[str]) -> Structure | None:
-    """`structure` with the wanted names only, without the containers that this empties; None if nothing is left."""
+def prune(structure: Structure, wanted: set[str]) -> Structure | None:
+    """Return `structure` with the wanted names only, without containers that become empty; None if nothing is left."""
     if isinstance(structure, str):
         return structure if structure in wanted else None
     if not structure:
         return structure
     if isinstance(structure, dict):
-        children = {key: pruned(child, wanted) for key, child in structure.items()}
+        children = {key: prune(child, wanted) for key, child in structure.items()}
         return {key: child for key, child in children.items() if child is not None} or None
-    kept = [child for child in (pruned(child, wanted) for child in structure) if child is not None]
+    kept = [child for child in (prune(child, wanted) for child in structure) if child is not None]
     return type(structure)(kept) if kept else None
 
 
 def builder(structure: Structure) -> Build:
-    """A function from values, in the order of the names, to a sample or batch of that structure."""
+    """Return a function from values, in the order of the names, to a sample or batch of that structure."""
     if isinstance(structure, str):
         return lambda values: values[0]
     children = list(structure.values() if isinstance(structure, dict) else structure)
@@ -54,23 +54,23 @@ def _build(structure: Structure, values: Iterator[Any]) -> Any:
     return type(structure)(_build(child, values) for child in structure)
 
 
-__all__ = ["BatchColumns", "checked_decoder", "names_of", "tensor_of"]
+__all__ = ["BatchColumns", "check_decoder", "names_of", "tensor_of"]
 
 Seeds = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.int64]
 
-PLAIN = "value"  # the column of files without schema, named as that of a schema of one value
+PLAIN = "value"  # the column of files without schema; a schema of one value has the same name
 IMAGES = (JPEGField, RGBImageField)
 
 
 class BatchColumn:
-    """One column that is wanted.
+    """One column to decode.
 
     Args:
-        name: of it.
-        position: in the layout of a record.
-        field: None for plain records.
-        form: what becomes of values of varying shape.
+        name: name of the column.
+        position: position of the column in the layout of a record.
+        field: field of the column; None for plain records.
+        form: form of values of varying shape.
     """
 
     def __init__(self, name: str, position: int, field: Field | None, form: Form) -> None:
@@ -78,15 +78,19 @@ class BatchColumn:
         self._torch_dtype = None if field is None else field.torch_dtype
 
     def batch(self, records: BatchRecords, seeds: Seeds | None) -> Any:
-        """The column of a batch.
+        """Return the column of a batch.
 
         Raises:
-            FormatError: bytes that are no value of the field.
+            FormatError: bytes are not a value of the field.
         """
         return self._form(records.column(self.position))
 
     def samples(self, records: BatchRecords, seeds: Seeds | None) -> list[Any]:
-        """Its values one by one, as the dataset has them. Errors as for `batch`."""
+        """Return the values one by one, as a dataset returns them.
+
+        Raises:
+            FormatError: bytes are not a value of the field.
+        """
         values = records.values(self.position)
         return values if self._torch_dtype is None else [as_tensor(value, self._torch_dtype) for value in values]
 
@@ -123,23 +127,23 @@ class ImageColumn(BatchColumn):
 
 
 class BatchColumns:
-    """The columns wanted of each sample, and their structure.
+    """The columns to decode of each sample, and their structure.
 
     Args:
-        schema: of the files; None for plain bytes.
-        fields: as `Loader` takes it.
+        schema: schema of the files; None for plain bytes.
+        fields: argument of `Loader`.
         decode: column → decoder.
-        form: what becomes of values of varying shape.
-        pin: whether batches are made in pinned memory, where that takes no copy.
+        form: form of values of varying shape.
+        pin: make batches in pinned memory, if that takes no copy.
 
     Attributes:
-        names: of the columns, in order.
+        names: names of the columns, in order.
         build: values in that order → batch or sample.
         record_size: bytes of every record if it has only columns of fixed size, else None.
-        slots: (offset, size) of the wanted columns, if `record_size` is not None.
+        slots: (offset, size) of the columns, if `record_size` is not None.
 
     Raises:
-        ArgumentError, ArgumentTypeError: no such columns, or a decoder for a column that is no JPEG.
+        ArgumentError, ArgumentTypeError: there are no such columns, or a decoder's column does not hold JPEG images.
     """
 
     def __init__(
@@ -147,15 +151,15 @@ class BatchColumns:
         schema: Schema | None,
         fields: Any = None,
         decode: Mapping[str, ImageDecoder] | None = None,
-        form: Form = listed,
+        form: Form = as_list,
         pin: bool = False,
     ) -> None:
         self._recipe = (schema, fields, decode, form, pin)
-        self.schema, wanted = _selected(schema, fields)
-        decoders = _checked_decoders(self.schema, wanted, decode)
+        self.schema, wanted = _select(schema, fields)
+        decoders = _check_decoders(self.schema, wanted, decode)
         self.names = tuple(wanted)
         structure = PLAIN if self.schema is None else self.schema.unflatten(self.schema.columns)
-        self.build = builder(pruned(structure, set(wanted)))
+        self.build = builder(prune(structure, set(wanted)))
         known: Mapping[str, Field] = {} if self.schema is None else self.schema.fields
         self._layout = RecordLayout(list(known.items()))
         self.columns = [
@@ -176,51 +180,59 @@ class BatchColumns:
 
     @property
     def effortless(self) -> bool:
-        """Whether batches are made without Python work per sample: all columns of fixed size, none of them special."""
+        """True if batches need no Python work per sample: all columns have a fixed size and no conversion."""
         known = {} if self.schema is None else self.schema.fields
         return self.record_size is not None and all(type(known[name]).column is Field.column for name in self.names)
 
     def memory(self, count: int) -> list[Bytes] | None:
-        """For each of `slots`, pinned uint8 [count * size] to read into; None where the reader is to use its own."""
+        """Return pinned uint8 [count * size] to read into, for each of `slots`; None to use the reader's own memory."""
         if not self._pin:
             return None
         kind: dict[str, Any] = {"dtype": torch.uint8, "device": "cpu", "pin_memory": True}
         return [torch.empty(count * size, **kind).numpy() for _, size in self.slots]
 
-    def of_columns(self, rows: Sequence[Bytes], count: int) -> ColumnRecords:
-        """The k records that were read as `rows`, uint8 [k, size] for each of `slots`."""
+    def records_from_columns(self, rows: Sequence[Bytes], count: int) -> ColumnRecords:
+        """Return the k records that were read as `rows`, uint8 [k, size] for each of `slots`."""
         places = zip(self._places, rows, strict=True)
         return ColumnRecords({position: (field, slot, each) for (position, field, slot), each in places}, count)
 
-    def of_packed(self, data: Bytes, offsets: Offsets, indices: Indices) -> BatchRecords:
-        """The k records at `indices`, which lie back to back in `data`.
+    def records_from_packed(self, data: Bytes, offsets: Offsets, indices: Indices) -> BatchRecords:
+        """Return the k records at `indices`, which lie back to back in `data`.
 
         Raises:
-            FormatError: the size of one contradicts the schema.
+            FormatError: the size of a record contradicts the schema.
         """
         return PlainRecords(data, offsets) if self.schema is None else PackedRecords(self._layout, data, offsets)
 
     def values(self, records: BatchRecords, seeds: Seeds | None) -> list[Any]:
-        """What each column of the batch is. Errors as of `BatchColumn.batch`."""
+        """Return each column of the batch.
+
+        Raises:
+            FormatError: bytes are not a value of a field.
+        """
         return [column.batch(records, seeds) for column in self.columns]
 
     def samples(self, records: BatchRecords, seeds: Seeds | None) -> list[Any]:
-        """The k samples, with the wanted columns, as a dataset gives them. Errors as of `BatchColumn.samples`."""
+        """Return the k samples with the decoded columns, as a dataset returns them.
+
+        Raises:
+            FormatError: bytes are not a value of a field.
+        """
         if not self.columns:
             return [self.build(()) for _ in range(records.count)]
         found = [column.samples(records, seeds) for column in self.columns]
         return [self.build(values) for values in zip(*found, strict=True)]
 
     def check(self, record: Bytes, index: int, seeds: Seeds | None) -> None:
-        """See that the wanted columns of one record can be decoded.
+        """Check that the columns of one record can be decoded.
 
         Raises:
-            FormatError: they cannot; names the column.
+            FormatError: they cannot; the message names the column.
         """
         if self.schema is None:
             return
         self._layout.sizes(record.data)
-        records = self.of_packed(record, np.array([0, len(record)]), np.array([index]))
+        records = self.records_from_packed(record, np.array([0, len(record)]), np.array([index]))
         for column in self.columns:
             try:
                 column.samples(records, seeds)
@@ -228,8 +240,8 @@ class BatchColumns:
                 raise FormatError(f"{column_label(column.name, self.schema.fields[column.name])}: {error}") from error
 
 
-def _selected(schema: Schema | None, fields: Any) -> tuple[Schema | None, dict[str, int]]:
-    """The schema to read with, and the positions of the wanted columns."""
+def _select(schema: Schema | None, fields: Any) -> tuple[Schema | None, dict[str, int]]:
+    """Return the schema to read with, and the positions of the columns to decode."""
     if schema is None:
         if fields is not None:
             raise ArgumentError("fields: the files carry no schema, so there are no columns to choose from")
@@ -248,7 +260,7 @@ def _selected(schema: Schema | None, fields: Any) -> tuple[Schema | None, dict[s
 
 
 def names_of(fields: Any) -> set[str]:
-    """The names of columns in what `Loader` takes as `fields`."""
+    """Return the names of columns in the argument `fields` of `Loader`."""
     names = None if isinstance(fields, str) or not hasattr(fields, "__iter__") else list(fields)
     if names is None or not all(isinstance(name, str) for name in names):
         raise ArgumentTypeError(f"fields is {fields!r}, expected names of columns, or a dict of name → field or None")
@@ -259,7 +271,7 @@ def names_of(fields: Any) -> set[str]:
     return set(names)
 
 
-def _checked_decoders(
+def _check_decoders(
     schema: Schema | None, wanted: Mapping[str, int], decode: Mapping[str, ImageDecoder] | None
 ) -> Mapping[str, ImageDecoder]:
     if decode is None:
@@ -272,24 +284,24 @@ def _checked_decoders(
         field = None if schema is None else schema.fields[name]
         if not isinstance(field, IMAGES):
             raise ArgumentError(f"decode: {name} is {field or 'plain bytes'!r}, expected a column of JPEG images")
-        checked_decoder(name, decoder)
+        check_decoder(name, decoder)
     return decode
 
 
-def checked_decoder(name: str, decoder: Any) -> ImageDecoder:
-    """The decoder of a column, which must be one of ours."""
+def check_decoder(name: str, decoder: Any) -> ImageDecoder:
+    """Check that the decoder of a column is one of `ffrecord.torch.images`, and return it."""
     if not isinstance(decoder, ImageDecoder):
         raise ArgumentTypeError(f"decode: {name}: {decoder!r}, expected one of ffrecord.torch.images")
     return decoder
 
 
 def tensor_of(array: npt.NDArray[Any]) -> Any:
-    """`array` as a tensor that shares its memory; itself where torch has no such dtype (text, times)."""
-    if not _has_torch(array.dtype):
+    """Return `array` as a tensor that shares its memory; the array itself if torch has no such dtype (text, times)."""
+    if not _has_tensor_type(array.dtype):
         return array
     return torch.from_numpy(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")))
 
 
 @functools.cache
-def _has_torch(dtype: np.dtype[Any]) -> bool:
+def _has_tensor_type(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "biufc" and hasattr(torch, dtype.name)

@@ -1,4 +1,4 @@
-"""From the records of any store to the columns of a batch, or to its samples: by what the store makes of records."""
+"""Decoding of the records of any store to the columns of a batch, or to its samples."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -10,39 +10,39 @@ from torch import Tensor
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
 from ffrecord.reading.store import Store
 from ffrecord.torch.images import ImageDecoder
-from ffrecord.torch.loading.columns import Indices, Seeds, checked_decoder, names_of, tensor_of
-from ffrecord.torch.loading.ragged import Form, listed
+from ffrecord.torch.loading.columns import Indices, Seeds, check_decoder, names_of, tensor_of
+from ffrecord.torch.loading.ragged import Form, as_list
 from ffrecord.torch.loading.records import Bytes, Offsets
-from ffrecord.torch.loading.stacking import stacked
+from ffrecord.torch.loading.stacking import stack_samples
 
 __all__ = ["DecodedColumns"]
 
-FILES = (bytes, bytearray, memoryview, np.ndarray)  # types of values that hold a file
+FILES = (bytes, bytearray, memoryview, np.ndarray)  # types of values that may hold a file
 
 
-class Undecoded(NamedTuple):
-    """k records of a store: their bytes, and which they are."""
+class StoreRecords(NamedTuple):
+    """k records of a store: their indices and their bytes."""
 
     indices: Indices
     records: list[Bytes]
 
 
 class DecodedColumns:
-    """What `Columns` is for files with a schema, for the samples that `store.samples` gives.
+    """The columns of samples that a store decodes itself; `BatchColumns` is for files with a schema.
 
     Args:
-        store: whose records they are.
-        fields: names of the columns wanted, of samples that are dicts; None for all there are.
+        store: store of the records.
+        fields: names of the columns to return, of samples that are dicts; None for all.
         decode: column of JPEG images → decoder.
-        form: what becomes of values of varying shape.
-        pin: whether decoded images are put into pinned memory.
+        form: form of values of varying shape.
+        pin: put decoded images into pinned memory.
 
     Attributes:
-        decodes: whether there are decoders, which may need seeds.
-        effortless: as of `Columns` that need Python work for each sample.
+        decodes: True if there are decoders, which may need seeds.
+        effortless: False: batches need Python work for each sample.
 
     Raises:
-        ArgumentError, ArgumentTypeError: no such arguments.
+        ArgumentError, ArgumentTypeError: an argument is not valid.
     """
 
     effortless = False
@@ -52,7 +52,7 @@ class DecodedColumns:
         store: Store,
         fields: Any = None,
         decode: Mapping[str, ImageDecoder] | None = None,
-        form: Form = listed,
+        form: Form = as_list,
         pin: bool = False,
     ) -> None:
         self._recipe = (store, fields, decode, form, pin)
@@ -62,7 +62,7 @@ class DecodedColumns:
             raise ArgumentTypeError(f"decode is {decode!r}, expected a dict of column → decoder")
         self._store, self._form, self._pin = store, form, pin
         self._wanted = None if fields is None else names_of(fields)
-        self._decoders = {name: checked_decoder(name, decoder) for name, decoder in (decode or {}).items()}
+        self._decoders = {name: check_decoder(name, decoder) for name, decoder in (decode or {}).items()}
         wanted = self._wanted
         for name in self._decoders:
             if wanted is not None and name not in wanted:
@@ -74,44 +74,52 @@ class DecodedColumns:
 
     @staticmethod
     def build(values: list[Any]) -> Any:
-        """The batch, or the sample, which is the only value of its kind here."""
+        """Return the batch, or the sample: the only value in `values`."""
         return values[0]
 
-    def of_packed(self, data: Bytes, offsets: Offsets, indices: Indices) -> Undecoded:
-        """The records at `indices`, which lie back to back in `data`."""
-        return Undecoded(indices, [data[low:high] for low, high in pairwise(offsets.tolist())])
+    def records_from_packed(self, data: Bytes, offsets: Offsets, indices: Indices) -> StoreRecords:
+        """Return the records at `indices`, which lie back to back in `data`."""
+        return StoreRecords(indices, [data[low:high] for low, high in pairwise(offsets.tolist())])
 
-    def values(self, records: Undecoded, seeds: Seeds | None) -> list[Any]:
-        """The batch. Errors as of `samples`; FormatError: the samples differ in structure, too."""
-        samples = self._of_store(records)
-        images = self._images(samples, seeds)
-        if not images:
-            return [self._stacked(samples)]
-        rest = [{name: value for name, value in sample.items() if name not in images} for sample in samples]
-        columns = self._stacked(rest)
-        return [{name: images[name] if name in images else columns[name] for name in samples[0]}]
-
-    def samples(self, records: Undecoded, seeds: Seeds | None) -> list[Any]:
-        """The k samples.
+    def values(self, records: StoreRecords, seeds: Seeds | None) -> list[Any]:
+        """Return the batch, as a list of one value.
 
         Raises:
-            FormatError: one cannot be decoded, or lacks a column.
+            FormatError: a sample cannot be decoded or lacks a column, or the samples differ in structure.
         """
-        samples = self._of_store(records)
+        samples = self._decode_records(records)
+        images = self._images(samples, seeds)
+        if not images:
+            return [self._stack(samples)]
+        rest = [{name: value for name, value in sample.items() if name not in images} for sample in samples]
+        columns = self._stack(rest)
+        return [{name: images[name] if name in images else columns[name] for name in samples[0]}]
+
+    def samples(self, records: StoreRecords, seeds: Seeds | None) -> list[Any]:
+        """Return the k samples.
+
+        Raises:
+            FormatError: a sample cannot be decoded, or lacks a column.
+        """
+        samples = self._decode_records(records)
         images = self._images(samples, seeds)
         if not images:
             return samples
         return [{**sample, **{name: images[name][i] for name in images}} for i, sample in enumerate(samples)]
 
     def check(self, record: Bytes, index: int, seeds: Seeds | None) -> None:
-        """See that a record can be decoded. Errors as of `samples`."""
-        self.samples(Undecoded(np.array([index]), [record]), seeds)
+        """Check that a record can be decoded.
 
-    def _stacked(self, samples: list[Any]) -> Any:
-        """A batch. Whether a column is a list does not depend on the samples that this one happens to have."""
+        Raises:
+            FormatError: it cannot, or it lacks a column.
+        """
+        self.samples(StoreRecords(np.array([index]), [record]), seeds)
+
+    def _stack(self, samples: list[Any]) -> Any:
+        """Return a batch. The store decides which columns are lists, not the samples of this batch."""
         try:
             if not all(isinstance(sample, dict) for sample in samples):
-                return stacked(samples, self._form)
+                return stack_samples(samples, self._form)
             _check_columns(samples)
             return {name: self._column(name, [sample[name] for sample in samples]) for name in samples[0]}
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -126,9 +134,9 @@ class DecodedColumns:
         if self._store._varies(name) and all(isinstance(value, np.ndarray) for value in values):
             tensors = [tensor_of(value) for value in values]
             return self._form(name, tensors) if isinstance(tensors[0], Tensor) else tensors
-        return stacked(values, self._form, name)
+        return stack_samples(values, self._form, name)
 
-    def _of_store(self, records: Undecoded) -> list[Any]:
+    def _decode_records(self, records: StoreRecords) -> list[Any]:
         samples = self._store._decode(records.indices, records.records)
         wanted = self._wanted
         if wanted is None and not self._decoders:
@@ -143,22 +151,22 @@ class DecodedColumns:
         return [{name: value for name, value in sample.items() if name in wanted} for sample in samples]
 
     def _images(self, samples: list[Any], seeds: Seeds | None) -> dict[str, Any]:
-        """A tensor [k, …] for each column with a decoder."""
+        """Return a tensor [k, …] for each column with a decoder."""
         numbers = [0] * len(samples) if seeds is None else seeds.tolist()
         found = {}
         for name, decoder in self._decoders.items():
             found[name] = out = decoder.allocate(len(samples), self._pin)
             rows = decoder.rows(out)
             for row, sample, seed in zip(rows, samples, numbers, strict=True):
-                decoder.decode_into(_file_in(name, sample[name]), row, seed)
+                decoder.decode_into(_file_bytes(name, sample[name]), row, seed)
         return found
 
 
 def _check_columns(samples: list[dict[Any, Any]]) -> None:
-    """See that all samples of a batch have the same columns.
+    """Check that all samples of a batch have the same columns.
 
     Raises:
-        ValueError: names one that some have and others have not.
+        ValueError: some samples lack a column; the message names it.
     """
     first = samples[0].keys()
     for place, sample in enumerate(samples):
@@ -170,8 +178,8 @@ def _check_columns(samples: list[dict[Any, Any]]) -> None:
             )
 
 
-def _file_in(name: str, value: Any) -> memoryview:
-    """The bytes that a decoder gets.
+def _file_bytes(name: str, value: Any) -> memoryview:
+    """Return the bytes for a decoder.
 
     Raises:
         FormatError: the column has other values.

@@ -12,16 +12,16 @@ __all__ = ["UserFunction"]
 
 
 class UserFunction:
-    """A function of the user's, and whether it wants seeds.
+    """A function of the user, called with a seed if it has a parameter for it.
 
     Args:
-        name: of the argument that it was given as.
-        function: callable with one value; if it (of a torch module: its `forward`) has a parameter named `seed_name`,
-            it gets that by keyword.
+        name: name of the argument that it was passed as.
+        function: a callable with one value. If it (of a torch module: its `forward`) has a parameter named `seed_name`,
+            it gets the seed by keyword.
         seed_name: "seed" or "seeds".
 
     Raises:
-        TypeError: not callable.
+        TypeError: `function` is not callable.
     """
 
     def __init__(self, name: str, function: Callable[..., Any], seed_name: str) -> None:
@@ -31,7 +31,7 @@ class UserFunction:
         self.seeded = _has_parameter(function, seed_name)
 
     def __call__(self, value: Any, seed: Any) -> Any:
-        """What the function makes of `value`."""
+        """Return the function's result for `value`."""
         return self.function(value, **{self._seed_name: seed}) if self.seeded else self.function(value)
 
 
@@ -39,6 +39,6 @@ def _has_parameter(function: Callable[..., Any], name: str) -> bool:
     try:
         called = function.forward if isinstance(function, torch.nn.Module) else function
         found = inspect.signature(called).parameters.get(name)
-    except (TypeError, ValueError):  # of some written in C
+    except (TypeError, ValueError):  # some functions in C have no signature
         return False
     return found is not None and found.kind in (found.POSITIONAL_OR_KEYWORD, found.KEYWORD_ONLY)

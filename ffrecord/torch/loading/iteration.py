@@ -1,4 +1,4 @@
-"""One loop over an epoch: from steps to batches in the user's hands."""
+"""One loop over an epoch: from planned batches to batches in the user's hands."""
 
 import weakref
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from ffrecord.order import Course, Run
 from ffrecord.reading.prefetch import Prefetcher
 from ffrecord.reading.store import SKIPPED_MOST, Store, tell_skipped
 from ffrecord.torch.loading.bad_records import BatchRows
-from ffrecord.torch.loading.batch_builder import BatchBuilder, BuiltBatch, Doing, Raw, Work
+from ffrecord.torch.loading.batch_builder import Activity, BatchBuilder, BatchWork, BuiltBatch, RawBatch
 from ffrecord.torch.loading.options import LoaderOptions
 from ffrecord.torch.loading.placement import BatchPlacement
 from ffrecord.torch.loading.processes import Workers
@@ -21,49 +21,51 @@ __all__ = ["BatchCounts", "BatchIterator", "Iteration"]
 
 
 class BatchIterator:
-    """Finished batches of one run, however they are made. Nothing runs on once it is collected.
+    """An iterator of the finished batches of one run. Its threads and workers stop when it is collected.
 
     Args:
-        run: the steps.
-        reader, work, options: how.
+        run: the planned batches.
+        reader: reader of the samples.
+        work: the work to do on records.
+        options: threads, workers and placement.
     """
 
-    def __init__(self, run: Run, reader: Store, work: Work, options: LoaderOptions) -> None:
+    def __init__(self, run: Run, reader: Store, work: BatchWork, options: LoaderOptions) -> None:
         self._placement = placement = BatchPlacement(options.pin, options.device)
-        finisher = BatchBuilder(reader, work, run.epoch)
+        builder = BatchBuilder(reader, work, run.epoch)
         self._source: Iterator[BuiltBatch]
         self.stop: Callable[[], Any]
         if options.workers:
-            workers = Workers(run, finisher, options, pin=not placement.effortless)
+            workers = Workers(run, builder, options, pin=not placement.effortless)
             self._source = map(placement.copy, workers)
             self.stop = weakref.finalize(self, workers.stop)
             return
-        raws: Prefetcher[Raw] = Prefetcher(run, finisher.begin, options.prefetch)
+        raws: Prefetcher[RawBatch] = Prefetcher(run, builder.begin, options.prefetch)
 
-        def finish(raw: Raw, doing: Doing) -> BuiltBatch:
-            return placement.send(finisher.finish(raw, doing), doing)
+        def finish(raw: RawBatch, activity: Activity) -> BuiltBatch:
+            return placement.send(builder.finish(raw, activity), activity)
 
         if options.threads and not (work.effortless and placement.effortless):
-            crew = BatchThreads(raws, finish, min(options.threads, max(1, len(run))), options.prefetch, options.timeout)
-            self._source, self.stop = crew, weakref.finalize(self, crew.stop)
+            pool = BatchThreads(raws, finish, min(options.threads, max(1, len(run))), options.prefetch, options.timeout)
+            self._source, self.stop = pool, weakref.finalize(self, pool.stop)
         else:
-            self._source = (finish(raw, Doing()) for raw in raws)
+            self._source = (finish(raw, Activity()) for raw in raws)
             self.stop = raws.close
 
     def __next__(self) -> BuiltBatch:
-        """The next batch; on a GPU, for the stream that is current in this thread."""
+        """Return the next batch; a batch on a GPU is ready for the stream that is current in this thread."""
         return self._placement.receive(next(self._source))
 
 
 class BatchCounts:
-    """What the loops of a loader add up to."""
+    """The sums over all loops of a loader."""
 
     def __init__(self) -> None:
         self.batches = self.samples = self.skipped = 0
         self.waiting = self.computing = 0.0
         self.seconds = Seconds()
-        self.reading = Reading()  # of worker processes
-        self.rows: BatchRows | None = None  # of the batch yielded last
+        self.reading = Reading()  # reading in worker processes
+        self.rows: BatchRows | None = None  # samples of the last yielded batch
 
     def add(self, finished: BuiltBatch) -> None:
         """Count a batch.
@@ -86,7 +88,7 @@ class BatchCounts:
             self.rows = rows
 
     def stats(self, reading: Reading) -> LoaderStats:
-        """The sums, with what was read in this process."""
+        """Return the sums, together with the reading of this process."""
         total = reading + self.reading
         return LoaderStats(
             self.batches,
@@ -105,33 +107,33 @@ class Iteration(Iterator[Any]):
     """The iterator of a loop. It begins with its first batch, so a state may be loaded until then.
 
     Args:
-        course: that follows it.
+        cursor: the cursor, which follows the loop.
         begin: begins the run of a loop.
         make: run → its batches.
-        tally: to add to.
+        counts: the counts to add to.
     """
 
     def __init__(
-        self, course: Course, begin: Callable[[], Run], make: Callable[[Run], BatchIterator], tally: BatchCounts
+        self, cursor: Course, begin: Callable[[], Run], make: Callable[[Run], BatchIterator], counts: BatchCounts
     ) -> None:
-        self._course, self._begin, self._make, self._tally = course, begin, make, tally
+        self._cursor, self._begin, self._make, self._counts = cursor, begin, make, counts
         self._run: Run | None = None
         self._batches: BatchIterator | None = None
         self._over = False
-        self._left: float | None = None  # when the user got the last batch
+        self._left: float | None = None  # time when the user got the last batch
 
     def __next__(self) -> Any:
         asked = perf_counter()
         if self._left is not None:
-            self._tally.computing += asked - self._left
+            self._counts.computing += asked - self._left
         try:
             return self._next()
-        except BaseException:  # also an interrupt: a batch that was lost on the way must not be missed silently
+        except BaseException:  # also an interrupt: a batch may be lost on its way, so the loop must not go on
             self.close()
             raise
         finally:
             self._left = perf_counter()
-            self._tally.waiting += self._left - asked
+            self._counts.waiting += self._left - asked
 
     def _next(self) -> Any:
         if self._over:
@@ -144,17 +146,17 @@ class Iteration(Iterator[Any]):
             try:
                 finished = next(batches)
             except StopIteration:
-                if self._over:  # closed meanwhile: the epoch is not
+                if self._over:  # another thread has closed the loop, so the epoch has not ended
                     raise StateError(CLOSED) from None
-                self._course.finished(self._run)
+                self._cursor.finished(self._run)
                 raise
-            self._tally.add(finished)
-            self._course.yielded(finished.step)
-            if len(finished.rows.indices):  # else all of its samples are left out
+            self._counts.add(finished)
+            self._cursor.yielded(finished.step)
+            if len(finished.rows.indices):  # skip a batch whose samples are all left out
                 return finished.batch
 
     def close(self) -> None:
-        """End the loop: threads and workers stop, memory is freed. May be repeated."""
+        """End the loop: stop threads and workers, and free memory. May be repeated."""
         self._over = True
         if self._batches is not None:
             self._batches.stop()

@@ -1,4 +1,4 @@
-"""The arguments of a `Loader` that say how, checked."""
+"""The arguments of a `Loader` for threads, workers and placement, checked."""
 
 import math
 from dataclasses import dataclass
@@ -12,21 +12,22 @@ from ffrecord.torch.loading.placement import as_device
 
 __all__ = ["LoaderOptions", "check_choice", "check_count"]
 
-THREADS_MOST = 8  # by default: more for decoding pays only where the training loop leaves the CPUs alone
-PREFETCH = 4  # at least, and one for each thread
-PREFETCH_MOST = 4096  # batches; more is a mistake, and workers would be sent as many tasks at once
+THREADS_MOST = 8  # default limit: more threads pay only if the training loop leaves the CPUs alone
+PREFETCH = 4  # default number of batches; with more threads, one for each
+PREFETCH_MOST = 4096  # batches; more is a mistake, and workers would get as many tasks at once
 
 
 @dataclass(frozen=True)
 class LoaderOptions:
-    """How batches are made; as of `Loader`.
+    """The ways to make batches; the arguments of `Loader`, checked.
 
     Attributes:
-        threads: that finish batches if there is Python work, >= 0.
+        threads: number of threads that build batches if there is Python work, >= 0.
         prefetch: batches ahead of the user, >= 1.
-        workers: processes instead of threads, >= 0.
+        workers: number of processes instead of threads, >= 0.
         timeout: seconds, None for ever.
-        pin, device: where batches end up.
+        pin: put batches into pinned memory.
+        device: GPU to copy batches to, or None.
         context: start method of the workers.
     """
 
@@ -39,7 +40,7 @@ class LoaderOptions:
     context: Any
 
     @classmethod
-    def checked(
+    def from_arguments(
         cls,
         num_threads: Any,
         prefetch: Any,
@@ -49,10 +50,10 @@ class LoaderOptions:
         device: Any,
         context: Any,
     ) -> "LoaderOptions":
-        """The options of these arguments.
+        """Return the options of these arguments.
 
         Raises:
-            ValueError, TypeError: out of range, of another type, or not to be had together.
+            ValueError, TypeError: an argument is out of range or of another type, or arguments exclude each other.
         """
         workers = check_count("num_workers", num_workers, 0)
         if workers and num_threads is not None:
@@ -75,15 +76,15 @@ class LoaderOptions:
 
 
 def usable_cpus() -> int:
-    """The CPUs this process may use, at most THREADS_MOST."""
+    """Return the number of CPUs that this process may use, at most THREADS_MOST."""
     return min(THREADS_MOST, resources.usable_cpus())
 
 
 def check_count(name: str, value: Any, least: int) -> int:
-    """`value` as an int >= least.
+    """Return `value` as an int >= least.
 
     Raises:
-        ValueError, TypeError: it is none.
+        ValueError, TypeError: it is not.
     """
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ArgumentTypeError(f"{name} is {value!r}, expected an int")
@@ -94,7 +95,7 @@ def check_count(name: str, value: Any, least: int) -> int:
 
 
 def check_timeout(timeout: Any) -> float | None:
-    """Seconds; None for 0, which is for ever too, as with torch."""
+    """Return a timeout in seconds; None for 0, which waits for ever too, as with torch."""
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
@@ -105,7 +106,7 @@ def check_timeout(timeout: Any) -> float | None:
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
-    """`value`, if it is one of `choices`.
+    """Return `value` if it is one of `choices`.
 
     Raises:
         ValueError: it is not.

@@ -1,4 +1,4 @@
-"""Where batches end up: in ordinary memory, pinned memory, or that of a GPU."""
+"""Placement of batches in ordinary memory, pinned memory, or memory of a GPU."""
 
 from collections import deque
 from typing import Any
@@ -7,17 +7,17 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
-from ffrecord.torch.loading.batch_builder import BuiltBatch, Doing
+from ffrecord.torch.loading.batch_builder import Activity, BuiltBatch
 
 __all__ = ["BatchPlacement", "as_device"]
 
 
 def as_device(device: Any, pin: bool) -> torch.device | None:
-    """The GPU that batches are to be copied to; None: to none.
+    """Return the GPU to copy batches to, or None.
 
     Raises:
-        ValueError: no such device, or there is no CUDA that memory could be pinned for.
-        TypeError: no device.
+        ValueError: there is no such device, or no CUDA to pin memory for.
+        TypeError: `device` is not a device.
     """
     if device is not None and not isinstance(device, (str, int, torch.device)):
         raise ArgumentTypeError(f"device is {device!r}, expected None or a torch device")
@@ -39,7 +39,7 @@ def as_device(device: Any, pin: bool) -> torch.device | None:
 
 
 class BatchPlacement:
-    """Puts finished batches where they are wanted.
+    """The copies of finished batches to pinned memory or a GPU.
 
     Args:
         pin: copy to pinned memory.
@@ -49,22 +49,22 @@ class BatchPlacement:
     def __init__(self, pin: bool, device: torch.device | None) -> None:
         self._pin, self._device = pin or device is not None, device
         self._stream = None if device is None else torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._copied: deque[tuple[Any, Any]] = deque()  # (end of a copy, what it is made from)
+        self._copied: deque[tuple[Any, Any]] = deque()  # (event at the end of a copy, its batch in host memory)
 
     @property
     def effortless(self) -> bool:
-        """Whether batches stay where they are."""
+        """True if batches stay where they are."""
         return not self._pin
 
-    def send(self, finished: BuiltBatch, doing: Doing) -> BuiltBatch:
-        """Begin to put a batch where it is wanted; in any thread."""
+    def send(self, finished: BuiltBatch, activity: Activity) -> BuiltBatch:
+        """Begin to copy a batch to its place; may be called in any thread."""
         if self.effortless:
             return finished
-        doing.stage, doing.index = "copying", None
+        activity.stage, activity.index = "copying", None
         return self.copy(finished.pin_memory())
 
     def copy(self, finished: BuiltBatch) -> BuiltBatch:
-        """Begin to copy a batch from pinned memory to the GPU, if that is where it is wanted."""
+        """Begin to copy a batch from pinned memory to the GPU, if there is one."""
         if self._device is not None:
             with torch.cuda.stream(self._stream):
                 finished.host = finished.batch
@@ -77,16 +77,16 @@ class BatchPlacement:
         return tensor.to(self._device, non_blocking=True)
 
     def receive(self, finished: BuiltBatch) -> BuiltBatch:
-        """The batch for the stream that is current in this thread: its work waits for the copy, nobody else does."""
+        """Prepare a batch for the stream that is current in this thread: only its work waits for the copy."""
         if finished.ready is None:
             return finished
         current = torch.cuda.current_stream(self._device)
         current.wait_event(finished.ready)
         for tensor in tree_flatten(finished.batch)[0]:  # torch 2.1 has no tree_leaves
             if isinstance(tensor, torch.Tensor):
-                # Its memory is the side stream's, and is not to be given away before this stream is done with it.
+                # The memory belongs to the side stream. Tell torch not to reuse it before this stream is done with it.
                 tensor.record_stream(current)
-        # The host's memory must outlive the copy.
+        # The host memory must live until its copy has ended.
         while self._copied and self._copied[0][0].query():
             self._copied.popleft()
         self._copied.append((finished.ready, finished.host))

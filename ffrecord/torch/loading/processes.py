@@ -1,4 +1,4 @@
-"""Batches made whole in worker processes, through torch's own DataLoader, which starts, watches and ends them."""
+"""Building of whole batches in worker processes, which torch's own DataLoader starts, watches and ends."""
 
 import contextlib
 import errno
@@ -32,7 +32,7 @@ from ffrecord.order.keys import key_of
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Heart, Heartbeats
 from ffrecord.processes.process import watch_parent
-from ffrecord.torch.loading.batch_builder import BatchBuilder, BuiltBatch, Doing
+from ffrecord.torch.loading.batch_builder import Activity, BatchBuilder, BuiltBatch
 from ffrecord.torch.loading.options import LoaderOptions
 from ffrecord.torch.sending import LoaderView
 from ffrecord.torch.sharing import Parcel
@@ -40,47 +40,48 @@ from ffrecord.torch.tensors import is_plain
 
 __all__ = ["Workers"]
 
-EXIT_SECONDS = 0.1  # within which a worker has ended if that is why there was an error
-RESET_SECONDS = 1.0  # the same if its connection was reset: kernels close what a killed process had open before it ends
-LEAVE_SECONDS = 1.0  # for workers to end by themselves when a loop is left
-LOOK_SECONDS = 0.25  # between two looks at all workers; torch's own take 5 s
-NO_SAMPLE = -1  # at all of a batch
+EXIT_SECONDS = 0.1  # wait for a dead worker to show, after an error that its death may have caused
+RESET_SECONDS = 1.0  # wait after a reset connection: the kernel closes files of a killed process before it has ended
+LEAVE_SECONDS = 1.0  # wait for workers to end by themselves when a loop is left
+LOOK_SECONDS = 0.25  # between two checks of all workers; torch's own checks are 5 s apart
+NO_SAMPLE = -1  # index in a heart of a worker that works on the whole batch
 
 
 class Workers:
-    """An iterator of finished batches, in order, that worker processes make.
+    """An iterator of finished batches, in order, from worker processes.
 
     Args:
-        run: the steps.
-        finisher: is forked into the workers, or pickled to them.
-        options: how many workers, and how far ahead.
+        run: the planned batches.
+        builder: builder of the batches, forked into the workers or pickled to them.
+        options: number of workers, and number of batches ahead.
         pin: copy batches to pinned memory, in a thread of torch's.
     """
 
-    def __init__(self, run: Run, finisher: BatchBuilder, options: LoaderOptions, *, pin: bool = False) -> None:
+    def __init__(self, run: Run, builder: BatchBuilder, options: LoaderOptions, *, pin: bool = False) -> None:
         self._run, self._timeout, self._given = run, options.timeout, 0
-        self._finisher, self._options, self._pin = finisher, options, pin
+        self._builder, self._options, self._pin = builder, options, pin
         context = options.context or _start_method()
-        _check_functions(finisher, context)
-        # Drawn from nothing of the user's; what his functions draw unseeded in workers differs between epochs.
+        _check_functions(builder, context)
+        # The base seed is not drawn from the user's generators. It differs between epochs, so the random numbers that
+        # user functions draw in workers without a seed differ too.
         seed = key_of("workers", run.epoch.seed, run.epoch.number, run.position)
         self._hearts = Heartbeats(options.workers)
         try:
-            self._iterator: Any = self._begun(context, seed)
+            self._iterator: Any = self._start(context, seed)
         except BaseException:
             self._hearts.close()
             raise
 
-    def _begun(self, context: Any, seed: int) -> Any:
-        """Torch's iterator, with workers at work."""
+    def _start(self, context: Any, seed: int) -> Any:
+        """Return torch's iterator, with workers at work."""
         options = self._options
         iterator = iter(
-            _Loader(
-                _Batches(self._run, self._finisher, options.workers, self._hearts),
+            _QuietLoader(
+                _BatchDataset(self._run, self._builder, options.workers, self._hearts),
                 batch_size=None,
                 sampler=range(len(self._run)),
                 num_workers=options.workers,
-                collate_fn=_same,
+                collate_fn=_return_value,
                 prefetch_factor=-(-options.prefetch // options.workers),
                 pin_memory=self._pin,
                 timeout=options.timeout or 0,
@@ -89,43 +90,43 @@ class Workers:
                 multiprocessing_context=context,
             )
         )
-        _disarm(iterator)
+        _ignore_deaths(iterator)
         return iterator
 
     def __iter__(self) -> "Workers":
         return self
 
     def __next__(self) -> BuiltBatch:
-        """The next batch.
+        """Return the next batch.
 
         Raises:
             BatchTimeoutError: it took longer than `timeout`.
             WorkerError: a worker died.
-            What `BatchBuilder` raises, of the same type; the worker's traceback is in the message.
+            Errors of `BatchBuilder`, with the same type; the worker's traceback is in the message.
         """
         if self._iterator is None:
             raise StopIteration
         iterator = self._iterator
         try:
-            with _armed(iterator):
+            with _raise_on_death(iterator):
                 finished: BuiltBatch = next(iterator)
         except StopIteration:
             raise
         except Exception as error:
-            failed = self._explained(error)
+            failed = self._explain(error)
             self._kill(isinstance(failed, BatchTimeoutError))
-            # torch's frames hold its iterator.
+            # The traceback is dropped: torch's frames in it hold the iterator.
             raise failed.with_traceback(None) from None
         self._given += 1
-        finished.batch = _unpacked(finished.batch)
+        finished.batch = _unpack(finished.batch)
         return finished
 
-    def _explained(self, error: Exception) -> Exception:
-        """What is to be raised for what torch raised, which for a dead worker is this or that."""
+    def _explain(self, error: Exception) -> Exception:
+        """Return the error to raise for an error of torch, which reports a dead worker in several ways."""
         if type(error) is RuntimeError and str(error).startswith("DataLoader timed out"):
             what = self._name(self._given)
             return BatchTimeoutError(f"{what}, was not there after {self._timeout:g} s: a worker is still at it")
-        # The latter is torch's, of a message that came without its descriptors.
+        # "items of ancdata" is torch's error for a message that came without its descriptors.
         if getattr(error, "errno", None) == errno.EMFILE or "items of ancdata" in str(error):
             sentence = (
                 f"{self._name(self._given)} comes as descriptors; keep fewer batches, or raise the limit (ulimit -n)"
@@ -133,7 +134,7 @@ class Workers:
             return file_error(errno.EMFILE, sentence, "memfd")
         if isinstance(error, (OSError, EOFError)) or (type(error) is RuntimeError and "DataLoader" in str(error)):
             reset = isinstance(error, (ConnectionError, EOFError))
-            ended = _ended(self._iterator._workers, RESET_SECONDS if reset else EXIT_SECONDS)
+            ended = _find_ended(self._iterator._workers, RESET_SECONDS if reset else EXIT_SECONDS)
             if ended is not None:
                 return self._death(*ended)
         return error
@@ -143,7 +144,7 @@ class Workers:
         return f"the batch of {plural(len(indices), 'sample')}, {int(indices[0])} and on"
 
     def _death(self, number: int, code: int) -> WorkerError:
-        """Of a worker, which its heart tells where it was."""
+        """Return the error of a dead worker, whose heart tells its last sample."""
         beat = self._hearts.heart(number).beat()
         if beat.phase == heartbeats.IDLE:
             return WorkerError(f"a worker process ended with {code} while it waited for work", exitcode=code)
@@ -157,7 +158,7 @@ class Workers:
         iterator, self._iterator = self._iterator, None
         if hanging:
             _kill_all(iterator._workers)
-        # torch waits 5 s for each.
+        # torch would wait 5 s for each worker that does not end.
         timer = threading.Timer(LEAVE_SECONDS, _kill_all, [iterator._workers])
         timer.daemon = True
         with contextlib.suppress(RuntimeError):  # no new threads when the interpreter ends
@@ -172,13 +173,13 @@ class Workers:
             self._kill(False)
 
 
-def _check_functions(finisher: BatchBuilder, context: Any) -> None:
-    """Raise for functions that a start method other than fork cannot send; torch would warn, and begin a worker."""
+def _check_functions(builder: BatchBuilder, context: Any) -> None:
+    """Raise if the start method cannot send the user's functions; torch would only warn, and start a worker."""
     method = context if isinstance(context, str) else context.get_start_method()
     if method == "fork":
         return
     try:
-        ForkingPickler.dumps(finisher)
+        ForkingPickler.dumps(builder)
     except Exception as error:
         raise ArgumentTypeError(
             f"transform, batch_transform or decode cannot be sent to worker processes of start method {method!r}, "
@@ -192,81 +193,84 @@ def _kill_all(workers: list[Any]) -> None:
             worker.kill()
 
 
-def _disarm(iterator: Any) -> None:
-    """Let torch's handler of SIGCHLD no longer raise, wherever the program is then, when a worker ends."""
+def _ignore_deaths(iterator: Any) -> None:
+    """Keep torch's handler of SIGCHLD from raising, at any place in the program, when a worker ends."""
     if iterator._worker_pids_set:
         signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]
         iterator._worker_pids_set = False
 
 
 @contextlib.contextmanager
-def _armed(iterator: Any) -> Iterator[None]:
-    """Inside, that handler raises: whoever waits for the rest of what a dead worker has sent in part waits for ever."""
-    if iterator._shutdown:  # at its end
+def _raise_on_death(iterator: Any) -> Iterator[None]:
+    """Let torch's handler of SIGCHLD raise inside.
+
+    If a worker dies in the middle of a message, a read of the rest would wait for ever.
+    """
+    if iterator._shutdown:  # the iterator is at its end
         yield
         return
     pids = tuple(worker.pid for worker in iterator._workers)
     signal_handling._set_worker_pids(id(iterator), pids)  # type: ignore[attr-defined]
     iterator._worker_pids_set = True
     try:
-        _check_alive(iterator._workers)  # one that ended before sends no signal any more
+        _check_alive(iterator._workers)  # a worker that ended before sends no more signal
         yield
     finally:
-        _disarm(iterator)
+        _ignore_deaths(iterator)
 
 
 def _check_alive(workers: list[Any]) -> None:
     if not all(worker.is_alive() for worker in workers):
-        raise RuntimeError("DataLoader worker ended")  # which one, `_explained` finds out
+        raise RuntimeError("DataLoader worker ended")  # `_explain` finds out which one
 
 
-def _ended(workers: list[Any], seconds: float) -> tuple[int, int] | None:
-    """Number and exit code of the first worker that has ended or does so within some time."""
+def _find_ended(workers: list[Any], seconds: float) -> tuple[int, int] | None:
+    """Return number and exit code of the first worker that has ended, or ends within some seconds."""
     ready = connection.wait([worker.sentinel for worker in workers], seconds)
     for number, worker in enumerate(workers):
         if worker.sentinel in ready:
-            worker.join(seconds)  # a sentinel is closed a little before the end
+            worker.join(seconds)  # the sentinel is closed a little before the process ends
             if worker.exitcode is not None:
                 return number, worker.exitcode
     return None
 
 
-class _Batches(Dataset[Any]):
-    """Number of a step → finished batch, in a worker."""
+class _BatchDataset(Dataset[Any]):
+    """A dataset of a worker: number of a step → finished batch."""
 
-    def __init__(self, run: Run, finisher: BatchBuilder, workers: int, hearts: Heartbeats) -> None:
-        self._run, self._finisher, self._workers, self._hearts = run, finisher, workers, hearts
-        self._begun: dict[int, Any] = {}
+    def __init__(self, run: Run, builder: BatchBuilder, workers: int, hearts: Heartbeats) -> None:
+        self._run, self._builder, self._workers, self._hearts = run, builder, workers, hearts
+        self._started: dict[int, Any] = {}
 
     def __getitem__(self, number: int) -> BuiltBatch:
         heart = self._hearts.heart(get_worker_info().id)  # type: ignore[union-attr]
         heart.begin(number)
         heart.mark(heartbeats.SAMPLE, NO_SAMPLE)
         try:
-            finished = self._finished(number, _Told(heart))
+            finished = self._finish(number, _ReportedActivity(heart))
         except Exception:
             heart.idle()
             raise
-        heart.idle()  # not after SystemExit, which ends this process where it is
+        heart.idle()  # not in a finally: SystemExit ends the process, and the heart must tell the sample
         return finished
 
-    def _finished(self, number: int, doing: Doing) -> BuiltBatch:
-        before = self._finisher.reading()
-        wait = self._begun.pop(number, None) or self._finisher.begin(self._run[number])
-        self._begun.clear()
-        following = number + self._workers  # comes to the same worker
+    def _finish(self, number: int, activity: Activity) -> BuiltBatch:
+        before = self._builder.reading()
+        wait = self._started.pop(number, None) or self._builder.begin(self._run[number])
+        self._started.clear()
+        following = number + self._workers  # the next batch of this worker
         if following < len(self._run):
-            # It is read while this one is finished. An error comes in its own turn, when it is begun again.
+            # Read it while this batch is finished. An error is dropped: the batch is begun again in its own turn.
             with contextlib.suppress(Exception):
-                self._begun[following] = self._finisher.begin(self._run[following])
-        finished = self._finisher.finish(wait(), doing)
+                self._started[following] = self._builder.begin(self._run[following])
+        finished = self._builder.finish(wait(), activity)
         finished.batch = _parcel(finished.batch)
-        finished.reading = self._finisher.reading() - before
+        finished.reading = self._builder.reading() - before
         return finished
 
 
-class _Told(Doing):
-    """Doing, of which the parent knows the sample."""
+class _ReportedActivity(Activity):
+    """An activity that also tells the sample to the parent, through the heart."""
 
     def __init__(self, heart: Heart) -> None:
         self._heart = heart
@@ -279,35 +283,36 @@ class _Told(Doing):
 
 
 def _parcel(batch: Any) -> Parcel:
-    """The batch, ready to be sent.
+    """Return a batch, ready to send.
 
     Raises:
-        UserFunctionError: it cannot be.
+        UserFunctionError: it cannot be sent.
     """
     try:
-        return Parcel(_packed(batch))
+        return Parcel(_pack(batch))
     except Exception as error:
         raise UserFunctionError(f"a batch cannot be sent from a worker: {describe_error(error)}") from error
 
 
-class _Loader(DataLoader[Any]):
+class _QuietLoader(DataLoader[Any]):
     def check_worker_number_rationality(self) -> None:
-        # Torch only warns here, but asks for the CPUs, which a container may not tell.
+        # Torch only warns here. It asks the system for the CPUs, which fails in some containers.
         with contextlib.suppress(OSError, OverflowError):
             super().check_worker_number_rationality()
 
     def _get_iterator(self) -> Any:
-        return _Iterator(self)
+        return _WatchfulIterator(self)
 
 
-class _Iterator(_MultiProcessingDataLoaderIter):
+class _WatchfulIterator(_MultiProcessingDataLoaderIter):
     def __init__(self, loader: Any) -> None:
         self._owner = os.getpid()
-        with torch.device("cpu"):  # where the generator is, whatever torch's default device
+        with torch.device("cpu"):  # the generator is on the CPU, whatever torch's default device is
             super().__init__(LoaderView(loader))
 
     def _try_get_data(self, timeout: float = LOOK_SECONDS) -> Any:
-        # Torch looks at its workers every five seconds, and after any error opens files to see whether it could.
+        # Replaces torch's method, which checks its workers only every five seconds, and opens files after any error to
+        # see whether there are descriptors left.
         until = time.monotonic() + timeout
         while True:
             try:
@@ -318,50 +323,52 @@ class _Iterator(_MultiProcessingDataLoaderIter):
                     return False, None
 
     def _shutdown_workers(self) -> None:
-        # Whoever inherits this iterator by a fork cannot wait for what are not its children.
+        # A process that inherits this iterator by a fork cannot wait for children of its parent.
         if self._owner == os.getpid():
             super()._shutdown_workers()
 
 
-class _Flat(NamedTuple):
-    """Tensors of a list, sent as one: each by itself would take a file descriptor and a system call or two."""
+class _FlatTensors(NamedTuple):
+    """Tensors of a list, sent as one. Each by itself would take a file descriptor and a system call or two."""
 
     items: torch.Tensor
     shapes: list[tuple[int, ...]]
 
 
-def _packed(batch: Any) -> Any:
-    """`batch` with its lists of tensors made `_Flat`."""
+def _pack(batch: Any) -> Any:
+    """Return `batch` with its lists of tensors converted to `_FlatTensors`."""
     if type(batch) is dict:
-        return {key: _packed(value) for key, value in batch.items()}
+        return {key: _pack(value) for key, value in batch.items()}
     if type(batch) is tuple:
-        return tuple(map(_packed, batch))
+        return tuple(map(_pack, batch))
     if type(batch) is list:
         tensors = [
             value for value in batch if type(value) is torch.Tensor and is_plain(value) and value.is_contiguous()
         ]
         if len(tensors) < 2 or len(tensors) < len(batch) or len({tensor.dtype for tensor in tensors}) > 1:
-            return list(map(_packed, batch))
-        return _Flat(torch.cat([tensor.reshape(-1) for tensor in tensors]), [tuple(tensor.shape) for tensor in tensors])
+            return list(map(_pack, batch))
+        return _FlatTensors(
+            torch.cat([tensor.reshape(-1) for tensor in tensors]), [tuple(tensor.shape) for tensor in tensors]
+        )
     return batch
 
 
-def _unpacked(batch: Any) -> Any:
-    """What `_packed` was given."""
-    if isinstance(batch, _Flat):
+def _unpack(batch: Any) -> Any:
+    """Return the batch that `_pack` converted."""
+    if isinstance(batch, _FlatTensors):
         sizes = [int(np.prod(shape)) for shape in batch.shapes]
         return [part.view(shape) for part, shape in zip(torch.split(batch.items, sizes), batch.shapes, strict=True)]
     if type(batch) is dict:
-        return {key: _unpacked(value) for key, value in batch.items()}
-    return type(batch)(map(_unpacked, batch)) if type(batch) in (tuple, list) else batch
+        return {key: _unpack(value) for key, value in batch.items()}
+    return type(batch)(map(_unpack, batch)) if type(batch) in (tuple, list) else batch
 
 
 def _end_with_parent(number: int) -> None:
-    """In a worker; those of torch look every 5 s, and not while they work."""
+    """End this worker when its parent ends. torch's own workers check every 5 s, and not while they work."""
     watch_parent()
 
 
-def _same(value: Any) -> Any:
+def _return_value(value: Any) -> Any:
     return value
 
 

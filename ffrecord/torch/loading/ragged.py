@@ -1,4 +1,4 @@
-"""Values of varying shape as one column of a batch."""
+"""Forms of a batch's column of values of varying shape."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ import torch
 
 from ffrecord.errors import ArgumentError
 
-__all__ = ["RAGGED", "Padded", "listed", "ragged_form"]
+__all__ = ["RAGGED", "Padded", "as_list", "ragged_form"]
 
 RAGGED = ("list", "nested", "padded")
 
@@ -28,37 +28,40 @@ class Padded(NamedTuple):
 
 
 def ragged_form(name: str) -> Form:
-    """The function that makes a column, of which the name is given, of k tensors.
+    """Return the function that makes a column of k tensors; it also takes the column's name.
 
     Args:
         name: one of RAGGED.
 
     Raises:
-        ValueError: "nested", with a torch older than 2.2.
+        ValueError: "as_nested", with a torch older than 2.2.
     """
     if name == "nested":
         if not hasattr(torch, "jagged"):
             raise ArgumentError(f"ragged='nested' needs torch 2.2 or newer, this is {torch.__version__}")
         _warn_now()
-        return nested
-    return padded if name == "padded" else listed
+        return as_nested
+    return as_padded if name == "padded" else as_list
 
 
-def listed(column: str, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors as they are."""
+def as_list(column: str, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the tensors as they are."""
     return tensors
 
 
 def _warn_now() -> None:
-    """Let torch say that nested tensors are a prototype: it says so once, and filters are not for threads to set."""
+    """Let torch warn now, unseen, that nested tensors are a prototype.
+
+    torch warns only once. Threads must not change warning filters, so the warning is not left to them.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.nested.nested_tensor([torch.zeros(1, device="cpu")], device="cpu")
         torch.nested.nested_tensor([torch.zeros(1, device="cpu")], device="cpu", layout=torch.jagged)
 
 
-def nested(column: str, tensors: list[torch.Tensor]) -> torch.Tensor:
-    """The tensors as a nested one: jagged if they differ in their first axis only, else strided.
+def as_nested(column: str, tensors: list[torch.Tensor]) -> torch.Tensor:
+    """Return the tensors as a nested one: jagged if they differ in their first axis only, else strided.
 
     Raises:
         ValueError: they differ in their number of axes.
@@ -70,8 +73,8 @@ def nested(column: str, tensors: list[torch.Tensor]) -> torch.Tensor:
     return torch.nested.nested_tensor(tensors, device=device, layout=torch.jagged if jagged else torch.strided)
 
 
-def padded(column: str, tensors: list[torch.Tensor]) -> Padded:
-    """The tensors in one, filled up with zeros.
+def as_padded(column: str, tensors: list[torch.Tensor]) -> Padded:
+    """Return the tensors in one, filled up with zeros.
 
     Raises:
         ValueError: they differ in their number of axes.

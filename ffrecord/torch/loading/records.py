@@ -18,25 +18,22 @@ Offsets = npt.NDArray[np.int64]
 
 
 class BatchRecords(Protocol):
-    """k records.
-
-    Each method may raise FormatError: bytes that are no value of the field.
-    """
+    """k records. Each method may raise FormatError if bytes are not a value of the field."""
 
     count: int
 
     def column(self, position: int) -> Any:
-        """The column at `position` of the layout: an array [k, *shape], or the list of its values."""
+        """Return the column at `position` of the layout: an array [k, *shape], or the list of its values."""
 
     def values(self, position: int) -> list[Any]:  # pyright: ignore[reportReturnType]  # a protocol's
-        """The k values of that column."""
+        """Return the k values of that column."""
 
 
 class PackedRecords:
     """Records back to back.
 
     Args:
-        layout: of all their columns.
+        layout: layout of all their columns.
         data, offsets: uint8 and int64 [k + 1]; record i is `data[offsets[i]:offsets[i + 1]]`.
 
     Raises:
@@ -53,7 +50,7 @@ class ColumnRecords:
     """Records that were read as columns.
 
     Args:
-        columns: position in the layout → (field, where it is in a record, uint8 [k, size] as read).
+        columns: position in the layout → (field, slot in a record, uint8 [k, size] as read).
         count: k.
     """
 
@@ -80,7 +77,7 @@ def _array(rows: Bytes, slot: Slot) -> npt.NDArray[Any]:
 
 
 class PlainRecords:
-    """Records that no schema describes: one column, whose values are uint8 arrays, views of `data`."""
+    """Records without a schema: one column, whose values are uint8 arrays, views of `data`."""
 
     def __init__(self, data: Bytes, offsets: Offsets) -> None:
         self._data, self._offsets = data, offsets

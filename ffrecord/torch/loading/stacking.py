@@ -1,4 +1,4 @@
-"""What a user's function made of the samples of a batch → a batch of that structure."""
+"""Collation of samples that a user's function returned."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,17 +11,17 @@ from ffrecord.fields.describe import describe
 from ffrecord.torch.loading.columns import tensor_of
 from ffrecord.torch.loading.ragged import Form
 
-__all__ = ["stacked"]
+__all__ = ["stack_samples"]
 
-# Each can hold what comes before it.
+# Each type can hold the values of the types before it.
 NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 
 
 class UnevenError(ValueError):
-    """Values that do not make a tensor, or samples of different columns.
+    """Values that do not make a tensor, or samples with different columns.
 
     Attributes:
-        place: of the sample in which that shows.
+        place: place of the sample that differs.
     """
 
     def __init__(self, message: str, place: int) -> None:
@@ -29,29 +29,31 @@ class UnevenError(ValueError):
         self.place = place
 
 
-def stacked(samples: list[Any], form: Form, path: str = "") -> Any:
-    """A batch of k samples that have one structure.
+def stack_samples(samples: list[Any], form: Form, path: str = "") -> Any:
+    """Return a batch of k samples that have one structure.
 
     Args:
-        samples: of dicts, tuples (named ones too) and lists, whose leaves are tensors, arrays, numbers, anything.
-        form: what becomes of tensors of varying shape.
-        path: of these values in a sample, for messages.
+        samples: dicts, tuples (also named ones) and lists, whose leaves are tensors, arrays, numbers, anything.
+        form: form of tensors of varying shape.
+        path: path of these values in a sample, for messages.
 
     Returns:
-        That structure of tensors [k, …]: int64 of ints, float64 of floats or of both; of lists where torch has no such
-        values.
+        The same structure of tensors [k, …]: int64 for ints, float64 for floats or both; lists if torch has no type for
+            the values.
 
     Raises:
-        UnevenError: the samples differ in structure or dtype; names the column.
-        ArgumentError: as `form`.
+        UnevenError: the samples differ in structure or dtype; the message names the column.
+        ArgumentError: `form` refuses the tensors.
     """
     first = samples[0]
     if isinstance(first, Mapping):
-        return {key: stacked(_column(samples, key, f"{path}.{key}"), form, f"{path}.{key}") for key in first}
+        return {key: stack_samples(_column(samples, key, f"{path}.{key}"), form, f"{path}.{key}") for key in first}
     if isinstance(first, (tuple, list)):
         if any(len(sample) != len(first) for sample in samples):
             return samples
-        columns = [stacked(list(column), form, f"{path}[{i}]") for i, column in enumerate(zip(*samples, strict=True))]
+        columns = [
+            stack_samples(list(column), form, f"{path}[{i}]") for i, column in enumerate(zip(*samples, strict=True))
+        ]
         return type(first)(*columns) if hasattr(first, "_fields") else type(first)(columns)
     return _leaf(samples, form, path.removeprefix("."))
 
@@ -73,7 +75,7 @@ def _label(path: str) -> str:
 
 def _leaf(values: list[Any], form: Form, path: str) -> Any:
     try:
-        return _of_values(values, form, path)
+        return _stack_values(values, form, path)
     except ArgumentError:
         raise
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
@@ -88,7 +90,7 @@ def _kind(value: Any) -> Any:
     return type(value), getattr(value, "dtype", None)
 
 
-def _of_values(values: list[Any], form: Form, path: str) -> Any:
+def _stack_values(values: list[Any], form: Form, path: str) -> Any:
     first = values[0]
     numbers = type(first) in NUMBERS
     if isinstance(first, np.generic) or (numbers and any(isinstance(value, np.number) for value in values)):

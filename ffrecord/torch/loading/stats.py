@@ -1,4 +1,4 @@
-"""Where the time of a training loop goes."""
+"""Statistics of the time of a training loop."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -7,12 +7,12 @@ from ffrecord.reading.stats import ReadStats
 
 __all__ = ["LoaderStats", "Reading", "Seconds"]
 
-WAITING_LEAST = 0.05  # of the time; less is not worth anybody's work
+WAITING_LEAST = 0.05  # share of the time; less is not worth any work
 
 
 @dataclass
 class Seconds:
-    """Time that Python stages took, summed over threads and processes."""
+    """Time of the Python stages, summed over threads and processes."""
 
     decode: float = 0.0
     transform: float = 0.0
@@ -29,7 +29,7 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a reader has done: bytes, seconds of input and output, seconds of CRC-32."""
+    """The work of a reader: bytes, seconds of input and output, seconds of CRC-32."""
 
     bytes: int = 0
     io: float = 0.0
@@ -60,17 +60,17 @@ STAGES = {
 
 @dataclass(frozen=True)
 class LoaderStats:
-    """What a `Loader` did since it was made. `str` of it is a small table, its last line the verdict.
+    """The work of a `Loader` since it was made. `str` gives a small table, whose last line is the verdict.
 
     Attributes:
-        batches, samples: yielded.
-        skipped: samples left out or replaced by `on_error`.
-        bytes: read.
+        batches, samples: numbers of yielded batches and samples.
+        skipped: samples that `on_error` left out or replaced.
+        bytes: bytes read.
         waiting: seconds that the training loop waited for batches.
-        computing: seconds that it did not: what passed between getting a batch and asking for the next.
-        io, crc: seconds spent reading, and computing CRC-32 apart from that; see `FileReader.stats`. If the reader was
-            given, also those of others who use it.
-        decode, transform, collate, batch_transform: seconds spent so.
+        computing: seconds between getting a batch and asking for the next one.
+        io, crc: seconds of reading, and of CRC-32 apart from that; see `FileReader.stats`. If you passed the reader,
+            its other users are included.
+        decode, transform, collate, batch_transform: seconds of these stages.
             The six are summed over threads and processes, so together they may exceed the time that passed.
     """
 
@@ -89,13 +89,13 @@ class LoaderStats:
 
     @property
     def waiting_share(self) -> float:
-        """The part of the time that the training loop waited, 0 to 1; nan before the first batch."""
+        """The share of the time that the training loop waited, 0 to 1; nan before the first batch."""
         whole = self.waiting + self.computing
         return self.waiting / whole if whole else float("nan")
 
     @property
     def verdict(self) -> str:
-        """One line: is the training loop waiting for data, and on what?"""
+        """One line that says whether the training loop waits for data, and for which stage."""
         if not self.batches:
             return "nothing was loaded yet"
         share = self.waiting_share
@@ -109,9 +109,9 @@ class LoaderStats:
 
     def __str__(self) -> str:
         rows = [(each.name, getattr(self, each.name)) for each in fields(self)]
-        lines = [f"{name:16} {_shown(name, value)}" for name, value in rows]
+        lines = [f"{name:16} {_format_value(name, value)}" for name, value in rows]
         return "\n".join([*lines, self.verdict])
 
 
-def _shown(name: str, value: Any) -> str:
+def _format_value(name: str, value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.3f} s"

@@ -1,8 +1,8 @@
-"""Batches finished by threads and handed over in order.
+"""Building of batches by threads, which hand them over in order.
 
-The threads are daemons that nobody joins: one that hangs in a function of the user keeps neither the loop nor the
-interpreter from ending. They hold the crew, never the iterator, so an iterator that is left, by whatever way, is
-collected, and that stops them.
+The threads are daemons, and nothing joins them: a thread that hangs in a function of the user keeps neither the loop
+nor the interpreter from ending. Threads hold the pool, never the user's iterator. So an abandoned iterator is
+collected, and its finalizer stops the threads.
 """
 
 import atexit
@@ -15,59 +15,61 @@ from collections.abc import Callable, Iterator
 import torch
 
 from ffrecord.errors import BatchTimeoutError, StateError
-from ffrecord.torch.loading.batch_builder import BuiltBatch, Doing, Raw
+from ffrecord.torch.loading.batch_builder import Activity, BuiltBatch, RawBatch
 
 __all__ = ["CLOSED", "BatchThreads"]
 
-EXIT_SECONDS = 1.0  # for threads to end with the interpreter; what hangs longer is left
+EXIT_SECONDS = 1.0  # wait for threads at the end of the interpreter; threads that hang longer are left
 CLOSED = "the loop was closed while it waited for a batch"
 
-Finish = Callable[[Raw, Doing], BuiltBatch]
+Finish = Callable[[RawBatch, Activity], BuiltBatch]
 
-_crews: "weakref.WeakSet[BatchThreads]" = weakref.WeakSet()
+_pools: "weakref.WeakSet[BatchThreads]" = weakref.WeakSet()
 
 
 class BatchThreads:
-    """An iterator of finished batches, in order.
+    """An iterator of finished batches, in order, from a pool of threads.
 
     Args:
-        raws: batches as read; taken by one thread at a time.
-        finish: finishes one.
-        threads: how many, >= 1.
-        ahead: batches that are being finished, or wait, while the caller works with one, >= 1.
+        raws: batches as read; one thread at a time takes from it.
+        finish: builds a batch.
+        threads: number of threads, >= 1.
+        ahead: batches that are being built, or wait, while the caller works with one, >= 1.
         timeout: seconds to wait for a batch; None for ever.
 
     An error comes in the turn of its batch.
 
     Raises:
-        RuntimeError: a thread cannot be started. No other runs on.
+        RuntimeError: a thread cannot be started. No other thread runs on then.
     """
 
     def __init__(
-        self, raws: Iterator[Raw], finish: Finish, threads: int, ahead: int, timeout: float | None = None
+        self, raws: Iterator[RawBatch], finish: Finish, threads: int, ahead: int, timeout: float | None = None
     ) -> None:
         self._raws, self._finish, self._ahead, self._timeout = raws, finish, ahead, timeout
         self._owner = os.getpid()
-        self._turn = threading.Lock()  # to take from `raws`
-        self._changed = threading.Condition()  # guards what follows
+        # A thread takes `_turn` first, and `_changed` inside it; never the other way round.
+        self._turn = threading.Lock()  # guards `raws`
+        self._changed = threading.Condition()  # guards the attributes down to `_done`
         self._stopped = False
-        self._ready = 0  # threads that compute alone
-        self._failed: BaseException | None = None  # why one cannot
-        self._taken = self._given = 0
+        self._ready = 0  # threads that have set torch to compute with one thread
+        self._failed: BaseException | None = None  # error of a thread that could not
+        self._taken = self._given = 0  # batches taken from `raws`, and handed to the caller
         self._end: int | None = None  # number of batches, once known
         self._done: dict[int, BuiltBatch | BaseException] = {}
-        self._doing: dict[int, tuple[Raw, Doing]] = {}
+        self._activities: dict[int, tuple[RawBatch, Activity]] = {}
         self._threads = [
             threading.Thread(target=self._work, name=f"ffrecord-loader-{i}", daemon=True) for i in range(threads)
         ]
-        _crews.add(self)
+        _pools.add(self)
         self._start()
 
     def _start(self) -> None:
         """Start the threads, and wait until each computes alone.
 
-        What torch sets holds for the thread that sets it, and for all that compute for the first time later. So this
-        thread, which has its count by asking for it, puts the latter back, once no other will set anything.
+        torch's number of threads holds for the thread that sets it, and for all threads that compute for the first time
+        later. This thread has its own number, because it asks for it first. It restores the number for later threads,
+        once no other thread will set it.
         """
         before = torch.get_num_threads()
         try:
@@ -88,11 +90,11 @@ class BatchThreads:
         return self
 
     def __next__(self) -> BuiltBatch:
-        """The next batch.
+        """Return the next batch.
 
         Raises:
             BatchTimeoutError: it took longer than `timeout`.
-            StateError: the crew was stopped, or is that of a process that was forked.
+            StateError: the pool was stopped, or belongs to the parent of a forked process.
         """
         if self._owner != os.getpid():
             raise StateError("this iterator was begun before a fork, and its threads are the parent's: begin another")
@@ -105,7 +107,7 @@ class BatchThreads:
                     raise StateError(CLOSED)
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
-                    raise self._late()
+                    raise self._timeout_error()
                 self._changed.wait(left)
             found = self._done.pop(self._given)
             self._given += 1
@@ -114,17 +116,17 @@ class BatchThreads:
             raise found
         return found
 
-    def _late(self) -> BatchTimeoutError:
-        raw, doing = self._doing.get(self._given, (None, Doing()))
+    def _timeout_error(self) -> BatchTimeoutError:
+        raw, activity = self._activities.get(self._given, (None, Activity()))
         what = "" if raw is None else f" of samples {int(raw.step.indices[0])} and on"
-        sample = "" if doing.index is None else f" of sample {doing.index}"
+        sample = "" if activity.index is None else f" of sample {activity.index}"
         return BatchTimeoutError(
-            f"the batch{what} was not there after {self._timeout:g} s: a thread is at its {doing.stage}{sample}"
+            f"the batch{what} was not there after {self._timeout:g} s: a thread is at its {activity.stage}{sample}"
         )
 
     def stop(self) -> None:
-        """Let the threads end as soon as they are done with what they are at; forget the batches."""
-        # A forked child has none of them, and may have been forked while one held a lock.
+        """Let the threads end as soon as they have finished their present work, and forget the batches."""
+        # A forked child has none of the threads, and one of them may have held a lock at the fork.
         if self._owner != os.getpid():
             return
         with self._changed:
@@ -149,32 +151,32 @@ class BatchThreads:
             if isinstance(raw, BaseException):
                 found = raw
             else:
-                doing = Doing()
-                self._doing[number] = raw, doing
+                activity = Activity()
+                self._activities[number] = raw, activity
                 try:
-                    found = self._finish(raw, doing)
+                    found = self._finish(raw, activity)
                 except BaseException as error:
-                    found = _bare(error)
-                del self._doing[number]
+                    found = _without_frames(error)
+                del self._activities[number]
             del raw, taken
             self._hand_over(number, found)
             del found
 
     def _prepare(self) -> bool:
-        """Compute alone, unless the crew is stopped already; whether to go on."""
+        """Compute alone, unless the pool is stopped already; return whether to go on."""
         with self._changed:
             if self._stopped:
                 return False
             try:
                 _compute_alone()
             except BaseException as error:
-                self._failed = _bare(error)
+                self._failed = _without_frames(error)
             self._ready += 1
             self._changed.notify_all()
             return self._failed is None
 
-    def _take(self) -> tuple[int, Raw | BaseException] | None:
-        """The next batch to finish and its number, None if there is no more."""
+    def _take(self) -> tuple[int, RawBatch | BaseException] | None:
+        """Return the next batch to finish and its number, None if there is no more."""
         with self._turn:
             with self._changed:
                 while not self._stopped and self._end is None and self._taken - self._given >= self._ahead:
@@ -183,12 +185,12 @@ class BatchThreads:
                     return None
                 number = self._taken
             try:
-                raw: Raw | BaseException = next(self._raws)
+                raw: RawBatch | BaseException = next(self._raws)
             except StopIteration:
                 self._close(number)
                 return None
             except BaseException as error:
-                raw = _bare(error)
+                raw = _without_frames(error)
             with self._changed:
                 self._taken += 1
             return number, raw
@@ -208,26 +210,26 @@ class BatchThreads:
 def _compute_alone() -> None:
     """Let torch compute with this thread only, as it does in its own workers.
 
-    Else each of our threads would get helpers of its own, one for each CPU, that spin while they wait: stacking 64
-    images of 224 x 224 took 1.2 s instead of 0.03 s on a busy machine.
+    Else each thread would get its own helpers, one for each CPU, which spin while they wait. Stacking 64 images of 224
+    x 224 took 1.2 s instead of 0.03 s on a busy machine.
     """
-    torch.get_num_threads()  # else the thread would take what holds for new ones when it first computes
+    torch.get_num_threads()  # initialises this thread's number; else its first computation would reset it
     torch.set_num_threads(1)
 
 
-def _bare(error: BaseException) -> BaseException:
-    """`error` without the frames of this thread, which lead to all that is in flight; its causes keep theirs."""
+def _without_frames(error: BaseException) -> BaseException:
+    """Return `error` without the frames of this thread, which lead to all batches in flight; its causes keep theirs."""
     return error.with_traceback(None)
 
 
 def _stop_all() -> None:
-    """Before the interpreter goes: a daemon that is inside C++ code then may take the process with it."""
-    crews = list(_crews)
-    for crew in crews:
-        crew.stop()
+    """Stop all threads before the interpreter ends: a daemon inside C++ code could crash the process then."""
+    pools = list(_pools)
+    for pool in pools:
+        pool.stop()
     deadline = time.monotonic() + EXIT_SECONDS
-    for crew in crews:
-        crew.join(deadline)
+    for pool in pools:
+        pool.join(deadline)
 
 
 atexit.register(_stop_all)

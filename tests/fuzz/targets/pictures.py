@@ -9,7 +9,7 @@ from fuzz.targets import Run, Scratch, Target
 
 def _prepare_header(scratch: Scratch) -> Run:
     from ffrecord.fields import JPEGField
-    from ffrecord.fields.images.jpeg_values import checked_frame, is_whole, read_frame
+    from ffrecord.fields.images.jpeg_values import check_frame, is_whole, read_frame
 
     field = JPEGField()
 
@@ -21,7 +21,7 @@ def _prepare_header(scratch: Scratch) -> Run:
         assert frame.offset <= len(picture)
         is_whole(picture, frame)
         try:
-            checked_frame(field, picture)
+            check_frame(field, picture)
         except ValueError as error:
             # What a writer says of a value that it does not take.
             if not str(error).startswith(("expected", "a JPEG")):

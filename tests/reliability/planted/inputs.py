@@ -23,8 +23,8 @@ DEFECTS = (
         "process-of-a-subclass-passed-over",
         "G2",
         "ffrecord/torch/dataset.py",
-        'is_untouched(self, ("process", *ASKED))',
-        "is_untouched(self, ASKED)",
+        'is_untouched(self, ("process", *SAMPLE_METHODS))',
+        "is_untouched(self, SAMPLE_METHODS)",
         ("test_torch_written.py::test_samples_that_code_of_users_makes_are_written",),
     ),
     Defect(

@@ -15,7 +15,7 @@ DEFECTS = (
         "a-child-lends-what-its-parent-lends",
         "G6",
         "ffrecord/torch/shared_memory.py",
-        "call_in_children(_forget)\n",
+        "call_in_children(_renew_after_fork)\n",
         "",
         ("test_torch_sharing.py::test_what_a_forked_child_may_look_at_is_not_used_again",),
     ),
