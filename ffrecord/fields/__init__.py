@@ -30,8 +30,7 @@ from ffrecord.fields.blobs import BytesField, JSONField, StrField
 from ffrecord.fields.decimals import DecimalField
 from ffrecord.fields.field import Field, Fixed, register
 from ffrecord.fields.images.image import ImageField
-from ffrecord.fields.images.jpeg import JPEGField
-from ffrecord.fields.images.rgb import RGBImageField
+from ffrecord.fields.images.rgb import JPEGField, RGBImageField
 from ffrecord.fields.inner import OptionalField
 from ffrecord.fields.labels import LabelField
 from ffrecord.fields.layout import Slot

@@ -1,8 +1,7 @@
 """The order of samples as arithmetic: the sample at each position of an epoch.
 
     keys.py         seeds and epochs -> keys; a seed for each sample
-    orders.py       the base class of orders; sequential and random order
-    block.py        blocks of neighbours in random order
+    orders.py       the base class of orders; sequential, random and block order
     shares.py       division of draws among datasets
     mixture.py      several datasets as one, by weight
     sliced.py       the dataset in slices that are the same in every epoch
@@ -18,13 +17,12 @@ docs/ordering.md has the algorithms and their measurements. This package never i
 """
 
 from ffrecord.order.batch_plan import Epoch, Run, Step
-from ffrecord.order.block import Block
 from ffrecord.order.cursor import Course
 from ffrecord.order.identity import Identity, identity_of
 from ffrecord.order.keys import sample_seeds
 from ffrecord.order.mixture import Mixture
 from ffrecord.order.node import Placement
-from ffrecord.order.orders import Order, Random, Sequential, from_builtins, parse, register
+from ffrecord.order.orders import Block, Order, Random, Sequential, from_builtins, parse, register
 from ffrecord.order.sliced import Placed
 from ffrecord.order.split import Split
 from ffrecord.order.state import State

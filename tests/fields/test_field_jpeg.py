@@ -158,7 +158,7 @@ def test_a_subsampling_that_simplejpeg_has_no_name_for(decoder: str) -> None:
 
 
 def test_damage_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jpeg_codec, "optional", lambda name: simplejpeg if name == "simplejpeg" else None)
+    monkeypatch.setattr(jpeg_codec, "import_optional", lambda name: simplejpeg if name == "simplejpeg" else None)
     with pytest.raises(FormatError, match="a JPEG of 100 bytes that simplejpeg does not read"):
         JPEGField().decode(memoryview(jpeg_bytes()[:100]))
 

@@ -32,7 +32,7 @@ ALLOWED = {
     ("cli/__init__.py", "main", "exec"): "nothing, a literal",
     ("cli/command_line.py", "_interrupted", "exec"): "nothing, a literal",
     ("cli/commands/__init__.py", "command", "import_module"): "modules of this package, by a table of commands",
-    ("system/optional.py", "optional", "import_module"): "names that the callers have as literals, see below",
+    ("system/optional.py", "import_optional", "import_module"): "names that the callers have as literals, see below",
     ("format/folder_index.py", "", "pickle"): "dumps only: the index of a packed folder is what ffrecord 1.x wrote",
     ("sources/mds/encodings.py", "", "pickle"): "columns of encoding pkl, only with allow_pickle=True",
     (
@@ -122,7 +122,7 @@ def test_optional_modules_are_named_by_literals() -> None:
     """No name of a module comes from a file."""
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("optional", "require"):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("import_optional", "require"):
                 inside = path.name == "optional.py"
                 assert inside or isinstance(node.args[0], ast.Constant), f"{path}:{node.lineno}"
 

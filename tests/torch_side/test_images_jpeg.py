@@ -35,7 +35,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Any:
     def hide(*names: str) -> None:
         known = optional.import_optional
         for place in (module, jpeg_codec, optional):
-            monkeypatch.setattr(place, "optional", lambda name: None if name in names else known(name))
+            monkeypatch.setattr(place, "import_optional", lambda name: None if name in names else known(name))
 
     return hide
 

@@ -112,7 +112,6 @@ NAMES = (
         "dtypes",
         "field",
         "images.image",
-        "images.jpeg",
         "images.jpeg_codec",
     ),
     *("labels", "images.pixels", "images.rgb", "scalars", "shapes", "tensors", "zstd"),
