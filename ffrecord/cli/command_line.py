@@ -1,4 +1,4 @@
-"""The arguments of the command, and what becomes of its errors: a line, and an exit code."""
+"""The command line: it parses arguments, runs a command and reports errors in one line."""
 
 import argparse
 import atexit
@@ -23,7 +23,7 @@ exit codes: 0 done; 1 done, and something is wrong with the data; 2 wrong argume
 
 
 class Format(argparse.HelpFormatter):
-    """Keeps the lines of descriptions and examples, but for those that are wider than the terminal."""
+    """Help that keeps the line breaks of descriptions and examples. Lines wider than the terminal are wrapped."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n".join(_wrapped(indent + line, width) for line in text.splitlines())
@@ -40,25 +40,27 @@ def _wrapped(line: str, width: int) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """A parser that reports wrong arguments in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """End with `exit_codes.USAGE`."""
+        """Print the message and exit with `exit_codes.USAGE`."""
         self.exit(exit_codes.USAGE, f"{self.prog}: {printable(message)}; {self.prog} --help says more\n")
 
     def print_help(self, file: Any = None) -> None:
-        """As any other output, of which it is noticed where it does not get out."""
+        """Print the help as other output is printed, so that a failed write is noticed."""
         out = Output(stream=file)
         for line in self.format_help().splitlines():
             out.line(line)
 
 
 def run(argv: list[str] | None = None) -> int:
-    """As `ffrecord.cli.main`."""
+    """Run a command line and return the exit code, as `ffrecord.cli.main` documents."""
     argv = sys.argv[1:] if argv is None else argv
-    # What is written to a stdout that was closed is an error, as of one that is full; of stderr nobody can be told.
+    # A closed stdout is replaced by a descriptor that cannot be written: output is then an error, as on a full disk.
+    # A closed stderr is replaced by /dev/null: nobody could read a message about it.
     sys.stdout, sys.stderr = sys.stdout or _nowhere(os.O_RDONLY), sys.stderr or _nowhere(os.O_WRONLY)
-    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # when all is done, there is nothing to interrupt
+    # Ctrl-C while the interpreter shuts down would print a traceback, and nothing is left to interrupt.
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     try:
         return _flushed(argv, _run(parsed(argv)))
     except SystemExit as ended:
@@ -73,20 +75,20 @@ def run(argv: list[str] | None = None) -> int:
         return exit_codes.PIPE_CLOSED
     except KeyboardInterrupt as error:
         return _interrupted(_name(argv), error)
-    except Exception as error:  # of importing a command
+    except Exception as error:  # the import of a command failed
         return _failed(argparse.Namespace(command=_name(argv), debug="--debug" in argv), error)
 
 
 def _nowhere(flags: int) -> TextIO:
-    """In place of a stream that was closed by whoever started this; open to the end."""
+    """Open /dev/null to replace a closed standard stream. It stays open until the process ends."""
     return open(os.open(os.devnull, flags), "w", closefd=False)
 
 
 def parsed(argv: list[str]) -> argparse.Namespace:
-    """The arguments; only the module of the command that is asked for is imported.
+    """Parse the arguments. Only the module of the requested command is imported.
 
     Raises:
-        SystemExit: wrong ones, or --help.
+        SystemExit: the arguments are wrong, or --help was printed.
     """
     parser = Parser(
         prog="ffrecord",
@@ -105,12 +107,13 @@ def parsed(argv: list[str]) -> argparse.Namespace:
             formatter_class=Format,
         )
         if name == asked:
-            with defer_ctrl_c():  # numpy 2.2 tells of one in the midst of its own import as of an error
+            # numpy 2.2 reports Ctrl-C during its own import as an import error.
+            with defer_ctrl_c():
                 module = command(name)
             module.arguments(own)
             add_common(own)
     given, unknown = parser.parse_known_args(argv)
-    if unknown:  # the command's own help says which there are
+    if unknown:  # raise the error from the command's own parser: its --help lists the options
         own = several.choices.get(given.command, parser)
         early = set(unknown) & set(argv[: argv.index(asked)] if asked else [])
         own.error(f"{f'options come after {asked}' if early else 'unrecognized arguments'}: {' '.join(unknown)}")
@@ -121,11 +124,12 @@ def parsed(argv: list[str]) -> argparse.Namespace:
 
 
 def _name(argv: list[str]) -> str:
-    """The command that is asked for, before anything is parsed."""
+    """Return the name of the requested command before the arguments are parsed; "" if there is none."""
     return next((each for each in argv if not each.startswith("-")), "")
 
 
 def _run(given: argparse.Namespace) -> int:
+    """Run a parsed command and return its exit code."""
     if given.command is None:
         from importlib.metadata import version
 
@@ -145,7 +149,7 @@ def _run(given: argparse.Namespace) -> int:
 
 
 def _flushed(argv: list[str], code: int) -> int:
-    """The exit code, when all that was said is out; that of a failure if it does not get out."""
+    """Flush standard output. Return `code`, or the exit code of a failure if the flush fails."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -159,9 +163,9 @@ def _flushed(argv: list[str], code: int) -> int:
 
 
 def _interrupted(name: str, error: KeyboardInterrupt) -> int:
-    """Say so, and what stays."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would only interrupt the cleaning up
-    exec("")  # as in `main`
+    """Report Ctrl-C and what the interrupted command leaves behind."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would only interrupt the report
+    exec("")  # see the comment in `main`
     from ffrecord.cli.terminal.messages import notes
 
     _say(name, f"interrupted{notes(error)}")
@@ -169,7 +173,7 @@ def _interrupted(name: str, error: KeyboardInterrupt) -> int:
 
 
 def _ended(name: str, ended: SystemExit, code: int) -> int:
-    """Say so, and what stays."""
+    """Report SIGTERM or SIGHUP and what the interrupted command leaves behind."""
     from ffrecord.cli.terminal.messages import notes
 
     _say(name, f"ended by {signal.Signals(code - ENDED).name}{notes(ended)}")
@@ -177,7 +181,7 @@ def _ended(name: str, ended: SystemExit, code: int) -> int:
 
 
 def _failed(given: argparse.Namespace, error: Exception) -> int:
-    """Say what went wrong in one line."""
+    """Report an error in one line and return the exit code for it."""
     from ffrecord.cli.terminal.messages import in_a_line, notes
     from ffrecord.errors import ArgumentError, ArgumentTypeError
 
@@ -193,5 +197,5 @@ def _say(name: str, text: str) -> None:
     try:
         sys.stderr.write(f"{f'ffrecord {name}'.strip()}: {printable(text)}\n")
         sys.stderr.flush()
-    except OSError:  # of a stderr that is full there is nobody to tell
+    except OSError:  # stderr is full or closed: there is no other place to report that
         silence(sys.stderr)

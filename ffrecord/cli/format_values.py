@@ -1,4 +1,4 @@
-"""Samples as people read them, and as JSON."""
+"""Values of samples as text for people, and as JSON."""
 
 import json
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ import numpy as np
 
 from ffrecord.cli.terminal.output import cut, in_bytes
 
-VALUES_MOST = 8  # of an array that are shown
+VALUES_MOST = 8  # values of an array that are shown
 TEXT_MOST = 60  # characters
-JSON_MOST = 64  # values of an array that are written out
-BYTES_MOST = 16
+JSON_MOST = 64  # arrays of up to so many values are written out in JSON
+BYTES_MOST = 16  # bytes of a value that are shown
 
 
 def columns_of(sample: Any) -> dict[str, Any]:
-    """Column → value, whatever structure a sample has; one without is "value"."""
+    """Return a sample of any structure as column → value. A value without structure is column "value"."""
     if isinstance(sample, Mapping):
         return {str(name): value for name, value in sample.items()}
     if isinstance(sample, list | tuple):
@@ -24,7 +24,7 @@ def columns_of(sample: Any) -> dict[str, Any]:
 
 
 def in_words(value: Any) -> str:
-    """A value in one line."""
+    """Format a value in one line."""
     if isinstance(value, np.ndarray):
         return _array(value)
     if isinstance(value, bytes | bytearray | memoryview):
@@ -49,9 +49,8 @@ def _array(array: np.ndarray[Any, Any]) -> str:
 
 
 def _mean(array: np.ndarray[Any, Any]) -> float:
-    with np.errstate(
-        invalid="ignore", over="ignore"
-    ):  # what has inf and -inf in it has none: that is told, not warned of
+    # An array with inf and -inf has no mean: the text says "nan", and a warning would only disturb.
+    with np.errstate(invalid="ignore", over="ignore"):
         return float(array.mean())
 
 
@@ -67,7 +66,11 @@ def _bytes(data: bytes, size: int | None = None) -> str:
 
 
 def picture_kind(value: Any) -> str:
-    """What kind of image file some bytes are, by how they begin: of records, too, which are flat uint8; "" for none."""
+    """Return the kind of image file that some bytes are, by their first bytes; "" for other values.
+
+    Args:
+        value: any value. Bytes, or flat uint8 arrays (as records have them), may be image files.
+    """
     if isinstance(value, np.ndarray):
         value = value[:BYTES_MOST].tobytes() if value.dtype == np.uint8 and value.ndim == 1 else b""
     data = bytes(value[:BYTES_MOST]) if isinstance(value, bytes | bytearray | memoryview) else b""
@@ -85,7 +88,10 @@ def _is_text(data: bytes) -> bool:
 
 
 def as_json(value: Any) -> Any:
-    """What `json` can write: arrays of up to JSON_MOST values as lists, longer ones and bytes as facts of them."""
+    """Convert a value to types that `json` can write.
+
+    Arrays of up to JSON_MOST values become lists. Longer arrays and bytes are described by a few facts.
+    """
     picture = picture_kind(value)
     if picture:
         return {"kind": picture, "bytes": len(value), "begins": bytes(value[:BYTES_MOST]).hex()}

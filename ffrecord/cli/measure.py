@@ -1,4 +1,4 @@
-"""How fast a store is read here, and how fast it could be read at most."""
+"""Measurements: how fast a store is read on this machine, and the limit of the machine."""
 
 import itertools
 import os
@@ -25,32 +25,33 @@ from ffrecord.system import filesystems, resources
 from ffrecord.system.optional import install, optional
 from ffrecord.writing.file_writer import FileWriter
 
-SHARE_MOST = 4  # of free memory, what is warmed: one part of so many
-WARM_BYTES = 1 << 30
-ROOM_MOST = 256 << 20  # bytes
-DIRECT_BYTES = 1 << 20
+SHARE_MOST = 4  # at most one part in so many of free memory is warmed
+WARM_BYTES = 1 << 30  # warmed at most
+ROOM_MOST = 256 << 20  # bytes of the buffer for batches
+DIRECT_BYTES = 1 << 20  # of one direct read
 DIRECT_THREADS = 8
 PERCENTILES = (50, 90, 99)
 SWEPT = (1000, 4000, 16_000, 64_000, 250_000, 1_000_000, 4_000_000)  # bytes of a sample
-SWEPT_TOGETHER = 8 << 20  # bytes of a batch, at most
-SWEPT_BYTES = 128 << 20  # of a file: more than the caches of most CPUs hold, but not of the largest for servers
-SWEPT_SHARE = 4  # one size takes one part of so many of the time of a way
+SWEPT_TOGETHER = 8 << 20  # bytes of a batch of the sweep, at most
+SWEPT_BYTES = 128 << 20  # of a file: more than most CPU caches hold; the largest server CPUs hold more
+SWEPT_SHARE = 4  # one size of the sweep gets one part in so many of a measurement's time
 
 
 class NotHere(Exception):
-    """Something cannot be measured; says why."""
+    """Something cannot be measured here; the message says why."""
 
 
 @dataclass
 class Measured:
-    """One way of reading.
+    """The measurement of one way of reading.
 
     Attributes:
-        limit: bytes per second that the machine gives at most; None where nobody knows.
-        unlimited: why nobody knows.
-        latencies: seconds of a batch, "50 %", "90 %" and "99 %".
-        quantiles: the same, from the quickest to the slowest, in steps of one percent.
-        missing: why it was not measured; then all else is zero.
+        way: its name.
+        limit: bytes per second that the machine gives at most; None if unknown.
+        unlimited: reason why the limit is unknown.
+        latencies: seconds per batch at "50 %", "90 %" and "99 %".
+        quantiles: seconds per batch, from the quickest to the slowest batch, in steps of one percent.
+        missing: reason why it was not measured; the numbers are zero then.
     """
 
     way: str
@@ -65,7 +66,7 @@ class Measured:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers are of."""
+    """Describe the machine: CPU, number of usable CPUs, kernel."""
     try:
         with open("/proc/cpuinfo") as lines:
             name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
@@ -75,12 +76,15 @@ def machine() -> dict[str, Any]:
 
 
 def cached(store: Store, batch_size: int, seconds: float) -> Measured:
-    """Random batches of records that are in the page cache: of all, or of as many as fit easily."""
+    """Measure random batches of records that are in the page cache.
+
+    If not all records fit easily into memory, only the first ones that do are read.
+    """
     sizes = store.record_sizes(np.arange(min(store.n, 1 << 16)))
     mean = max(float(np.maximum(sizes, 0).mean()), 1.0)
     room = min(WARM_BYTES, resources.available_memory() // SHARE_MOST)
     count = max(1, min(store.n, int(room / mean)))
-    with _reopened(store) as fresh:  # its mappings would keep what `cold` wants to be forgotten
+    with _reopened(store) as fresh:  # closed at the end: its mappings would keep pages that `cold` has to drop
         for start in range(0, count, 4096):
             fresh.read_packed(np.arange(start, min(start + 4096, count)))
         measured = _timed("cached", _reads(fresh, count, batch_size), seconds)
@@ -89,10 +93,10 @@ def cached(store: Store, batch_size: int, seconds: float) -> Measured:
 
 
 def cold(store: Store, batch_size: int, seconds: float) -> Measured:
-    """Random batches after the page cache was told to forget the files, and those of no other program.
+    """Measure random batches after the page cache has dropped these files. Other files stay cached.
 
     Raises:
-        NotHere: it does not forget.
+        NotHere: the page cache does not drop them.
     """
     paths = [path for path in dict.fromkeys(store.fnames) if os.path.isfile(path)]
     forget(paths)
@@ -107,10 +111,10 @@ def cold(store: Store, batch_size: int, seconds: float) -> Measured:
 
 
 def loader(store: Store, batch_size: int, seconds: float) -> Measured:
-    """Batches of `ffrecord.torch.Loader`.
+    """Measure batches of `ffrecord.torch.Loader`.
 
     Raises:
-        NotHere: no torch, or samples of which it makes no batches.
+        NotHere: torch is missing, or no tensors can be made of the samples.
     """
     if optional("torch") is None:
         raise NotHere(f"torch is not installed: {install('torch')}")
@@ -126,10 +130,12 @@ def loader(store: Store, batch_size: int, seconds: float) -> Measured:
 
 
 def sizes(batch_size: int, seconds: float, limit: float | None) -> list[Measured]:
-    """Random batches of samples of several sizes, of files that are made for it and are in the page cache.
+    """Measure random batches of cached files with samples of several sizes. The files are made for it.
 
     Args:
-        limit: of memory, if it is known.
+        batch_size: samples per batch.
+        seconds: time of a measurement.
+        limit: bytes per second of the memory, if it was measured before.
 
     Raises:
         NotHere: there is no room for such files.
@@ -158,7 +164,7 @@ def _sweep(batch_size: int, seconds: float, limit: float) -> list[Measured]:
 
 
 def _typical(measured: Measured, batch: int, size: int, limit: float) -> Measured:
-    """By the median of the batches: what else the machine does meanwhile would make steps between sizes."""
+    """Compute the rates from the median batch. Other work of the machine would make steps between sizes in a mean."""
     per_second = batch / measured.latencies["50 %"]
     return replace(measured, samples_per_second=per_second, bytes_per_second=per_second * size, limit=limit)
 
@@ -171,7 +177,7 @@ def _write_random(path: str, size: int, count: int) -> None:
 
 
 def _warm(path: str) -> None:
-    """Have the page cache keep a file, which its writer may have told to forget it."""
+    """Read a file so that the page cache has it: its writer may have told the kernel to drop it."""
     with open(path, "rb", buffering=0) as file:
         room = bytearray(DIRECT_BYTES)
         while file.readinto(room):
@@ -189,9 +195,12 @@ def forget(paths: list[str]) -> None:
 
 
 def _cold_reads(store: Store, paths: list[str], batch_size: int) -> Iterator[tuple[int, int] | None]:
-    """The same of epochs each of which begins with nothing in the page cache."""
+    """Yield (samples, bytes) of each batch, or None for a step that is not timed.
+
+    Each epoch begins with an empty page cache.
+    """
     for epoch in itertools.count():
-        with _reopened(store) as fresh:  # what is mapped is not forgotten
+        with _reopened(store) as fresh:  # the kernel keeps pages that a store has mapped
             forget(paths)
             yield from _reads(fresh, fresh.n, batch_size, range(epoch, epoch + 1))
 
@@ -199,13 +208,20 @@ def _cold_reads(store: Store, paths: list[str], batch_size: int) -> Iterator[tup
 def _reads(
     store: Store, count: int, batch_size: int, epochs: Iterable[int] | None = None
 ) -> Iterator[tuple[int, int] | None]:
-    """(samples, bytes) of each batch of epochs, endless by default, in random order over the first `count` records.
+    """Yield (samples, bytes) of each batch, in random order over the first `count` records.
 
-    None in between, and first, is for what is not to be timed.
+    It yields None at first and between epochs, for steps that must not be timed.
+
+    Args:
+        store: the records.
+        count: number of records to read from.
+        batch_size: samples per batch.
+        epochs: their numbers; endless by default.
     """
     order, sizes = Random(), _known_sizes(store, count)
     largest = 1 if sizes is None else int(sizes.max(initial=1))
-    room = np.empty(min(largest * batch_size, ROOM_MOST), np.uint8)  # for each batch again, as loaders have it
+    # One buffer for all batches, as loaders reuse theirs.
+    room = np.empty(min(largest * batch_size, ROOM_MOST), np.uint8)
     yield None
     for epoch in itertools.count() if epochs is None else epochs:
         for start in range(0, count, batch_size):
@@ -217,7 +233,7 @@ def _reads(
 
 
 def _known_sizes(store: Store, count: int) -> npt.NDArray[np.int64] | None:
-    """Bytes of each of the first `count` records; None where some must be read for that."""
+    """Return the bytes of each of the first `count` records, or None if records must be read to know."""
     told = type(store).record_sizes
     if told is Store.record_sizes:
         return None
@@ -228,7 +244,7 @@ def _known_sizes(store: Store, count: int) -> npt.NDArray[np.int64] | None:
 
 
 def _epochs(made: Any, mean: float) -> Iterator[tuple[int, int] | None]:
-    """(samples, bytes) of each batch of a loader: the last of an epoch may have fewer."""
+    """Yield (samples, bytes) of each batch of a loader. The last batch of an epoch may have fewer samples."""
     while True:
         for _ in made:
             count = len(made.batch_indices)
@@ -236,7 +252,7 @@ def _epochs(made: Any, mean: float) -> Iterator[tuple[int, int] | None]:
 
 
 def _timed(way: str, batches: Iterator[tuple[int, int] | None], seconds: float) -> Measured:
-    while next(batches) is None:  # the first has what is made once
+    while next(batches) is None:  # the first batch is not timed: it does work that is done only once
         pass
     samples = size = 0
     times: list[float] = []
@@ -254,7 +270,7 @@ def _timed(way: str, batches: Iterator[tuple[int, int] | None], seconds: float) 
 
 
 def _memory_limit(seconds: float) -> float:
-    """Bytes per second of computing the CRC-32 of what no cache of the CPU holds."""
+    """Measure the bytes per second of computing the CRC-32 of memory that no CPU cache holds."""
     source = np.ones(256 << 20, np.uint8)
 
     def pieces() -> Iterator[int]:
@@ -267,10 +283,10 @@ def _memory_limit(seconds: float) -> float:
 
 
 def _storage_limit(paths: list[str], seconds: float) -> float:
-    """Bytes per second of direct reads of 1 MiB, several at a time.
+    """Measure the bytes per second of direct reads of 1 MiB, several at a time.
 
     Raises:
-        NotHere: the file system has none, or no file is as large.
+        NotHere: the file system has no direct reads, or no file has 1 MiB.
     """
     pieces = [(path, at) for path in paths for at in range(0, os.path.getsize(path) - DIRECT_BYTES + 1, DIRECT_BYTES)]
     if not pieces:
@@ -295,7 +311,7 @@ def _direct_rate(wanted: list[tuple[int, int]], seconds: float) -> float:
     deadline = time.perf_counter() + seconds
 
     def read(number: int) -> int:
-        done, buffer = 0, mmap.mmap(-1, DIRECT_BYTES)  # page-aligned, as direct reads need it
+        done, buffer = 0, mmap.mmap(-1, DIRECT_BYTES)  # memory that is page-aligned, as direct reads need it
         with buffer:
             for fd, at in wanted[number::DIRECT_THREADS]:
                 if time.perf_counter() > deadline:
@@ -318,7 +334,10 @@ def _rate(steps: Iterator[int], seconds: float) -> float:
 
 
 def _still_cached(paths: list[str]) -> bool:
-    """Whether what was just forgotten is there all the same: the middle of the largest file."""
+    """Tell whether the page cache still has files that it was told to drop.
+
+    The middle of the largest file stands for all.
+    """
     path = max(paths, key=os.path.getsize, default=None)
     if path is None:
         return True
@@ -327,7 +346,7 @@ def _still_cached(paths: list[str]) -> bool:
         if filesystems.of_type(filesystem_type(fd)).memory:
             return True
         os.preadv(fd, [bytearray(1)], os.path.getsize(path) // 2, os.RWF_NOWAIT)
-    except OSError:  # BlockingIOError: it is not there; others: nobody can tell
+    except OSError:  # BlockingIOError: the page is not cached; other errors: unknown, so assume it is not
         return False
     finally:
         os.close(fd)
@@ -335,7 +354,7 @@ def _still_cached(paths: list[str]) -> bool:
 
 
 def _reopened(store: Store) -> Store:
-    """The same store, that has learned nothing yet."""
+    """Open the same store again, with none of the state that reading has built up."""
     make: Callable[..., Store]
     make, arguments = store.__reduce__()[:2]
     return make(*arguments)

@@ -1,4 +1,4 @@
-"""What can be opened of a dataset of which shards are missing, damaged or others, under the indices of the whole."""
+"""Datasets of which shards are missing, damaged or replaced: the rest is opened under the indices of the whole."""
 
 import argparse
 import os
@@ -22,11 +22,11 @@ class PartialPiece(NamedTuple):
     """A shard that dataset.json lists.
 
     Attributes:
-        path: of its file.
-        first: index, in the dataset, of its first sample.
-        samples: how many it should have.
-        place: of the first one in the store; None if it is not in there.
-        wrong: why not; "" if it is.
+        path: path of its file.
+        first: index of its first sample in the dataset.
+        samples: number of samples that it should have.
+        place: index of its first sample in the opened store; None if the shard is not part of the store.
+        wrong: reason why it is not; "" if it is.
     """
 
     path: str
@@ -40,25 +40,28 @@ Begins = tuple[list[int], list[PartialPiece]]
 
 
 def _begins(pieces: Iterable[tuple[int, PartialPiece]]) -> Begins:
-    """Where each begins, ascending; of those that begin at the same place only the last has samples."""
+    """Return the begins of the pieces, ascending, and the pieces.
+
+    Of several pieces with the same begin, only the last one has samples.
+    """
     found = list(pieces)
     return [begin for begin, _ in found], [piece for _, piece in found]
 
 
 def _at(begins: Begins, where: int) -> PartialPiece | None:
-    """The last that begins there or before."""
+    """Return the last piece that begins at `where` or before; None if there is none."""
     found = bisect_right(begins[0], where)
     return begins[1][found - 1] if found else None
 
 
 @dataclass(frozen=True)
 class PartialDataset:
-    """A dataset, or what is left of it; closes its store at the end of `with`.
+    """A dataset, or the rest of it. Its store is closed at the end of `with`.
 
     Attributes:
-        store: of what is there.
-        n: samples of the dataset.
-        pieces: of a dataset that is not whole; empty for one that is.
+        store: the samples that could be opened.
+        n: number of samples of the whole dataset.
+        pieces: its shards, if the dataset is not whole; else empty.
     """
 
     store: Store
@@ -73,14 +76,14 @@ class PartialDataset:
 
     @property
     def wrong(self) -> list[str]:
-        """Of each shard that is not there, why."""
+        """Reasons why shards are not part of the store, one for each such shard."""
         return [piece.wrong for piece in self.pieces if piece.wrong]
 
     def place(self, index: int) -> int:
-        """Where the sample of the dataset is in the store.
+        """Return the index in the store of a sample of the dataset.
 
         Raises:
-            FFRecordError: it is in a shard that is not there.
+            FFRecordError: the sample is in a shard that is not part of the store.
         """
         piece = _at(self._firsts, index)
         if piece is None or index >= piece.first + piece.samples:
@@ -90,12 +93,17 @@ class PartialDataset:
         return piece.place + index - piece.first
 
     def index(self, place: int) -> int:
-        """Which sample of the dataset is at a place in the store."""
+        """Return the index in the dataset of a sample of the store."""
         piece = _at(self._places, place)
         return place if piece is None or piece.place is None else piece.first + place - piece.place
 
     def told(self, error: BaseException, place: int) -> str:
-        """What an error of the sample at a place in the store says, in a line."""
+        """Format an error about a sample in one line, with the sample's index in the dataset.
+
+        Args:
+            error: error that reading the sample raised.
+            place: index of the sample in the store.
+        """
         return numbered(in_a_line(error), place, self.index(place))
 
     @cached_property
@@ -107,7 +115,7 @@ class PartialDataset:
         return _begins((piece.place, piece) for piece in self.pieces if piece.place is not None)
 
     def remark(self, source: str) -> str:
-        """What is missing, in a line; "" if nothing."""
+        """Return one line about the missing shards; "" if none is missing."""
         if not self.wrong:
             return ""
         more = f" (and {len(self.wrong) - 1} more)" if len(self.wrong) > 1 else ""
@@ -115,10 +123,10 @@ class PartialDataset:
 
 
 def open_rest(given: argparse.Namespace, out: Output | None = None, **options: Any) -> PartialDataset:
-    """Open a dataset, or what is left of it, and tell on stderr what is not.
+    """Open a dataset, or the rest of it, and remark on stderr on the missing shards.
 
     Raises:
-        As `open_source`; also if nothing is left, or no dataset.json says what there should be.
+        The errors of `open_source`; also if nothing is left, or if no dataset.json lists the shards.
     """
     try:
         store = open_source(given, **options)
@@ -145,7 +153,7 @@ def _pieces(directory: str, listed: manifest.Manifest) -> Iterator[PartialPiece]
 
 
 def _wrong(path: str, shard: manifest.Shard) -> str:
-    """Why a shard cannot be used; "" if it can."""
+    """Return the reason why a shard cannot be used; "" if it can."""
     if not os.path.lexists(path):
         return f"{shard.name} is missing"
     try:

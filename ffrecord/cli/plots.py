@@ -1,4 +1,4 @@
-"""Figures for papers and slides, as wide as one column of two: made by matplotlib, without a screen."""
+"""Figures for papers and slides, as wide as one of two columns. matplotlib draws them without a screen."""
 
 import io
 import os
@@ -18,7 +18,7 @@ from ffrecord.system.optional import require
 SUFFIXES = (".png", ".svg", ".pdf")
 WIDTH = 3.4  # inches
 DPI = 300
-TITLE_MOST = 48  # characters that fit
+TITLE_MOST = 48  # characters of a title that fit
 STYLE = {
     "font.size": 8,
     "axes.labelsize": 8,
@@ -39,22 +39,22 @@ STYLE = {
     "svg.hashsalt": "ffrecord",
 }
 LIMIT = "#c1121f"
-COLOURS = {"cached": "#2a6f97", "cold": "#e07a1f", "loader": "#5b8c5a"}  # told apart in grey, too, by these marks:
+COLOURS = {"cached": "#2a6f97", "cold": "#e07a1f", "loader": "#5b8c5a"}  # LINES tells them apart in grey print
 LINES = {"cached": "-", "cold": "--", "loader": ":"}
 OURS, SHARE = "#2a6f97", "#555555"
 BINS_LEAST, BINS, BINS_MOST = 12, 40, 120
-ROOM_LEAST = 5  # bars that there is room for: a single one is no wall
-TEXT = 0.33  # of the length of an axis: what the text beside a bar takes
-RATIO = 50  # of the largest to the smallest size from which on the axis is logarithmic
+ROOM_LEAST = 5  # room for at least so many bars, so that a single bar does not fill the figure
+TEXT = 0.33  # share of an axis that the text beside a bar takes
+RATIO = 50  # of the largest to the smallest size; above it the axis is logarithmic
 
 
 def check(path: str) -> None:
-    """Whether a figure can be saved there, before anything is measured for it.
+    """Check that a figure can be saved at `path`, before anything is measured for it.
 
     Raises:
         ArgumentError: the path does not end as a figure does.
-        FileNotFoundError: there is no such directory.
-        ImportError: no matplotlib; names the extra.
+        FileNotFoundError: its directory does not exist.
+        ImportError: matplotlib is missing; names the extra.
     """
     if not path.endswith(SUFFIXES):
         raise ArgumentError(f"{path}: a figure ends in {', '.join(SUFFIXES)}")
@@ -64,10 +64,16 @@ def check(path: str) -> None:
 
 
 def figure(heights: Sequence[float]) -> tuple[Any, list[Any]]:
-    """A figure, and its axes: one below the other, of so many inches each.
+    """Make a figure with axes one below the other.
+
+    Args:
+        heights: height of each, in inches.
+
+    Returns:
+        The figure and its axes.
 
     Raises:
-        ImportError: no matplotlib; names the extra.
+        ImportError: matplotlib is missing; names the extra.
     """
     require("matplotlib", "plot", "a figure").rcParams.update(STYLE)
     kind = require("matplotlib.figure", "plot", "a figure").Figure
@@ -76,14 +82,20 @@ def figure(heights: Sequence[float]) -> tuple[Any, list[Any]]:
 
 
 def save(made: Any, path: str) -> None:
-    """Write a figure; a file that is there is replaced when all is written."""
+    """Write a figure. It replaces an older file once it is complete."""
     kind, data = path.rpartition(".")[2], io.BytesIO()
     made.savefig(data, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else None)
     atomic_output.save(data.getvalue(), path)
 
 
 def plot_sizes(sizes: Sizes, source: str, path: str) -> None:
-    """How many records are of which size, and the share that is not larger."""
+    """Draw the number of records of each size, and the share of records up to each size.
+
+    Args:
+        sizes: sizes of the records.
+        source: name of the dataset.
+        path: file to write.
+    """
     made, (above, below) = figure([1.6, 1.3])
     _title(made, f"{_named(source, 24)}: {counted(sizes.count, 'record')}, {in_bytes(sizes.total)}")
     above.set_ylabel("records")
@@ -102,17 +114,21 @@ def plot_sizes(sizes: Sizes, source: str, path: str) -> None:
 
 
 def bins_of(sizes: Sizes) -> tuple[Any, bool]:
-    """Edges of bars, and whether the axis is to be logarithmic. Sizes are whole numbers, and so are widths of bars."""
+    """Return the edges of the bars, and whether the axis should be logarithmic.
+
+    Sizes are whole numbers. Bars of whole widths therefore hold equally many possible sizes.
+    """
     low, high = int(sizes.kept[0]), int(sizes.kept[-1])
     if high > RATIO * max(low, 1):
         return np.unique(np.ceil(np.geomspace(max(low, 1), high + 1, BINS + 1))) - 0.5, True
     width, count = bins_for(high - low + 1, BINS_LEAST, BINS, BINS_MOST)
-    before = min(low, max(0, ROOM_LEAST - count) // 2)  # a single size is in the middle
+    before = min(low, max(0, ROOM_LEAST - count) // 2)  # puts a single size in the middle
     return low - before - 0.5 + width * np.arange(max(count, ROOM_LEAST) + 1), False
 
 
 def _histogram(axes: Any, sizes: Sizes, edges: Any) -> None:
-    counts = sizes.counts([min(edges[0], sizes.kept[0]), *edges[1:]])  # empty ones are beside a logarithmic axis
+    # Records of 0 bytes have no place on a logarithmic axis: the first bar counts them.
+    counts = sizes.counts([min(edges[0], sizes.kept[0]), *edges[1:]])
     axes.stairs(counts, edges, fill=True, color=OURS)
     axes.set_ylim(0, counts.max() * 1.05)
     axes.yaxis.set_major_locator(require("matplotlib.ticker", "plot", "a figure").MaxNLocator(4, integer=True))
@@ -121,7 +137,7 @@ def _histogram(axes: Any, sizes: Sizes, edges: Any) -> None:
 
 
 def _byte_axis(axes: Any) -> None:
-    """Few ticks, whose labels differ and do not meet."""
+    """Set a few ticks whose labels differ and do not overlap."""
     ticker = require("matplotlib.ticker", "plot", "a figure")
     logarithmic, (low, high) = axes.get_xscale() == "log", axes.get_xlim()
     found = ticker.LogLocator(10, numticks=6) if logarithmic else ticker.MaxNLocator(4, integer=True, min_n_ticks=1)
@@ -132,12 +148,12 @@ def _byte_axis(axes: Any) -> None:
 
 
 def _in_bytes(value: float, edges: Any) -> str:
-    """As exact as the axis."""
+    """Format a size as exactly as the range of the axis needs."""
     return in_bytes(value) if edges[-1] > 1.1 * max(edges[0], 1) else f"{value:,.0f} B"
 
 
 def _shares(axes: Any, sizes: Sizes, edges: Any, logarithmic: bool) -> None:
-    """The cumulative distribution, with percentiles where it leaves room for their names."""
+    """Draw the cumulative distribution. Percentiles are written where the curve leaves room."""
     chosen = np.unique(np.linspace(0, len(sizes.kept) - 1, 1000).astype(int))
     values = np.concatenate([[edges[0]], sizes.kept[chosen], [edges[-1]]])
     axes.step(values, [0, *(chosen + 1) / len(sizes.kept), 1], where="post", color=OURS)
@@ -154,10 +170,13 @@ def _shares(axes: Any, sizes: Sizes, edges: Any, logarithmic: bool) -> None:
 
 
 def plot_measured(measured: Sequence[Measured], source: str, path: str, swept: Sequence[Measured] = ()) -> None:
-    """Bytes per second of each way of reading, and of samples of each size, beside the limit; how long batches took.
+    """Draw the bytes per second of each way of reading and of each size, and the times of batches, beside the limit.
 
     Args:
-        swept: of samples of several sizes, see `measuring.sizes`.
+        measured: measurement of each way of reading.
+        source: name of the dataset.
+        path: file to write.
+        swept: measurements of samples of several sizes, by `measure.sizes`.
     """
     found = [each for each in measured if not each.missing]
     parts = [(_ways, found, 0.8 + 0.27 * len(found)), (_by_size, swept, 2.0), (_latencies, found, 1.9)]
@@ -199,7 +218,10 @@ def _ways(axes: Any, found: Sequence[Measured]) -> None:
 
 
 def _beside(bar: float, limit: float) -> tuple[float, bool]:
-    """Where the text of a bar begins, and whether that is inside it; all of the axis' length. Not on the line."""
+    """Return the begin of the text of a bar, and whether the text is inside the bar. The text keeps clear of the limit.
+
+    All lengths are fractions of the axis.
+    """
     if bar >= TEXT and not 0 < limit < TEXT:
         return 0, True
     if limit and bar - TEXT >= limit:
@@ -226,7 +248,7 @@ def _by_size(axes: Any, swept: Sequence[Measured]) -> None:
 
 
 def _mark(axes: Any, size: float) -> None:
-    """Where the samples of the dataset are."""
+    """Mark the size of the dataset's samples."""
     low, high = axes.get_xlim()
     axes.set_xlim(min(low, size / 1.5), max(high, size * 1.5))
     axes.axvline(size, color=SHARE, linestyle=":", linewidth=1)
@@ -254,7 +276,7 @@ def _latencies(axes: Any, found: Sequence[Measured]) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.xaxis.set_minor_locator(ticker.NullLocator())
     axes.set_ylim(0, 1.04)
-    # Not among the lines, which may be anywhere.
+    # The legend stands outside: the lines may run anywhere inside.
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(found), borderaxespad=0.2, borderpad=0)
 
 
@@ -264,7 +286,7 @@ def _rate_axis(axis: Any, most: int) -> None:
 
 
 def _short(number: float) -> str:
-    """As 12,300 is 12.3k."""
+    """Shorten a number: 12,300 becomes "12.3k"."""
     if number < 1000:
         return f"{number:.3g}"
     return f"{number / 1e6:.3g}M" if number >= 999_500 else f"{number / 1e3:.3g}k"

@@ -1,4 +1,4 @@
-"""Samples of a store, printed one after the other."""
+"""Printing of samples, one after the other."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,11 +10,20 @@ from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output, cut
 from ffrecord.errors import FFRecordError
 
-OURS = {"index", "error", "columns"}  # names in JSON beside those of columns
+OURS = {"index", "error", "columns"}  # names that the JSON output uses itself
 
 
 def show(rest: PartialDataset, indices: Iterable[int], out: Output) -> int:
-    """Print the samples at `indices`; BAD_NEWS if one cannot be read, which is said in its place."""
+    """Print samples. An unreadable sample is reported in its place.
+
+    Args:
+        rest: the dataset.
+        indices: indices of the samples in the dataset.
+        out: output of the command.
+
+    Returns:
+        The exit code; BAD_NEWS if a sample cannot be read.
+    """
     code, found, classes = exit_codes.DONE, [], classes_of(rest.store)
     for index in indices:
         place = index
@@ -36,13 +45,17 @@ def show(rest: PartialDataset, indices: Iterable[int], out: Output) -> int:
 
 
 def _for_json(columns: dict[str, Any]) -> dict[str, Any]:
-    """By name; below "columns" if one has a name of ours, so that no column is taken for the index or an error."""
+    """Convert columns to JSON values.
+
+    If a column has a name that the output uses itself, all are nested below "columns". A column is then never mistaken
+    for the index or an error.
+    """
     told = {name: as_json(value) for name, value in columns.items()}
     return {"columns": told} if OURS & told.keys() else told
 
 
 def _in_words(columns: dict[str, Any], classes: Classes) -> dict[str, str]:
-    """By name; with those of classes."""
+    """Format each column as text, with the names of classes."""
     told = {name: in_words(value) for name, value in columns.items()}
     called = {name: class_of(classes.get(name), value) for name, value in columns.items()}
     return {name: words if called[name] is None else f"{called[name]} ({words})" for name, words in told.items()}

@@ -1,4 +1,4 @@
-"""What commands share that make datasets: their options, their shards, and what they say at the end."""
+"""Options, writers and final messages of the commands that write datasets."""
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,13 +17,13 @@ from ffrecord.system.sizes import parse_size
 
 
 def add_out(parser: argparse.ArgumentParser, what: str = "a new directory of shards") -> None:
-    """The argument `out`, and the options of whatever writes shards."""
+    """Add the argument `out` and the options of commands that write shards."""
     parser.add_argument("out", metavar="OUT", type=path_of, help=what)
     add_writing(parser)
 
 
 def add_writing(parser: argparse.ArgumentParser) -> None:
-    """How the samples are divided into shards, and by how many processes."""
+    """Add the options for the division into shards and for the number of processes."""
     cut = parser.add_mutually_exclusive_group()
     cut.add_argument(
         "--shard-size", type=size_of, metavar="BYTES", help="of a shard at most, as 500M or 2Gi; 256Mi by default"
@@ -37,10 +37,10 @@ def add_writing(parser: argparse.ArgumentParser) -> None:
 
 
 def size_of(text: str) -> int:
-    """Return the bytes that an option says.
+    """Parse a number of bytes.
 
     Raises:
-        argparse.ArgumentTypeError: it says none.
+        argparse.ArgumentTypeError: the text is not a size.
     """
     try:
         return parse_size("it", text, least=0)
@@ -49,7 +49,7 @@ def size_of(text: str) -> int:
 
 
 def options_of(given: argparse.Namespace, out: Output) -> dict[str, Any]:
-    """What `DatasetWriter` and `convert` take."""
+    """Return the arguments for `DatasetWriter` and `convert`."""
     return {
         "shard_size": given.shard_size,
         "samples_per_shard": given.samples_per_shard,
@@ -62,7 +62,7 @@ def options_of(given: argparse.Namespace, out: Output) -> dict[str, Any]:
 
 
 def add_skipping(parser: argparse.ArgumentParser) -> None:
-    """To make a whole dataset of a damaged one."""
+    """Add the option --max-skipped, which makes a whole dataset of a damaged one."""
     parser.add_argument(
         "--max-skipped",
         type=int,
@@ -74,7 +74,7 @@ def add_skipping(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def advising(given: argparse.Namespace) -> Iterator[None]:
-    """Inside, the failure at a sample names --max-skipped, unless that was given."""
+    """Add a hint at --max-skipped to an error about a sample, unless the option was given."""
     try:
         yield
     except WorkerError as error:
@@ -85,10 +85,11 @@ def advising(given: argparse.Namespace) -> Iterator[None]:
 
 @contextmanager
 def indexed(source: Any, format: str | None) -> Iterator[Given]:
-    """The samples of `source`, to be had by index.
+    """Open the samples of `source` by index.
 
     Raises:
-        As `ffrecord.convert`; ArgumentError: `source` has no order of its own to choose from.
+        ArgumentError: `source` gives its samples only one after the other.
+        The errors of `ffrecord.convert`.
     """
     with taken(source, format, None, {}) as found:
         if found.dataset is None:
@@ -97,24 +98,30 @@ def indexed(source: Any, format: str | None) -> Iterator[Given]:
 
 
 def write_some(found: Given, out: str, indices: Any, options: Mapping[str, Any]) -> Summary:
-    """Write the samples at `indices` to `out`: records of .ffr files stay the bytes they are."""
+    """Write the samples at `indices` to `out`. Records of .ffr files are copied byte by byte."""
     writer = writer_of(found, out, options)
     return writer.from_indexed_dataset(found.dataset, indices=indices, fingerprint=told_apart(found))
 
 
 def writer_of(found: Given, out: str, options: Mapping[str, Any]) -> DatasetWriter:
-    """What writes samples of `found` to `out`."""
+    """Make a writer for the samples of `found`."""
     return DatasetWriter(out, found.fields, on_error="skip" if "max_skipped" in options else "raise", **options)
 
 
 def told_apart(found: Given) -> str | None:
-    """What tells these samples from others; None if nobody knows."""
+    """Return a fingerprint of the samples; None if there is none."""
     told = getattr(found.dataset, "fingerprint", None)
     return told if isinstance(told, str) else None
 
 
 def conclude(summaries: Iterable[Summary], out: Output, **more: Any) -> int:
-    """Say what was written; the exit code."""
+    """Print a summary of each written dataset and return the exit code.
+
+    Args:
+        summaries: one for each dataset.
+        out: output of the command.
+        more: facts to add to each summary.
+    """
     told = [{**asdict(each), **more} for each in summaries]
     try:
         _conclude(told, out)
