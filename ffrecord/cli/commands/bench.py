@@ -1,4 +1,4 @@
-"""`ffrecord bench`: what a dataset gives on this machine, beside what the machine could give at most."""
+"""`ffrecord bench`: read speed of a dataset on this machine, beside the limit of the machine."""
 
 import argparse
 from dataclasses import asdict
@@ -28,7 +28,7 @@ SIZES = "sizes"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH, and how long."""
+    """Add PATH, and the options for duration and figure."""
     parser.epilog = EXAMPLES
     add_source(parser)
     parser.add_argument("--batch-size", type=positive, default=64, metavar="N", help="samples (default: %(default)s)")
@@ -41,7 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Measure, and say what it means."""
+    """Measure and print the results, with a verdict on each."""
     if not given.seconds > 0:
         raise ArgumentError(f"--seconds {given.seconds}, expected more than 0")
     if given.plot:
@@ -51,7 +51,8 @@ def run(given: argparse.Namespace, out: Output) -> int:
     if urls.is_remote(given.source):
         what = "bench compares with the disk and the memory of this machine, where that is not"
         raise ArgumentError(f"{urls.redacted(given.source)}: {what}")
-    with signals_exit(), open_source(given) as store:  # files made to be measured go with an exception
+    # Signals become exceptions, so that the files made for measuring are removed.
+    with signals_exit(), open_source(given) as store:
         if not store.n:
             raise ArgumentError(f"{given.source}: nothing to measure in 0 samples")
         found = measure(store, given, out)
@@ -85,7 +86,7 @@ def _of_size(measured: Measured) -> dict[str, Any]:
 
 
 def measure(store: Store, given: argparse.Namespace, out: Output) -> list[Measured]:
-    """What was asked for and can be had, in the order of WAYS."""
+    """Measure the requested ways of reading, in the order of WAYS."""
     found = []
     for way in (way for way in given.only or WAYS if way != SIZES):
         with out.progress(None, "", f"measuring: {way}"):
@@ -97,7 +98,7 @@ def measure(store: Store, given: argparse.Namespace, out: Output) -> list[Measur
 
 
 def sweep(found: list[Measured], given: argparse.Namespace, out: Output) -> list[Measured]:
-    """Samples of several sizes, if that was asked for; beside the limit that `found` has."""
+    """Measure samples of several sizes, if requested. The limit is taken from `found`, if it was measured there."""
     if SIZES not in (given.only or ([SIZES] if given.plot else [])):
         return []
     limit = next((each.limit for each in found if each.way == "cached"), None)
@@ -112,7 +113,12 @@ def sweep(found: list[Measured], given: argparse.Namespace, out: Output) -> list
 
 
 def verdict(measured: Measured, whole: bool = False) -> str:
-    """What the numbers mean; whole: a batch is all the dataset."""
+    """Judge a measurement in words.
+
+    Args:
+        measured: the measurement.
+        whole: whether a batch is the whole dataset.
+    """
     if measured.missing:
         return f"not measured: {measured.missing}"
     share = measured.bytes_per_second / measured.limit if measured.limit else None

@@ -1,4 +1,4 @@
-"""`ffrecord completion`: what makes a shell complete the command, its options and file names."""
+"""`ffrecord completion`: scripts that let a shell complete the command, its options and file names."""
 
 import argparse
 import shlex
@@ -42,13 +42,13 @@ ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The shell."""
+    """Add the name of the shell."""
     parser.epilog = EXAMPLES
     parser.add_argument("shell", choices=("bash", "zsh", "fish"))
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Print it."""
+    """Print the script."""
     if out.json:
         raise ArgumentError("--json is for facts; this is a script for a shell")
     scripts = {"bash": bash, "zsh": lambda: ZSH + bash(), "fish": fish}
@@ -58,7 +58,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
 
 
 def actions(name: str) -> list[argparse.Action]:
-    """What a command takes."""
+    """Return the arguments and options of a command."""
     parser = argparse.ArgumentParser()
     command(name).arguments(parser)
     add_common(parser)
@@ -66,12 +66,16 @@ def actions(name: str) -> list[argparse.Action]:
 
 
 def options(name: str) -> list[str]:
-    """The options of a command."""
+    """Return the options of a command, such as "-n" and "--count"."""
     return [option for action in actions(name) for option in action.option_strings]
 
 
 def values(name: str) -> dict[str, list[str]]:
-    """Option, or the command itself where its argument is meant → what may follow it, where that is a choice."""
+    """Return the values that may follow each option of a command, if they are a choice.
+
+    Returns:
+        Option → values. The key for an argument without an option is the command's name.
+    """
     return {
         option: list(map(str, action.choices))
         for action in actions(name)
@@ -81,7 +85,7 @@ def values(name: str) -> dict[str, list[str]]:
 
 
 def bash() -> str:
-    """For bash, and for zsh, which can read it."""
+    """Make the script for bash. zsh can read it, too."""
     following, own = [], []
     for name in COMMANDS:
         for option, choices in values(name).items():
@@ -92,12 +96,12 @@ def bash() -> str:
 
 
 def _lines(words: list[str]) -> str:
-    """For a string of bash; compgen takes off one more layer of quotes."""
+    """Join words by line ends for a string of bash. `compgen` removes one more layer of quotes."""
     return "\\n".join(word.replace(" ", "\\\\ ") for word in words)
 
 
 def fish() -> str:
-    """For fish."""
+    """Make the script for fish."""
     lines = ["complete -c ffrecord -n __fish_use_subcommand -l version"]
     for name, (_, summary) in COMMANDS.items():
         lines.append(f"complete -c ffrecord -n __fish_use_subcommand -f -a {name} -d {shlex.quote(summary)}")

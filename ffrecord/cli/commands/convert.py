@@ -13,15 +13,15 @@ from ffrecord.sources.opening import first_of, located, recognised
 from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.system.urls import is_remote
 
-LOOKED_AT = 16  # members of a tar
-GROUPS_LEAST = 2  # of members that are called alike
+LOOKED_AT = 16  # first members of a tar that tell whether it is a WebDataset
+GROUPS_LEAST = 2  # groups of members with the same key, for a WebDataset
 
 
 def meant(source: str) -> str:
-    """What to say of a source whose format nobody has named; "" if nothing, or if it cannot be read."""
+    """Return a hint at a better format or command for a source; "" if there is none, or if it cannot be read."""
     if is_remote(source):
         return ""
-    with suppress(Exception):  # whoever reads it says what is wrong with it
+    with suppress(Exception):  # the conversion itself reports what is wrong with the source
         paths = located(source)
         format = recognised(paths)
         if format == "zip" and first_of(paths).endswith(".npz"):
@@ -32,20 +32,23 @@ def meant(source: str) -> str:
 
 
 def _names(path: str) -> list[str]:
-    """Of the first members of a tar; of one that is packed, no more than these are unpacked."""
+    """Return the names of the first members of a tar. A compressed one is decompressed only so far."""
     with tarfile.open(path) as archive:
         return [member.name for member in islice(archive, LOOKED_AT) if member.isfile()]
 
 
 def _are_grouped(names: list[str]) -> bool:
-    """Whether neighbours differ in what follows the first dot only, by the same two ends or more in each group."""
+    """Tell whether names come in groups that differ only after the first dot.
+
+    Each group must have the same endings, at least two of them.
+    """
     groups = [frozenset(end for _, end in group) for _, group in groupby(map(_cut, names), lambda pair: pair[0])]
-    whole = groups[:-1] if len(groups) > GROUPS_LEAST else groups  # the last may go on
+    whole = groups[:-1] if len(groups) > GROUPS_LEAST else groups  # the last group may be incomplete
     return len(whole) >= GROUPS_LEAST and len(whole[0]) > 1 and len(set(whole)) == 1
 
 
 def _cut(name: str) -> tuple[str, str]:
-    """The key of a member as WebDataset has it, and the rest."""
+    """Split a member's name into the key of WebDataset and the ending."""
     directory, slash, file = name.rpartition("/")
     stem, _, end = file.partition(".")
     return f"{directory}{slash}{stem}", end
@@ -59,7 +62,7 @@ examples:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH, OUT, and how."""
+    """Add PATH, OUT and the options of a conversion."""
     parser.epilog = EXAMPLES
     add_source(parser, formats=("parquet",))
     add_out(parser)
@@ -69,7 +72,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Convert it."""
+    """Convert the dataset."""
     refuse_inside([given.source], given.out)
     mode = {"mode": "append"} if given.append else {}
     options = options_of(given, out)

@@ -18,7 +18,7 @@ examples:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH, OUT, and how."""
+    """Add PATH, OUT and the options of an export."""
     parser.epilog = EXAMPLES
     add_source(parser)
     parser.add_argument(
@@ -35,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Export it."""
+    """Export the dataset."""
     refuse_inside([given.source], given.out)
     tell_of_left(given.out, out, "export")
     summary = export(

@@ -1,4 +1,4 @@
-"""`ffrecord get`: samples by index or name, decoded, or their bytes as they are."""
+"""`ffrecord get`: samples by index or name, decoded, or their raw bytes."""
 
 import argparse
 import operator
@@ -24,17 +24,18 @@ FROM_THE_END = re.compile(r"-\d+(:-?\d*)*$")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH, and which."""
+    """Add PATH and the indices."""
     parser.epilog = EXAMPLES
     add_source(parser)
-    parser._negative_number_matcher = FROM_THE_END  # or argparse would take "-3:-1" for an option
+    # argparse would take "-3:-1" for an option otherwise.
+    parser._negative_number_matcher = FROM_THE_END
     help = "0 is the first, -1 the last, 3:7 are four, -3: the last three; or a name, where the format has names"
     parser.add_argument("index", metavar="INDEX", nargs="+", help=help)
     parser.add_argument("--raw", action="store_true", help="write the bytes of the records to stdout, back to back")
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Show them, or write their bytes."""
+    """Print samples, or write their bytes."""
     if given.raw and out.json:
         raise ArgumentError("--raw writes bytes, which are no JSON")
     with open_rest(given) as rest:
@@ -57,13 +58,15 @@ def _record(rest: PartialDataset, index: int) -> Any:
 
 
 def indices_of(store: Store, text: str, n: int) -> Iterator[int]:
-    """The indices, in [0, n), that INDEX means.
+    """Yield the indices, in [0, n), that an argument INDEX means.
 
     Args:
-        n: samples of the dataset, of which `store` may be a part.
+        store: the opened samples.
+        text: an index, a slice or a name.
+        n: number of samples of the dataset, of which `store` may be a part.
 
     Raises:
-        ArgumentError: it means none.
+        ArgumentError: there is no such sample.
     """
     first, colon, last = text.partition(":")
     try:
@@ -80,7 +83,7 @@ def indices_of(store: Store, text: str, n: int) -> Iterator[int]:
 
 
 def _named(store: Store, name: str) -> int:
-    """The index of the record of that name; the last one, where several have it."""
+    """Return the index of the record with this name; the last one if several have it."""
     try:
         names = store.keys()
     except MissingNamesError:

@@ -14,14 +14,14 @@ examples:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH and how many."""
+    """Add PATH and the number of samples."""
     parser.epilog = EXAMPLES
     add_source(parser)
     parser.add_argument("-n", "--count", type=_count, default=10, metavar="N", help="samples (default: %(default)s)")
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Show them."""
+    """Print the first samples."""
     with open_rest(given) as rest:
         return show(rest, range(min(given.count, rest.n)), out)
 

@@ -1,7 +1,7 @@
-"""`ffrecord info`: what a dataset is, without reading it.
+"""`ffrecord info`: facts about a dataset, without reading its samples.
 
-Of a dataset with a dataset.json only that is read, the sizes of its shards, and what the first of them says of itself:
-so it takes as long for a hundred million samples as for a hundred.
+For a dataset with dataset.json, only that file, the sizes of the shards and the extension block of one shard are read.
+A hundred million samples therefore take as long as a hundred.
 """
 
 import argparse
@@ -32,14 +32,15 @@ examples:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH."""
+    """Add PATH."""
     parser.epilog = EXAMPLES
     add_source(parser)
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Print the facts; BAD_NEWS if shards are missing or of another size, or a file was cut."""
-    directory = real(given.source)  # once: a link may lead to another one, with other shards, a moment later
+    """Print the facts. Return BAD_NEWS if shards are missing or have another size, or if a file was cut."""
+    # Resolve links only once: a moment later a link may lead to another directory, with other shards.
+    directory = real(given.source)
     listed = manifest_of(given, directory)
     if listed is None:
         with open_source(given, check_data=False) as store:
@@ -51,16 +52,20 @@ def run(given: argparse.Namespace, out: Output) -> int:
 
 
 def facts_of(source: str, found: manifest.Manifest | Store) -> dict[str, Any]:
-    """What a dataset is: sizes in bytes, column → Field as "schema"; and "wrong": what is wrong with it, in words.
+    """Return the facts about a dataset.
 
     Args:
-        found: its dataset.json, if it has one: all is there then, even where shards are not.
+        source: path of the dataset.
+        found: its manifest, if it has dataset.json; else the opened store. A manifest is enough if shards are missing.
+
+    Returns:
+        Facts by name: sizes in bytes; column → Field as "schema"; problems in words as "wrong".
     """
     return _of_dataset(source, found) if isinstance(found, manifest.Manifest) else _of_store(source, found)
 
 
 def in_words(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for people."""
+    """Format the facts for people."""
     told: dict[str, Any] = {name: _size(facts[name]) for name in (SIZE, PER_SAMPLE)}
     told["schema"] = _each(facts["schema"], repr)
     if "classes" in facts:
@@ -70,7 +75,7 @@ def in_words(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_json(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for programs: fields as they are in files."""
+    """Convert the facts for programs: fields become what files have for them."""
     return {**facts, "schema": _each(facts["schema"], field_spec)}
 
 
@@ -79,14 +84,14 @@ def _size(size: float | None) -> str | None:
 
 
 def _each(columns: Mapping[str, Field | str] | None, say: Callable[[Field], Any]) -> dict[str, Any] | None:
-    """What to say of each field; text is said already."""
+    """Format each field of a schema with `say`. Columns that are text already stay."""
     if columns is None:
         return None
     return {name: say(field) if isinstance(field, Field) else field for name, field in columns.items()}
 
 
 def _of_dataset(directory: str, listed: manifest.Manifest) -> dict[str, Any]:
-    """What dataset.json says, and a shard of itself: the first that has its size."""
+    """Return the facts that dataset.json has, and those of the first shard that has the listed size."""
     size = sum(shard.size for shard in listed.shards)
     facts = _counts(directory, "ffrecord", listed.samples, len(listed.shards), size)
     facts |= {
@@ -106,7 +111,7 @@ def _of_dataset(directory: str, listed: manifest.Manifest) -> dict[str, Any]:
 
 
 def _of_store(source: str, store: Store) -> dict[str, Any]:
-    """What any store tells of itself."""
+    """Return the facts that any store has."""
     size = None if store.format in FILE_EACH else sum(_sizes(store))
     files = store.n if store.format in FILE_EACH else len(store.fnames)
     facts = _counts(source, store.format, store.n, files, size)
@@ -124,8 +129,8 @@ def _of_store(source: str, store: Store) -> dict[str, Any]:
 
 
 def _cut(store: Store) -> Iterable[str]:
-    """The files that end before their last record begins, in words."""
-    offsets: list[int] = getattr(store, "last_offsets", [])  # of a reader, as `file_sizes`
+    """Yield a message for each file that ends before its last record begins."""
+    offsets: list[int] = getattr(store, "last_offsets", [])  # only readers of .ffr files have it
     for path, size, offset in zip(store.fnames, _sizes(store), offsets, strict=True) if offsets else ():
         if offset > size:
             yield f"{path} was cut: it has {size} bytes, its last record begins at {offset}"
@@ -137,7 +142,7 @@ def _sizes_there(directory: str) -> dict[str, int]:
 
 
 def _differences(shards: Iterable[manifest.Shard], sizes: Mapping[str, int]) -> Iterable[str]:
-    """The shards that are missing, or not of the size that they had, in words."""
+    """Yield a message for each shard that is missing or has another size than listed."""
     for shard in shards:
         size = sizes.get(shard.name)
         if size is None:
@@ -147,7 +152,14 @@ def _differences(shards: Iterable[manifest.Shard], sizes: Mapping[str, int]) -> 
 
 
 def _counts(path: str, format: str, samples: int, files: int, size: int | None) -> dict[str, Any]:
-    """`size` is None where nobody knows without looking at each of very many files."""
+    """Return the counts of a dataset.
+
+    Args:
+        path: path of the dataset.
+        format: its format.
+        samples, files: number of samples and of files.
+        size: bytes of the files; None if each of very many files would have to be looked at.
+    """
     return {
         "path": path,
         "format": format,
@@ -160,17 +172,17 @@ def _counts(path: str, format: str, samples: int, files: int, size: int | None) 
 
 
 def _columns(schema: Mapping[str, Any] | None) -> dict[str, Field | str] | None:
-    """Column → what it holds; or "?" → why nobody knows."""
+    """Return column → field of a schema; or "?" → the reason why it cannot be read; None without a schema."""
     if schema is None:
         return None
     try:
         return dict(Schema.from_builtins(schema).fields)
-    except FormatError as error:  # of a later version, or of fields that this program does not have
+    except FormatError as error:  # a later version wrote it, or this program lacks the fields
         return {"?": str(error)}
 
 
 def _of_itself(path: str) -> dict[str, Any]:
-    """What the extension block of a file says of who wrote it."""
+    """Return the facts that the extension block of a file has about its writer."""
     opened = OpenedFile(path, check=False, whole=False)
     try:
         return _said(opened.extension)
@@ -183,8 +195,8 @@ def _said(extension: Extension | None) -> dict[str, Any]:
 
 
 def _sizes(store: Store) -> Iterable[int]:
-    """Bytes of each file, which may be no path of this machine."""
-    known: Iterable[int] | None = getattr(store, "file_sizes", None)  # of a reader, which is imported only to read
+    """Return the bytes of each file. Some names of files may be no path on this machine."""
+    known: Iterable[int] | None = getattr(store, "file_sizes", None)  # readers know their sizes
     return map(_bytes, store.fnames) if known is None else known
 
 

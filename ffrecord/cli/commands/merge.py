@@ -15,7 +15,7 @@ examples:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Some PATHs, and OUT."""
+    """Add several PATHs, and OUT."""
     parser.epilog = EXAMPLES
     add_source(parser, several=True)
     parser.add_argument("-o", "--out", required=True, type=path_of, metavar="OUT", help="a new directory of shards")
@@ -24,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Write the samples of all, one dataset after the other: records of .ffr files stay the bytes that they are."""
+    """Write the samples of all datasets, one after the other. Records of .ffr files are copied byte by byte."""
     refuse_inside(given.source, given.out)
     _check(given.source if given.format is None else [])
     with advising(given):
@@ -33,7 +33,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
 
 
 def _check(sources: list[str]) -> None:
-    """Raise ArgumentError if they are of more than one format."""
+    """Raise ArgumentError if the sources have more than one format."""
     found = {path: recognised([path]) for path in sources}
     other = next((path for path, format in found.items() if format != found[sources[0]]), None)
     if other is not None:

@@ -17,7 +17,7 @@ examples:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """FOLDER and FILE."""
+    """Add FOLDER and FILE."""
     parser.epilog = EXAMPLES
     parser.add_argument("folder", metavar="FOLDER", type=local_path_of)
     parser.add_argument("out", metavar="FILE.ffr", type=local_path_of, help="appears when all is written")
@@ -25,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Pack it."""
+    """Pack the folder."""
     refuse_inside([given.folder], given.out)
     if os.path.lexists(given.out) and not given.replace:
         raise FileExistsError(17, "there is something; --replace replaces it", given.out)

@@ -1,4 +1,4 @@
-"""`ffrecord recover`: what a writer that was killed had flushed, as a whole file."""
+"""`ffrecord recover`: the flushed samples of a killed writer, as a whole file."""
 
 import argparse
 import os
@@ -16,7 +16,7 @@ examples:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH."""
+    """Add PATH."""
     parser.epilog = EXAMPLES
     help = "of the file as it was given to its writer, or of what was left (.NAME.….part)"
     parser.add_argument("path", metavar="PATH", type=local_path_of, help=help)
@@ -24,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Publish it; BAD_NEWS if samples that had been flushed are damaged."""
+    """Publish the recovered file. Return BAD_NEWS if flushed samples are damaged."""
     found = recover(given.path, replace=given.replace)
     if out.json:
         out.facts(found._asdict() | {"path": _as_given(found.path)})
@@ -43,6 +43,6 @@ def run(given: argparse.Namespace, out: Output) -> int:
 
 
 def _as_given(path: str) -> str:
-    """A path as it is from here, if it lies below."""
+    """Return a path relative to the working directory, if it is below it."""
     here = filesystems.working_directory()
     return path if here is None else path.removeprefix(os.path.join(here, ""))

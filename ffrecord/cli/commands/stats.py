@@ -1,4 +1,4 @@
-"""`ffrecord stats`: how large the records are, and what is in each column."""
+"""`ffrecord stats`: sizes of the records, and facts about each column."""
 
 import argparse
 import sys
@@ -16,10 +16,10 @@ from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output, counted, cut, in_bytes, in_words
 from ffrecord.errors import FFRecordError
 
-BAR = 40  # characters of the longest
-BLOCKS, PLAIN = ("█", "▏"), ("#", "|")  # of a bar, and one for a bar that is too short
+BAR = 40  # characters of the longest bar
+BLOCKS, PLAIN = ("█", "▏"), ("#", "|")  # characters of a bar, and of a bar that is too short for one
 DAMAGED_SHOWN = 5
-VALUE_MOST = 40  # characters of one that is frequent
+VALUE_MOST = 40  # characters of a frequent value
 
 EXAMPLES = """\
 examples:
@@ -29,7 +29,7 @@ examples:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH, and of how many samples."""
+    """Add PATH and the options for samples and figure."""
     parser.epilog = EXAMPLES
     add_source(parser)
     help = "decode so many, spread over the dataset, for the facts of columns (default: %(default)s; 0 for none)"
@@ -71,14 +71,18 @@ def run(given: argparse.Namespace, out: Output) -> int:
 
 
 def _spread(rest: PartialDataset, count: int) -> tuple[list[Any], list[dict[str, Any]]]:
-    """Up to so many samples, evenly spread; and of those among them that cannot be read, "index" and "error"."""
+    """Read up to `count` samples, evenly spread.
+
+    Returns:
+        The samples; and "index" and "error" of those that cannot be read.
+    """
     count = min(count, rest.store.n)
     if count < 1:
         return [], []
     chosen = np.unique(np.linspace(0, rest.store.n - 1, count).astype(np.int64))
     try:
         return rest.store.samples(chosen), []
-    except (FFRecordError, OSError):  # some of them; which, is found by reading each
+    except (FFRecordError, OSError):  # some cannot be read: read one by one to find them
         samples: list[Any] = []
         damaged: list[dict[str, Any]] = []
         for place in chosen.tolist():
@@ -119,7 +123,7 @@ def _print(sizes: Sizes, without_size: int, columns: dict[str, dict[str, Any]], 
 
 
 def _words(value: Any, total: int) -> str:
-    """A fact; of values with their counts also how many more than these there are of `total`."""
+    """Format a fact. For values with counts, add how many of the `total` distinct values are not shown."""
     if isinstance(value, Mapping):
         more = total - len(value)
         told = ", ".join(f"{cut(name, VALUE_MOST)}: {count:,}" for name, count in value.items())
@@ -140,7 +144,7 @@ def _bars(sizes: Sizes, out: Output) -> None:
 
 
 def _can_say(text: str) -> bool:
-    """Whether standard output has these characters, as that of a machine without a locale has not."""
+    """Tell whether standard output can encode these characters. Without a locale it cannot."""
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:

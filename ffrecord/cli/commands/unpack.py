@@ -17,7 +17,7 @@ examples:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH and FOLDER."""
+    """Add PATH and FOLDER."""
     parser.epilog = EXAMPLES
     add_source(parser)
     parser.add_argument(
@@ -28,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Unpack it."""
+    """Unpack the files."""
     with signals_exit(), open_source(given) as store, out.progress(None, " files", "unpacking") as bar:
         options = {"max_size": given.max_size, "paths": given.only, "on_file": bar.reach}
         try:

@@ -1,4 +1,4 @@
-"""`ffrecord verify`: read everything, compare all checksums, and name every record that is bad."""
+"""`ffrecord verify`: read everything, compare all checksums, and name every damaged record."""
 
 import argparse
 import os
@@ -20,7 +20,7 @@ from ffrecord.reading import shard_list
 from ffrecord.reading.paths import real
 from ffrecord.reading.store import Store
 
-RANGE_BYTES = 128 << 20  # about as much as one thread reads between two steps of the bar
+RANGE_BYTES = 128 << 20  # about the bytes that a thread reads per step of the progress bar
 
 EXAMPLES = """\
 examples:
@@ -31,12 +31,14 @@ examples:
 
 @dataclass
 class Report:
-    """What was found.
+    """The result of a verification.
 
     Attributes:
-        checksum: what guards each record, None if nothing does.
-        bad: of each bad file or record: "file", "index" in that file (None: the file as a whole), "sample", its index
-            in the dataset (None: the file is none of the dataset), and "error".
+        format: name of the dataset's format.
+        checksum: name of the checksum of each record; None if the format has none.
+        files, records, bytes: numbers of files, records and bytes that were read.
+        bad: a dict for each damaged file or record: "file"; "index" in that file, None for the whole file; "sample",
+            the index in the dataset, None for a file that is not part of it; "error".
     """
 
     format: str = ""
@@ -48,14 +50,14 @@ class Report:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH and how many threads."""
+    """Add PATH and the number of threads."""
     parser.epilog = EXAMPLES
     add_source(parser)
     add_jobs(parser, "threads that read")
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Check it; BAD_NEWS if anything is wrong."""
+    """Check the dataset. Return BAD_NEWS if anything is damaged."""
     began, report = time.monotonic(), Report()
     for found in _found(given):
         if isinstance(found, VerifiedPart):
@@ -68,11 +70,11 @@ def run(given: argparse.Namespace, out: Output) -> int:
 
 
 class VerifiedPart(NamedTuple):
-    """What is read at once.
+    """A store that is read as a whole.
 
     Attributes:
         store: the dataset, or a shard of it.
-        first: index, in the dataset, of its first sample; None if it is not known to be of the dataset.
+        first: index of its first sample in the dataset; None if it may not be part of the dataset.
     """
 
     store: Store
@@ -80,19 +82,25 @@ class VerifiedPart(NamedTuple):
 
 
 class Bad(NamedTuple):
-    """A file that is wrong as a whole, and why."""
+    """A file that is wrong as a whole.
+
+    Attributes:
+        path: path of the file.
+        error: reason, in words.
+    """
 
     path: str
     error: str
 
 
 def _found(given: argparse.Namespace) -> Iterator[VerifiedPart | Bad]:
-    """The dataset; or, if it cannot be opened, each of its shards that can, and what is wrong with the others."""
+    """Yield the dataset. If it cannot be opened, yield each shard, or the reason why a shard cannot be opened."""
     try:
         yield VerifiedPart(open_source(given), 0)
         return
     except (FFRecordError, OSError) as error:
-        directory = real(given.source)  # once: a link may lead to another one a moment later
+        # Resolve links only once: a moment later a link may lead to another directory.
+        directory = real(given.source)
         listed, damaged = _listed(directory)
         shards = list(_shards(directory, listed))
         if not shards:
@@ -103,12 +111,12 @@ def _found(given: argparse.Namespace) -> Iterator[VerifiedPart | Bad]:
         for found in _of_shard(path, shard, first):
             wrong |= isinstance(found, Bad)
             yield found
-    if damaged or not wrong:  # nothing is wrong with a shard, or that is not all
+    if damaged or not wrong:  # the shards do not explain why the dataset could not be opened
         yield Bad(given.source, in_a_line(whole))
 
 
 def _of_shard(path: str, shard: manifest.Shard | None, first: int) -> Iterator[VerifiedPart | Bad]:
-    """A file, read even if it is not the shard that is listed."""
+    """Open a shard. A file that is not the listed shard is read all the same."""
     try:
         difference = "" if shard is None else shard_list.difference(path, shard)
         reader = FileReader(path)
@@ -121,7 +129,7 @@ def _of_shard(path: str, shard: manifest.Shard | None, first: int) -> Iterator[V
 
 
 def _listed(path: str) -> tuple[manifest.Manifest | None, bool]:
-    """What dataset.json says, and whether it is there but cannot be read."""
+    """Return the manifest of a directory, and whether dataset.json is there but cannot be read."""
     try:
         return (manifest.load(path) if os.path.isdir(path) else None), False
     except FFRecordError:
@@ -129,7 +137,10 @@ def _listed(path: str) -> tuple[manifest.Manifest | None, bool]:
 
 
 def _shards(path: str, listed: manifest.Manifest | None) -> Iterator[tuple[str, manifest.Shard | None, int]]:
-    """The `.ffr` files of a directory, with what dataset.json lists and the first sample; or all that there are."""
+    """Yield (path, entry in the manifest, first sample) of each shard.
+
+    Without a manifest, all `.ffr` files of the directory are shards.
+    """
     if listed is None:
         names = os.listdir(path) if os.path.isdir(path) else []
         for name in sorted(name for name in names if name.endswith(SUFFIX)):
@@ -142,7 +153,7 @@ def _shards(path: str, listed: manifest.Manifest | None) -> Iterator[tuple[str, 
 
 
 def check(part: VerifiedPart, jobs: int, report: Report, out: Output) -> None:
-    """Read all records of a part by threads, and add what is bad to the report."""
+    """Read all records of a part with threads, and add the damaged ones to the report."""
     store = part.store
     report.format, report.checksum = store.format, store.checksum
     report.files += store.n if store.format in FILE_EACH else len(set(store.fnames))

@@ -31,14 +31,16 @@ PAGE = """<!doctype html>
 
 @contextmanager
 def way_to(url: str) -> Iterator[str]:
-    """The path of a file that only this user can read, and that leads a browser to `url`; gone afterwards, also if the
-    process is asked to end (SIGTERM, SIGHUP) and has no handler of its own for that, but not if it is killed.
+    """Make a file that leads a browser to `url` and that only this user can read; yield its path.
+
+    The URL has a secret, and other users could read it from the arguments of a browser's process.
+    The file is removed at the end, also if SIGTERM or SIGHUP ends the process, but not if it is killed.
 
     Raises:
-        OSError: there is no place for it.
+        OSError: there is no place for the file.
     """
     with signals_exit():
-        fd, path = tempfile.mkstemp(prefix="ffrecord-", suffix=".html")  # of mode 0600
+        fd, path = tempfile.mkstemp(prefix="ffrecord-", suffix=".html")  # created with mode 0600
         try:
             with open(fd, "w", encoding="utf-8") as file:
                 file.write(PAGE.format(url=html.escape(url)))
@@ -62,11 +64,11 @@ examples:
 The page is for this machine only. Ctrl-C ends it, with exit code 0."""
 
 PORT_MOST = 65535
-REPORTED = 100  # samples
+REPORTED = 100  # samples in an exported page, by default
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH, and where to show it."""
+    """Add PATH, and the options for server and export."""
     parser.epilog = EXAMPLES
     add_source(parser)
     parser.add_argument("--port", type=_port, default=0, metavar="N", help="of the page (default: a free one)")
@@ -83,7 +85,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Show it until Ctrl-C, or export it; BAD_NEWS if samples of the exported page are damaged."""
+    """Serve the page until Ctrl-C, or export it. Return BAD_NEWS if samples of an exported page are damaged."""
     if given.export and not given.export.endswith((".html", ".htm")):
         raise ArgumentError(f"{given.export}: a page ends in .html")
     from ffrecord.cli.viewer.endpoints import Answers
@@ -104,9 +106,12 @@ def run(given: argparse.Namespace, out: Output) -> int:
 
 
 def _opened(given: argparse.Namespace) -> tuple[Store, str, bool]:
-    """The dataset, or what is left of it; what to say of that; whether shards are missing.
+    """Open the dataset, or the rest of it.
 
-    If only its tables are damaged, it is taken as it is.
+    If only its tables are damaged, it is opened without checks.
+
+    Returns:
+        The store, a remark on its state, and whether shards are missing.
     """
     try:
         rest = open_rest(given)
@@ -153,7 +158,7 @@ def _listening(server: type["Server"], answers: "Answers", given: argparse.Names
 
 
 def _serve(server: "Server", given: argparse.Namespace, out: Output) -> int:
-    """Until Ctrl-C, which is how it is meant to end."""
+    """Serve the page until Ctrl-C, the usual way to end it."""
     try:
         if out.json:
             out.data({"url": server.url})
@@ -179,7 +184,7 @@ def _serve(server: "Server", given: argparse.Namespace, out: Output) -> int:
 
 
 def _show(path: str) -> None:
-    import webbrowser  # which takes as long as reading a hundred samples, and mostly nobody needs it
+    import webbrowser  # imported here: it takes as long as reading a hundred samples, and few calls need it
 
     webbrowser.open(Path(path).as_uri())
 
