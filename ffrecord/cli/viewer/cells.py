@@ -1,4 +1,4 @@
-"""What the page tells of a sample: all of it text and numbers, for JSON."""
+"""A sample as the page shows it: text and numbers only, for JSON."""
 
 from contextlib import suppress
 from typing import Any
@@ -10,17 +10,26 @@ from ffrecord.cli.terminal.output import cut
 from ffrecord.cli.viewer.pictures import bytes_of, is_picture
 from ffrecord.cli.viewer.records import Columns, Unreadable, ViewedRecords, trouble_of
 
-COLUMNS_MOST = 6  # told in a cell
+COLUMNS_MOST = 6  # columns in a cell
 TEXT_CELL = 160  # characters of a value in a cell
-TEXT_WHOLE = 20_000  # and of one that was asked for
-VALUES_WHOLE = 1000  # of an array
-BYTES_WHOLE = 512
+TEXT_WHOLE = 20_000  # characters of a value in the panel
+VALUES_WHOLE = 1000  # values of an array in the panel
+BYTES_WHOLE = 512  # bytes of a value in the panel
 LABELS = ("label", "labels", "class", "target", "y", "category", "cls", "fine_label")
 NAMES = ("key", "__key__")
 
 
 def cell(records: ViewedRecords, index: int, columns: Columns | Exception) -> dict[str, Any]:
-    """For the grid: "at"; "name", "label" and "error" where there are such; "pictures", "fields": [column, value]."""
+    """Describe a sample for the grid.
+
+    Args:
+        records: the dataset.
+        index: index of the sample.
+        columns: its columns, or the error that reading them raised.
+
+    Returns:
+        "at", "name", "label", "error", "pictures" (names of columns) and "fields" ([column, value] pairs).
+    """
     told: dict[str, Any] = {"at": index, "name": _name(records, index)}
     error = trouble_of(columns)
     if isinstance(columns, Exception):
@@ -39,19 +48,19 @@ def cell(records: ViewedRecords, index: int, columns: Columns | Exception) -> di
 
 
 def whole(records: ViewedRecords, index: int, columns: Columns | Exception) -> dict[str, Any]:
-    """For the panel: as `cell`, of all columns and with long values; and where the record lies."""
+    """Describe a sample for the panel: all columns with long values, and the place of the record."""
     told = cell(records, index, columns)
     if not isinstance(columns, Exception):
         told["fields"] = [[name, words(records, name, value, whole=True)] for name, value in columns.items()]
-    with suppress(Exception):  # what is damaged, which `cell` tells, may not know where it is
+    with suppress(Exception):  # the place of a damaged record may be unknown; `cell` reports the damage
         told["file"], told["place"] = records.store.locate(index)
         size = int(records.store.record_sizes([index])[0])
-        told |= {"bytes": size} if size >= 0 else {}  # of what cannot be read nobody knows
+        told |= {"bytes": size} if size >= 0 else {}  # negative: unknown, as the record cannot be read
     return told
 
 
 def label_column(records: ViewedRecords, columns: Columns) -> str | None:
-    """The column that says best what a sample is, if any does."""
+    """Return the column that best labels a sample, or None."""
     named = [name for name in records.classes if name in columns]
     if named:
         return named[0]
@@ -60,7 +69,7 @@ def label_column(records: ViewedRecords, columns: Columns) -> str | None:
 
 
 def is_label(value: Any) -> bool:
-    """Whether people would call a value a label: a number, a word, or their bytes."""
+    """Tell whether a value may be a label: a number, a word, or bytes of a word."""
     if isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating):
         return True
     text = value if isinstance(value, str) else short_text(value)
@@ -68,7 +77,10 @@ def is_label(value: Any) -> bool:
 
 
 def short_text(value: Any) -> str | None:
-    """The text that some bytes are; None for all else. Formats without types have numbers and names as such."""
+    """Return bytes as text, or None if they are no short text.
+
+    Formats without types store numbers and names as bytes.
+    """
     data = bytes_of(value)
     if data is None or not 0 < len(data) <= 1024:
         return None
@@ -80,7 +92,14 @@ def short_text(value: Any) -> str | None:
 
 
 def words(records: ViewedRecords, name: str, value: Any, *, whole: bool = False) -> str:
-    """A value as people read it: the name of a class, text without quotes, arrays with their values."""
+    """Format a value for people: names for classes, text without quotes, arrays with their values.
+
+    Args:
+        records: the dataset.
+        name: name of the column.
+        value: the value.
+        whole: whether to format it for the panel, at length.
+    """
     if isinstance(value, Unreadable):
         return cut(value.why, TEXT_CELL)
     classes = records.classes.get(name)
@@ -112,5 +131,5 @@ def _long(value: Any) -> str:
 def _name(records: ViewedRecords, index: int) -> str | None:
     try:
         return records.name(index)
-    except Exception:  # names are read from files as well
+    except Exception:  # names are read from files, too, which may be damaged
         return None

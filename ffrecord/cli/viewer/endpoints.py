@@ -1,4 +1,4 @@
-"""What each address of the page answers."""
+"""The answer of each address of the page."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -18,16 +18,19 @@ from ffrecord.cli.viewer.values import columns_to_filter
 from ffrecord.errors import ArgumentError, MissingNamesError, SampleIndexError
 from ffrecord.format import manifest
 
-CELLS_MOST = 256  # in one answer
-MATCHES_MOST = 10_000  # in one answer
-FILTERS_MOST = 4  # at work at a time: one for each page that is open, about
+CELLS_MOST = 256  # samples in one answer
+MATCHES_MOST = 10_000  # indices in one answer
+FILTERS_MOST = 4  # filters that run at a time: about one for each open page
 DAMAGED = "damaged"  # the filter for samples that cannot be shown whole
 
 Query = Mapping[str, str]
 
 
 class Response(NamedTuple):
-    """The body, its media type, and a policy of its own for what may do something: the page."""
+    """An answer: body, media type and Content-Security-Policy.
+
+    Only the page itself has a policy that allows anything.
+    """
 
     body: bytes
     type: str = "application/json"
@@ -39,13 +42,13 @@ class NotThereError(Exception):
 
 
 class Answers:
-    """Of one dataset; may be asked by several threads.
+    """The answers about one dataset. Several threads may ask at once.
 
     Args:
-        records: of the dataset.
-        source: as it was given.
-        remark: what is wrong with it as a whole; "" if nothing.
-        listed: its dataset.json, if it has one.
+        records: the dataset.
+        source: its path, as given.
+        remark: problem of the dataset as a whole; "" if there is none.
+        listed: its manifest, if it has dataset.json.
     """
 
     def __init__(
@@ -69,24 +72,24 @@ class Answers:
         }
 
     def __call__(self, name: str, query: Query) -> Response:
-        """The answer of address `name`.
+        """Answer a request for address `name`.
 
         Raises:
-            NotThereError: there is none.
-            ArgumentError, SampleIndexError, KeyError, ValueError: the query.
+            NotThereError: there is no such address.
+            ArgumentError, SampleIndexError, KeyError, ValueError: the query is wrong.
         """
         if name not in self._addresses:
             raise NotThereError(name)
         return self._addresses[name](query)
 
     def close(self) -> None:
-        """Stop what is at work."""
+        """Stop all work in the background."""
         with self._lock:
             for job in [*self._filters.values(), *self._jobs.values()]:
                 job.stop()
 
     def begin(self) -> dict[str, Any]:
-        """What the page knows from the beginning."""
+        """Return the data that the page has from the beginning."""
         store = self._records.store
         columns = [*columns_to_filter(self._records), {"name": DAMAGED, "classes": None, "damaged": True}]
         return {
@@ -109,7 +112,7 @@ class Answers:
         return _json(self.cells(indices))
 
     def cells(self, indices: list[int]) -> list[dict[str, Any]]:
-        """What the grid shows of samples."""
+        """Describe samples for the grid."""
         found = self._records.of(indices)
         return [cell(self._records, index, columns) for index, columns in zip(indices, found, strict=True)]
 
@@ -117,7 +120,7 @@ class Answers:
         return _json(self.whole(self._index(query["at"])))
 
     def whole(self, index: int) -> dict[str, Any]:
-        """What the panel shows of a sample."""
+        """Describe a sample for the panel."""
         return whole(self._records, index, self._records.of([index])[0])
 
     def _picture(self, query: Query) -> Response:
@@ -147,10 +150,10 @@ class Answers:
         return _json(self.facts())
 
     def facts(self) -> dict[str, Any]:
-        """As `ffrecord info` has them; what is wrong, where they cannot be had."""
+        """Return the facts of `ffrecord info`, or the reason why there are none."""
         try:
             return info.in_words(info.facts_of(self._source, self._listed or self._records.store))
-        except Exception as error:  # a page about a damaged dataset is of use without them
+        except Exception as error:  # a page about a damaged dataset is useful without facts
             return {"path": self._source, "wrong": reason(error)}
 
     def _sizes(self, _: Query) -> Response:
@@ -160,7 +163,7 @@ class Answers:
         return _json(self._job("columns", ColumnsJob).told())
 
     def _job(self, name: str, kind: type[SizesJob] | type[ColumnsJob]) -> BackgroundJob:
-        """The one of that name, begun when it is asked for first."""
+        """Return the job of that name. The first request for it starts it."""
         with self._lock:
             if name not in self._jobs:
                 self._jobs[name] = kind(self._records)

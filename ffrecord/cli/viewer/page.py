@@ -1,4 +1,4 @@
-"""The page, put together of its files; for the server, or with everything in it."""
+"""The page, made of its files: for the server, or as one file with all data."""
 
 import base64
 import hashlib
@@ -9,17 +9,17 @@ from typing import Any
 from ffrecord.cli.terminal.output import json_of
 
 HERE = "ffrecord.cli.viewer"
-SCRIPTS = ("client.js", "matching.js", "grid.js", "panel.js", "summary.js", "page.js")  # one after the other
+SCRIPTS = ("client.js", "matching.js", "grid.js", "panel.js", "summary.js", "page.js")  # joined in this order
 
 
 def served(begin: dict[str, Any]) -> tuple[bytes, str]:
-    """The page that asks the server for samples, and its Content-Security-Policy."""
+    """Make the page that asks the server for samples. Return it with its Content-Security-Policy."""
     policy = f"{_policy()}; img-src 'self' data:; connect-src 'self'; frame-ancestors 'none'"
     return _filled({"begin": begin}, "").encode(), policy
 
 
 def standalone(kept: dict[str, Any]) -> bytes:
-    """A page that asks nobody: `kept` has all that it shows."""
+    """Make a page that needs no server: `kept` has all data that it shows."""
     policy = f"{_policy()}; img-src data:"
     return _filled(kept, f'<meta http-equiv="Content-Security-Policy" content="{policy}">').encode()
 
@@ -34,12 +34,12 @@ def _filled(data: dict[str, Any], meta: str) -> str:
 
 
 def _embedded(data: dict[str, Any]) -> str:
-    """JSON that ends no script and begins no comment, whatever is in it."""
+    """Encode data as JSON that cannot end the script element or begin a comment, whatever text it has."""
     return json_of(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _policy() -> str:
-    """Only our own style and script, known by their hashes; nothing from anywhere else."""
+    """Return the policy: only our own style and script, known by their hashes, and nothing from elsewhere."""
     _, style, script = _parts()
     return (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; "
@@ -53,6 +53,6 @@ def _hash(text: str) -> str:
 
 @cache
 def _parts() -> tuple[str, str, str]:
-    """The page, its style and its script."""
+    """Load the page, its style and its script."""
     texts = {name: files(HERE).joinpath(name).read_text("utf-8") for name in ("page.html", "page.css", *SCRIPTS)}
     return texts["page.html"], texts["page.css"], "\n".join(texts[name] for name in SCRIPTS)

@@ -1,4 +1,4 @@
-"""The page of some samples as one file, which asks nobody for anything."""
+"""The exported page: some samples in one file that needs no server."""
 
 import base64
 from collections.abc import Callable
@@ -12,13 +12,20 @@ from ffrecord.cli.viewer.pictures import picture_of
 from ffrecord.cli.viewer.records import Unreadable, ViewedRecords
 from ffrecord.cli.viewer.values import columns_to_filter, value_of
 
-TOGETHER = 16  # samples taken at once
+TOGETHER = 16  # samples that are read together
 
 
 def report(records: ViewedRecords, answers: Answers, count: int, advance: Callable[[int], object]) -> tuple[bytes, int]:
-    """The first `count` samples, facts, columns and sizes; and how many of these samples are damaged.
+    """Make a page of the first `count` samples, with facts, columns and sizes.
 
-    `advance` gets how many samples more are in it.
+    Args:
+        records: the dataset.
+        answers: answers of the page.
+        count: number of samples.
+        advance: called with the number of samples that were added.
+
+    Returns:
+        The page, and how many of its samples are damaged.
     """
     count = min(count, records.store.n)
     names = [column["name"] for column in columns_to_filter(records)]
@@ -45,20 +52,20 @@ def _told(job: BackgroundJob) -> dict[str, Any]:
 
 
 def _more(records: ViewedRecords, answers: Answers, told: dict[str, Any]) -> dict[str, Any]:
-    """What is asked for when a cell is opened."""
+    """Return the data that the page asks for when a cell is opened."""
     whole = answers.whole(told["at"])
     where: dict[str, Any] = {name: whole[name] for name in ("file", "place", "bytes") if name in whole}
     return {**where, "whole": whole["fields"], "data": _pictures(records, told)}
 
 
 def _values(records: ViewedRecords, names: list[str], index: int) -> dict[str, Any]:
-    """Column → what a filter of the page compares."""
+    """Return column → the part of the value that the page's filter compares."""
     (columns,) = records.of([index])
     return {name: compared(value_of(records, name, index, columns)) for name in names}
 
 
 def _pictures(records: ViewedRecords, told: dict[str, Any]) -> dict[str, str]:
-    """Column → address that has the picture in it."""
+    """Return column → data URL of the picture."""
     (columns,) = records.of([told["at"]])
     found = {}
     for name in told["pictures"]:

@@ -1,4 +1,4 @@
-"""One column of many samples, by the shortest way there is."""
+"""One column of many samples, read in the cheapest way."""
 
 from typing import Any
 
@@ -14,12 +14,12 @@ from ffrecord.fields.layout import RecordLayout
 
 Values = list[Any] | npt.NDArray[Any]
 
-NUMBERS = (BoolField, FloatField, IntField, ScalarField)  # LabelField is an IntField
-LOOKED_AT = 8  # samples that tell which columns there are
+NUMBERS = (BoolField, FloatField, IntField, ScalarField)  # including LabelField, which is an IntField
+LOOKED_AT = 8  # samples from which the columns are known
 
 
 def columns_to_filter(records: ViewedRecords) -> list[dict[str, Any]]:
-    """The columns that a filter makes sense for: "name", and "classes", which are names to choose from, or None."""
+    """Return the columns for which a filter makes sense: "name", and "classes", names to choose from or None."""
     found: dict[str, None] = {"key": None} if records.named else {}
     for columns in records.of(range(min(LOOKED_AT, records.store.n))):
         if not isinstance(columns, Exception):
@@ -29,14 +29,15 @@ def columns_to_filter(records: ViewedRecords) -> list[dict[str, Any]]:
 
 
 def at_hand(records: ViewedRecords, column: str) -> bool:
-    """Whether no record has to be read for it."""
+    """Tell whether the column is known without reading records."""
     return (column in NAMES and records.named) or (column == "label" and _labels(records) is not None)
 
 
 def values_of(records: ViewedRecords, column: str, start: int, stop: int) -> Values:
-    """The values of samples in [start, stop): None for a sample that has none, Unreadable for one that is damaged.
+    """Return the values of a column for the samples in [start, stop).
 
-    An array where they are numbers and none is damaged.
+    A sample without the column gives None, a damaged one gives Unreadable. If all values are numbers and none is
+    damaged, they are one array.
     """
     if column in NAMES and records.named:
         names = records.store.keys()
@@ -46,12 +47,19 @@ def values_of(records: ViewedRecords, column: str, start: int, stop: int) -> Val
         return labels[start:stop] if isinstance(labels, np.ndarray) else list(labels[start:stop])
     try:
         return _read(records, column, np.arange(start, stop))
-    except Exception:  # one of them; which, is found by reading each
+    except Exception:  # one is damaged: read one by one to find it
         return [_alone(records, column, index) for index in range(start, stop)]
 
 
 def value_of(records: ViewedRecords, column: str, index: int, columns: Columns | Exception) -> Any:
-    """As `values_of`, of one sample, whose columns were read before."""
+    """Return the value of a column for one sample.
+
+    Args:
+        records: the dataset.
+        column: name of the column.
+        index: index of the sample.
+        columns: its columns, if they were read; or the error.
+    """
     if at_hand(records, column):
         return values_of(records, column, index, index + 1)[0]
     return Unreadable(reason(columns)) if isinstance(columns, Exception) else columns.get(column)
@@ -73,7 +81,7 @@ def _read(records: ViewedRecords, column: str, indices: Any) -> Values:
 
 
 def _decoded(layout: RecordLayout, column: str, data: Any, offsets: Any) -> Values:
-    """Of this column only: photographs beside it stay as they are."""
+    """Decode this column only. Photographs in other columns are not decoded."""
     position, field = next((i, field) for i, (name, field) in enumerate(layout.columns) if name == column)
     batch = Batch(layout, data, offsets)
     numbers: Values = batch.column(position) if isinstance(field, NUMBERS) else []
