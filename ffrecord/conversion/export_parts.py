@@ -22,7 +22,13 @@ HASH = 16  # bytes of a name's hash
 
 
 class ExportPart(NamedTuple):
-    """A file to write: its path, what messages call it, and the samples from `start` to `stop`."""
+    """A file to write.
+
+    Attributes:
+        path: path to write.
+        shown: path in messages.
+        start, stop: samples in it: start <= index < stop.
+    """
 
     path: str
     shown: str
@@ -31,7 +37,13 @@ class ExportPart(NamedTuple):
 
 
 class WrittenPart(msgspec.Struct, array_like=True):
-    """What became of a part: its number, samples, bytes, and the hashes of all names in it, back to back."""
+    """The result of a part.
+
+    Attributes:
+        number: number of the part.
+        samples, size: its samples, and the bytes of its files or records.
+        hashes: hashes of all names in it, back to back.
+    """
 
     number: int
     samples: int
@@ -51,9 +63,13 @@ def write_alone(
     """Write one file.
 
     Args:
-        done: told samples and bytes of each batch.
-        number: of the part.
-        at: told the index of each sample; of the first of a batch where they are copied as they are.
+        samples: the source.
+        kind: format to write.
+        part: the file.
+        done: called with the samples and bytes of each batch.
+        number: number of the part.
+        at: called with the index of each sample before it is written. For records that are copied as they are, with the
+            first index of each batch.
     """
     target, hashes, size = TARGETS[kind][0](part.path, part.shown, samples), bytearray(), 0
     try:
@@ -82,7 +98,7 @@ def _copied(
     done: Callable[[int, int], None],
     at: Callable[[int], None],
 ) -> int:
-    """Write records as they are, with no Python object for each; their bytes."""
+    """Write records as they are, without a Python object for each. Return their bytes."""
     size = 0
     at(start)
     for data, offsets in packed:
@@ -98,10 +114,15 @@ def _hash(name: str) -> bytes:
 
 
 def check_names(samples: SampleSource, path: str, hashes: Sequence[bytes]) -> None:
-    """Refuse names that come twice.
+    """Refuse names that occur twice.
+
+    Args:
+        samples: the source.
+        path: output path, for messages.
+        hashes: hashes of the names, by part.
 
     Raises:
-        FormatError: some do.
+        FormatError: some names occur twice.
     """
     every = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
     order = np.lexsort((every[:, 1], every[:, 0]))
@@ -114,7 +135,7 @@ def check_names(samples: SampleSource, path: str, hashes: Sequence[bytes]) -> No
 
 
 def _named(samples: SampleSource, wanted: bytes) -> str:
-    """The name that has a hash; samples are read again for it, since nobody kept their names."""
+    """Find the name with this hash. The samples are read again, as only hashes of names were kept."""
     for batch in samples.batches(0, samples.n):
         for sample in batch:
             for dots in (True, False):
@@ -134,7 +155,7 @@ def write_by_crew(
     progress: bool | None,
     label: str,
 ) -> list[WrittenPart]:
-    """Write several files with so many processes, 0 for this one.
+    """Write several files with `workers` processes, or in this process if there are fewer than 2.
 
     Raises:
         WorkerError: a worker failed or died.
@@ -165,7 +186,7 @@ def _collected(
 
 
 def work(link: Link, heart: Heart, *, samples: SampleSource, kind: str, parts: Sequence[ExportPart]) -> None:
-    """The work of a worker: the files whose numbers the parent sends."""
+    """Run a worker: write the files whose numbers the parent sends."""
     for number in parts_asked(link, heart):
         written = write_alone(
             samples,

@@ -1,4 +1,4 @@
-"""Samples of a source → the files that each becomes, or the records."""
+"""Samples of a source, and the files or the record that each becomes."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,9 +21,9 @@ from ffrecord.sources.tfrecord.examples_encode import encode_example
 from ffrecord.sources.tfrecord.reader import TFRecordReader
 from ffrecord.system.buffers import as_bytes
 
-# Columns that say the name. WebDataset's comes first: beside it, a field may be called "key".
+# Columns with the name of a sample. WebDataset's comes first: a field beside it may be called "key".
 KEYS = ("__key__", KEY)
-AT_ONCE = 4096  # samples
+AT_ONCE = 4096  # samples whose sizes are asked for together
 _log = logging.getLogger("ffrecord")
 INT64 = range(-(1 << 63), 1 << 63)
 
@@ -36,9 +36,9 @@ class Sample:
     """A sample of a source.
 
     Attributes:
-        index: in the source.
-        name: that it has there; None for none.
-        columns: name → value; of a record that nobody decodes, "data" only.
+        index: its index in the source.
+        name: its name in the source; None if it has none.
+        columns: name → value; only "data" for a record that is not decoded.
     """
 
     index: int
@@ -47,16 +47,16 @@ class Sample:
 
 
 class SampleSource:
-    """Samples by index, from a store or a sequence. Pickles as that does.
+    """Samples by index, from a store or a sequence. It can be pickled if the source can.
 
     Args:
         source: a `Store`, or anything with len() and [i].
 
     Attributes:
         n: number of samples.
-        plain: whether each sample is the bytes of one thing, as the first one is.
-        raw: whether these have no names, either: then they are records as they are.
-        classes: names of classes, by the columns that number them.
+        plain: whether each sample is only bytes, as the first one is.
+        raw: whether the samples have no names, either. They are records then.
+        classes: column → names of the classes, for columns of class numbers.
     """
 
     def __init__(self, source: Any) -> None:
@@ -66,37 +66,39 @@ class SampleSource:
         self._names = None if self._store is None else names_of(self._store)
         self.n = len(source)
         first = self.read([0])[0] if self.n else Sample(0, None, {})
-        # What the first sample lacks, others may have.
+        # Columns that the first sample lacks: later samples may have them.
         named = set() if self._schema is None else set(self._schema.fields) - {DATA, *KEYS}
         self.plain = _is_plain(first.columns) and not named
         self.raw = self.plain and first.name is None
         self.classes = self._classes(first.columns)
         contents = {name: self._content(0, name, value) for name, value in first.columns.items()}
-        # Also of a dataset that a WebDataset was made: so it comes back as it was.
+        # Also for a dataset that was converted from a WebDataset, so that the export restores its names.
         suffixed = self.format == "webdataset" or (self._schema is not None and KEYS[0] in self._schema.fields)
         self._told: set[str] = set()
         self._naming = Naming(contents, first.name, self.n, suffixed)
 
     @property
     def format(self) -> str | None:
-        """That of the store."""
+        """The format of the store; None without a store."""
         return None if self._store is None else self._store.format
 
     def batches(self, start: int, stop: int, at: Callable[[int], None] = lambda index: None) -> Iterator[list[Sample]]:
-        """The samples from `start` to `stop`, a few megabytes at a time.
+        """Yield the samples from `start` to `stop`, a few megabytes at a time.
 
         Args:
-            at: told the index of each that is to be had; of the first of those that a store gives together.
+            start, stop: indices.
+            at: called with the index of each sample before it is read. For samples that are read together, with the
+                first.
         """
         for indices in self._parts(start, stop):
             yield self.read(indices, at)
 
     def packed(self, start: int, stop: int) -> Iterator[Packed] | None:
-        """The same as `read_packed` gives them, if they are records of a store as they are; None for others."""
+        """Return an iterator over packed records, as `read_packed` gives them; None if decoding changes the records."""
         store = self._store
         if store is None or not self.raw or self._schema is not None or getattr(store, "parser", None) is not None:
             return None
-        # Without schema and parser, those of the latter two are that of the first.
+        # A store with a `_decode` of its own changes records. Without schema and parser, these three do not.
         if type(store)._decode not in (Store._decode, FileReader._decode, TFRecordReader._decode):
             return None
         return self._packed(store, start, stop)
@@ -115,10 +117,15 @@ class SampleSource:
                 yield part.tolist()
 
     def read(self, indices: Sequence[int], at: Callable[[int], None] = lambda index: None) -> list[Sample]:
-        """The samples at `indices`; `at` as for `batches`.
+        """Return the samples at `indices`.
+
+        Args:
+            indices: indices in the source.
+            at: as for `batches`.
 
         Raises:
-            What the source raises; FFRecordError: it left some out.
+            FFRecordError: the source left samples out.
+            The errors of the source.
         """
         at(indices[0])
         if self._store is None:
@@ -126,7 +133,7 @@ class SampleSource:
         elif self._schema is not None:
             values = [self._schema.decode(record) for record in self._store.read(indices)]
         elif isinstance(self._store, WebDatasetReader):
-            # Also of one with decode=True: its fields are called what their bytes are.
+            # Raw fields, even if the reader has decode=True: the names of the fields describe their bytes.
             records = self._store.read(indices)
             _check_count(len(records), len(indices))
             values = [self._store._fields(*each) for each in zip(indices, records, strict=True)]
@@ -143,10 +150,10 @@ class SampleSource:
     def _sample(self, index: int, value: Any) -> Sample:
         columns = dict(_columns(value))
         for each in [name for name in columns if columns[name] is None and self._is(name, OptionalField)]:
-            del columns[each]  # as the source had no field of that name
+            del columns[each]  # the original sample had no field of that name
         name = None if self._names is None else self._names[index]
         for key in KEYS:
-            # A column that says the name, as `convert` makes one.
+            # `convert` made this column from the name.
             if isinstance(columns.get(key), str | bytes) and name in (None, _text(columns[key])):
                 name = _text(columns.pop(key))
         untyped = self._store is not None and self._schema is None
@@ -171,20 +178,22 @@ class SampleSource:
         return {LABEL: class_names(names, self._store)} if names and self._store and LABEL in first else {}
 
     def _whole(self, sample: Sample) -> memoryview:
-        """The bytes that a sample is, since the first one is only bytes."""
+        """Return the bytes of a sample that is only bytes, as the first sample is."""
         if _is_plain(sample.columns):
             return as_bytes(sample.columns[DATA])
         there = ", ".join(f"{name!r}: {type(value).__name__}" for name, value in sample.columns.items())
         raise FormatError(f"sample {sample.index} has the columns {{{there}}}, where sample 0 is only bytes")
 
     def files(self, sample: Sample, dots: bool) -> list[File]:
-        """The files of a sample: (name, content) of each, one at least.
+        """Return the files of a sample: (name, content) of each, at least one.
 
         Args:
+            sample: the sample.
             dots: whether names may have dots before those of the columns.
 
         Raises:
-            FormatError: a name that leads elsewhere, or nowhere; no columns, or some where the first has none.
+            FormatError: a name leads out of the directory or is empty; or the sample has no columns, or has some
+                although the first sample is only bytes.
             TypeError, ValueError: a value that no file holds.
         """
         if self.plain and sample.name is not None:
@@ -197,10 +206,10 @@ class SampleSource:
         return list(zip(names, contents.values(), strict=True))
 
     def record(self, sample: Sample) -> bytes | memoryview:
-        """The sample as one record: its bytes, if all are nothing else, or a serialized tf.train.Example.
+        """Return a sample as one record: its bytes, if all samples are only bytes, else a serialized tf.train.Example.
 
         Raises:
-            FormatError: columns or a name, where the first sample has none.
+            FormatError: the sample has columns or a name although the first sample has none.
             TypeError, ValueError: a value that no Example holds.
         """
         if self.raw:
@@ -220,7 +229,7 @@ class SampleSource:
 
     def _feature(self, index: int, name: str, value: Any) -> Any:
         if isinstance(value, np.ma.MaskedArray):
-            self._content(index, name, value)  # which refuses it
+            self._content(index, name, value)  # raises: masked arrays are refused
         self._tell_of_changes(name, value)
         if isinstance(value, int):
             if value not in INT64:
@@ -233,7 +242,7 @@ class SampleSource:
         return bytes(self._content(index, name, value).data)
 
     def _tell_of_changes(self, name: str, value: Any) -> None:
-        """Log, once for each column, what an Example does not keep of a number or an array."""
+        """Warn, once per column, of properties of a number or an array that an Example does not keep."""
         if name in self._told or not isinstance(value, float | bool | np.ndarray | np.generic):
             return
         array = np.asarray(value)
@@ -250,7 +259,7 @@ class SampleSource:
 
 
 def _fits_float32(array: npt.NDArray[Any]) -> bool:
-    """Tell whether float32 holds all numbers of an array; NaN is the same in both."""
+    """Tell whether float32 holds all numbers of an array exactly. NaN counts as equal."""
     with np.errstate(over="ignore"):
         return bool(np.array_equal(array, array.astype(np.float32), equal_nan=True))
 
@@ -283,12 +292,12 @@ def _text(key: str | bytes) -> str:
 
 
 def _raw(value: Any) -> Any:
-    """Bytes of a file, which come as an array; other values as they are."""
+    """Return the bytes of a flat uint8 array, which untyped stores give for a file; return other values unchanged."""
     return value.data if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1 else value
 
 
 def _keeping_jpegs(store: Store) -> Schema | None:
-    """The schema of typed samples, JPEG images as they are stored; None for other stores."""
+    """Return the schema of typed samples with JPEG images kept as bytes; None for other stores."""
     schema = schema_of(store) if isinstance(store, FileReader) else None
     if schema is None:
         return None

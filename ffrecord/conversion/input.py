@@ -1,4 +1,4 @@
-"""What `convert` is given → samples by index, or one after the other."""
+"""Sources of `convert`: each becomes samples by index, or samples one after the other."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,12 +39,12 @@ CONVERT = "ffrecord.convert"
 
 @dataclass(frozen=True)
 class Given:
-    """Samples, and how they are stored.
+    """The samples of a source, and the way to store them.
 
     Attributes:
-        dataset: has len() and [i]; None if there are only `samples`.
-        samples: begins to give them one after the other.
-        fields: a Schema; or what `DatasetWriter` takes, None for as the first samples show.
+        dataset: samples by len() and [i]; None if they only come one after the other.
+        samples: a function that begins a new pass over the samples.
+        fields: a Schema, or fields as `DatasetWriter` takes them; None: the first samples decide.
         once: whether `samples` can be called only once.
     """
 
@@ -55,7 +55,7 @@ class Given:
 
     @property
     def schema(self) -> Schema | None:
-        """That of the result, where it is known before writing."""
+        """The schema of the result, if it is known before writing; else None."""
         return self.fields if isinstance(self.fields, Schema) else None
 
 
@@ -69,14 +69,15 @@ def given(
     *,
     skips: bool = False,
 ) -> Iterator[Given]:
-    """What `source` is; files that this opens are closed at the end.
+    """Recognize `source` and open it. Files that are opened here are closed at the end of `with`.
 
     Args:
-        skips: whether to do without samples that cannot be read, where a few of them show the columns.
-        storage_options: for its reader, if it is a URL.
+        source, format, fields, options: arguments of `convert`.
+        storage_options: options of the reader for a URL.
+        skips: whether unreadable samples are left out when the first samples are read to find the columns.
 
     Raises:
-        As `convert`.
+        The errors of `convert`.
     """
     if isinstance(source, Store):
         _refuse({**options, **_if_given(format)}, "a store that is open")
@@ -121,7 +122,7 @@ def _of_path(source: Any, format: str | None, fields: Any, options: dict[str, An
 
 
 def _is_compressed(path: str) -> bool:
-    """A tar that is packed as a whole."""
+    """Tell whether a file is a tar that is compressed as a whole."""
     if not os.path.isfile(path) or detect(path) != "tar":
         return False
     with open(path, "rb") as file:
@@ -133,7 +134,7 @@ def _of_store(store: Store, fields: Any, skips: bool) -> Given:
 
 
 def _indexed(dataset: Any) -> Given:
-    """A dataset that knows its columns."""
+    """Wrap a dataset that knows its columns."""
     columns = dataset.columns
     return Given(
         dataset, lambda: map(dataset.__getitem__, range(len(dataset))), None if columns is None else columns.schema
@@ -159,7 +160,7 @@ def _of_object(source: Any, fields: Any, skips: bool) -> Given:
 def _of_archives(
     paths: list[str], read: Callable[..., Iterator[Any]], fields: Any, options: Mapping[str, Any]
 ) -> Given:
-    """Members, or samples, of archives one after the other."""
+    """Return the members, or samples, of archives, one after the other."""
 
     def begin() -> Iterator[Any]:
         return map(_as_dict, chain.from_iterable(read(path, **options) for path in paths))
@@ -172,7 +173,7 @@ def _as_dict(found: Any) -> dict[str, Any]:
 
 
 def _streamed(begin: Callable[[], Iterator[Any]], fields: Any) -> Given:
-    """Samples that can be begun anew, but not be had by index; the first ones show the columns."""
+    """Return samples that can be begun anew, but not read by index. The first ones decide the columns."""
     first = _first(begin)
     if not first:
         return Given(None, begin, of_nothing(fields))
@@ -183,7 +184,7 @@ def _streamed(begin: Callable[[], Iterator[Any]], fields: Any) -> Given:
 
 
 def _wants_bytes(fields: Any) -> bool:
-    """Whether names are to be bytes: others than the first ones may be no UTF-8."""
+    """Tell whether names should be bytes: later names may not be UTF-8 even if the first ones are."""
     return isinstance(fields, Mapping) and any(isinstance(fields.get(key), BytesField) for key in (KEY, WEB_KEY))
 
 
@@ -194,7 +195,7 @@ def _shown(first: list[dict[str, Any]], begin: Callable[[], Iterator[Any]], fiel
 
 
 def _first(begin: Callable[[], Iterator[Any]]) -> list[dict[str, Any]]:
-    """Some samples, of bounded size."""
+    """Read some samples, of bounded total size."""
     found: list[dict[str, Any]] = []
     size = 0
     for sample in islice(begin(), PROBES):

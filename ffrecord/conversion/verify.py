@@ -1,4 +1,4 @@
-"""Source and result compared, sample by sample: what the source gives, encoded again, is what the shards hold."""
+"""Comparison of source and result: each sample is encoded again and compared with its record in the shards."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -23,12 +23,18 @@ from ffrecord.processes.process import Link
 from ffrecord.reader import FileReader
 from ffrecord.system.buffers import as_bytes
 
-AT_ONCE = 64  # samples
-NAMED = 20  # differences
+AT_ONCE = 64  # samples that are compared together
+NAMED = 20  # differences that an error names
 
 
 class Compared(msgspec.Struct, array_like=True):
-    """What a worker found: how many samples differ, of how many, their bytes, and the first of them in words."""
+    """The result of comparing some samples.
+
+    Attributes:
+        differing: number of samples that differ.
+        samples, size: number of samples, and their bytes.
+        words: (index, description) of the first samples that differ.
+    """
 
     differing: int
     samples: int
@@ -36,7 +42,7 @@ class Compared(msgspec.Struct, array_like=True):
     words: list[tuple[int, str]]
 
     def plus(self, other: "Compared") -> "Compared":
-        """Both together."""
+        """Add up two results."""
         words = [*self.words, *other.words][:NAMED]
         return Compared(self.differing + other.differing, self.samples + other.samples, self.size + other.size, words)
 
@@ -54,14 +60,14 @@ def compare_all(
 
     Args:
         found: the source.
-        reader: of the result.
-        out: what that is called in messages.
-        before: samples that were in the result before.
-        workers, start_method, progress: as `convert` was given them.
+        reader: reader of the result.
+        out: name of the result in messages.
+        before: number of samples that were in the result before.
+        workers, start_method, progress: arguments of `convert`.
 
     Raises:
         MismatchError: some differ; names up to NAMED of them.
-        WorkerError: a sample of the source cannot be had any more.
+        WorkerError: a sample of the source cannot be read any more.
         ChecksumError, FormatError, OSError: the result is damaged.
     """
     count = len(reader) - before
@@ -121,7 +127,14 @@ def _of_range(
     start: int,
     at: Callable[[int], None] = lambda index: None,
 ) -> Compared:
-    """Compare the samples from `start` on, AT_ONCE of them; `at` is told each that is had or encoded."""
+    """Compare up to AT_ONCE samples from `start` on.
+
+    Args:
+        dataset, encode: the source, and the encoder of its samples.
+        reader, before: reader of the result, and number of samples in it before.
+        start: index of the first sample.
+        at: called with the index of each sample before it is read or encoded.
+    """
     stop = min(start + AT_ONCE, len(reader) - before)
     total = Compared(0, 0, 0, [])
     while start < stop:
@@ -138,14 +151,17 @@ def _of_range(
 def _each(
     function: Callable[[Any], Any], items: Iterable[Any], indices: Iterable[int], at: Callable[[int], None]
 ) -> Iterator[Any]:
-    """What it makes of each item, `at` being told the index before."""
+    """Apply a function to each item. `at` is called with the item's index before."""
     for item, index in zip(items, indices, strict=True):
         at(index)
         yield function(item)
 
 
 def _compared(start: int, expected: list[Any], reader: FileReader, before: int) -> Compared:
-    """Records of the source from sample `start` on, and those of the result, whose CRC-32 the reader checks."""
+    """Compare records of the source, from sample `start` on, with those of the result.
+
+    The reader checks their CRC-32.
+    """
     records = reader.read(range(before + start, before + start + len(expected)))
     words, size = [], 0
     for i, (wanted, record) in enumerate(zip(expected, records, strict=True), start):
@@ -158,7 +174,7 @@ def _compared(start: int, expected: list[Any], reader: FileReader, before: int) 
 
 
 def _alone(found: Given, reader: FileReader, before: int, out: str) -> Iterator[Compared]:
-    """Samples that come one after the other."""
+    """Compare samples that come one after the other."""
     encode, samples, start, count = _encoder(found, reader), found.samples(), 0, len(reader) - before
     while batch := [encode(sample) for sample in islice(samples, AT_ONCE)]:
         if start + len(batch) > count:
@@ -177,7 +193,7 @@ def _miscounted(out: str, given: str, count: int) -> MismatchError:
 def compare(
     link: Link, heart: Heart, *, dataset: Any, fields: Callable[[Any], Any], reader: FileReader, before: int
 ) -> None:
-    """The work of a worker: samples from the number that the parent sends."""
+    """Run a worker: compare samples from each index that the parent sends."""
     for start in parts_asked(link, heart):
         outcome = _of_range(dataset, fields, reader, before, start, partial(heart.at, heartbeats.SAMPLE))
         link.send(msgspec.msgpack.encode(outcome))

@@ -150,7 +150,7 @@ class SplitPart:
 
     @property
     def published(self) -> bool:
-        """Whether this split has put the part under its final name."""
+        """True if this split has put the part under its final name."""
         noted = self._state().fingerprint
         there = noted is not None and not self._own.holds(self._name)
         return there and publishing.fingerprint(self.target) == noted

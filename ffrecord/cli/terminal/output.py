@@ -76,7 +76,7 @@ class Output:
 
     @property
     def tty(self) -> bool:
-        """Whether the stream is a terminal."""
+        """True if the stream is a terminal."""
         return self._stream.isatty()
 
     @property
