@@ -12,7 +12,7 @@ from ffrecord.cli.format_values import columns_of, picture_kind
 SHOWN_MOST = 5  # frequent values in the facts of a column
 
 
-def of_samples(samples: Iterable[Any], classes: Classes | None = None) -> dict[str, dict[str, Any]]:
+def describe_columns(samples: Iterable[Any], classes: Classes | None = None) -> dict[str, dict[str, Any]]:
     """Describe each column of some samples.
 
     Args:
@@ -26,10 +26,10 @@ def of_samples(samples: Iterable[Any], classes: Classes | None = None) -> dict[s
     for sample in samples:
         for name, value in columns_of(sample).items():
             values.setdefault(name, []).append(value)
-    return {name: facts(found, (classes or {}).get(name)) for name, found in values.items()}
+    return {name: describe_values(found, (classes or {}).get(name)) for name, found in values.items()}
 
 
-def facts(values: Sequence[Any], names: Sequence[str] | None = None) -> dict[str, Any]:
+def describe_values(values: Sequence[Any], names: Sequence[str] | None = None) -> dict[str, Any]:
     """Describe the values of one column.
 
     Args:
@@ -60,10 +60,10 @@ def facts(values: Sequence[Any], names: Sequence[str] | None = None) -> dict[str
 
 def kind_of(values: Sequence[Any]) -> str:
     """Return the types of values in words: with dtypes for arrays, with formats for image files."""
-    return " or ".join(sorted({_kind(value) for value in values})) or "None"
+    return " or ".join(sorted({_kind_of_value(value) for value in values})) or "None"
 
 
-def _kind(value: Any) -> str:
+def _kind_of_value(value: Any) -> str:
     kind = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
     return picture_kind(value) or kind
 

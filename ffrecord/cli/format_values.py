@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.cli.terminal.output import cut, in_bytes
+from ffrecord.cli.terminal.output import format_size, truncate
 
 VALUES_MOST = 8  # values of an array that are shown
 TEXT_MOST = 60  # characters
@@ -23,24 +23,24 @@ def columns_of(sample: Any) -> dict[str, Any]:
     return {"value": sample}
 
 
-def in_words(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Format a value in one line."""
     if isinstance(value, np.ndarray):
-        return _array(value)
+        return _format_array(value)
     if isinstance(value, bytes | bytearray | memoryview):
-        return _bytes(bytes(value))
+        return _format_bytes(bytes(value))
     if isinstance(value, str):
-        return repr(cut(value, TEXT_MOST))
+        return repr(truncate(value, TEXT_MOST))
     if isinstance(value, Mapping | list | tuple):
         parts = columns_of(value)
-        return cut(", ".join(f"{name}: {in_words(each)}" for name, each in parts.items()), 2 * TEXT_MOST)
+        return truncate(", ".join(f"{name}: {format_value(each)}" for name, each in parts.items()), 2 * TEXT_MOST)
     return str(value)
 
 
-def _array(array: np.ndarray[Any, Any]) -> str:
+def _format_array(array: np.ndarray[Any, Any]) -> str:
     kind = f"{array.dtype} {list(array.shape)}"
     if array.dtype == np.uint8 and array.ndim == 1:
-        return _bytes(array[: 1 << 16].tobytes(), array.size)
+        return _format_bytes(array[: 1 << 16].tobytes(), array.size)
     if array.size <= VALUES_MOST:
         return f"{kind} {np.array2string(array, precision=4, separator=', ', max_line_width=10**6)}".replace("\n", "")
     if array.dtype.kind in "fiu":
@@ -54,15 +54,15 @@ def _mean(array: np.ndarray[Any, Any]) -> float:
         return float(array.mean())
 
 
-def _bytes(data: bytes, size: int | None = None) -> str:
+def _format_bytes(data: bytes, size: int | None = None) -> str:
     size = len(data) if size is None else size
     picture = picture_kind(data)
     if picture:
-        return f"{picture}, {in_bytes(size)}"
+        return f"{picture}, {format_size(size)}"
     if size <= 1 << 16 and data and _is_text(data):
-        return f"{in_bytes(size)} of text, {cut(data.decode(), TEXT_MOST)!r}"
+        return f"{format_size(size)} of text, {truncate(data.decode(), TEXT_MOST)!r}"
     start = data[:BYTES_MOST].hex(" ")
-    return f"{in_bytes(size)}{', ' if start else ''}{start}{' …' if size > BYTES_MOST else ''}"
+    return f"{format_size(size)}{', ' if start else ''}{start}{' …' if size > BYTES_MOST else ''}"
 
 
 def picture_kind(value: Any) -> str:
@@ -87,7 +87,7 @@ def _is_text(data: bytes) -> bool:
         return False
 
 
-def as_json(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Convert a value to types that `json` can write.
 
     Arrays of up to JSON_MOST values become lists. Longer arrays and bytes are described by a few facts.
@@ -107,9 +107,9 @@ def as_json(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return {"bytes": len(value), "begins": bytes(value[:BYTES_MOST]).hex()}
     if isinstance(value, Mapping):
-        return {str(name): as_json(each) for name, each in value.items()}
+        return {str(name): to_json_value(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [as_json(each) for each in value]
+        return [to_json_value(each) for each in value]
     try:
         json.dumps(value)
     except (TypeError, ValueError):

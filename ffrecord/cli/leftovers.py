@@ -15,7 +15,7 @@ from ffrecord.writing.recovery import has_journal, part_files
 UNCHANGED = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def tell_of_left(path: str, out: Output, name: str) -> None:
+def report_leftovers(path: str, out: Output, name: str) -> None:
     """Remark on part files and part directories of `path` that no process holds any more.
 
     Args:
@@ -23,21 +23,21 @@ def tell_of_left(path: str, out: Output, name: str) -> None:
         out: output of the command.
         name: name of the command.
     """
-    for part in left_beside(path):
+    for part in find_leftovers(path):
         out.remark(f"ffrecord {name}: {part} was left by a process that was killed, and can be removed")
 
 
-def left_beside(path: str) -> list[str]:
+def find_leftovers(path: str) -> list[str]:
     """Return the part files and directories of `path` whose writers are gone.
 
     Parts that `recover` can restore are left out.
     """
     with suppress(OSError):
-        return [part for part in part_files(os.path.realpath(path)) if not has_journal(part) and _is_left(part)]
+        return [part for part in part_files(os.path.realpath(path)) if not has_journal(part) and _is_abandoned(part)]
     return []
 
 
-def _is_left(part: str) -> bool:
+def _is_abandoned(part: str) -> bool:
     """Tell whether no process has locked a part. False where the file system has no locks: nobody can know there."""
     with suppress(OSError):
         mode = os.lstat(part).st_mode

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord._crc import crc32
-from ffrecord.cli.terminal.messages import in_a_line
-from ffrecord.cli.terminal.output import in_bytes
+from ffrecord.cli.terminal.messages import format_error
+from ffrecord.cli.terminal.output import format_size
 from ffrecord.engine._engine import filesystem_type
 from ffrecord.order import Random
 from ffrecord.reader import FileReader
@@ -37,12 +37,12 @@ SWEPT_BYTES = 128 << 20  # of a file: more than most CPU caches hold; the larges
 SWEPT_SHARE = 4  # one size of the sweep gets one part in so many of a measurement's time
 
 
-class NotHere(Exception):
+class NotMeasurable(Exception):
     """Something cannot be measured here; the message says why."""
 
 
 @dataclass
-class Measured:
+class Measurement:
     """The measurement of one way of reading.
 
     Attributes:
@@ -65,7 +65,7 @@ class Measured:
     unlimited: str = ""
 
 
-def machine() -> dict[str, Any]:
+def describe_machine() -> dict[str, Any]:
     """Describe the machine: CPU, number of usable CPUs, kernel."""
     try:
         with open("/proc/cpuinfo") as lines:
@@ -75,7 +75,7 @@ def machine() -> dict[str, Any]:
     return {"cpu": name or platform.machine(), "cpus": resources.usable_cpus(), "kernel": platform.release()}
 
 
-def cached(store: Store, batch_size: int, seconds: float) -> Measured:
+def cached(store: Store, batch_size: int, seconds: float) -> Measurement:
     """Measure random batches of records that are in the page cache.
 
     If not all records fit easily into memory, only the first ones that do are read.
@@ -84,52 +84,52 @@ def cached(store: Store, batch_size: int, seconds: float) -> Measured:
     mean = max(float(np.maximum(sizes, 0).mean()), 1.0)
     room = min(WARM_BYTES, resources.available_memory() // SHARE_MOST)
     count = max(1, min(store.n, int(room / mean)))
-    with _reopened(store) as fresh:  # closed at the end: its mappings would keep pages that `cold` has to drop
+    with _reopen(store) as fresh:  # closed at the end: its mappings would keep pages that `cold` has to drop
         for start in range(0, count, 4096):
             fresh.read_packed(np.arange(start, min(start + 4096, count)))
-        measured = _timed("cached", _reads(fresh, count, batch_size), seconds)
-    measured.limit = _memory_limit(min(seconds, 1.0))
+        measured = _time_batches("cached", _read_batches(fresh, count, batch_size), seconds)
+    measured.limit = _measure_memory(min(seconds, 1.0))
     return measured
 
 
-def cold(store: Store, batch_size: int, seconds: float) -> Measured:
+def cold(store: Store, batch_size: int, seconds: float) -> Measurement:
     """Measure random batches after the page cache has dropped these files. Other files stay cached.
 
     Raises:
         NotHere: the page cache does not drop them.
     """
     paths = [path for path in dict.fromkeys(store.fnames) if os.path.isfile(path)]
-    forget(paths)
+    drop_from_cache(paths)
     if _still_cached(paths):
-        raise NotHere("the page cache keeps these files, whatever it is told: they lie in memory, or are in use")
-    measured = _timed("cold", _cold_reads(store, paths, batch_size), seconds)
+        raise NotMeasurable("the page cache keeps these files, whatever it is told: they lie in memory, or are in use")
+    measured = _time_batches("cold", _read_cold_batches(store, paths, batch_size), seconds)
     try:
-        measured.limit = _storage_limit(paths, min(seconds, 1.5))
-    except NotHere as error:
+        measured.limit = _measure_storage(paths, min(seconds, 1.5))
+    except NotMeasurable as error:
         measured.unlimited = str(error)
     return measured
 
 
-def loader(store: Store, batch_size: int, seconds: float) -> Measured:
+def loader(store: Store, batch_size: int, seconds: float) -> Measurement:
     """Measure batches of `ffrecord.torch.Loader`.
 
     Raises:
         NotHere: torch is missing, or no tensors can be made of the samples.
     """
     if optional("torch") is None:
-        raise NotHere(f"torch is not installed: {install('torch')}")
+        raise NotMeasurable(f"torch is not installed: {install('torch')}")
     from ffrecord.torch import Loader
 
     mean = float(np.maximum(store.record_sizes(np.arange(min(store.n, 4096))), 0).mean())
     try:
-        with _reopened(store) as fresh:
+        with _reopen(store) as fresh:
             made = Loader(fresh, min(batch_size, store.n), rank=0, world_size=1)
-            return _timed("loader", _epochs(made, mean), seconds)
+            return _time_batches("loader", _loader_batches(made, mean), seconds)
     except (TypeError, ValueError) as error:  # samples that no tensor holds
-        raise NotHere(str(error)) from error
+        raise NotMeasurable(str(error)) from error
 
 
-def sizes(batch_size: int, seconds: float, limit: float | None) -> list[Measured]:
+def sizes(batch_size: int, seconds: float, limit: float | None) -> list[Measurement]:
     """Measure random batches of cached files with samples of several sizes. The files are made for it.
 
     Args:
@@ -140,14 +140,14 @@ def sizes(batch_size: int, seconds: float, limit: float | None) -> list[Measured
     Raises:
         NotHere: there is no room for such files.
     """
-    limit = limit or _memory_limit(min(seconds, 1.0))
+    limit = limit or _measure_memory(min(seconds, 1.0))
     try:
         return _sweep(batch_size, seconds, limit)
     except OSError as error:
-        raise NotHere(f"no room for files of {in_bytes(SWEPT_BYTES)}: {in_a_line(error)}") from error
+        raise NotMeasurable(f"no room for files of {format_size(SWEPT_BYTES)}: {format_error(error)}") from error
 
 
-def _sweep(batch_size: int, seconds: float, limit: float) -> list[Measured]:
+def _sweep(batch_size: int, seconds: float, limit: float) -> list[Measurement]:
     found = []
     with tempfile.TemporaryDirectory(prefix="ffrecord-") as directory:
         for size in SWEPT:
@@ -157,13 +157,13 @@ def _sweep(batch_size: int, seconds: float, limit: float) -> list[Measured]:
             _warm(path)
             with FileReader(path) as reader:
                 batch = max(1, min(batch_size, count, SWEPT_TOGETHER // size))
-                measured = _timed("sizes", _reads(reader, count, batch), seconds / SWEPT_SHARE)
+                measured = _time_batches("sizes", _read_batches(reader, count, batch), seconds / SWEPT_SHARE)
             os.unlink(path)
-            found.append(_typical(measured, batch, size, limit))
+            found.append(_from_median(measured, batch, size, limit))
     return found
 
 
-def _typical(measured: Measured, batch: int, size: int, limit: float) -> Measured:
+def _from_median(measured: Measurement, batch: int, size: int, limit: float) -> Measurement:
     """Compute the rates from the median batch. Other work of the machine would make steps between sizes in a mean."""
     per_second = batch / measured.latencies["50 %"]
     return replace(measured, samples_per_second=per_second, bytes_per_second=per_second * size, limit=limit)
@@ -184,7 +184,7 @@ def _warm(path: str) -> None:
             pass
 
 
-def forget(paths: list[str]) -> None:
+def drop_from_cache(paths: list[str]) -> None:
     """Tell the page cache to drop these files."""
     for path in paths:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -194,18 +194,18 @@ def forget(paths: list[str]) -> None:
             os.close(fd)
 
 
-def _cold_reads(store: Store, paths: list[str], batch_size: int) -> Iterator[tuple[int, int] | None]:
+def _read_cold_batches(store: Store, paths: list[str], batch_size: int) -> Iterator[tuple[int, int] | None]:
     """Yield (samples, bytes) of each batch, or None for a step that is not timed.
 
     Each epoch begins with an empty page cache.
     """
     for epoch in itertools.count():
-        with _reopened(store) as fresh:  # the kernel keeps pages that a store has mapped
-            forget(paths)
-            yield from _reads(fresh, fresh.n, batch_size, range(epoch, epoch + 1))
+        with _reopen(store) as fresh:  # the kernel keeps pages that a store has mapped
+            drop_from_cache(paths)
+            yield from _read_batches(fresh, fresh.n, batch_size, range(epoch, epoch + 1))
 
 
-def _reads(
+def _read_batches(
     store: Store, count: int, batch_size: int, epochs: Iterable[int] | None = None
 ) -> Iterator[tuple[int, int] | None]:
     """Yield (samples, bytes) of each batch, in random order over the first `count` records.
@@ -243,7 +243,7 @@ def _known_sizes(store: Store, count: int) -> npt.NDArray[np.int64] | None:
     return store.record_sizes(first)
 
 
-def _epochs(made: Any, mean: float) -> Iterator[tuple[int, int] | None]:
+def _loader_batches(made: Any, mean: float) -> Iterator[tuple[int, int] | None]:
     """Yield (samples, bytes) of each batch of a loader. The last batch of an epoch may have fewer samples."""
     while True:
         for _ in made:
@@ -251,7 +251,7 @@ def _epochs(made: Any, mean: float) -> Iterator[tuple[int, int] | None]:
             yield count, round(count * mean)
 
 
-def _timed(way: str, batches: Iterator[tuple[int, int] | None], seconds: float) -> Measured:
+def _time_batches(way: str, batches: Iterator[tuple[int, int] | None], seconds: float) -> Measurement:
     while next(batches) is None:  # the first batch is not timed: it does work that is done only once
         pass
     samples = size = 0
@@ -266,10 +266,10 @@ def _timed(way: str, batches: Iterator[tuple[int, int] | None], seconds: float) 
         last = now
     latencies = {f"{at} %": float(np.percentile(times, at)) for at in PERCENTILES}
     quantiles = np.percentile(times, range(101)).tolist()
-    return Measured(way, samples / took, size / took, size / len(times), None, latencies, quantiles)
+    return Measurement(way, samples / took, size / took, size / len(times), None, latencies, quantiles)
 
 
-def _memory_limit(seconds: float) -> float:
+def _measure_memory(seconds: float) -> float:
     """Measure the bytes per second of computing the CRC-32 of memory that no CPU cache holds."""
     source = np.ones(256 << 20, np.uint8)
 
@@ -282,7 +282,7 @@ def _memory_limit(seconds: float) -> float:
     return _rate(pieces(), seconds)
 
 
-def _storage_limit(paths: list[str], seconds: float) -> float:
+def _measure_storage(paths: list[str], seconds: float) -> float:
     """Measure the bytes per second of direct reads of 1 MiB, several at a time.
 
     Raises:
@@ -290,22 +290,22 @@ def _storage_limit(paths: list[str], seconds: float) -> float:
     """
     pieces = [(path, at) for path in paths for at in range(0, os.path.getsize(path) - DIRECT_BYTES + 1, DIRECT_BYTES)]
     if not pieces:
-        raise NotHere("no file has 1 MiB, which one direct read of it takes")
+        raise NotMeasurable("no file has 1 MiB, which one direct read of it takes")
     np.random.default_rng(0).shuffle(pieces)
     opened: dict[str, int] = {}
     try:
         for path in dict.fromkeys(path for path, _ in pieces[:4096]):
             opened[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
         wanted = [(opened[path], at) for path, at in pieces[:4096] if path in opened]
-        return _direct_rate(wanted, seconds)
+        return _rate_of_direct_reads(wanted, seconds)
     except OSError as error:
-        raise NotHere(f"the file system refuses direct reads ({error.strerror})") from error
+        raise NotMeasurable(f"the file system refuses direct reads ({error.strerror})") from error
     finally:
         for fd in opened.values():
             os.close(fd)
 
 
-def _direct_rate(wanted: list[tuple[int, int]], seconds: float) -> float:
+def _rate_of_direct_reads(wanted: list[tuple[int, int]], seconds: float) -> float:
     import mmap
 
     deadline = time.perf_counter() + seconds
@@ -353,7 +353,7 @@ def _still_cached(paths: list[str]) -> bool:
     return True
 
 
-def _reopened(store: Store) -> Store:
+def _reopen(store: Store) -> Store:
     """Open the same store again, with none of the state that reading has built up."""
     make: Callable[..., Store]
     make, arguments = store.__reduce__()[:2]

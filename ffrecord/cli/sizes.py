@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.cli.terminal.output import Output, in_bytes
+from ffrecord.cli.terminal.output import Output, format_size
 from ffrecord.reading.store import Store
 
 CHUNK = 1 << 20  # records whose sizes are asked for together
@@ -57,10 +57,12 @@ class Sizes:
             Counts, [len(edges) - 1]; they add up to `count` if the edges hold every size.
         """
         if self.step == 1 or not self.count:
-            return _between(self.kept, edges)
-        sampled, others = _between(self.kept[1:-1], edges), max(self.count - 2, 0)
+            return _count_between(self.kept, edges)
+        sampled, others = _count_between(self.kept[1:-1], edges), max(self.count - 2, 0)
         ends = np.cumsum(sampled) * (others / max(len(self.kept) - 2, 1))
-        return np.diff(np.round(ends), prepend=0).astype(np.int64) + _between(self.kept[[0, -1][: self.count]], edges)
+        return np.diff(np.round(ends), prepend=0).astype(np.int64) + _count_between(
+            self.kept[[0, -1][: self.count]], edges
+        )
 
     def facts(self) -> dict[str, Any]:
         """Return the numbers for JSON."""
@@ -72,7 +74,7 @@ class Sizes:
         return {**told, **of_every, "edges": self.edges, "histogram": self.histogram}
 
 
-def sizes_of(store: Store, out: Output) -> Sizes:
+def collect_sizes(store: Store, out: Output) -> Sizes:
     """Collect the sizes of all records of a store."""
     step = max(1, -(-store.n // KEPT_MOST))
     parts, total, count, bounds = [np.zeros(0, np.int64)], 0, 0, []
@@ -85,14 +87,14 @@ def sizes_of(store: Store, out: Output) -> Sizes:
             bounds += [found.min(), found.max()] if len(found) else []
             parts.append(found[-start % step :: step])
     kept = np.concatenate([*parts, np.array([min(bounds), max(bounds)] if bounds and step > 1 else [], np.int64)])
-    return Sizes(count, total, np.sort(kept), step, edges_of(kept))
+    return Sizes(count, total, np.sort(kept), step, choose_edges(kept))
 
 
-def _between(sizes: npt.NDArray[np.int64], edges: Sequence[float]) -> npt.NDArray[np.int64]:
+def _count_between(sizes: npt.NDArray[np.int64], edges: Sequence[float]) -> npt.NDArray[np.int64]:
     return np.histogram(sizes, edges)[0].astype(np.int64) if len(edges) else np.zeros(0, np.int64)
 
 
-def edges_of(sizes: npt.NDArray[np.int64]) -> list[int]:
+def choose_edges(sizes: npt.NDArray[np.int64]) -> list[int]:
     """Choose about BINS bins, at most BINS_MOST, for some sizes.
 
     The bins have the same width or, if the largest size is much larger than the smallest, the same ratio.
@@ -104,11 +106,11 @@ def edges_of(sizes: npt.NDArray[np.int64]) -> list[int]:
         edges = np.geomspace(max(low, 1), high, BINS + 1)
         edges[0] = low
         return [int(each) for each in np.unique(np.ceil(edges))]
-    width, count = bins_for(high - low, BINS_LEAST, BINS, BINS_MOST)
+    width, count = choose_bin_width(high - low, BINS_LEAST, BINS, BINS_MOST)
     return [low + width * place for place in range(count + 1)]
 
 
-def bins_for(values: int, least: int, wanted: int, most: int) -> tuple[int, int]:
+def choose_bin_width(values: int, least: int, wanted: int, most: int) -> tuple[int, int]:
     """Choose the width and the number of bins for a range of whole numbers.
 
     Bins of different widths would look like steps where sizes are spread evenly.
@@ -130,7 +132,7 @@ def bins_for(values: int, least: int, wanted: int, most: int) -> tuple[int, int]
     return width, -(-values // width)
 
 
-def labels_of(edges: list[int]) -> list[str]:
+def format_edges(edges: list[int]) -> list[str]:
     """Format the edges so that all labels differ."""
-    short = [in_bytes(each) for each in edges]
+    short = [format_size(each) for each in edges]
     return short if len(set(short)) == len(short) else [f"{each:,} B" for each in edges]

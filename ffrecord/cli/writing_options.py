@@ -8,9 +8,8 @@ from typing import Any
 
 from ffrecord.cli.sources import add_jobs, path_of
 from ffrecord.cli.terminal import exit_codes
-from ffrecord.cli.terminal.output import Output, StandardOutputError, counted, in_bytes
-from ffrecord.conversion.input import Given
-from ffrecord.conversion.input import given as taken
+from ffrecord.cli.terminal.output import Output, StandardOutputError, format_count, format_size
+from ffrecord.conversion.input import ConversionInput, open_input
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import ArgumentError, WorkerError, add_note
 from ffrecord.system.sizes import parse_size
@@ -73,7 +72,7 @@ def add_skipping(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def advising(given: argparse.Namespace) -> Iterator[None]:
+def hint_at_skipping(given: argparse.Namespace) -> Iterator[None]:
     """Add a hint at --max-skipped to an error about a sample, unless the option was given."""
     try:
         yield
@@ -84,31 +83,31 @@ def advising(given: argparse.Namespace) -> Iterator[None]:
 
 
 @contextmanager
-def indexed(source: Any, format: str | None) -> Iterator[Given]:
+def open_indexed(source: Any, format: str | None) -> Iterator[ConversionInput]:
     """Open the samples of `source` by index.
 
     Raises:
         ArgumentError: `source` gives its samples only one after the other.
         The errors of `ffrecord.convert`.
     """
-    with taken(source, format, None, {}) as found:
+    with open_input(source, format, None, {}) as found:
         if found.dataset is None:
             raise ArgumentError(f"{source}: samples come only one after the other; convert it first")
         yield found
 
 
-def write_some(found: Given, out: str, indices: Any, options: Mapping[str, Any]) -> Summary:
+def write_some(found: ConversionInput, out: str, indices: Any, options: Mapping[str, Any]) -> Summary:
     """Write the samples at `indices` to `out`. Records of .ffr files are copied byte by byte."""
-    writer = writer_of(found, out, options)
-    return writer.from_indexed_dataset(found.dataset, indices=indices, fingerprint=told_apart(found))
+    writer = make_writer(found, out, options)
+    return writer.from_indexed_dataset(found.dataset, indices=indices, fingerprint=fingerprint_of(found))
 
 
-def writer_of(found: Given, out: str, options: Mapping[str, Any]) -> DatasetWriter:
+def make_writer(found: ConversionInput, out: str, options: Mapping[str, Any]) -> DatasetWriter:
     """Make a writer for the samples of `found`."""
     return DatasetWriter(out, found.fields, on_error="skip" if "max_skipped" in options else "raise", **options)
 
 
-def told_apart(found: Given) -> str | None:
+def fingerprint_of(found: ConversionInput) -> str | None:
     """Return a fingerprint of the samples; None if there is none."""
     told = getattr(found.dataset, "fingerprint", None)
     return told if isinstance(told, str) else None
@@ -124,7 +123,7 @@ def conclude(summaries: Iterable[Summary], out: Output, **more: Any) -> int:
     """
     told = [{**asdict(each), **more} for each in summaries]
     try:
-        _conclude(told, out)
+        _print_summaries(told, out)
         out.flush()
     except StandardOutputError as error:
         add_note(error, "all is written")
@@ -132,15 +131,15 @@ def conclude(summaries: Iterable[Summary], out: Output, **more: Any) -> int:
     return exit_codes.BAD_NEWS if any(each.get("skipped") for each in told) else exit_codes.DONE
 
 
-def _conclude(told: list[dict[str, Any]], out: Output) -> None:
+def _print_summaries(told: list[dict[str, Any]], out: Output) -> None:
     if out.json:
         out.data(told[0] if len(told) == 1 else told)
         return
     for each in told:
-        size, seconds = in_bytes(each["bytes"]), each["seconds"]
+        size, seconds = format_size(each["bytes"]), each["seconds"]
         seed = f", seed {each['seed']}" if each["seed"] is not None else ""
-        count = f"{counted(each['samples'], 'sample')}, {size}, {counted(each['shards'], 'shard')}{seed}"
-        left_out = f", {counted(each['skipped'], 'sample')} left out" if each.get("skipped") else ""
+        count = f"{format_count(each['samples'], 'sample')}, {size}, {format_count(each['shards'], 'shard')}{seed}"
+        left_out = f", {format_count(each['skipped'], 'sample')} left out" if each.get("skipped") else ""
         verified = ", verified" if each.get("verified") else ""
-        speed = f"{in_bytes(each['bytes'] / max(seconds, 1e-9))}/s"
+        speed = f"{format_size(each['bytes'] / max(seconds, 1e-9))}/s"
         out.line(f"{each['path']}: {count}{left_out}{verified}; {seconds:.3g} s, {speed}")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal, SupportsIndex
 
 from ffrecord.conversion.check_output import check_outside
-from ffrecord.conversion.input import Given, given
+from ffrecord.conversion.input import ConversionInput, open_input
 from ffrecord.conversion.verify import compare_all
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.dataset_writer import options as arguments
@@ -86,12 +86,12 @@ def convert(
         "resume": resume,
         "storage_options": storage_options,
         "staging": staging,
-        **_skipping(max_skipped, arguments.flag("verify", verify)),
+        **_skip_options(max_skipped, arguments.flag("verify", verify)),
     }
     DatasetWriter(out, None, **asked)  # a wrong argument is refused before anything is opened
     check_outside(source, out)
-    before = _samples_at(out, storage_options) if mode == "append" else 0
-    with given(source, format, fields, options, storage_options, skips="max_skipped" in asked) as found:
+    before = _count_samples(out, storage_options) if mode == "append" else 0
+    with open_input(source, format, fields, options, storage_options, skips="max_skipped" in asked) as found:
         if verify and found.once:
             raise ArgumentError(
                 f"verify=True needs to read the samples again, and {type(source).__name__} gives them once"
@@ -104,7 +104,7 @@ def convert(
     return replace(summary, seconds=time.monotonic() - started)
 
 
-def _skipping(max_skipped: SupportsIndex, verify: bool) -> dict[str, Any]:
+def _skip_options(max_skipped: SupportsIndex, verify: bool) -> dict[str, Any]:
     """Return the arguments of `DatasetWriter` for `max_skipped`.
 
     There, skipping none and not skipping are different.
@@ -117,7 +117,7 @@ def _skipping(max_skipped: SupportsIndex, verify: bool) -> dict[str, Any]:
     return {"on_error": "skip", "max_skipped": most}
 
 
-def _write(found: Given, writer: DatasetWriter) -> Summary:
+def _write(found: ConversionInput, writer: DatasetWriter) -> Summary:
     dataset = found.dataset
     if dataset is None:
         return writer.from_iterable(found.samples())
@@ -125,7 +125,7 @@ def _write(found: Given, writer: DatasetWriter) -> Summary:
         return writer.from_indexed_dataset(dataset, fingerprint=getattr(dataset, "fingerprint", None))
 
 
-def _samples_at(out: str | os.PathLike[str], storage_options: Mapping[str, Any] | None) -> int:
+def _count_samples(out: str | os.PathLike[str], storage_options: Mapping[str, Any] | None) -> int:
     """Return the number of samples that are in the dataset before more are added."""
     path = os.fspath(out)
     if urls.is_remote(path):

@@ -29,9 +29,9 @@ class Naming:
         self._suffixed = suffixed
         self._digits = max(SHORTEST, len(str(max(n - 1, 0))))
         # Only this one ending is ever dropped from names, so that names with different endings stay different.
-        self._ending = None if name is None else _known_ending(name, contents)
+        self._ending = None if name is None else _ending_of(name, contents)
 
-    def of_columns(self, index: int, name: str | None, contents: Mapping[str, Content], dots: bool) -> list[str]:
+    def names_of_columns(self, index: int, name: str | None, contents: Mapping[str, Content], dots: bool) -> list[str]:
         """Return a file name for each column of a sample.
 
         Args:
@@ -46,7 +46,7 @@ class Naming:
         """
         base = f"{index:0{self._digits}}" if name is None else self._base(name, contents)
         if not dots:
-            base = _without_dots(base)
+            base = _replace_dots(base)
         names = [f"{base}.{self._suffix(column, content)}" for column, content in contents.items()]
         if not dots and len({each.lower() for each in names}) < len(names):
             raise FormatError(f"sample {index}: {', '.join(names)}: WebDataset takes two of them for the same field")
@@ -55,32 +55,32 @@ class Naming:
             # the label "b.png.cls", and "B.JPEG" keeps its spelling.
             pairs = zip(names, contents.values(), strict=True)
             names = [name if each == f"{base}.{one.suffix}" and fits(name, one) else each for each, one in pairs]
-        return [_checked(each, dots) for each in names]
+        return [_check_name(each, dots) for each in names]
 
-    def of_bytes(self, name: str, content: Content, dots: bool) -> str:
+    def name_of_bytes(self, name: str, content: Content, dots: bool) -> str:
         """Return the file name of a sample that is only bytes.
 
         Raises:
-            FormatError: see `of_columns`.
+            FormatError: see `names_of_columns`.
         """
         if dots:
-            return _checked(name, dots)
+            return _check_name(name, dots)
         folder, slash, last = name.rpartition("/")
         head, _, suffix = last.rpartition(".")
         if not head or not suffix:
             head, suffix = last, content.suffix
-        return _checked(f"{folder}{slash}{_without_dots(head)}.{suffix}", dots)
+        return _check_name(f"{folder}{slash}{_replace_dots(head)}.{suffix}", dots)
 
     def _base(self, name: str, contents: Mapping[str, Content]) -> str:
         # "a.jpg" with a picture and a label becomes "a.jpg" and "a.cls".
-        dropped = self._ending is not None and _known_ending(name, contents) == self._ending
+        dropped = self._ending is not None and _ending_of(name, contents) == self._ending
         return name.rpartition(".")[0] if dropped else name
 
     def _suffix(self, column: str, content: Content) -> str:
         if column == content.suffix or (self._suffixed and content.kind == BYTES):
-            return _checked_column(column, column)
+            return _check_column(column, column)
         said = column in self._in_names or self._kinds.get(column) != content.kind
-        return _checked_column(column, f"{column}.{content.suffix}") if said else content.suffix
+        return _check_column(column, f"{column}.{content.suffix}") if said else content.suffix
 
 
 def key_of(name: str) -> str:
@@ -89,13 +89,13 @@ def key_of(name: str) -> str:
     return folder + slash + last.partition(".")[0]
 
 
-def _known_ending(name: str, contents: Mapping[str, Content]) -> str | None:
+def _ending_of(name: str, contents: Mapping[str, Content]) -> str | None:
     """Return the ending of a name after its last dot, if a file of the sample will have it; else None."""
     head, _, tail = name.rpartition(".")
     return tail if head and any(fits(name, each) for each in contents.values()) else None
 
 
-def _checked_column(column: str, suffix: str) -> str:
+def _check_column(column: str, suffix: str) -> str:
     """Check that a column may be part of a file's name, and return the suffix.
 
     With a "/" in it the file would be elsewhere; in a WebDataset it would be part of another sample.
@@ -108,12 +108,12 @@ def _checked_column(column: str, suffix: str) -> str:
     return suffix
 
 
-def _without_dots(name: str) -> str:
+def _replace_dots(name: str) -> str:
     folder, slash, last = name.rpartition("/")
     return folder + slash + last.replace(".", "_")
 
 
-def _checked(name: str, dots: bool) -> str:
+def _check_name(name: str, dots: bool) -> str:
     if "/".join(safe_parts(name)) != name:
         raise FormatError(f"{name!r} is no name of a file below a directory")
     size = len(name.encode(errors="surrogateescape"))

@@ -51,7 +51,7 @@ class WrittenPart(msgspec.Struct, array_like=True):
     hashes: bytes
 
 
-def write_alone(
+def write_part(
     samples: SampleSource,
     kind: str,
     part: ExportPart,
@@ -74,7 +74,7 @@ def write_alone(
     target, hashes, size = TARGETS[kind][0](part.path, part.shown, samples), bytearray(), 0
     try:
         if isinstance(target, TFRecordTarget) and (packed := samples.packed(part.start, part.stop)) is not None:
-            size = _copied(target, packed, part.start, done, at)
+            size = _copy_packed(target, packed, part.start, done, at)
         else:
             for batch in samples.batches(part.start, part.stop, at):
                 before = size
@@ -91,7 +91,7 @@ def write_alone(
     return WrittenPart(number, part.stop - part.start, size, bytes(hashes))
 
 
-def _copied(
+def _copy_packed(
     target: TFRecordTarget,
     packed: Iterator[Packed],
     start: int,
@@ -130,11 +130,11 @@ def check_names(samples: SampleSource, path: str, hashes: Sequence[bytes]) -> No
     same = np.flatnonzero((ordered[1:] == ordered[:-1]).all(axis=1))
     if len(same):
         twice = ordered[same[0]].tobytes()
-        named = _named(samples, twice)
+        named = _find_name(samples, twice)
         raise FormatError(f"{path}: {named} comes twice, and {len(same) - 1} other names do; nothing was written")
 
 
-def _named(samples: SampleSource, wanted: bytes) -> str:
+def _find_name(samples: SampleSource, wanted: bytes) -> str:
     """Find the name with this hash. The samples are read again, as only hashes of names were kept."""
     for batch in samples.batches(0, samples.n):
         for sample in batch:
@@ -146,7 +146,7 @@ def _named(samples: SampleSource, wanted: bytes) -> str:
     return "a name"
 
 
-def write_by_crew(
+def write_parts(
     samples: SampleSource,
     kind: str,
     parts: Sequence[ExportPart],
@@ -161,34 +161,36 @@ def write_by_crew(
         WorkerError: a worker failed or died.
     """
     arguments = {"samples": samples, "kind": kind, "parts": list(parts)}
-    crew = None if workers < 2 else WorkerPool(work, arguments, workers, start_method=start_method)
+    pool = None if workers < 2 else WorkerPool(run_export_worker, arguments, workers, start_method=start_method)
 
     def collect() -> list[WrittenPart]:
         bar = WriteProgress(samples.n, progress, label)
         try:
-            return _collected(samples, kind, parts, crew, bar)
+            return _collect(samples, kind, parts, pool, bar)
         finally:
             bar.close()
 
-    return collect() if crew is None else run_pool(crew, collect)
+    return collect() if pool is None else run_pool(pool, collect)
 
 
-def _collected(
-    samples: SampleSource, kind: str, parts: Sequence[ExportPart], crew: WorkerPool | None, bar: WriteProgress
+def _collect(
+    samples: SampleSource, kind: str, parts: Sequence[ExportPart], pool: WorkerPool | None, bar: WriteProgress
 ) -> list[WrittenPart]:
-    if crew is None:
-        return [write_alone(samples, kind, part, bar.add, number=i) for i, part in enumerate(parts)]
+    if pool is None:
+        return [write_part(samples, kind, part, bar.add, number=i) for i, part in enumerate(parts)]
     written: list[WrittenPart] = []
-    for message in map_parts(crew, range(len(parts))):
+    for message in map_parts(pool, range(len(parts))):
         written.append(msgspec.msgpack.decode(message, type=WrittenPart))
         bar.add(written[-1].samples, written[-1].size)
     return sorted(written, key=lambda each: each.number)
 
 
-def work(link: Link, heart: Heart, *, samples: SampleSource, kind: str, parts: Sequence[ExportPart]) -> None:
+def run_export_worker(
+    link: Link, heart: Heart, *, samples: SampleSource, kind: str, parts: Sequence[ExportPart]
+) -> None:
     """Run a worker: write the files whose numbers the parent sends."""
     for number in parts_asked(link, heart):
-        written = write_alone(
+        written = write_part(
             samples,
             kind,
             parts[number],

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.conversion.export_names import Naming
-from ffrecord.conversion.export_values import Content, content_of, of_bytes
+from ffrecord.conversion.export_values import Content, content_of, content_of_bytes
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, FormatError
 from ffrecord.fields import Field, JPEGField, LabelField, ListField, OptionalField, Schema, schema_of
 from ffrecord.fields.tree import as_mapping
@@ -62,7 +62,7 @@ class SampleSource:
     def __init__(self, source: Any) -> None:
         self.source = source
         self._store = source if isinstance(source, Store) else None
-        self._schema = None if self._store is None else _keeping_jpegs(self._store)
+        self._schema = None if self._store is None else _schema_keeping_jpegs(self._store)
         self._names = None if self._store is None else names_of(self._store)
         self.n = len(source)
         first = self.read([0])[0] if self.n else Sample(0, None, {})
@@ -74,7 +74,7 @@ class SampleSource:
         contents = {name: self._content(0, name, value) for name, value in first.columns.items()}
         # Also for a dataset that was converted from a WebDataset, so that the export restores its names.
         suffixed = self.format == "webdataset" or (self._schema is not None and KEYS[0] in self._schema.fields)
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._naming = Naming(contents, first.name, self.n, suffixed)
 
     @property
@@ -149,7 +149,7 @@ class SampleSource:
 
     def _sample(self, index: int, value: Any) -> Sample:
         columns = dict(_columns(value))
-        for each in [name for name in columns if columns[name] is None and self._is(name, OptionalField)]:
+        for each in [name for name in columns if columns[name] is None and self._is_field(name, OptionalField)]:
             del columns[each]  # the original sample had no field of that name
         name = None if self._names is None else self._names[index]
         for key in KEYS:
@@ -158,17 +158,17 @@ class SampleSource:
                 name = _text(columns.pop(key))
         untyped = self._store is not None and self._schema is None
         if untyped and (list(columns) == [DATA] or self.format in RAW_FORMATS):
-            columns = {each: _raw(value) for each, value in columns.items()}
+            columns = {each: _raw_bytes(value) for each, value in columns.items()}
         return Sample(index, name, columns)
 
-    def _is(self, column: str, kind: type[Field]) -> bool:
+    def _is_field(self, column: str, kind: type[Field]) -> bool:
         return self._schema is not None and isinstance(self._schema.fields.get(column), kind)
 
     def _content(self, index: int, column: str, value: Any) -> Content:
         try:
             return content_of(value)
         except (TypeError, ValueError) as error:
-            raise _named(error, f"sample {index}, column {column!r}") from None
+            raise _name_error(error, f"sample {index}, column {column!r}") from None
 
     def _classes(self, first: Mapping[str, Any]) -> dict[str, list[str]]:
         if self._schema is not None:
@@ -177,7 +177,7 @@ class SampleSource:
         names = getattr(self._store, "classes", None)
         return {LABEL: class_names(names, self._store)} if names and self._store and LABEL in first else {}
 
-    def _whole(self, sample: Sample) -> memoryview:
+    def _whole_bytes(self, sample: Sample) -> memoryview:
         """Return the bytes of a sample that is only bytes, as the first sample is."""
         if _is_plain(sample.columns):
             return as_bytes(sample.columns[DATA])
@@ -197,12 +197,12 @@ class SampleSource:
             TypeError, ValueError: a value that no file holds.
         """
         if self.plain and sample.name is not None:
-            content = of_bytes(self._whole(sample))
-            return [(self._naming.of_bytes(sample.name, content, dots), content)]
+            content = content_of_bytes(self._whole_bytes(sample))
+            return [(self._naming.name_of_bytes(sample.name, content, dots), content)]
         if not sample.columns:
             raise FormatError(f"sample {sample.index} has no columns: no file would say that it is there")
         contents = {name: self._content(sample.index, name, value) for name, value in sample.columns.items()}
-        names = self._naming.of_columns(sample.index, sample.name, contents, dots)
+        names = self._naming.names_of_columns(sample.index, sample.name, contents, dots)
         return list(zip(names, contents.values(), strict=True))
 
     def record(self, sample: Sample) -> bytes | memoryview:
@@ -215,7 +215,7 @@ class SampleSource:
         if self.raw:
             if sample.name is not None:
                 raise FormatError(f"sample {sample.index} has the name {sample.name!r}, where sample 0 has none")
-            return self._whole(sample)
+            return self._whole_bytes(sample)
         values = {name: self._feature(sample.index, name, value) for name, value in sample.columns.items()}
         if sample.name is not None:
             free = [each for each in (KEY, KEYS[0]) if each not in values]
@@ -225,25 +225,25 @@ class SampleSource:
         try:
             return encode_example(values)
         except (TypeError, ValueError) as error:
-            raise _named(error, f"sample {sample.index}") from None
+            raise _name_error(error, f"sample {sample.index}") from None
 
     def _feature(self, index: int, name: str, value: Any) -> Any:
         if isinstance(value, np.ma.MaskedArray):
             self._content(index, name, value)  # raises: masked arrays are refused
-        self._tell_of_changes(name, value)
+        self._warn_of_changes(name, value)
         if isinstance(value, int):
             if value not in INT64:
                 raise ArgumentError(f"sample {index}, column {name!r}: {value} is no int64")
             return value
-        if self._is(name, ListField) and all(isinstance(each, bytes) for each in value):
+        if self._is_field(name, ListField) and all(isinstance(each, bytes) for each in value):
             return value
         if value is None or isinstance(value, float | str | bytes | np.ndarray | np.generic):
             return value
         return bytes(self._content(index, name, value).data)
 
-    def _tell_of_changes(self, name: str, value: Any) -> None:
+    def _warn_of_changes(self, name: str, value: Any) -> None:
         """Warn, once per column, of properties of a number or an array that an Example does not keep."""
-        if name in self._told or not isinstance(value, float | bool | np.ndarray | np.generic):
+        if name in self._warned or not isinstance(value, float | bool | np.ndarray | np.generic):
             return
         array = np.asarray(value)
         changes = []
@@ -254,7 +254,7 @@ class SampleSource:
         if array.ndim > 1:
             changes.append(f"the shape {array.shape} is not kept")
         if changes:
-            self._told.add(name)
+            self._warned.add(name)
             _log.warning("column %r: %s, as Examples know no other", name, ", ".join(changes))
 
 
@@ -268,7 +268,7 @@ def _is_plain(columns: Mapping[str, Any]) -> bool:
     return list(columns) == [DATA] and isinstance(columns[DATA], bytes | bytearray | memoryview)
 
 
-def _named(error: TypeError | ValueError, where: str) -> Exception:
+def _name_error(error: TypeError | ValueError, where: str) -> Exception:
     kind = ArgumentTypeError if isinstance(error, TypeError) else ArgumentError
     return kind(f"{where}: {error}")
 
@@ -291,12 +291,12 @@ def _text(key: str | bytes) -> str:
     return key if isinstance(key, str) else key.decode(errors="surrogateescape")
 
 
-def _raw(value: Any) -> Any:
+def _raw_bytes(value: Any) -> Any:
     """Return the bytes of a flat uint8 array, which untyped stores give for a file; return other values unchanged."""
     return value.data if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1 else value
 
 
-def _keeping_jpegs(store: Store) -> Schema | None:
+def _schema_keeping_jpegs(store: Store) -> Schema | None:
     """Return the schema of typed samples with JPEG images kept as bytes; None for other stores."""
     schema = schema_of(store) if isinstance(store, FileReader) else None
     if schema is None:

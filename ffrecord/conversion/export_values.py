@@ -45,7 +45,7 @@ def content_of(value: Any) -> Content:
         ValueError: no file holds this value.
     """
     if isinstance(value, bytes | bytearray | memoryview):
-        return of_bytes(as_bytes(value))
+        return content_of_bytes(as_bytes(value))
     if isinstance(value, str):
         return Content(value.encode(errors="surrogateescape"), TEXT, TEXT)
     if isinstance(value, decimal.Decimal):
@@ -58,12 +58,12 @@ def content_of(value: Any) -> Content:
     if isinstance(value, np.ndarray) or (
         isinstance(value, np.generic) and not isinstance(value, np.float64 | np.bool_)
     ):
-        return Content(_npy(np.asarray(value)), ARRAY, ARRAY)
+        return Content(_encode_npy(np.asarray(value)), ARRAY, ARRAY)
     if is_image(value):
-        return _picture(value)
+        return _encode_image(value)
     if isinstance(value, float) and not math.isfinite(value):
-        return Content(_npy(np.asarray(value)), ARRAY, ARRAY)  # JSON has no NaN and no infinity
-    return Content(_json(value), JSON, JSON)
+        return Content(_encode_npy(np.asarray(value)), ARRAY, ARRAY)  # JSON has no NaN and no infinity
+    return Content(_encode_json(value), JSON, JSON)
 
 
 def _is_int(value: Any) -> bool:
@@ -71,7 +71,7 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
 
 
-def of_bytes(data: bytes | memoryview) -> Content:
+def content_of_bytes(data: bytes | memoryview) -> Content:
     """Return bytes as a file. Known pictures get their suffix."""
     head = bytes(data[:8])
     found = next((suffix for magic, suffix in MAGIC if head.startswith(magic)), BYTES)
@@ -94,7 +94,7 @@ def check_unmasked(value: Any) -> None:
         raise TypeError(f"{describe(value)} is masked, and its mask would be lost: export its data and mask")
 
 
-def _npy(array: np.ndarray[Any, Any]) -> memoryview:
+def _encode_npy(array: np.ndarray[Any, Any]) -> memoryview:
     if array.dtype.hasobject:
         raise TypeError(f"{describe(array)} holds Python objects, which only a pickle would keep")
     out = io.BytesIO()
@@ -102,7 +102,7 @@ def _npy(array: np.ndarray[Any, Any]) -> memoryview:
     return out.getbuffer()
 
 
-def _picture(image: Any) -> Content:
+def _encode_image(image: Any) -> Content:
     form = "PNG" if image.mode in PNG_MODES else "TIFF" if image.mode in TIFF_MODES else None
     if form is None:
         raise ArgumentError(f"{describe(image)}: neither PNG nor TIFF keeps that mode; convert it")
@@ -111,9 +111,9 @@ def _picture(image: Any) -> Content:
     return Content(out.getbuffer(), {"PNG": "png", "TIFF": "tif"}[form], BYTES)
 
 
-def _json(value: Any) -> bytes:
+def _encode_json(value: Any) -> bytes:
     try:
-        text = msgspec.json.encode(value, enc_hook=_plain)
+        text = msgspec.json.encode(value, enc_hook=_to_builtin)
         same = bool(msgspec.json.decode(text) == value)
     except TypeError as error:
         raise ArgumentTypeError(f"{describe(value)} has no form in JSON: {error}") from None
@@ -129,7 +129,7 @@ def _json(value: Any) -> bytes:
     return text
 
 
-def _plain(value: Any) -> Any:
+def _to_builtin(value: Any) -> Any:
     if isinstance(value, np.integer | np.floating | np.bool_) and not isinstance(value, np.timedelta64):
         return value.item()
     raise TypeError(f"{describe(value)} is inside")

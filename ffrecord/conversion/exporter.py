@@ -15,7 +15,7 @@ import msgspec
 
 from ffrecord._crc import crc32
 from ffrecord.conversion.check_output import check_outside
-from ffrecord.conversion.export_parts import ExportPart, WrittenPart, check_names, write_by_crew
+from ffrecord.conversion.export_parts import ExportPart, WrittenPart, check_names, write_parts
 from ffrecord.conversion.export_samples import SampleSource
 from ffrecord.conversion.export_targets import TARGETS
 from ffrecord.dataset_writer import Summary
@@ -51,8 +51,8 @@ def verify_files(samples: SampleSource, kind: str, files: Sequence[str], shown: 
     found: list[str] = []
     count = 0
     with ExitStack() as stack:
-        read, total = _reader(kind, files, stack)
-        expected = _expected(samples, kind)
+        read, total = _open_written(kind, files, stack)
+        expected = _expected_files(samples, kind)
         while part := list(islice(expected, AT_ONCE)):
             for (name, data), other in zip(part, read(count, [name for name, _ in part]), strict=True):
                 if other is None or len(data) != len(other) or crc32(data) != crc32(other):
@@ -69,7 +69,7 @@ def verify_files(samples: SampleSource, kind: str, files: Sequence[str], shown: 
         raise MismatchError(f"{shown}: {len(found)} of {count} differ from their source: {found[0]}", found[:NAMED])
 
 
-def _expected(samples: SampleSource, kind: str) -> Iterator[Expected]:
+def _expected_files(samples: SampleSource, kind: str) -> Iterator[Expected]:
     """Yield the name and the bytes of each file or record that an export of the samples should have."""
     for batch in samples.batches(0, samples.n):
         for sample in batch:
@@ -79,14 +79,14 @@ def _expected(samples: SampleSource, kind: str) -> Iterator[Expected]:
                 yield from ((name, content.data) for name, content in samples.files(sample, TARGETS[kind][0].dots))
 
 
-def _reader(kind: str, files: Sequence[str], stack: ExitStack) -> tuple[Read, int | None]:
+def _open_written(kind: str, files: Sequence[str], stack: ExitStack) -> tuple[Read, int | None]:
     """Open what was written.
 
     Returns:
         A function that reads files or records from a position on, given their names; and their number, None if unknown.
     """
     if kind == "folder":
-        return lambda start, names: [_file(Path(files[0], name)) for name in names], None
+        return lambda start, names: [_read_file(Path(files[0], name)) for name in names], None
     store = stack.enter_context(open_store(list(files), "tar" if kind == "webdataset" else kind))
     # Names in the order of the archive.
     keys = None if kind == "tfrecord" else store.keys()
@@ -101,7 +101,7 @@ def _reader(kind: str, files: Sequence[str], stack: ExitStack) -> tuple[Read, in
     return read, len(store)
 
 
-def _file(path: Path) -> bytes | None:
+def _read_file(path: Path) -> bytes | None:
     return path.read_bytes() if path.is_file() else None
 
 
@@ -164,7 +164,7 @@ def export(
     """
     started = time.monotonic()
     path = local("out", out)
-    kind = _format(path, format)
+    kind = _choose_format(path, format)
     per_shard = arguments.positive("samples_per_shard", samples_per_shard)
     if per_shard is not None and kind == "folder":
         raise ArgumentError("samples_per_shard is for files, a folder has one for each sample")
@@ -193,7 +193,7 @@ def _are_paths(source: Any) -> bool:
     return all(isinstance(each, str | os.PathLike) for each in several)
 
 
-def _format(path: str, format: str | None) -> str:
+def _choose_format(path: str, format: str | None) -> str:
     found = format or SUFFIXES.get(os.path.splitext(path)[1].lower())
     if found not in TARGETS:
         said = "" if format is None else f", not {format!r}"
@@ -224,16 +224,16 @@ def _write(
     """
     target = filesystems.real(path)
     inside = part_name(target)
-    parts = _parts(samples.n, path, inside, kind, per_shard)
+    parts = _plan_parts(samples.n, path, inside, kind, per_shard)
     held: list[int] = []
 
     def write_all() -> list[WrittenPart]:
         try:
             os.mkdir(inside)
-            held.append(_held(inside))
+            held.append(_lock_directory(inside))
         except OSError as error:
             raise file_error(error.errno or EIO, f"{path}: no file can be made there", path) from None
-        done = write_by_crew(samples, kind, parts, min(workers, len(parts)), start_method, progress, path)
+        done = write_parts(samples, kind, parts, min(workers, len(parts)), start_method, progress, path)
         check_names(samples, path, [each.hashes for each in done])
         written = inside if per_shard is not None else parts[0].path
         if samples.classes and os.path.isdir(written):
@@ -258,7 +258,7 @@ def _write(
     return len(parts), sum(each.size for each in done)
 
 
-def _held(directory: str) -> int:
+def _lock_directory(directory: str) -> int:
     """Lock a new directory, and return the descriptor that holds the lock.
 
     The lock tells it from a directory that a killed process has left. Some file systems have no locks: no lock is taken
@@ -278,7 +278,7 @@ def _held(directory: str) -> int:
     return fd
 
 
-def _parts(n: int, path: str, inside: str, kind: str, per_shard: int | None) -> list[ExportPart]:
+def _plan_parts(n: int, path: str, inside: str, kind: str, per_shard: int | None) -> list[ExportPart]:
     suffix = TARGETS[kind][1]
     if per_shard is None:
         return [ExportPart(os.path.join(inside, f"all{suffix}"), path, 0, n)]

@@ -38,7 +38,7 @@ CONVERT = "ffrecord.convert"
 
 
 @dataclass(frozen=True)
-class Given:
+class ConversionInput:
     """The samples of a source, and the way to store them.
 
     Attributes:
@@ -60,7 +60,7 @@ class Given:
 
 
 @contextmanager
-def given(
+def open_input(
     source: Any,
     format: str | None,
     fields: Any,
@@ -68,7 +68,7 @@ def given(
     storage_options: Mapping[str, Any] | None = None,
     *,
     skips: bool = False,
-) -> Iterator[Given]:
+) -> Iterator[ConversionInput]:
     """Recognize `source` and open it. Files that are opened here are closed at the end of `with`.
 
     Args:
@@ -80,15 +80,15 @@ def given(
         The errors of `convert`.
     """
     if isinstance(source, Store):
-        _refuse({**options, **_if_given(format)}, "a store that is open")
-        yield _of_store(source, fields, skips)
+        _refuse({**options, **_format_option(format)}, "a store that is open")
+        yield _from_store(source, fields, skips)
     elif _is_path(source):
         of_url = {"storage_options": storage_options} if is_remote(located(source)) else {}
-        with _of_path(source, format, fields, {**of_url, **options}, skips) as found:
+        with _open_path(source, format, fields, {**of_url, **options}, skips) as found:
             yield found
     else:
-        _refuse({**options, **_if_given(format)}, type(source).__name__)
-        yield _of_object(source, fields, skips)
+        _refuse({**options, **_format_option(format)}, type(source).__name__)
+        yield _from_object(source, fields, skips)
 
 
 def _is_path(source: Any) -> bool:
@@ -96,7 +96,7 @@ def _is_path(source: Any) -> bool:
     return bool(several) and all(isinstance(each, str | os.PathLike) for each in several)
 
 
-def _if_given(format: str | None) -> dict[str, Any]:
+def _format_option(format: str | None) -> dict[str, Any]:
     return {} if format is None else {"format": format}
 
 
@@ -106,19 +106,21 @@ def _refuse(options: Mapping[str, Any], what: str) -> None:
 
 
 @contextmanager
-def _of_path(source: Any, format: str | None, fields: Any, options: dict[str, Any], skips: bool) -> Iterator[Given]:
+def _open_path(
+    source: Any, format: str | None, fields: Any, options: dict[str, Any], skips: bool
+) -> Iterator[ConversionInput]:
     paths = located(source)
     kind = recognised(paths) if format is None else format
     if kind == "parquet":
         _refuse(options, "Parquet files")
-        yield _indexed(parquet.ParquetDataset(paths, fields, skips=skips))
+        yield _from_columns(parquet.ParquetDataset(paths, fields, skips=skips))
     elif kind in ("tar", "webdataset") and _is_compressed(first_of(paths, SUFFIXES["tar"])):
         read = iter_samples if kind == "webdataset" else iter_members
         check_options(options, f"compressed {kind}", [*signature(read).parameters][1:], CONVERT)
-        yield _of_archives(expand(paths, SUFFIXES["tar"]), read, fields, options)
+        yield _from_archives(expand(paths, SUFFIXES["tar"]), read, fields, options)
     else:
         with open_for(CONVERT, source, format, options) as store:
-            yield _of_store(store, fields, skips)
+            yield _from_store(store, fields, skips)
 
 
 def _is_compressed(path: str) -> bool:
@@ -129,58 +131,60 @@ def _is_compressed(path: str) -> bool:
         return compression_of(file.read(LONGEST)) is not None
 
 
-def _of_store(store: Store, fields: Any, skips: bool) -> Given:
-    return _indexed(of_store(store, fields, skips))
+def _from_store(store: Store, fields: Any, skips: bool) -> ConversionInput:
+    return _from_columns(of_store(store, fields, skips))
 
 
-def _indexed(dataset: Any) -> Given:
+def _from_columns(dataset: Any) -> ConversionInput:
     """Wrap a dataset that knows its columns."""
     columns = dataset.columns
-    return Given(
+    return ConversionInput(
         dataset, lambda: map(dataset.__getitem__, range(len(dataset))), None if columns is None else columns.schema
     )
 
 
-def _of_object(source: Any, fields: Any, skips: bool) -> Given:
+def _from_object(source: Any, fields: Any, skips: bool) -> ConversionInput:
     known = huggingface.of_object(source, fields)
     if known is not None:
-        return _indexed(known)
+        return _from_columns(known)
     found = input_of(source)
     if found is not None:
-        return _indexed(found.dataset(fields, skips=skips))
+        return _from_columns(found.dataset(fields, skips=skips))
     if hasattr(source, "__len__") and hasattr(source, "__getitem__"):
-        return Given(source, lambda: map(source.__getitem__, range(len(source))), fields)
+        return ConversionInput(source, lambda: map(source.__getitem__, range(len(source))), fields)
     if not isinstance(source, Iterable):
         raise ArgumentTypeError(
             f"source must be a path, a store, a dataset or an iterable, not {type(source).__name__}"
         )
-    return Given(None, lambda: iter(source), fields, once=iter(source) is source)
+    return ConversionInput(None, lambda: iter(source), fields, once=iter(source) is source)
 
 
-def _of_archives(
+def _from_archives(
     paths: list[str], read: Callable[..., Iterator[Any]], fields: Any, options: Mapping[str, Any]
-) -> Given:
+) -> ConversionInput:
     """Return the members, or samples, of archives, one after the other."""
 
     def begin() -> Iterator[Any]:
         return map(_as_dict, chain.from_iterable(read(path, **options) for path in paths))
 
-    return _streamed(begin, fields)
+    return _from_stream(begin, fields)
 
 
 def _as_dict(found: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"key": found.name, "data": found.data}
 
 
-def _streamed(begin: Callable[[], Iterator[Any]], fields: Any) -> Given:
+def _from_stream(begin: Callable[[], Iterator[Any]], fields: Any) -> ConversionInput:
     """Return samples that can be begun anew, but not read by index. The first ones decide the columns."""
-    first = _first(begin)
+    first = _read_first(begin)
     if not first:
-        return Given(None, begin, of_nothing(fields))
+        return ConversionInput(None, begin, of_nothing(fields))
     names = [str(sample[key]) for sample in first for key in (KEY, WEB_KEY) if key in sample]
     if _wants_bytes(fields) or not all(map(is_text, names)):
-        return _shown([with_bytes_key(sample) for sample in first], lambda: map(with_bytes_key, begin()), fields)
-    return _shown(first, begin, fields)
+        return _with_inferred_columns(
+            [with_bytes_key(sample) for sample in first], lambda: map(with_bytes_key, begin()), fields
+        )
+    return _with_inferred_columns(first, begin, fields)
 
 
 def _wants_bytes(fields: Any) -> bool:
@@ -188,13 +192,15 @@ def _wants_bytes(fields: Any) -> bool:
     return isinstance(fields, Mapping) and any(isinstance(fields.get(key), BytesField) for key in (KEY, WEB_KEY))
 
 
-def _shown(first: list[dict[str, Any]], begin: Callable[[], Iterator[Any]], fields: Any) -> Given:
+def _with_inferred_columns(
+    first: list[dict[str, Any]], begin: Callable[[], Iterator[Any]], fields: Any
+) -> ConversionInput:
     arrays = {key for sample in first for key, value in sample.items() if isinstance(value, np.ndarray)}
     columns = chosen(first, fields, ColumnFacts(frozenset(arrays)))
-    return Given(None, lambda: map(columns.prepared, begin()), columns.schema)
+    return ConversionInput(None, lambda: map(columns.prepared, begin()), columns.schema)
 
 
-def _first(begin: Callable[[], Iterator[Any]]) -> list[dict[str, Any]]:
+def _read_first(begin: Callable[[], Iterator[Any]]) -> list[dict[str, Any]]:
     """Read some samples, of bounded total size."""
     found: list[dict[str, Any]] = []
     size = 0

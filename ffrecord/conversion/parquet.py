@@ -52,7 +52,7 @@ def expand(source: Sequence[Any], suffixes: Sequence[str]) -> list[PartitionFile
     """
     found: list[PartitionFile] = []
     for each in source:
-        parts = list(_below(check_type(each), {}, suffixes)) if os.path.isdir(each) else []
+        parts = list(_find_files(check_type(each), {}, suffixes)) if os.path.isdir(each) else []
         if not any(part.values for part in parts):
             parts = [PartitionFile(path, {}) for path in files.expand(each, suffixes)]
         found += parts
@@ -67,18 +67,18 @@ def expand(source: Sequence[Any], suffixes: Sequence[str]) -> list[PartitionFile
     return found
 
 
-def _below(directory: str, values: dict[str, str | None], suffixes: Sequence[str]) -> Iterator[PartitionFile]:
+def _find_files(directory: str, values: dict[str, str | None], suffixes: Sequence[str]) -> Iterator[PartitionFile]:
     """Yield the files in a directory and in its partitions, in string order."""
     for name in sorted(os.listdir(directory)):
         path, partition = os.path.join(directory, name), partition_of(name)
         if partition is not None and os.path.isdir(path):
             key, text = map(unquote, partition)
-            yield from _below(path, {**values, key: None if text == MISSING else text}, suffixes)
+            yield from _find_files(path, {**values, key: None if text == MISSING else text}, suffixes)
         elif ends_as(name, suffixes) and not name.startswith((".", "_")) and os.path.isfile(path):
             yield PartitionFile(path, values)
 
 
-def columns(parts: Sequence[PartitionFile], there: Sequence[str]) -> dict[str, Any]:
+def partition_columns(parts: Sequence[PartitionFile], there: Sequence[str]) -> dict[str, Any]:
     """Return the columns that the names of directories give, one value for each file: numbers if all are, else text.
 
     Args:
@@ -118,7 +118,7 @@ class Nulls:
         """Add the missing values of a file with this schema."""
         spans = _spans_of_columns(file)
         for each in schema:
-            said = [_said(file, i, spans.get(each.name)) for i in range(file.num_row_groups)]
+            said = [_null_count(file, i, spans.get(each.name)) for i in range(file.num_row_groups)]
             if _is_null(each.type):
                 said = [file.metadata.num_rows]
             unknown = [i for i, count in enumerate(said) if count is None or (count and not _is_flat(each.type))]
@@ -127,10 +127,10 @@ class Nulls:
                 unknown = []
             before = self.found.get(each.name, Missing())
             if unknown and shown_by_nulls(each.type) and not (before.values and before.inside):
-                total = _plus(total, self._counted(file, each.name, unknown))
-            self.found[each.name] = _plus(before, total)
+                total = _add(total, self._count(file, each.name, unknown))
+            self.found[each.name] = _add(before, total)
 
-    def _counted(self, file: Any, name: str, groups: list[int]) -> Missing:
+    def _count(self, file: Any, name: str, groups: list[int]) -> Missing:
         """Read a column of some row groups and count its missing values."""
         total = Missing()
         for i in groups:
@@ -141,11 +141,11 @@ class Nulls:
                 if not self._skips:
                     raise
                 continue
-            total = _plus(total, missing_in(table.column(name)))
+            total = _add(total, missing_in(table.column(name)))
         return total
 
 
-def _plus(one: Missing, other: Missing) -> Missing:
+def _add(one: Missing, other: Missing) -> Missing:
     """Add up missing values."""
     return Missing(one.values + other.values, one.inside + other.inside)
 
@@ -171,7 +171,7 @@ def _spans_of_columns(file: Any) -> dict[str, range]:
     return found if start == file.metadata.num_columns else {}
 
 
-def _said(file: Any, group: int, span: range | None) -> int | None:
+def _null_count(file: Any, group: int, span: range | None) -> int | None:
     """Return the number of missing values that the statistics of a row group give for a column; None if they do not."""
     if span is None:
         return None
@@ -181,7 +181,7 @@ def _said(file: Any, group: int, span: range | None) -> int | None:
     return sum(int(each.null_count) for each in statistics)
 
 
-def joined(schema: Any, other: Any, first: str, path: str) -> Any:
+def join_schemas(schema: Any, other: Any, first: str, path: str) -> Any:
     """Return the common schema of two files. A column of nulls only takes the type of the other file.
 
     Args:
@@ -222,7 +222,7 @@ def _is_null(kind: Any) -> bool:
     return bool(kind == pyarrow().null())
 
 
-def widen(bounds: dict[str, tuple[int, int]], file: Any) -> None:
+def widen_bounds(bounds: dict[str, tuple[int, int]], file: Any) -> None:
     """Widen the bounds of each integer column by those of a file. A column without statistics becomes UNKNOWN."""
     spans = _spans_of_columns(file)
     for i in range(file.num_row_groups):
@@ -235,7 +235,7 @@ def widen(bounds: dict[str, tuple[int, int]], file: Any) -> None:
             bounds[name] = min(low, before[0]), max(high, before[1])
 
 
-def fitting(classes: dict[str, list[str]], bounds: dict[str, tuple[int, int]]) -> dict[str, list[str]]:
+def classes_that_fit(classes: dict[str, list[str]], bounds: dict[str, tuple[int, int]]) -> dict[str, list[str]]:
     """Return the class names of columns in which every number is the number of a class. A -1 for "no class" is not."""
     return {
         name: names
@@ -285,34 +285,34 @@ class ParquetDataset:
         found = expand(list(paths), SUFFIXES["parquet"])
         self._paths = [each.path for each in found]
         self._kept: tuple[int, int, Any] | None = None
-        self._opened: _Opened | None = None
+        self._opened: _OpenedParquet | None = None
         groups: list[tuple[int, int, int]] = []  # (file, row group, rows)
         schema: Any = None
         nulls = Nulls(skips)
         bounds: dict[str, tuple[int, int]] = {}
         for number, path in enumerate(self._paths):
-            with _naming(path):
+            with _translate_errors(path):
                 file = self._file(number).file
                 kinds = file.schema_arrow
                 check_names(kinds.names)
-                schema = kinds if schema is None else joined(schema, kinds, self._paths[0], path)
+                schema = kinds if schema is None else join_schemas(schema, kinds, self._paths[0], path)
                 groups += [(number, i, file.metadata.row_group(i).num_rows) for i in range(file.num_row_groups)]
-                widen(bounds, file)
+                widen_bounds(bounds, file)
                 nulls.add(kinds, file)
-        self._partitions = columns(found, schema.names)
+        self._partitions = partition_columns(found, schema.names)
         for name, values in self._partitions.items():
             schema = schema.append(pyarrow().field(name, values.type))
             nulls.found[name] = Missing(values.null_count)
         self._types = {each.name: each.type for each in schema}
         self._groups = groups
         self._ends = np.cumsum([rows for _, _, rows in groups], dtype=np.int64)
-        with _naming(self._paths[0]):
-            self._rows = TableRows(schema, nulls.found, fitting(classes_of(schema), bounds), fields)
-        samples = self._few(skips)
+        with _translate_errors(self._paths[0]):
+            self._rows = TableRows(schema, nulls.found, classes_that_fit(classes_of(schema), bounds), fields)
+        samples = self._probe_rows(skips)
         facts = ColumnFacts(fields=self._rows.fields)
         self.columns = chosen(samples, fields, facts) if samples else None
 
-    def _few(self, skips: bool) -> list[dict[str, Any]]:
+    def _probe_rows(self, skips: bool) -> list[dict[str, Any]]:
         """Read rows of at most three row groups: each group must be decoded for it."""
         indices: list[int] = []
         for group in spread(len(self._groups), GROUPS):
@@ -337,13 +337,13 @@ class ParquetDataset:
         A task ends with the last row group that ends in it. Otherwise two workers would decode the same row group.
         """
         ended = int(np.searchsorted(self._ends, indices[-1] + 1, side="right"))
-        if not ended or not _follow(indices):
+        if not ended or not _are_consecutive(indices):
             return len(indices)
         count = int(self._ends[ended - 1]) - int(indices[0])
         return count if count > 0 else len(indices)
 
     def samples_to_look_at(self, count: int) -> list[int]:
-        """Return up to `count` rows of the row group that `_few` read last. Forked processes have it decoded, too."""
+        """Return up to `count` rows of the row group that `_probe_rows` read last. Forked processes have it decoded."""
         groups = spread(len(self._groups), GROUPS)
         return self._spread(groups[-1], count) if groups else []
 
@@ -369,22 +369,22 @@ class ParquetDataset:
         found: list[dict[str, Any]] = []
         for part in np.split(np.arange(len(wanted)), np.flatnonzero(np.diff(groups)) + 1):
             if len(part):
-                found += self._of_group(int(groups[part[0]]), wanted[part])
+                found += self._rows_of_group(int(groups[part[0]]), wanted[part])
         return found
 
-    def _of_group(self, group: int, indices: Any) -> list[dict[str, Any]]:
+    def _rows_of_group(self, group: int, indices: Any) -> list[dict[str, Any]]:
         number, row_group, rows = self._groups[group]
-        with _naming(self._paths[number]):
+        with _translate_errors(self._paths[number]):
             places = indices - (int(self._ends[group]) - rows)
-            table = self._decoded(group, number, row_group, places)
+            table = self._load_group(group, number, row_group, places)
             try:
-                rows = _sliced(table, places) if _follow(places) else _taken(table, places)
-                return self._rows.samples(self._whole(rows, number))
+                rows = _slice(table, places) if _are_consecutive(places) else _take(table, places)
+                return self._rows.samples(self._complete_columns(rows, number))
             except RowError as error:
                 before = sum(size for file, other, size in self._groups if file == number and other < row_group)
                 raise FormatError(f"row {before + int(places[error.place])}: {error}") from None
 
-    def _whole(self, table: Any, number: int) -> Any:
+    def _complete_columns(self, table: Any, number: int) -> Any:
         """Return rows with the types that all files have in common, and with the columns of the file's partition."""
         for place, column in enumerate(table.schema):
             if column.type != self._types[column.name]:  # this file has only nulls in the column
@@ -393,13 +393,13 @@ class ParquetDataset:
             table = table.append_column(name, values.take(pyarrow().array([number] * len(table), "int64")))
         return table
 
-    def _decoded(self, group: int, number: int, row_group: int, places: Any) -> Any:
+    def _load_group(self, group: int, number: int, row_group: int, places: Any) -> Any:
         """Return the decoded table of a group.
 
         A table that the parent process has decoded is used only for consecutive rows, which are a slice of it.
         """
         kept = self._kept
-        if kept is not None and kept[1] == group and (kept[0] == os.getpid() or _follow(places)):
+        if kept is not None and kept[1] == group and (kept[0] == os.getpid() or _are_consecutive(places)):
             return kept[2]
         self._kept = kept = None  # free the old table first: two may not fit in memory
         opened = self._file(number)
@@ -416,19 +416,19 @@ class ParquetDataset:
         self._kept = os.getpid(), group, table
         return table
 
-    def _file(self, number: int) -> "_Opened":
+    def _file(self, number: int) -> "_OpenedParquet":
         """Return a file that this process has opened. The file used last stays open."""
         opened = self._opened
         if opened is None or opened[:2] != (os.getpid(), number) or not opened.is_safe():
-            with _naming(self._paths[number]):
-                self._opened = opened = _open(os.getpid(), number, self._paths[number])
+            with _translate_errors(self._paths[number]):
+                self._opened = opened = _open_parquet(os.getpid(), number, self._paths[number])
         return opened
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_kept": None, "_opened": None}
 
 
-class _Opened(NamedTuple):
+class _OpenedParquet(NamedTuple):
     """An open file.
 
     Attributes:
@@ -473,7 +473,7 @@ class _MappedTable:
             os.close(self._fd)
 
 
-def _open(process: int, number: int, path: str) -> _Opened:
+def _open_parquet(process: int, number: int, path: str) -> _OpenedParquet:
     """Open a file, mapped if that is safe, which saves a copy of every row group.
 
     The tables of pyarrow are copies in any case.
@@ -490,20 +490,20 @@ def _open(process: int, number: int, path: str) -> _Opened:
     finally:
         if mapped is not None and not mapped.is_whole():
             raise file_error(EIO, f"{path}: its footer could not be read", path)
-    return _Opened(process, number, file, mapped)
+    return _OpenedParquet(process, number, file, mapped)
 
 
-def _follow(places: Any) -> bool:
+def _are_consecutive(places: Any) -> bool:
     """Tell whether rows are consecutive, as they are in a conversion."""
     return bool((np.diff(places) == 1).all())
 
 
-def _sliced(table: Any, places: Any) -> Any:
+def _slice(table: Any, places: Any) -> Any:
     """Return consecutive rows, without a copy."""
     return table.slice(int(places[0]), len(places))
 
 
-def _taken(table: Any, places: Any) -> Any:
+def _take(table: Any, places: Any) -> Any:
     """Return any rows of a table."""
     try:
         return table.take(places)
@@ -512,7 +512,7 @@ def _taken(table: Any, places: Any) -> Any:
 
 
 @contextmanager
-def _naming(path: str) -> Iterator[None]:
+def _translate_errors(path: str) -> Iterator[None]:
     """Raise errors of pyarrow as FormatError, with the file's name."""
     base = pyarrow().ArrowException
     try:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ffrecord import DatasetWriter
-from ffrecord.cli.partial import PartialDataset, PartialPiece, open_rest
+from ffrecord.cli.partial import PartialDataset, PartialPiece, open_partial
 from ffrecord.errors import FFRecordError
 
 
@@ -51,5 +51,5 @@ def test_why_a_shard_is_not_there_is_said_once(tmp_path):
     shard = max((tmp_path / "a").glob("*.ffr"))
     shard.unlink()
     shard.symlink_to("nowhere")
-    with open_rest(Namespace(source=str(tmp_path / "a"), format=None, io="auto")) as rest:
+    with open_partial(Namespace(source=str(tmp_path / "a"), format=None, io="auto")) as rest:
         assert rest.wrong == [f"{shard} does not exist"]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numbered import done, labels, written
 
 from ffrecord import DatasetWriter
-from ffrecord.cli.commands.split import SplitPart, publish, sizes
+from ffrecord.cli.commands.split import SplitPart, part_sizes, publish
 from ffrecord.errors import ArgumentError
 
 
@@ -325,13 +325,13 @@ def test_wrong_parts(dataset, tmp_path, parts, words):
 
 
 def test_sizes_of_parts():
-    assert sizes([("a", 0.5), ("b", 0.5)], 5) == [2, 3]
-    assert sizes([("a", 1 / 3), ("b", 1 / 3), ("c", 1 / 3)], 100) == [33, 34, 33]
-    assert sizes([("a", 0.25), ("b", None), ("c", 3)], 8) == [2, 3, 3]
-    assert sizes([("a", 0.5), ("b", 0.5), ("c", None)], 3) == [1, 2, 0]
-    assert sizes([(name, 0.2) for name in "abcde"], 8) == [2, 1, 2, 1, 2]
+    assert part_sizes([("a", 0.5), ("b", 0.5)], 5) == [2, 3]
+    assert part_sizes([("a", 1 / 3), ("b", 1 / 3), ("c", 1 / 3)], 100) == [33, 34, 33]
+    assert part_sizes([("a", 0.25), ("b", None), ("c", 3)], 8) == [2, 3, 3]
+    assert part_sizes([("a", 0.5), ("b", 0.5), ("c", None)], 3) == [1, 2, 0]
+    assert part_sizes([(name, 0.2) for name in "abcde"], 8) == [2, 1, 2, 1, 2]
     with pytest.raises(ArgumentError):
-        sizes([("a", 4)], 5)
+        part_sizes([("a", 4)], 5)
 
 
 @given(thousandths=st.lists(st.integers(0, 1000), max_size=9), n=st.integers(0, 10**9), rest=st.booleans())
@@ -340,6 +340,6 @@ def test_shares_add_up(thousandths, n, rest):
     ends = [0, *sorted(thousandths), 1000]
     shares = [Fraction(end - start, 1000) for start, end in itertools.pairwise(ends)]
     given = [("", float(share)) for share in shares]
-    counts = sizes([*given[:-1], ("", None)] if rest else given, n)
+    counts = part_sizes([*given[:-1], ("", None)] if rest else given, n)
     assert sum(counts) == n
     assert all(count >= 0 and abs(count - share * n) < 1 for count, share in zip(counts, shares, strict=True))

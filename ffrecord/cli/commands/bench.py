@@ -5,10 +5,10 @@ from dataclasses import asdict
 from typing import Any
 
 from ffrecord.cli import measure as measuring
-from ffrecord.cli.measure import Measured
+from ffrecord.cli.measure import Measurement
 from ffrecord.cli.sources import add_source, local_path_of, open_source, positive
 from ffrecord.cli.terminal import exit_codes
-from ffrecord.cli.terminal.output import Output, in_bytes
+from ffrecord.cli.terminal.output import Output, format_size
 from ffrecord.errors import ArgumentError, FFRecordError
 from ffrecord.reading.store import Store
 from ffrecord.system import urls
@@ -59,14 +59,21 @@ def run(given: argparse.Namespace, out: Output) -> int:
         swept = sweep(found, given, out)
         whole = given.batch_size >= store.n
     if not swept and all(each.missing for each in found):
-        raise FFRecordError("; ".join(f"{each.way}: {verdict(each)}" for each in found))
+        raise FFRecordError("; ".join(f"{each.way}: {judge(each)}" for each in found))
     if given.plot:
         from ffrecord.cli.plots import plot_measured
 
         plot_measured(found, given.source, given.plot, swept)
     if out.json:
-        facts: dict[str, Any] = {"path": given.source, "batch_size": given.batch_size, "machine": measuring.machine()}
-        facts |= {"measured": [_for_json(each, whole) for each in found], "sizes": [_of_size(each) for each in swept]}
+        facts: dict[str, Any] = {
+            "path": given.source,
+            "batch_size": given.batch_size,
+            "machine": measuring.describe_machine(),
+        }
+        facts |= {
+            "measured": [_facts_of_way(each, whole) for each in found],
+            "sizes": [_facts_of_size(each) for each in swept],
+        }
         out.data(facts)
     else:
         _print(found, whole, out)
@@ -74,30 +81,30 @@ def run(given: argparse.Namespace, out: Output) -> int:
     return exit_codes.DONE
 
 
-def _for_json(measured: Measured, whole: bool) -> dict[str, Any]:
+def _facts_of_way(measured: Measurement, whole: bool) -> dict[str, Any]:
     told = {name: value for name, value in asdict(measured).items() if name != "quantiles"}
-    return {**told, "verdict": verdict(measured, whole)}
+    return {**told, "verdict": judge(measured, whole)}
 
 
-def _of_size(measured: Measured) -> dict[str, Any]:
+def _facts_of_size(measured: Measurement) -> dict[str, Any]:
     size = round(measured.bytes_per_second / measured.samples_per_second)
     told = asdict(measured)
     return {"size": size, **{name: told[name] for name in ("samples_per_second", "bytes_per_second", "limit")}}
 
 
-def measure(store: Store, given: argparse.Namespace, out: Output) -> list[Measured]:
+def measure(store: Store, given: argparse.Namespace, out: Output) -> list[Measurement]:
     """Measure the requested ways of reading, in the order of WAYS."""
     found = []
     for way in (way for way in given.only or WAYS if way != SIZES):
         with out.progress(None, "", f"measuring: {way}"):
             try:
                 found.append(getattr(measuring, way)(store, given.batch_size, given.seconds))
-            except measuring.NotHere as error:
-                found.append(Measured(way, missing=str(error)))
+            except measuring.NotMeasurable as error:
+                found.append(Measurement(way, missing=str(error)))
     return found
 
 
-def sweep(found: list[Measured], given: argparse.Namespace, out: Output) -> list[Measured]:
+def sweep(found: list[Measurement], given: argparse.Namespace, out: Output) -> list[Measurement]:
     """Measure samples of several sizes, if requested. The limit is taken from `found`, if it was measured there."""
     if SIZES not in (given.only or ([SIZES] if given.plot else [])):
         return []
@@ -105,14 +112,14 @@ def sweep(found: list[Measured], given: argparse.Namespace, out: Output) -> list
     try:
         with out.progress(None, "", "measuring: sizes"):
             return measuring.sizes(given.batch_size, given.seconds, limit)
-    except measuring.NotHere as error:
+    except measuring.NotMeasurable as error:
         if not found:
             raise FFRecordError(f"sizes: not measured: {error}") from error
         out.remark(f"ffrecord bench: sizes: not measured: {error}")
         return []
 
 
-def verdict(measured: Measured, whole: bool = False) -> str:
+def judge(measured: Measurement, whole: bool = False) -> str:
     """Judge a measurement in words.
 
     Args:
@@ -140,29 +147,39 @@ def verdict(measured: Measured, whole: bool = False) -> str:
     return f"{share:.0%} of what {what} allows here"
 
 
-def _print(found: list[Measured], whole: bool, out: Output) -> None:
+def _print(found: list[Measurement], whole: bool, out: Output) -> None:
     rows: list[list[Any]] = []
     for each in found:
         if not each.missing:
-            limit = "-" if each.limit is None else f"{in_bytes(each.limit)}/s"
+            limit = "-" if each.limit is None else f"{format_size(each.limit)}/s"
             latencies = (
                 [f"{each.latencies[name] * 1e3:.3g} ms" for name in ("50 %", "99 %")] if each.latencies else ["-", "-"]
             )
             rows.append(
-                [each.way, f"{each.samples_per_second:,.0f}", f"{in_bytes(each.bytes_per_second)}/s", limit, *latencies]
+                [
+                    each.way,
+                    f"{each.samples_per_second:,.0f}",
+                    f"{format_size(each.bytes_per_second)}/s",
+                    limit,
+                    *latencies,
+                ]
             )
     if rows:
         out.table(["", "samples/s", "read", "limit here", "batch, median", "99 %"], rows)
         out.line()
     for each in found:
-        out.wrapped(f"{each.way}: ", verdict(each, whole))
+        out.wrap(f"{each.way}: ", judge(each, whole))
 
 
-def _print_sizes(swept: list[Measured], out: Output) -> None:
+def _print_sizes(swept: list[Measurement], out: Output) -> None:
     if swept:
         out.line()
         rows = [
-            [in_bytes(told["size"]), f"{told['samples_per_second']:,.0f}", f"{in_bytes(told['bytes_per_second'])}/s"]
-            for told in map(_of_size, swept)
+            [
+                format_size(told["size"]),
+                f"{told['samples_per_second']:,.0f}",
+                f"{format_size(told['bytes_per_second'])}/s",
+            ]
+            for told in map(_facts_of_size, swept)
         ]
         out.table(["samples of", "samples/s", "read, cached"], rows)

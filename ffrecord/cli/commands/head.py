@@ -2,8 +2,8 @@
 
 import argparse
 
-from ffrecord.cli.partial import open_rest
-from ffrecord.cli.printing import show
+from ffrecord.cli.partial import open_partial
+from ffrecord.cli.printing import print_samples
 from ffrecord.cli.sources import add_source, whole_number
 from ffrecord.cli.terminal.output import Output
 
@@ -22,8 +22,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Print the first samples."""
-    with open_rest(given) as rest:
-        return show(rest, range(min(given.count, rest.n)), out)
+    with open_partial(given) as rest:
+        return print_samples(rest, range(min(given.count, rest.n)), out)
 
 
 def _count(text: str) -> int:

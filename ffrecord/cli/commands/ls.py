@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.cli.partial import PartialDataset, open_rest
+from ffrecord.cli.partial import PartialDataset, open_partial
 from ffrecord.cli.sources import add_source
 from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output
@@ -35,17 +35,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """List the records or files. Lines are printed as they are found, so that a closed pipe ends the command early."""
-    with open_rest(given, None if given.shards else out, check_data=False) as rest:
+    with open_partial(given, None if given.shards else out, check_data=False) as rest:
         if given.shards:
             _print_shards(rest, out)
         elif out.json:
-            out.items(records(rest))
+            out.items(list_records(rest))
         else:
-            _print(rest, out)
+            _print_records(rest, out)
         return exit_codes.BAD_NEWS if rest.wrong else exit_codes.DONE
 
 
-def records(rest: PartialDataset) -> Iterator[dict[str, Any]]:
+def list_records(rest: PartialDataset) -> Iterator[dict[str, Any]]:
     """Yield the facts of each record that is there. "bytes" is None if a cut file has lost the record."""
     store = rest.store
     try:
@@ -59,13 +59,13 @@ def records(rest: PartialDataset) -> Iterator[dict[str, Any]]:
             yield told if names is None else {**told, "name": names[index]}
 
 
-def shards(store: Store, out: Output) -> Iterator[tuple[str, int, int]]:
+def list_shards(store: Store, out: Output) -> Iterator[tuple[str, int, int]]:
     """Yield the name, the number of records and their bytes of each file."""
     known, first = set(store.fnames), next(iter(store.fnames), "")
     counts: dict[str, int] = {}
     sizes: dict[str, int] = {}
     with out.progress(store.n, " records", "shards") as bar:
-        for path, found in _by_file(store):
+        for path, found in _sizes_by_file(store):
             # Records of an image folder or a path list count for the directory or the list, not for their own file.
             name = path if path in known else first
             counts[name] = counts.get(name, 0) + len(found)
@@ -75,7 +75,7 @@ def shards(store: Store, out: Output) -> Iterator[tuple[str, int, int]]:
         yield path, counts.get(path, 0), sizes.get(path, 0)
 
 
-def _by_file(store: Store) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+def _sizes_by_file(store: Store) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
     """Yield a file and the sizes of some of its records, until all records had their turn.
 
     Where a table counts the records of a file, many sizes come together.
@@ -101,7 +101,7 @@ def _counts(store: Store) -> list[int]:
 
 def _print_shards(rest: PartialDataset, out: Output) -> None:
     """Print the files as a table. Shards that are missing are listed with the reason."""
-    rows: list[tuple[Any, ...]] = [(*row, None) for row in shards(rest.store, out)]
+    rows: list[tuple[Any, ...]] = [(*row, None) for row in list_shards(rest.store, out)]
     if rest.pieces:
         found = {row[0]: row for row in rows}
         rows = [found.get(each.path, (each.path, each.samples, None, each.wrong)) for each in rest.pieces]
@@ -110,8 +110,8 @@ def _print_shards(rest: PartialDataset, out: Output) -> None:
     out.table(columns[:3] if plain else columns, [row[:3] if plain else row for row in rows], shorten="file")
 
 
-def _print(rest: PartialDataset, out: Output) -> None:
-    found = records(rest)
+def _print_records(rest: PartialDataset, out: Output) -> None:
+    found = list_records(rest)
     first = list(itertools.islice(found, 1))
     width = len(f"{rest.n - 1:,}")
     for each in itertools.chain(first, found):

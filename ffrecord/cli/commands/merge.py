@@ -4,7 +4,7 @@ import argparse
 
 from ffrecord.cli.sources import add_source, path_of, refuse_inside
 from ffrecord.cli.terminal.output import Output
-from ffrecord.cli.writing_options import add_skipping, add_writing, advising, conclude, options_of
+from ffrecord.cli.writing_options import add_skipping, add_writing, conclude, hint_at_skipping, options_of
 from ffrecord.conversion import convert
 from ffrecord.errors import ArgumentError
 from ffrecord.sources.opening import recognised
@@ -27,7 +27,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
     """Write the samples of all datasets, one after the other. Records of .ffr files are copied byte by byte."""
     refuse_inside(given.source, given.out)
     _check(given.source if given.format is None else [])
-    with advising(given):
+    with hint_at_skipping(given):
         summary = convert(given.source, given.out, format=given.format, **options_of(given, out))
     return conclude([summary], out)
 

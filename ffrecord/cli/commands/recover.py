@@ -5,7 +5,7 @@ import os
 
 from ffrecord.cli.sources import local_path_of
 from ffrecord.cli.terminal import exit_codes
-from ffrecord.cli.terminal.output import Output, counted, in_bytes
+from ffrecord.cli.terminal.output import Output, format_count, format_size
 from ffrecord.system import filesystems
 from ffrecord.writing.recovery import recover
 
@@ -29,14 +29,14 @@ def run(given: argparse.Namespace, out: Output) -> int:
     if out.json:
         out.facts(found._asdict() | {"path": _as_given(found.path)})
     else:
-        out.line(f"{_as_given(found.path)}: {counted(found.samples, 'sample')}, {in_bytes(found.bytes)}")
+        out.line(f"{_as_given(found.path)}: {format_count(found.samples, 'sample')}, {format_size(found.bytes)}")
         if found.dropped:
             out.line(
-                f"{counted(found.dropped, 'byte')} were written after the last flush: nothing tells what they were"
+                f"{format_count(found.dropped, 'byte')} were written after the last flush: nothing tells what they were"
             )
         if found.damaged:
             out.line(
-                f"{counted(found.damaged, 'sample')} had been flushed, and came damaged: the disk did not "
+                f"{format_count(found.damaged, 'sample')} had been flushed, and came damaged: the disk did not "
                 f"keep what it said"
             )
     return exit_codes.BAD_NEWS if found.damaged else exit_codes.DONE

@@ -10,12 +10,12 @@ from ffrecord.cli.terminal.output import Output
 from ffrecord.cli.writing_options import (
     add_out,
     add_skipping,
-    advising,
     conclude,
-    indexed,
+    fingerprint_of,
+    hint_at_skipping,
+    make_writer,
+    open_indexed,
     options_of,
-    told_apart,
-    writer_of,
 )
 from ffrecord.dataset_writer import DatasetWriter, resume
 from ffrecord.order import Random
@@ -47,17 +47,17 @@ def run(given: argparse.Namespace, out: Output) -> int:
     The seed is noted with the finished shards of an interrupted call. The same call without --seed goes on with it.
     """
     refuse_inside([given.source], given.out)
-    with advising(given), indexed(given.source, given.format) as found:
-        writer = writer_of(found, given.out, options_of(given, out))
-        seed = drawn(writer) if given.seed is None else given.seed
+    with hint_at_skipping(given), open_indexed(given.source, given.format) as found:
+        writer = make_writer(found, given.out, options_of(given, out))
+        seed = draw_seed(writer) if given.seed is None else given.seed
         n = len(found.dataset)
         indices = Random().indices(np.arange(n), n, seed, 0)
-        asked = {ORDER: {"name": Random.name, "seed": seed}} | resume.request_of(indices, told_apart(found))
+        asked = {ORDER: {"name": Random.name, "seed": seed}} | resume.request_of(indices, fingerprint_of(found))
         summary = writer._write_chosen(found.dataset, indices, asked)
     return conclude([summary], out, seed=seed)
 
 
-def drawn(writer: DatasetWriter) -> int:
+def draw_seed(writer: DatasetWriter) -> int:
     """Return the seed of the interrupted call that this one continues, or draw a new one."""
     order = writer._earlier().get(ORDER)
     found = order.get("seed") if isinstance(order, dict) else None

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from ffrecord.cli.sources import add_source, local_path_of, refuse_inside, seed_of
 from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output
-from ffrecord.cli.writing_options import add_writing, conclude, indexed, options_of, told_apart, write_some
-from ffrecord.conversion.input import Given
+from ffrecord.cli.writing_options import add_writing, conclude, fingerprint_of, open_indexed, options_of, write_some
+from ffrecord.conversion.input import ConversionInput
 from ffrecord.dataset_writer import Summary
 from ffrecord.dataset_writer import publish as publishing
 from ffrecord.dataset_writer.resume import fingerprint
@@ -67,7 +67,7 @@ class SplitPart:
         target: the real path.
         hidden: directory that holds the part until it is published.
         summary: summary of the part, once it is complete.
-        settled: whether the split is done, so that the notes can go. Otherwise they stay for a later call.
+        done: whether the split is done, so that the notes can go. Otherwise they stay for a later call.
     """
 
     def __init__(self, path: str, *, restart: bool = False) -> None:
@@ -79,12 +79,12 @@ class SplitPart:
         self.hidden = os.path.join(parent, f".{self._name}.split")
         self._written = os.path.join(self.hidden, self._name)
         self.summary: Summary | None = None
-        self.settled = False
+        self.done = False
 
     def check_begun(self) -> None:
         """Raise FileExistsError if the final name is taken by something that no interrupted split has put there."""
         if self._is_taken() and not os.path.lexists(self.hidden):
-            raise self._taken()
+            raise self._exists_error()
 
     def __enter__(self) -> "SplitPart":
         """Make the hidden directory, or take over an existing one.
@@ -114,7 +114,7 @@ class SplitPart:
         """
         state = self._state()
         found = differences(state.request, request)
-        if state.request is not None and found and self._of_use():
+        if state.request is not None and found and self._has_finished_work():
             told = f"{self.hidden} has what an interrupted split has finished that was asked for something else"
             raise MismatchError(f"{self.path}: {told}; --restart discards it", found)
         self.check_vacant()
@@ -132,12 +132,12 @@ class SplitPart:
             FFRecordError, OSError: it is published and damaged, so that it cannot be written again.
         """
         if self.published:
-            _check_place(self.target)
+            _check_shards(self.target)
             return True
         self._own.check()
         with contextlib.suppress(FFRecordError, OSError, ValueError):
             if self._is_own() and publishing.fingerprint(self._written) == fingerprint:
-                _check_place(self._written)
+                _check_shards(self._written)
                 return True
         return False
 
@@ -158,12 +158,12 @@ class SplitPart:
     def check_vacant(self) -> None:
         """Raise FileExistsError if the final name is taken by something else than this part."""
         if self._is_taken() and not self.published:
-            raise self._taken()
+            raise self._exists_error()
 
     def _is_taken(self) -> bool:
         return os.path.lexists(self.target) and (not os.path.isdir(self.target) or bool(os.listdir(self.target)))
 
-    def _taken(self) -> FileExistsError:
+    def _exists_error(self) -> FileExistsError:
         return FileExistsError(EEXIST, "there is something, expected a new directory", self.path)
 
     def write(self, make: Callable[[str], Summary]) -> None:
@@ -193,7 +193,7 @@ class SplitPart:
     def _note(self, state: SplitState) -> None:
         self._own.write(STATE, msgspec.json.encode(state))
 
-    def _of_use(self) -> bool:
+    def _has_finished_work(self) -> bool:
         """Tell whether something is finished: the part, or shards of it. Leftovers of killed processes do not count."""
         names, begun = self._own.names(), f".{self._name}{PART_SUFFIX}"
         if self._name in names:
@@ -206,12 +206,12 @@ class SplitPart:
     def __exit__(self, *_: object) -> None:
         """Remove the hidden directory if nothing in it is of use, and release the lock."""
         with contextlib.suppress(OSError):
-            if self.settled or not (self._of_use() or self.published):
+            if self.done or not (self._has_finished_work() or self.published):
                 self._own.discard()
         self._own.close()
 
 
-def _check_place(directory: str) -> None:
+def _check_shards(directory: str) -> None:
     """Check every shard of a dataset; raise the first error."""
     listed = manifest.load(directory)
     for shard in listed.shards if listed is not None else []:
@@ -232,7 +232,7 @@ def publish(parts: Sequence[SplitPart]) -> None:
             if not part.published:
                 part.publish()
     except BaseException as error:
-        _take_back(parts, error)
+        _hide_again(parts, error)
         raise
     try:
         for directory in {os.path.dirname(part.target) for part in parts}:
@@ -241,10 +241,10 @@ def publish(parts: Sequence[SplitPart]) -> None:
         sentence = "all parts are in place, but fsync of a directory failed and a crash may undo it"
         raise file_error(error.errno or EIO, f"{parts[0].path}: {sentence}", parts[0].path) from None
     for part in parts:
-        part.settled = True
+        part.done = True
 
 
-def _take_back(parts: Sequence[SplitPart], cause: BaseException) -> None:
+def _hide_again(parts: Sequence[SplitPart], cause: BaseException) -> None:
     """Hide all parts again. Parts that cannot be hidden are named in a note of `cause`."""
     for part in reversed(parts):
         try:
@@ -264,7 +264,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_source(parser)
     help = "a new directory, and its share of the samples (0.1), their number (5000), or what is left (rest)"
-    parser.add_argument("parts", metavar="OUT=SHARE", nargs="+", type=_part, help=help)
+    parser.add_argument("parts", metavar="OUT=SHARE", nargs="+", type=_parse_part, help=help)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--seed", type=seed_of, default=0, metavar="N", help="of the chance by which samples are chosen (default: 0)"
@@ -275,9 +275,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Write the parts. Within each part the samples keep their order."""
-    _check(given.parts)
+    _check_parts(given.parts)
     refuse_inside([given.source], *(path for path, _ in given.parts))
-    with indexed(given.source, given.format) as found, ExitStack() as stack:
+    with open_indexed(given.source, given.format) as found, ExitStack() as stack:
         chosen = choose(given, len(found.dataset))
         parts = [SplitPart(path, restart=given.restart) for path, _ in given.parts]
         for part in parts:
@@ -291,7 +291,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
                 part.write(lambda path, wanted=indices: write_some(found, path, wanted, options_of(given, out)))  # type: ignore[misc]
             publish(parts)
         except BaseException as error:
-            _tell(parts, error)
+            _note_progress(parts, error)
             raise
     for part, indices in zip(parts, chosen, strict=True):
         if not len(indices):
@@ -303,16 +303,16 @@ def run(given: argparse.Namespace, out: Output) -> int:
 def choose(given: argparse.Namespace, n: int) -> list[npt.NDArray[np.int64]]:
     """Return the indices of each part, ascending."""
     order = np.arange(n) if given.in_order else Random().indices(np.arange(n), n, given.seed, 0)
-    return [np.sort(each) for each in np.split(order, np.cumsum(sizes(given.parts, n))[:-1])]
+    return [np.sort(each) for each in np.split(order, np.cumsum(part_sizes(given.parts, n))[:-1])]
 
 
-def _request(given: argparse.Namespace, found: Given, indices: npt.NDArray[np.int64]) -> dict[str, Any]:
+def _request(given: argparse.Namespace, found: ConversionInput, indices: npt.NDArray[np.int64]) -> dict[str, Any]:
     """Return the arguments that determine a part."""
     cuts = {name: getattr(given, name) for name in ("shard_size", "samples_per_shard", "num_shards")}
-    return {"samples": len(indices), "indices": fingerprint(indices), "source": told_apart(found), **cuts}
+    return {"samples": len(indices), "indices": fingerprint(indices), "source": fingerprint_of(found), **cuts}
 
 
-def _tell(parts: list[SplitPart], error: BaseException) -> None:
+def _note_progress(parts: list[SplitPart], error: BaseException) -> None:
     """Add a note on the parts that stay to an error."""
     published = [part.path for part in parts if part.published]
     hidden = [part.path for part in parts if part.summary is not None and part.path not in published]
@@ -324,13 +324,13 @@ def _tell(parts: list[SplitPart], error: BaseException) -> None:
         add_note(error, f"{said}: the same call goes on from there{discards}")
 
 
-def sizes(parts: list[tuple[str, float | int | None]], n: int) -> list[int]:
+def part_sizes(parts: list[tuple[str, float | int | None]], n: int) -> list[int]:
     """Return the number of samples of each part, [len(parts)]. A share is rounded by less than one sample.
 
     Raises:
         ArgumentError: the parts do not add up to n samples.
     """
-    shared = iter(_of_shares([share for _, share in parts if isinstance(share, float)], n))
+    shared = iter(_sizes_of_shares([share for _, share in parts if isinstance(share, float)], n))
     counts = [next(shared) if isinstance(share, float) else share for _, share in parts]
     known = sum(count for count in counts if count is not None)
     if None in counts:
@@ -344,14 +344,14 @@ def sizes(parts: list[tuple[str, float | int | None]], n: int) -> list[int]:
     return counts  # type: ignore[return-value]
 
 
-def _of_shares(shares: list[float], n: int) -> list[int]:
+def _sizes_of_shares(shares: list[float], n: int) -> list[int]:
     """Divide n samples by shares. The cuts are rounded, not the sizes: rounded sizes would not add up to n."""
     ends = itertools.accumulate(Fraction(repr(share)) for share in shares)  # exact decimals: 0.1 is a tenth
     cuts = [n if math.isclose(end, 1, abs_tol=1e-9) else math.ceil(end * n - Fraction(1, 2)) for end in ends]
     return [cut - before for before, cut in zip([0, *cuts], cuts, strict=False)]
 
 
-def _part(text: str) -> tuple[str, float | int | None]:
+def _parse_part(text: str) -> tuple[str, float | int | None]:
     path, sign, share = text.rpartition("=")
     if not sign or not path:
         raise argparse.ArgumentTypeError(f"{text!r}, expected OUT=SHARE, such as data/val=0.1")
@@ -369,7 +369,7 @@ def _part(text: str) -> tuple[str, float | int | None]:
     return path, number
 
 
-def _check(parts: list[tuple[str, float | int | None]]) -> None:
+def _check_parts(parts: list[tuple[str, float | int | None]]) -> None:
     """Refuse arguments before anything is written, even if they are wrong only for a later part."""
     paths = [filesystems.real(path) for path, _ in parts]
     twice = next((path for path in paths if paths.count(path) > 1), None)

@@ -9,11 +9,11 @@ import numpy as np
 
 from ffrecord.cli import column_facts
 from ffrecord.cli.classes import classes_of
-from ffrecord.cli.partial import PartialDataset, open_rest
-from ffrecord.cli.sizes import Sizes, labels_of, sizes_of
+from ffrecord.cli.partial import PartialDataset, open_partial
+from ffrecord.cli.sizes import Sizes, collect_sizes, format_edges
 from ffrecord.cli.sources import add_source, local_path_of, whole_number
 from ffrecord.cli.terminal import exit_codes
-from ffrecord.cli.terminal.output import Output, counted, cut, in_bytes, in_words
+from ffrecord.cli.terminal.output import Output, format_count, format_fact, format_size, truncate
 from ffrecord.errors import FFRecordError
 
 BAR = 40  # characters of the longest bar
@@ -52,11 +52,11 @@ def run(given: argparse.Namespace, out: Output) -> int:
         from ffrecord.cli.plots import check
 
         check(given.plot)
-    with open_rest(given, out) as rest:
-        sizes = sizes_of(rest.store, out)
+    with open_partial(given, out) as rest:
+        sizes = collect_sizes(rest.store, out)
         without_size = rest.store.n - sizes.count
-        samples, damaged = _spread(rest, given.samples)
-        columns = column_facts.of_samples(samples, classes_of(rest.store))
+        samples, damaged = _read_spread(rest, given.samples)
+        columns = column_facts.describe_columns(samples, classes_of(rest.store))
     if given.plot:
         from ffrecord.cli.plots import plot_sizes
 
@@ -70,7 +70,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
     return exit_codes.BAD_NEWS if damaged or without_size or rest.wrong else exit_codes.DONE
 
 
-def _spread(rest: PartialDataset, count: int) -> tuple[list[Any], list[dict[str, Any]]]:
+def _read_spread(rest: PartialDataset, count: int) -> tuple[list[Any], list[dict[str, Any]]]:
     """Read up to `count` samples, evenly spread.
 
     Returns:
@@ -89,14 +89,14 @@ def _spread(rest: PartialDataset, count: int) -> tuple[list[Any], list[dict[str,
             try:
                 samples.append(rest.store.sample(place))
             except (FFRecordError, OSError) as error:
-                damaged.append({"index": rest.index(place), "error": rest.told(error, place)})
+                damaged.append({"index": rest.index(place), "error": rest.describe_error(error, place)})
         return samples, damaged
 
 
 def _print_damaged(good: int, damaged: list[dict[str, Any]], out: Output) -> None:
     if damaged:
         out.line()
-        out.line(f"{len(damaged):,} of {counted(good + len(damaged), 'sample')} looked at cannot be read:")
+        out.line(f"{len(damaged):,} of {format_count(good + len(damaged), 'sample')} looked at cannot be read:")
         for each in damaged[:DAMAGED_SHOWN]:
             out.line(f"  {each['error']}")
         if len(damaged) > DAMAGED_SHOWN:
@@ -104,46 +104,46 @@ def _print_damaged(good: int, damaged: list[dict[str, Any]], out: Output) -> Non
 
 
 def _print(sizes: Sizes, without_size: int, columns: dict[str, dict[str, Any]], out: Output) -> None:
-    out.line(f"{counted(sizes.count, 'record')}, {in_bytes(sizes.total)}")
+    out.line(f"{format_count(sizes.count, 'record')}, {format_size(sizes.total)}")
     if without_size:
-        out.line(f"{counted(without_size, 'more record')} cannot be read, or their file was cut before them")
+        out.line(f"{format_count(without_size, 'more record')} cannot be read, or their file was cut before them")
     if sizes.count:
-        told = {name: in_bytes(value) for name, value in sizes.facts()["percentiles"].items()}
-        out.wrapped("", ", ".join(f"{name} {value}" for name, value in told.items()))
+        told = {name: format_size(value) for name, value in sizes.facts()["percentiles"].items()}
+        out.wrap("", ", ".join(f"{name} {value}" for name, value in told.items()))
         if sizes.estimated:
             out.line(f"bars and percentiles are {sizes.estimated}")
         out.line()
-        _bars(sizes, out)
+        _print_bars(sizes, out)
     for name, facts in columns.items():
         out.line()
         out.line(f"{name}: {facts['kind']}")
         for fact, value in facts.items():
             if fact != "kind":
-                out.wrapped(f"  {fact:10}  ", _words(value, facts.get("distinct", 0) if fact == "frequent" else 0))
+                out.wrap(f"  {fact:10}  ", _format_stat(value, facts.get("distinct", 0) if fact == "frequent" else 0))
 
 
-def _words(value: Any, total: int) -> str:
+def _format_stat(value: Any, total: int) -> str:
     """Format a fact. For values with counts, add how many of the `total` distinct values are not shown."""
     if isinstance(value, Mapping):
         more = total - len(value)
-        told = ", ".join(f"{cut(name, VALUE_MOST)}: {count:,}" for name, count in value.items())
+        told = ", ".join(f"{truncate(name, VALUE_MOST)}: {count:,}" for name, count in value.items())
         return f"{told}, and {more:,} more" if more > 0 else told
-    return f"{value:.6g}" if isinstance(value, float) else in_words(value)
+    return f"{value:.6g}" if isinstance(value, float) else format_fact(value)
 
 
-def _bars(sizes: Sizes, out: Output) -> None:
+def _print_bars(sizes: Sizes, out: Output) -> None:
     histogram = sizes.histogram
     most = max(histogram)
-    labels = [f"from {edge}" for edge in labels_of(sizes.edges)[:-1]]
+    labels = [f"from {edge}" for edge in format_edges(sizes.edges)[:-1]]
     left = max(map(len, labels))
     room = max(5, min(BAR, out.width - left - 14))
-    full, thin = BLOCKS if _can_say("".join(BLOCKS)) else PLAIN
+    full, thin = BLOCKS if _can_print("".join(BLOCKS)) else PLAIN
     for label, count in zip(labels, histogram, strict=True):
         bar = full * round(room * count / most) if count else ""
         out.line(f"{label:>{left}}  {count:>10,}  {bar or (thin if count else '')}")
 
 
-def _can_say(text: str) -> bool:
+def _can_print(text: str) -> bool:
     """Tell whether standard output can encode these characters. Without a locale it cannot."""
     try:
         text.encode(sys.stdout.encoding or "utf-8")

@@ -4,7 +4,7 @@ import argparse
 
 from ffrecord.cli.sources import add_source, local_path_of, open_source
 from ffrecord.cli.terminal import exit_codes
-from ffrecord.cli.terminal.output import Output, counted, in_bytes
+from ffrecord.cli.terminal.output import Output, format_count, format_size
 from ffrecord.cli.writing_options import size_of
 from ffrecord.errors import ArgumentError, MissingFileError
 from ffrecord.sources.unpacking import unpack
@@ -38,5 +38,5 @@ def run(given: argparse.Namespace, out: Output) -> int:
                 raise
             raise ArgumentError(f"--only {error.filename}: {given.source} has no file of that name") from None
     facts = {"path": given.folder, "files": files, "bytes": size}
-    out.facts(facts) if out.json else out.line(f"{given.folder}: {counted(files, 'file')}, {in_bytes(size)}")
+    out.facts(facts) if out.json else out.line(f"{given.folder}: {format_count(files, 'file')}, {format_size(size)}")
     return exit_codes.DONE

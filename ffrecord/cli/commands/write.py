@@ -42,7 +42,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
     options = options_of(given, out)
     if all(path.endswith((".npy", ".npz")) for path in given.sources):
         writer = DatasetWriter(given.out, **options)
-        summary = writer.from_indexed_dataset(ArrayRows(columns_of(given.sources)))
+        summary = writer.from_indexed_dataset(ArrayRows(load_columns(given.sources)))
     elif len(given.sources) > 1:
         raise ArgumentError(
             f"{given.sources[0]}: several sources are for .npy and .npz files; ffrecord merge puts datasets together"
@@ -72,7 +72,7 @@ class ArrayRows:
         return {name: column[index] for name, column in self.columns.items()}
 
 
-def columns_of(paths: list[str]) -> dict[str, Any]:
+def load_columns(paths: list[str]) -> dict[str, Any]:
     """Load the columns of .npy and .npz files. The name of a .npy file names its column. Nothing is unpickled.
 
     Returns:
@@ -84,7 +84,7 @@ def columns_of(paths: list[str]) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for path in paths:
-        for name, array in _arrays(path).items():
+        for name, array in _load_arrays(path).items():
             if name in found:
                 raise ArgumentError(f"{path}: a second column {name!r}")
             if array.ndim == 0:
@@ -97,7 +97,7 @@ def columns_of(paths: list[str]) -> dict[str, Any]:
     return found
 
 
-def _arrays(path: str) -> dict[str, Any]:
+def _load_arrays(path: str) -> dict[str, Any]:
     try:
         # numpy would leave the file of a damaged archive open.
         with Path(path).open("rb") as file:

@@ -40,20 +40,22 @@ SHOWN = 3  # differences in a message
 LOOKED = "samples looked at."  # begins the difference of a single sample, in the notes of a write
 
 
-def in_a_line(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """Format an error in one line, without the traceback of a worker.
 
     Errors of other types than ours, OSError, ImportError and ValueError begin with the name of their type.
     """
-    text = _for_command(_shortened(error, _flat(str(error).partition("\nTraceback (most recent call last)")[0])))
+    text = _advise_for_command(
+        _shorten_differences(error, _join_lines(str(error).partition("\nTraceback (most recent call last)")[0]))
+    )
     if isinstance(error, OSError) and error.strerror and error.args[:1] == (error.errno,):
-        return _of_call(error)
+        return _format_os_error(error)
     if isinstance(error, FFRecordError | OSError | ImportError | ValueError) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def numbered(text: str, place: int, index: int | None) -> str:
+def renumber_sample(text: str, place: int, index: int | None) -> str:
     """Replace the index of a sample in a message by its index in the dataset.
 
     Args:
@@ -64,36 +66,36 @@ def numbered(text: str, place: int, index: int | None) -> str:
     return re.sub(rf"\ASample {place}: ", "" if index is None else f"Sample {index}: ", text)
 
 
-def notes(error: BaseException) -> str:
+def format_notes(error: BaseException) -> str:
     """Join the notes of an exception: what stays on disk, and how to go on."""
-    return "".join(f"; {_for_command(_flat(note))}" for note in getattr(error, "__notes__", []))
+    return "".join(f"; {_advise_for_command(_join_lines(note))}" for note in getattr(error, "__notes__", []))
 
 
-def _of_call(error: OSError) -> str:
+def _format_os_error(error: OSError) -> str:
     """Format a failed system call without the error's number, and with the file's name once."""
     name = "" if error.filename is None else os.fsdecode(error.filename)
-    sentence, words = _flat(error.strerror or ""), os.strerror(error.errno or 0)
+    sentence, words = _join_lines(error.strerror or ""), os.strerror(error.errno or 0)
     if error.errno in SAID and sentence.endswith(f": {words}") and len(sentence) > len(words) + len(name) + 4:
         sentence = sentence.removesuffix(f": {words}")
-    sentence = _for_command(sentence)
+    sentence = _advise_for_command(sentence)
     return f"{name}: {sentence}" if name and name not in sentence else sentence
 
 
-def _for_command(text: str) -> str:
+def _advise_for_command(text: str) -> str:
     """Replace advice for callers of functions by advice for users of the command. Words inside paths stay."""
     for advice, ours in ADVICE.items():
         text = re.sub(rf"(?<!/){re.escape(advice)}(?![\w/])", lambda _, ours=ours: ours, text)  # type: ignore[misc]
     return ARGUMENTS.sub(lambda found: f"--{found[0].replace('_', '-')}", text)
 
 
-def _shortened(error: BaseException, text: str) -> str:
+def _shorten_differences(error: BaseException, text: str) -> str:
     """Shorten a list of differences to its first ones. Notes on single samples are left out if others differ, too."""
     found = error.differences if isinstance(error, MismatchError) else []
     told = [each for each in found if not each.startswith(LOOKED)] or ["its samples were others"]
     first = "; ".join(told[:SHOWN])
     more = f"; and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
-    return text.replace(_flat("; ".join(found)), f"{first}{more}") if found else text
+    return text.replace(_join_lines("; ".join(found)), f"{first}{more}") if found else text
 
 
-def _flat(text: str) -> str:
+def _join_lines(text: str) -> str:
     return " ".join(text.split())

@@ -17,7 +17,7 @@ GAP = 2  # spaces between columns
 TEXT_LEAST = 16  # least characters of a shortened text: shorter ones are not recognizable
 
 
-def aligned(cells: Sequence[Sequence[str]], width: int | None, shorten: int | None) -> list[str] | None:
+def align_table(cells: Sequence[Sequence[str]], width: int | None, shorten: int | None) -> list[str] | None:
     """Align the cells of a table, with numbers to the right.
 
     Args:
@@ -35,11 +35,11 @@ def aligned(cells: Sequence[Sequence[str]], width: int | None, shorten: int | No
             return None
         widths[shorten] -= over
     numbers = [_are_numbers(column[1:]) for column in zip(*cells, strict=True)]
-    return [_line(row, widths, numbers) for row in cells]
+    return [_align_row(row, widths, numbers) for row in cells]
 
 
-def _line(row: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> str:
-    parts = (without_middle(cell, width) for cell, width in zip(row, widths, strict=True))
+def _align_row(row: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> str:
+    parts = (shorten_middle(cell, width) for cell, width in zip(row, widths, strict=True))
     told = (f"{p:>{w}}" if right else f"{p:{w}}" for p, w, right in zip(parts, widths, numbers, strict=True))
     return (" " * GAP).join(told).rstrip()
 
@@ -48,7 +48,7 @@ def _are_numbers(cells: Iterable[str]) -> bool:
     return all(cell.replace(",", "").replace(".", "").lstrip("-").isdigit() or cell == "-" for cell in cells)
 
 
-def without_middle(text: str, width: int) -> str:
+def shorten_middle(text: str, width: int) -> str:
     """Shorten a text that is too long to its two ends. The longer part is the end, which tells most about a path."""
     if len(text) <= width:
         return text
@@ -86,27 +86,27 @@ class Output:
 
     def line(self, text: str = "") -> None:
         """Write a line of the result."""
-        self._write(printable(text) + "\n")
+        self._write(make_printable(text) + "\n")
 
     def raw(self, data: Any) -> None:
         """Write bytes of the result."""
-        with _naming_standard_output():
+        with _name_standard_output():
             self._stream.buffer.write(data)
 
     def flush(self) -> None:
         """Flush the results that are written so far."""
-        with _naming_standard_output():
+        with _name_standard_output():
             self._stream.flush()
 
     def _write(self, text: str) -> None:
-        with _naming_standard_output():
+        with _name_standard_output():
             self._stream.write(text)
 
     def remark(self, text: str) -> None:
         """Write a line for people to stderr, unless --quiet was given."""
         if not self.quiet:
             with suppress(OSError):
-                sys.stderr.write(printable(text) + "\n")
+                sys.stderr.write(make_printable(text) + "\n")
 
     def data(self, value: Any) -> None:
         """Write a JSON document."""
@@ -122,7 +122,7 @@ class Output:
         self._write("[]\n" if lead == "[" else end)
 
     def _as_json(self, value: Any) -> str:
-        return json_of(value, indent=1 if self.tty else None)
+        return to_json(value, indent=1 if self.tty else None)
 
     def facts(self, facts: Mapping[str, Any]) -> None:
         """Write one JSON object, or one line per fact: its name, and its value in words.
@@ -132,12 +132,12 @@ class Output:
         if self.json:
             self.data(dict(facts))
             return
-        shown = {name: in_words(value) for name, value in facts.items() if value is not None}
+        shown = {name: format_fact(value) for name, value in facts.items() if value is not None}
         left = max(map(len, shown), default=0)
         for name, text in shown.items():
-            self.wrapped(f"{name:{left}}  ", text)
+            self.wrap(f"{name:{left}}  ", text)
 
-    def wrapped(self, label: str, text: str) -> None:
+    def wrap(self, label: str, text: str) -> None:
         """Write a line, wrapped below its own text at the terminal's width.
 
         Without a terminal it stays one line.
@@ -156,9 +156,9 @@ class Output:
         if self.json:
             self.data([dict(zip(columns, row, strict=True)) for row in rows])
             return
-        cells = [[printable(in_words(value)) for value in row] for row in rows]
+        cells = [[make_printable(format_fact(value)) for value in row] for row in rows]
         place = None if shorten is None else list(columns).index(shorten)
-        lines = aligned([columns, *cells], self.width if self.tty else None, place)
+        lines = align_table([columns, *cells], self.width if self.tty else None, place)
         if lines is None:
             self._one_by_one(columns, cells)
         for line in lines or []:
@@ -169,7 +169,7 @@ class Output:
             if number:
                 self.line()
             for name, cell in zip(columns, row, strict=True):
-                self.wrapped(f"{name}: " if name else "", cell)
+                self.wrap(f"{name}: " if name else "", cell)
 
     def progress(self, total: int | None, unit: str, label: str) -> Any:
         """Return a progress bar for `with` and `update`.
@@ -187,7 +187,7 @@ class StandardOutputError(OSError):
 
 
 @contextmanager
-def _naming_standard_output() -> Iterator[None]:
+def _name_standard_output() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
@@ -196,50 +196,50 @@ def _naming_standard_output() -> Iterator[None]:
         raise StandardOutputError(error.errno, error.strerror, "standard output") from None
 
 
-def counted(count: int, what: str) -> str:
+def format_count(count: int, what: str) -> str:
     """Format a number of things, in the plural if needed."""
     return errors.counted(count, what, commas=True)
 
 
-def json_of(value: Any, indent: int | None = None) -> str:
+def to_json(value: Any, indent: int | None = None) -> str:
     """Encode a value as JSON. Numbers that JSON lacks become text, so that every browser reads it."""
-    return json.dumps(_finite(value), indent=indent, default=str, allow_nan=False)
+    return json.dumps(_replace_non_finite(value), indent=indent, default=str, allow_nan=False)
 
 
-def _finite(value: Any) -> Any:
+def _replace_non_finite(value: Any) -> Any:
     """Replace numbers that JSON lacks by text: "NaN", "Infinity", "-Infinity"."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
-        return {name: _finite(each) for name, each in value.items()}
-    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
+        return {name: _replace_non_finite(each) for name, each in value.items()}
+    return [_replace_non_finite(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def printable(text: str) -> str:
+def make_printable(text: str) -> str:
     """Escape characters that would move the cursor or that cannot be encoded. Names of files may hold anything."""
     clean = escaped(text).replace("\n", "\\n")
     return clean.encode(sys.stdout.encoding or "utf-8", "backslashreplace").decode(sys.stdout.encoding or "utf-8")
 
 
-def cut(text: str, width: int) -> str:
+def truncate(text: str, width: int) -> str:
     """Shorten a text that is too long to its beginning and an ellipsis."""
     return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"
 
 
-def in_words(value: Any) -> str:
+def format_fact(value: Any) -> str:
     """Format a value for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return ", ".join(map(in_words, value))
+        return ", ".join(map(format_fact, value))
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {in_words(each)}" for name, each in value.items())
+        return ", ".join(f"{name} {format_fact(each)}" for name, each in value.items())
     return "-" if value is None else str(value)
 
 
-def in_bytes(size: float) -> str:
+def format_size(size: float) -> str:
     """Format a number of bytes with three digits and a unit: 1.23 MB is 1,230,000 bytes."""
     if size < 1000:
         return f"{size:.0f} B"

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from ffrecord.cli import format_values
-from ffrecord.cli.terminal.output import cut
+from ffrecord.cli.terminal.output import truncate
 from ffrecord.cli.viewer.pictures import bytes_of, is_picture
-from ffrecord.cli.viewer.records import Columns, Unreadable, ViewedRecords, trouble_of
+from ffrecord.cli.viewer.records import Columns, Unreadable, ViewedRecords, damage_of
 
 COLUMNS_MOST = 6  # columns in a cell
 TEXT_CELL = 160  # characters of a value in a cell
@@ -30,10 +30,10 @@ def cell(records: ViewedRecords, index: int, columns: Columns | Exception) -> di
     Returns:
         "at", "name", "label", "error", "pictures" (names of columns) and "fields" ([column, value] pairs).
     """
-    told: dict[str, Any] = {"at": index, "name": _name(records, index)}
-    error = trouble_of(columns)
+    told: dict[str, Any] = {"at": index, "name": _name_or_none(records, index)}
+    error = damage_of(columns)
     if isinstance(columns, Exception):
-        return told | {"pictures": [], "fields": [], "error": error and cut(error, 1000)}
+        return told | {"pictures": [], "fields": [], "error": error and truncate(error, 1000)}
     named = next((columns[name] for name in NAMES if isinstance(columns.get(name), str)), told["name"])
     label = label_column(records, columns)
     shown_ones = [name for name in columns if name not in NAMES][:COLUMNS_MOST]
@@ -41,9 +41,9 @@ def cell(records: ViewedRecords, index: int, columns: Columns | Exception) -> di
         "at": index,
         "name": named,
         "pictures": [name for name, value in columns.items() if is_picture(value)],
-        "label": None if label is None else words(records, label, columns[label]),
-        "fields": [[name, words(records, name, columns[name])] for name in shown_ones],
-        "error": error and cut(error, 1000),
+        "label": None if label is None else format_cell_value(records, label, columns[label]),
+        "fields": [[name, format_cell_value(records, name, columns[name])] for name in shown_ones],
+        "error": error and truncate(error, 1000),
     }
 
 
@@ -51,7 +51,9 @@ def whole(records: ViewedRecords, index: int, columns: Columns | Exception) -> d
     """Describe a sample for the panel: all columns with long values, and the place of the record."""
     told = cell(records, index, columns)
     if not isinstance(columns, Exception):
-        told["fields"] = [[name, words(records, name, value, whole=True)] for name, value in columns.items()]
+        told["fields"] = [
+            [name, format_cell_value(records, name, value, whole=True)] for name, value in columns.items()
+        ]
     with suppress(Exception):  # the place of a damaged record may be unknown; `cell` reports the damage
         told["file"], told["place"] = records.store.locate(index)
         size = int(records.store.record_sizes([index])[0])
@@ -91,7 +93,7 @@ def short_text(value: Any) -> str | None:
     return text if all(each.isprintable() or each in "\n\r\t" for each in text) else None
 
 
-def words(records: ViewedRecords, name: str, value: Any, *, whole: bool = False) -> str:
+def format_cell_value(records: ViewedRecords, name: str, value: Any, *, whole: bool = False) -> str:
     """Format a value for people: names for classes, text without quotes, arrays with their values.
 
     Args:
@@ -101,34 +103,34 @@ def words(records: ViewedRecords, name: str, value: Any, *, whole: bool = False)
         whole: whether to format it for the panel, at length.
     """
     if isinstance(value, Unreadable):
-        return cut(value.why, TEXT_CELL)
+        return truncate(value.why, TEXT_CELL)
     classes = records.classes.get(name)
     if classes is not None and isinstance(value, int | np.integer) and 0 <= value < len(classes):
         return f"{classes[value]} ({value})" if whole else classes[value]
     text = value if isinstance(value, str) else short_text(value)
     if text is not None:
-        return cut(text, TEXT_WHOLE if whole else TEXT_CELL)
+        return truncate(text, TEXT_WHOLE if whole else TEXT_CELL)
     if not whole or is_picture(value):
-        return cut(format_values.in_words(value), TEXT_CELL)
-    return cut(_long(value), TEXT_WHOLE)
+        return truncate(format_values.format_value(value), TEXT_CELL)
+    return truncate(_format_long(value), TEXT_WHOLE)
 
 
-def _long(value: Any) -> str:
+def _format_long(value: Any) -> str:
     data = bytes_of(value)
     if data is not None:
         more = " …" if len(data) > BYTES_WHOLE else ""
-        return f"{format_values.in_words(bytes(data[: 1 << 16]))}\n{data[:BYTES_WHOLE].hex(' ')}{more}"
+        return f"{format_values.format_value(bytes(data[: 1 << 16]))}\n{data[:BYTES_WHOLE].hex(' ')}{more}"
     if isinstance(value, np.ndarray):
         kind = f"{value.dtype} {list(value.shape)}"
         return f"{kind}\n{np.array2string(value, precision=6, separator=', ', threshold=VALUES_WHOLE)}"
     if isinstance(value, dict | list | tuple):
         return "\n".join(
-            f"{name}: {format_values.in_words(each)}" for name, each in format_values.columns_of(value).items()
+            f"{name}: {format_values.format_value(each)}" for name, each in format_values.columns_of(value).items()
         )
     return str(value)
 
 
-def _name(records: ViewedRecords, index: int) -> str | None:
+def _name_or_none(records: ViewedRecords, index: int) -> str | None:
     try:
         return records.name(index)
     except Exception:  # names are read from files, too, which may be damaged

@@ -66,7 +66,7 @@ class Connections:
         self._open.pop(min(waiting)[2]).end()
         return True
 
-    def of(self, request: socket.socket) -> Connection:
+    def find(self, request: socket.socket) -> Connection:
         """Return the state of a connection."""
         with self._lock:
             return self._open.get(request) or Connection(request)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from ffrecord.cli import column_facts
-from ffrecord.cli.sizes import sizes_of
+from ffrecord.cli.sizes import collect_sizes
 from ffrecord.cli.terminal.output import Output
 from ffrecord.cli.viewer.matching import Matcher
-from ffrecord.cli.viewer.records import Unreadable, ViewedRecords, reason
-from ffrecord.cli.viewer.values import at_hand, values_of
+from ffrecord.cli.viewer.records import Unreadable, ViewedRecords, format_reason
+from ffrecord.cli.viewer.values import is_in_memory, values_of
 
 MATCHES_MOST = 100_000  # indices that a filter keeps; it stops there
 CHUNK_FIRST, CHUNK_MOST = 64, 1 << 16  # samples that are searched together
@@ -20,7 +20,7 @@ CHUNK_BYTES = 16 << 20  # of samples that are searched together
 FACTS_OF = 256  # samples from which the facts of columns are computed
 
 
-class Stopped(Exception):
+class JobStopped(Exception):
     """The job was stopped, as nobody wants its result any more."""
 
 
@@ -53,16 +53,16 @@ class BackgroundJob:
         """
         self.done += count
         if self._stopping.is_set():
-            raise Stopped
+            raise JobStopped
 
     def run(self) -> None:
         """Do the work in this thread. Errors become the job's failure."""
         try:
             self.work()
-        except Stopped:
+        except JobStopped:
             self.failure = "stopped"
         except Exception as error:  # the page shows it; in a thread nothing else would report it
-            self.failure = reason(error)
+            self.failure = format_reason(error)
         finally:
             self.ended = True
 
@@ -70,7 +70,7 @@ class BackgroundJob:
         """Do the work; subclasses implement it."""
         raise NotImplementedError
 
-    def told(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Return the state for JSON."""
         return {"total": self.total, "looked": self.done, "ended": self.ended, "failure": self.failure}
 
@@ -99,7 +99,7 @@ class Filter(BackgroundJob):
             start = stop
 
     def _usual_size(self, index: int) -> int:
-        if self._column is not None and at_hand(self._records, self._column):
+        if self._column is not None and is_in_memory(self._records, self._column):
             return 1
         try:
             return max(1, int(self._records.store.record_sizes([index])[0]))
@@ -108,7 +108,7 @@ class Filter(BackgroundJob):
 
     def _look(self, start: int, stop: int) -> None:
         if self._wanted is None or self._column is None:
-            found = self._records.damaged(range(start, stop))
+            found = self._records.find_damaged(range(start, stop))
         else:
             values = values_of(self._records, self._column, start, stop)
             if isinstance(values, list):
@@ -116,10 +116,10 @@ class Filter(BackgroundJob):
             found = [start + place for place in self._wanted.places(values)]
         self.matches.extend(found[: MATCHES_MOST - len(self.matches)])
 
-    def told(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Return the state with the number of matches. The page asks for the matches themselves separately."""
         full = len(self.matches) >= MATCHES_MOST
-        return {**super().told(), "found": len(self.matches), "unreadable": self.unreadable, "full": full}
+        return {**super().state(), "found": len(self.matches), "unreadable": self.unreadable, "full": full}
 
 
 class SizesJob(BackgroundJob):
@@ -132,18 +132,18 @@ class SizesJob(BackgroundJob):
 
     def work(self) -> None:
         """Collect all sizes."""
-        self._found = sizes_of(self._records.store, _Watched(self.advance)).facts()
+        self._found = collect_sizes(self._records.store, _JobOutput(self.advance)).facts()
 
-    def told(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Return the state, with "sizes" at the end."""
-        return {**super().told(), "sizes": self._found}
+        return {**super().state(), "sizes": self._found}
 
 
 class ColumnsJob(BackgroundJob):
     """Facts about the columns, from some samples that are spread over the dataset."""
 
     def __init__(self, records: ViewedRecords) -> None:
-        self._indices = spread(records.store.n, FACTS_OF)
+        self._indices = spread_indices(records.store.n, FACTS_OF)
         super().__init__(len(self._indices))
         self._records = records
         self._found: dict[str, Any] | None = None
@@ -152,23 +152,23 @@ class ColumnsJob(BackgroundJob):
         """Decode the samples and describe their columns."""
         samples = []
         for index in self._indices:
-            (columns,) = self._records.of([index])
+            (columns,) = self._records.columns([index])
             if not isinstance(columns, Exception):
                 samples.append({name: value for name, value in columns.items() if not isinstance(value, Unreadable)})
             self.advance(1)
-        self._found = column_facts.of_samples(samples, self._records.classes)
+        self._found = column_facts.describe_columns(samples, self._records.classes)
 
-    def told(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Return the state, with "columns" at the end."""
-        return {**super().told(), "columns": self._found}
+        return {**super().state(), "columns": self._found}
 
 
-def spread(n: int, count: int) -> list[int]:
+def spread_indices(n: int, count: int) -> list[int]:
     """Return up to `count` indices of n, evenly spread."""
     return [] if n == 0 else np.unique(np.linspace(0, n - 1, min(count, n)).astype(np.int64)).tolist()
 
 
-class _Watched(Output):
+class _JobOutput(Output):
     """An output whose progress bar advances a job."""
 
     def __init__(self, advance: Callable[[int], None]) -> None:
@@ -176,14 +176,14 @@ class _Watched(Output):
         self._advance = advance
 
     def progress(self, total: int | None, unit: str, label: str) -> Any:
-        return _Bar(self._advance)
+        return _JobBar(self._advance)
 
 
-class _Bar:
+class _JobBar:
     def __init__(self, update: Callable[[int], None]) -> None:
         self.update = update
 
-    def __enter__(self) -> "_Bar":
+    def __enter__(self) -> "_JobBar":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -33,7 +33,7 @@ class Matcher:
         parts = [part.strip() for part in wanted.split(",") if part.strip()]
         if not parts:
             raise ArgumentError("a filter without anything to look for")
-        self._spans = [span for part in parts for span in _spans(part, classes)]
+        self._spans = [span for part in parts for span in _parse_spans(part, classes)]
         self._pieces = [part.casefold() for part in parts]
 
     def __call__(self, value: Any) -> bool:
@@ -53,7 +53,7 @@ class Matcher:
         return np.flatnonzero(found).tolist()
 
 
-def compared(value: Any) -> dict[str, Any]:
+def comparable_value(value: Any) -> dict[str, Any]:
     """Return the part of a value that the filter compares, for JSON: "number", "text" or neither."""
     if isinstance(value, Unreadable):
         return {"unreadable": True}
@@ -67,10 +67,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number | np.bool_)
 
 
-def _spans(part: str, classes: list[str] | None) -> list[tuple[float, float]]:
+def _parse_spans(part: str, classes: list[str] | None) -> list[tuple[float, float]]:
     """Return the ranges of numbers that a condition means: [low, high], both included."""
     if classes is not None:
-        found = _classes(part.casefold(), [name.casefold() for name in classes])
+        found = _find_classes(part.casefold(), [name.casefold() for name in classes])
         if found:
             return [(number, number) for number in found]
     if part.casefold() in TRUTH:
@@ -82,7 +82,7 @@ def _spans(part: str, classes: list[str] | None) -> list[tuple[float, float]]:
         return []  # the condition is text
 
 
-def _classes(part: str, names: list[str]) -> list[int]:
+def _find_classes(part: str, names: list[str]) -> list[int]:
     """Return the numbers of the classes with this name, or else of those whose names contain it."""
     if part.isdecimal() and part not in names:
         return []

@@ -41,12 +41,12 @@ def picture_of(value: Any, *, small: bool = False) -> Picture | None:
     data = bytes_of(value)
     if data is not None:
         kind = type_of(data[:16])
-        return None if kind is None else _file(Picture(kind, bytes(data)), small)
+        return None if kind is None else _shrink_file(Picture(kind, bytes(data)), small)
     pixels = pixels_of(value)
     if pixels is None:
         return None
     step = max(1, -(-max(pixels.shape[:2]) // SMALL)) if small else 1
-    return Picture("image/png", png(pixels[::step, ::step]))
+    return Picture("image/png", encode_png(pixels[::step, ::step]))
 
 
 def is_picture(value: Any) -> bool:
@@ -108,21 +108,21 @@ def _is_image(value: Any) -> bool:
     return image is not None and isinstance(value, image.Image)
 
 
-def png(pixels: Pixels) -> bytes:
+def encode_png(pixels: Pixels) -> bytes:
     """Encode pixels, [H, W, 1, 3 or 4], as PNG: fast, with unfiltered rows and little compression."""
     height, width, channels = pixels.shape
     rows = np.zeros((height, 1 + width * channels), np.uint8)  # each row begins with the number of its filter; 0: none
     rows[:, 1:] = pixels.reshape(height, -1)
     header = struct.pack(">IIBBBBB", width, height, 8, COLOUR_TYPES[channels], 0, 0, 0)
     parts = (b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 1)), (b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(name, data) for name, data in parts)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_encode_chunk(name, data) for name, data in parts)
 
 
-def _chunk(name: bytes, data: bytes) -> bytes:
+def _encode_chunk(name: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
 
-def _file(picture: Picture, small: bool) -> Picture:
+def _shrink_file(picture: Picture, small: bool) -> Picture:
     """Return the picture, or a thumbnail of a large one if Pillow is installed and can read it."""
     image = optional("PIL.Image") if small and len(picture.data) > SMALL_BYTES else None
     if image is None:

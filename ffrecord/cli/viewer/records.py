@@ -53,7 +53,7 @@ class ViewedRecords:
         self.fields = {} if schema is None else dict(schema.fields)
         self.layout = None if schema is None else RecordLayout(list(self.fields.items()))
         self.classes = classes_of(store, schema)
-        self.named = _named(store)
+        self.named = _has_names(store)
         self._kept: OrderedDict[int, tuple[Columns | Exception, int]] = OrderedDict()
         self._kept_bytes, self._lock = 0, Lock()
 
@@ -61,9 +61,9 @@ class ViewedRecords:
         """Return the name of a record, or None."""
         return str(self.store.keys()[index]) if self.named else None
 
-    def of(self, indices: Sequence[int]) -> list[Columns | Exception]:
+    def columns(self, indices: Sequence[int]) -> list[Columns | Exception]:
         """Return the columns of samples. A sample of which nothing can be read gives its error."""
-        found: dict[int, Columns | Exception | None] = {index: self._remembered(index) for index in indices}
+        found: dict[int, Columns | Exception | None] = {index: self._recall(index) for index in indices}
         missing = [index for index, columns in found.items() if columns is None]
         for start in range(0, len(missing), TOGETHER):
             together = missing[start : start + TOGETHER]
@@ -72,16 +72,14 @@ class ViewedRecords:
                 self._remember(index, read)
         return [columns for index in indices if (columns := found[index]) is not None]
 
-    def damaged(self, indices: range) -> list[int]:
+    def find_damaged(self, indices: range) -> list[int]:
         """Return the samples that cannot be shown completely. None of them is cached, as there may be very many."""
         if len(indices) <= TOGETHER:
-            return [
-                index for index, columns in zip(indices, self._read([*indices]), strict=True) if trouble_of(columns)
-            ]
+            return [index for index, columns in zip(indices, self._read([*indices]), strict=True) if damage_of(columns)]
         if self.layout is not None and self._are_whole(self.layout, indices):
             return []
         middle = len(indices) // 2
-        return self.damaged(indices[:middle]) + self.damaged(indices[middle:])
+        return self.find_damaged(indices[:middle]) + self.find_damaged(indices[middle:])
 
     def _are_whole(self, layout: RecordLayout, indices: range) -> bool:
         """Tell whether all samples of a range can be shown. Columns are decoded one at a time, which is fast.
@@ -106,21 +104,21 @@ class ViewedRecords:
 
     def _read(self, indices: list[int]) -> Iterator[Columns | Exception]:
         try:
-            yield from self._decoded(indices)
+            yield from self._decode(indices)
         except Exception:  # one is damaged: read one by one to find it
             for index in indices:
                 try:
-                    yield from self._decoded([index])
+                    yield from self._decode([index])
                 except Exception as error:  # a field of the user's own may raise anything
                     yield error
 
-    def _decoded(self, indices: list[int]) -> list[Columns | Exception]:
+    def _decode(self, indices: list[int]) -> list[Columns | Exception]:
         if self.layout is None:
             return [columns_of(sample) for sample in self.store.samples(indices)]
         return [self._columns(self.layout, record.data) for record in self.store.read(indices)]
 
     def _columns(self, layout: RecordLayout, record: memoryview) -> Columns:
-        return {name: self._value(name, payload) for name, payload in payloads(layout, record)}
+        return {name: self._value(name, payload) for name, payload in iter_payloads(layout, record)}
 
     def _value(self, name: str, payload: memoryview) -> Any:
         field = self.fields[name]
@@ -129,9 +127,9 @@ class ViewedRecords:
         try:
             return field.decode(payload)
         except Exception as error:  # a field of the user's own may raise anything
-            return Unreadable(reason(error))
+            return Unreadable(format_reason(error))
 
-    def _remembered(self, index: int) -> Columns | Exception | None:
+    def _recall(self, index: int) -> Columns | Exception | None:
         with self._lock:
             if index not in self._kept:
                 return None
@@ -139,7 +137,7 @@ class ViewedRecords:
             return self._kept[index][0]
 
     def _remember(self, index: int, columns: Columns | Exception) -> None:
-        size = 1000 + (0 if isinstance(columns, Exception) else sum(map(_size, columns.values())))
+        size = 1000 + (0 if isinstance(columns, Exception) else sum(map(_size_in_memory, columns.values())))
         with self._lock:
             self._kept_bytes += size - self._kept.pop(index, (None, 0))[1]
             self._kept[index] = columns, size
@@ -147,7 +145,7 @@ class ViewedRecords:
                 self._kept_bytes -= self._kept.popitem(last=False)[1][1]
 
 
-def payloads(layout: RecordLayout, record: memoryview) -> Iterator[tuple[str, memoryview]]:
+def iter_payloads(layout: RecordLayout, record: memoryview) -> Iterator[tuple[str, memoryview]]:
     """Yield the name and the bytes of each column of a record.
 
     Raises:
@@ -161,14 +159,14 @@ def payloads(layout: RecordLayout, record: memoryview) -> Iterator[tuple[str, me
         yield name, record[start:stop]
 
 
-def trouble_of(columns: Columns | Exception) -> str | None:
+def damage_of(columns: Columns | Exception) -> str | None:
     """Return the reason why a sample cannot be shown completely; None if it can. Such a sample is called damaged."""
     if isinstance(columns, Exception):
-        return reason(columns)
+        return format_reason(columns)
     return next((f"{name}: {value.why}" for name, value in columns.items() if isinstance(value, Unreadable)), None)
 
 
-def reason(error: BaseException) -> str:
+def format_reason(error: BaseException) -> str:
     """Format the reason of a failed read in one line."""
     text = " ".join(str(error).split())
     if text and isinstance(error, FFRecordError | OSError | ImportError | ValueError):
@@ -176,7 +174,7 @@ def reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _named(store: Store) -> bool:
+def _has_names(store: Store) -> bool:
     try:
         store.keys()
     except MissingNamesError:
@@ -184,7 +182,7 @@ def _named(store: Store) -> bool:
     return True
 
 
-def _size(value: Any) -> int:
+def _size_in_memory(value: Any) -> int:
     if isinstance(value, np.ndarray):
         return value.nbytes
     data = bytes_of(value)

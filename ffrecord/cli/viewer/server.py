@@ -3,7 +3,7 @@
 Anybody on this machine can connect, and any web site can make a browser on it do so. Three things protect the data:
 - The address has a secret in it.
 - The header Host must have one of our names: another name may point at this machine (DNS rebinding).
-- The server only gives the answers of `Answers`. It serves no files, and no request changes anything.
+- The server only gives the answers of `Endpoints`. It serves no files, and no request changes anything.
 """
 
 import contextlib
@@ -22,8 +22,8 @@ from typing import Any, cast
 from urllib.parse import parse_qsl
 
 from ffrecord.cli.viewer.connections import Connections
-from ffrecord.cli.viewer.endpoints import Answers, NotThereError, Response
-from ffrecord.cli.viewer.records import reason
+from ffrecord.cli.viewer.endpoints import Endpoints, NotThereError, Response
+from ffrecord.cli.viewer.records import format_reason
 from ffrecord.errors import ArgumentError, SampleIndexError
 
 ADDRESS = "127.0.0.1"
@@ -64,7 +64,7 @@ class Server(ThreadingHTTPServer):
     # A browser that opens many pages at once would fill a short queue, and its connections would wait for retries.
     request_queue_size = 128
 
-    def __init__(self, answers: Answers, port: int, *, debug: bool = False) -> None:
+    def __init__(self, answers: Endpoints, port: int, *, debug: bool = False) -> None:
         self.connections = Connections()
         super().__init__((ADDRESS, port), Handler)
         self.answers, self.debug, self.token = answers, debug, secrets.token_urlsafe(16)
@@ -123,17 +123,17 @@ class Handler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         """Look up the state of the connection."""
         super().setup()
-        self.noted = cast(Server, self.server).connections.of(self.request)
+        self.state = cast(Server, self.server).connections.find(self.request)
 
     def handle_one_request(self) -> None:
         """Read a request and answer it. The deadline is for the whole request, however slowly its bytes arrive."""
-        self.noted.await_request()
+        self.state.await_request()
         super().handle_one_request()
 
     def parse_request(self) -> bool:
         """Read the rest of a request."""
         found = super().parse_request()
-        self.noted.answer()
+        self.state.answer()
         return found
 
     def do_GET(self) -> None:
@@ -153,13 +153,13 @@ class Handler(BaseHTTPRequestHandler):
         except NotThereError as error:
             self._refuse(HTTPStatus.NOT_FOUND, f"there is nothing here: {error}")
         except (ArgumentError, SampleIndexError, KeyError, ValueError) as error:
-            self._refuse(HTTPStatus.BAD_REQUEST, reason(error))
+            self._refuse(HTTPStatus.BAD_REQUEST, format_reason(error))
         except ConnectionError:
             self.close_connection = True
         except Exception as error:  # a user's own field, or a bug of ours: the page shows the error and goes on
             if server.debug:
                 traceback.print_exc()
-            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, reason(error))
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, format_reason(error))
 
     def _is_for_us(self, server: Server) -> bool:
         """Tell whether the header Host has one of our names, and not another name that leads here."""
@@ -185,7 +185,7 @@ class Handler(BaseHTTPRequestHandler):
         self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
 
     def _send(self, status: HTTPStatus, answer: Response) -> None:
-        self.noted.send()
+        self.state.send()
         try:
             self.send_response(status)
             for name, value in HEADERS.items():
