@@ -84,18 +84,17 @@ def test_split_in_order(dataset, tmp_path):
 
 CRASHES = """
 import os, sys
-from ffrecord.cli import main, split_parts as parts
+from ffrecord.cli import main
+from ffrecord.cli.commands import split
 
 def crash(*_):
     os._exit(9)
 
 if sys.argv[1] == "written":
-    parts.publish = crash
+    split.publish = crash
 else:
-    first = parts.Part.publish
-    parts.Part.publish = lambda part: crash() if part.path.endswith("b") else first(part)
-from ffrecord.cli.commands import split
-split.publish = parts.publish
+    first = split.SplitPart.publish
+    split.SplitPart.publish = lambda part: crash() if part.path.endswith("b") else first(part)
 main(sys.argv[2:])
 """
 
@@ -173,9 +172,10 @@ def test_an_exception_after_a_part_got_its_name_strands_none(tmp_path, monkeypat
 
 FAILING = """
 import os, sys
-from ffrecord.cli import main, split_parts as parts
+from ffrecord.cli import main
+from ffrecord.cli.commands import split
 
-target, rename, fsync = os.environ["TARGET"], os.rename, parts.fsync_directory
+target, rename, fsync = os.environ["TARGET"], os.rename, split.fsync_directory
 
 def failing(source, to, **more):
     if str(to) == f"{target}/b" or str(source) == f"{target}/a":
@@ -190,7 +190,7 @@ def not_durable(directory):
 if sys.argv[1] == "rename":
     os.rename = failing
 else:
-    parts.fsync_directory = not_durable
+    split.fsync_directory = not_durable
 sys.exit(main(sys.argv[2:]))
 """
 

@@ -245,7 +245,7 @@ def wait(*_):
     print("begun", flush=True)
     time.sleep(60)
 
-folder_pack._write_files = exporter.write_by_crew = wait
+folder_pack._write_files = exporter.write_parts = wait
 main(sys.argv[1:])
 """
     child = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True)
