@@ -100,7 +100,7 @@ def cold(store: Store, batch_size: int, seconds: float) -> Measurement:
     """
     paths = [path for path in dict.fromkeys(store.fnames) if os.path.isfile(path)]
     drop_from_cache(paths)
-    if _still_cached(paths):
+    if _is_still_cached(paths):
         raise NotMeasurable("the page cache keeps these files, whatever it is told: they lie in memory, or are in use")
     measured = _time_batches("cold", _read_cold_batches(store, paths, batch_size), seconds)
     try:
@@ -333,7 +333,7 @@ def _rate(steps: Iterator[int], seconds: float) -> float:
     return total / (now - began)
 
 
-def _still_cached(paths: list[str]) -> bool:
+def _is_still_cached(paths: list[str]) -> bool:
     """Tell whether the page cache still has files that it was told to drop.
 
     The middle of the largest file stands for all.

@@ -73,7 +73,7 @@ def write_part(
     """
     target, hashes, size = TARGETS[kind][0](part.path, part.shown, samples), bytearray(), 0
     try:
-        if isinstance(target, TFRecordTarget) and (packed := samples.packed(part.start, part.stop)) is not None:
+        if isinstance(target, TFRecordTarget) and (packed := samples.iter_packed(part.start, part.stop)) is not None:
             size = _copy_packed(target, packed, part.start, done, at)
         else:
             for batch in samples.batches(part.start, part.stop, at):

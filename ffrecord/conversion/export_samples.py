@@ -93,7 +93,7 @@ class SampleSource:
         for indices in self._parts(start, stop):
             yield self.read(indices, at)
 
-    def packed(self, start: int, stop: int) -> Iterator[Packed] | None:
+    def iter_packed(self, start: int, stop: int) -> Iterator[Packed] | None:
         """Return an iterator over packed records, as `read_packed` gives them; None if decoding changes the records."""
         store = self._store
         if store is None or not self.raw or self._schema is not None or getattr(store, "parser", None) is not None:
@@ -101,9 +101,9 @@ class SampleSource:
         # A store with a `_decode` of its own changes records. Without schema and parser, these three do not.
         if type(store)._decode not in (Store._decode, FileReader._decode, TFRecordReader._decode):
             return None
-        return self._packed(store, start, stop)
+        return self._iter_packed(store, start, stop)
 
-    def _packed(self, store: Store, start: int, stop: int) -> Iterator[Packed]:
+    def _iter_packed(self, store: Store, start: int, stop: int) -> Iterator[Packed]:
         batches = store.iter_batches(self._parts(start, stop), packed=True)
         for indices, (data, offsets) in zip(self._parts(start, stop), batches, strict=True):
             _check_count(len(offsets) - 1, len(indices))

@@ -27,9 +27,9 @@ def run(given: argparse.Namespace, out: Output) -> int:
     """Publish the recovered file. Return BAD_NEWS if flushed samples are damaged."""
     found = recover(given.path, replace=given.replace)
     if out.json:
-        out.facts(found._asdict() | {"path": _as_given(found.path)})
+        out.facts(found._asdict() | {"path": _relative_path(found.path)})
     else:
-        out.line(f"{_as_given(found.path)}: {format_count(found.samples, 'sample')}, {format_size(found.bytes)}")
+        out.line(f"{_relative_path(found.path)}: {format_count(found.samples, 'sample')}, {format_size(found.bytes)}")
         if found.dropped:
             out.line(
                 f"{format_count(found.dropped, 'byte')} were written after the last flush: nothing tells what they were"
@@ -42,7 +42,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
     return exit_codes.BAD_NEWS if found.damaged else exit_codes.DONE
 
 
-def _as_given(path: str) -> str:
+def _relative_path(path: str) -> str:
     """Return a path relative to the working directory, if it is below it."""
     here = filesystems.working_directory()
     return path if here is None else path.removeprefix(os.path.join(here, ""))
