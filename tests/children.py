@@ -8,6 +8,7 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+IMPORTED = ("engine", "kernels", "processes")  # folders with tests whose functions children import
 # The sanitizer that this process runs under, which tests/reliability/sanitizers.py starts it with; children are slower.
 SANITIZER = os.environ.get("FFRECORD_SANITIZED", "")
 PATIENCE = 10 if SANITIZER else 1
@@ -24,7 +26,7 @@ limits_memory = pytest.mark.unsanitized("it has mapped more than any RLIMIT_AS a
 measures_memory = pytest.mark.unsanitized("it keeps what is freed, and much beside")
 # Python 3.12 and later warn of what these tests are about.
 forks = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-# An exception of a handler may come between open and with, where limits.py asks how much memory is free.
+# An exception of a handler may come between open and with, where resources.py asks how much memory is free.
 interrupts = pytest.mark.filterwarnings("ignore:Exception ignored in.*_io:pytest.PytestUnraisableExceptionWarning")
 # Not all are on aarch64, where their C functions make others.
 SYSCALLS = {
@@ -159,7 +161,8 @@ def _command(code: str, *args: object) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    found = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    folders = [HERE, *(HERE / name for name in IMPORTED), HERE.parent]
+    found = os.pathsep.join([*map(str, folders), os.environ.get("PYTHONPATH", "")])
     return {**os.environ, "PYTHONPATH": found, "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -190,6 +193,24 @@ def begin(work: Callable[[], object]) -> int:
         finally:
             os._exit(2)
     return child
+
+
+def alive(pid: int) -> bool:
+    """Tell whether a process runs; one that has ended and is not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, pause: float = 0.01) -> bool:
+    """Wait until a condition holds, and tell whether it does after at most `seconds`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(pause)
+    return condition()
 
 
 def descriptors() -> dict[str, str]:

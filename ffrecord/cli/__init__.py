@@ -1,33 +1,34 @@
 """The `ffrecord` command: look into datasets, check them, make them.
 
-command_line.py  arguments, and what becomes of errors
-commands.py      which there are
-options.py       which every command has
-output.py        facts, tables and bars, for people or as JSON
-tables.py        columns that fit into a terminal
-messages.py      errors in one line
-sources.py       the argument PATH
-exits.py         exit codes
+command_line.py    parses the arguments; turns errors into one line and an exit code
+commands/          one module per command
+terminal/          output for people or as JSON, error messages, exit codes
+viewer/            the page of `ffrecord view`
+options.py         options of every command
+sources.py         the argument PATH and checks of other arguments
+partial.py         datasets of which shards are missing or damaged
+writing_options.py options of the commands that write datasets
 """
 
 __all__ = ["main"]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command line, and return what the process is to end with.
-
-    Nothing is imported before, so that Ctrl-C at any instant is told in a line.
+    """Run a command line and return the exit code of the process.
 
     Args:
-        argv: without the name of the program; sys.argv[1:] if None.
+        argv: arguments without the program's name; sys.argv[1:] if None.
     """
     try:
+        # Import only here, so that Ctrl-C during the imports is reported in one line, too.
         from ffrecord.cli import command_line
 
         return command_line.run(argv)
     except KeyboardInterrupt:
         import sys
 
-        exec("")  # Python would end by the signal if it was in such a piece of code that the interrupt was raised first
+        # CPython remembers an interrupt that has left code run by `exec`, as some imports do, and would end by SIGINT
+        # whatever is returned here. Another `exec` clears that.
+        exec("")
         sys.stderr.write("ffrecord: interrupted\n")
         return 130

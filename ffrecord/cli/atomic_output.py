@@ -1,13 +1,17 @@
-"""A file that a command was asked for: whole, durable, or not there."""
+"""Output files of commands: each appears complete and durable, or not at all."""
 
 from ffrecord.system.atomic_file import PartFile, write_all
 
 
 def save(data: bytes, path: str) -> None:
-    """Write a file; one that is there is replaced.
+    """Write a file. It replaces a file of the same name.
+
+    Args:
+        data: the whole content.
+        path: path of the file.
 
     Raises:
-        OSError: names `path`; what was there is as it was.
+        OSError: writing failed; names `path`. An older file stays unchanged.
     """
     part = PartFile(path)
     try:
@@ -15,7 +19,7 @@ def save(data: bytes, path: str) -> None:
         part.publish()
     except OSError as error:
         if isinstance(error, RuntimeError):
-            raise  # it names the file
+            raise  # the message names the file already
         raise OSError(error.errno, error.strerror, path) from None
     finally:
         part.discard()

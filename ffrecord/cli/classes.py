@@ -1,4 +1,4 @@
-"""What samples do not say of themselves: the names of their classes, and of files their own."""
+"""Names for samples: the names of their classes, and of the files that they come from."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ Classes = Mapping[str, Sequence[str]]
 
 
 def schema_if_any(store: Store) -> Schema | None:
-    """The schema of the files; None where there is none, or none that this program can read."""
+    """Return the schema of a store's files, or None if it has none that this program can read."""
     if not hasattr(store, "extension"):
         return None
     try:
@@ -25,7 +25,17 @@ def schema_if_any(store: Store) -> Schema | None:
 
 
 def classes_of(store: Store, schema: Schema | None = None) -> dict[str, list[str]]:
-    """Column → names of the classes, by number: of its schema, or of the directories of an image folder."""
+    """Return the class names of each column that holds class numbers.
+
+    They come from the schema, or from the directories of an image folder.
+
+    Args:
+        store: the samples.
+        schema: their schema, if you have it already.
+
+    Returns:
+        Column → names of the classes, by number.
+    """
     schema = schema_if_any(store) if schema is None else schema
     if schema is not None:
         return {name: list(field.names) for name, field in schema.fields.items() if isinstance(field, LabelField)}
@@ -34,17 +44,21 @@ def classes_of(store: Store, schema: Schema | None = None) -> dict[str, list[str
 
 
 def class_of(names: Sequence[str] | None, value: Any) -> str | None:
-    """What a number is called; None for what is no number of a class."""
+    """Return the name of a class, or None if `value` is not the number of a class."""
     if names is None or isinstance(value, bool) or not isinstance(value, int | np.integer):
         return None
     return names[int(value)] if 0 <= value < len(names) else None
 
 
 def columns_at(store: Store, place: int) -> dict[str, Any]:
-    """The columns of a sample; of one that is a file, its name as well.
+    """Return the columns of a sample. A sample that is a file has its name as column "key".
+
+    Args:
+        store: the samples.
+        place: index of the sample in the store.
 
     Raises:
-        As `Store.sample`.
+        The errors of `Store.sample`.
     """
     key = {"key": store.keys()[place]} if store.format in FILE_EACH else {}
     return {**key, **columns_of(store.sample(place))}

@@ -1,4 +1,4 @@
-"""What is in the columns of some samples."""
+"""Facts about the columns of some samples."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,27 +9,32 @@ import numpy as np
 from ffrecord.cli.classes import Classes, class_of
 from ffrecord.cli.format_values import columns_of, picture_kind
 
-SHOWN_MOST = 5  # of the most frequent values
+SHOWN_MOST = 5  # frequent values in the facts of a column
 
 
-def of_samples(samples: Iterable[Any], classes: Classes | None = None) -> dict[str, dict[str, Any]]:
-    """Column → facts: "kind", how many "samples" of it were looked at, and what makes sense for the kind.
+def describe_columns(samples: Iterable[Any], classes: Classes | None = None) -> dict[str, dict[str, Any]]:
+    """Describe each column of some samples.
 
     Args:
-        classes: column → names of its classes, which stand for their numbers then.
+        samples: decoded samples.
+        classes: column → names of its classes. The facts of such a column name the classes.
+
+    Returns:
+        Column → facts: "kind", the number of "samples" that have it, and more, depending on the kind.
     """
     values: dict[str, list[Any]] = {}
     for sample in samples:
         for name, value in columns_of(sample).items():
             values.setdefault(name, []).append(value)
-    return {name: facts(found, (classes or {}).get(name)) for name, found in values.items()}
+    return {name: describe_values(found, (classes or {}).get(name)) for name, found in values.items()}
 
 
-def facts(values: Sequence[Any], names: Sequence[str] | None = None) -> dict[str, Any]:
-    """Of the values of one column.
+def describe_values(values: Sequence[Any], names: Sequence[str] | None = None) -> dict[str, Any]:
+    """Describe the values of one column.
 
     Args:
-        names: of classes, if it is one of their numbers.
+        values: values of the column; None where a sample has none.
+        names: names of the classes, if the values are class numbers.
     """
     there = [value for value in values if value is not None]
     told: dict[str, Any] = {"kind": kind_of(there), "samples": len(values)}
@@ -54,11 +59,11 @@ def facts(values: Sequence[Any], names: Sequence[str] | None = None) -> dict[str
 
 
 def kind_of(values: Sequence[Any]) -> str:
-    """The types of values, of arrays with their dtypes; of image files their formats."""
-    return " or ".join(sorted({_kind(value) for value in values})) or "None"
+    """Return the types of values in words: with dtypes for arrays, with formats for image files."""
+    return " or ".join(sorted({_kind_of_value(value) for value in values})) or "None"
 
 
-def _kind(value: Any) -> str:
+def _kind_of_value(value: Any) -> str:
     kind = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
     return picture_kind(value) or kind
 

@@ -1,4 +1,4 @@
-"""The arguments of the command, and what becomes of its errors: a line, and an exit code."""
+"""The command line: it parses arguments, runs a command and reports errors in one line."""
 
 import argparse
 import atexit
@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TextIO
 from ffrecord.cli.commands import COMMANDS, command
 from ffrecord.cli.options import add_common
 from ffrecord.cli.terminal import exit_codes
-from ffrecord.cli.terminal.output import Output, StandardOutputError, printable, silence
+from ffrecord.cli.terminal.output import Output, StandardOutputError, make_printable, silence
 from ffrecord.system.signals import ENDED, defer_ctrl_c
 
 EPILOG = """\
@@ -23,13 +23,13 @@ exit codes: 0 done; 1 done, and something is wrong with the data; 2 wrong argume
 
 
 class Format(argparse.HelpFormatter):
-    """Keeps the lines of descriptions and examples, but for those that are wider than the terminal."""
+    """Help that keeps the line breaks of descriptions and examples. Lines wider than the terminal are wrapped."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n".join(_wrapped(indent + line, width) for line in text.splitlines())
+        return "\n".join(_wrap_line(indent + line, width) for line in text.splitlines())
 
 
-def _wrapped(line: str, width: int) -> str:
+def _wrap_line(line: str, width: int) -> str:
     from textwrap import fill
 
     lead = line[: len(line) - len(line.lstrip())]
@@ -40,53 +40,55 @@ def _wrapped(line: str, width: int) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """A parser that reports wrong arguments in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """End with `exit_codes.USAGE`."""
-        self.exit(exit_codes.USAGE, f"{self.prog}: {printable(message)}; {self.prog} --help says more\n")
+        """Print the message and exit with `exit_codes.USAGE`."""
+        self.exit(exit_codes.USAGE, f"{self.prog}: {make_printable(message)}; {self.prog} --help says more\n")
 
     def print_help(self, file: Any = None) -> None:
-        """As any other output, of which it is noticed where it does not get out."""
+        """Print the help as other output is printed, so that a failed write is noticed."""
         out = Output(stream=file)
         for line in self.format_help().splitlines():
             out.line(line)
 
 
 def run(argv: list[str] | None = None) -> int:
-    """As `ffrecord.cli.main`."""
+    """Run a command line and return the exit code, as `ffrecord.cli.main` documents."""
     argv = sys.argv[1:] if argv is None else argv
-    # What is written to a stdout that was closed is an error, as of one that is full; of stderr nobody can be told.
-    sys.stdout, sys.stderr = sys.stdout or _nowhere(os.O_RDONLY), sys.stderr or _nowhere(os.O_WRONLY)
-    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # when all is done, there is nothing to interrupt
+    # A closed stdout is replaced by a descriptor that cannot be written: output is then an error, as on a full disk.
+    # A closed stderr is replaced by /dev/null: nobody could read a message about it.
+    sys.stdout, sys.stderr = sys.stdout or _open_null(os.O_RDONLY), sys.stderr or _open_null(os.O_WRONLY)
+    # Ctrl-C while the interpreter shuts down would print a traceback, and nothing is left to interrupt.
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     try:
-        return _flushed(argv, _run(parsed(argv)))
+        return _flush_output(argv, _run(parse(argv)))
     except SystemExit as ended:
         code = int(ended.code or 0)
         return (
-            _ended(_name(argv), ended, code)
+            _report_signal(_command_name(argv), ended, code)
             if code in (exit_codes.TERMINATED, exit_codes.HUNG_UP)
-            else _flushed(argv, code)
+            else _flush_output(argv, code)
         )
     except BrokenPipeError:
         silence(sys.stdout)
         return exit_codes.PIPE_CLOSED
     except KeyboardInterrupt as error:
-        return _interrupted(_name(argv), error)
-    except Exception as error:  # of importing a command
-        return _failed(argparse.Namespace(command=_name(argv), debug="--debug" in argv), error)
+        return _report_interrupt(_command_name(argv), error)
+    except Exception as error:  # the import of a command failed
+        return _report_failure(argparse.Namespace(command=_command_name(argv), debug="--debug" in argv), error)
 
 
-def _nowhere(flags: int) -> TextIO:
-    """In place of a stream that was closed by whoever started this; open to the end."""
+def _open_null(flags: int) -> TextIO:
+    """Open /dev/null to replace a closed standard stream. It stays open until the process ends."""
     return open(os.open(os.devnull, flags), "w", closefd=False)
 
 
-def parsed(argv: list[str]) -> argparse.Namespace:
-    """The arguments; only the module of the command that is asked for is imported.
+def parse(argv: list[str]) -> argparse.Namespace:
+    """Parse the arguments. Only the module of the requested command is imported.
 
     Raises:
-        SystemExit: wrong ones, or --help.
+        SystemExit: the arguments are wrong, or --help was printed.
     """
     parser = Parser(
         prog="ffrecord",
@@ -96,7 +98,7 @@ def parsed(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--version", action="store_true", help="print the version")
     several = parser.add_subparsers(dest="command", metavar="COMMAND")
-    asked = _name(argv)
+    asked = _command_name(argv)
     for name, (_, summary) in COMMANDS.items():
         own = several.add_parser(
             name,
@@ -105,12 +107,13 @@ def parsed(argv: list[str]) -> argparse.Namespace:
             formatter_class=Format,
         )
         if name == asked:
-            with defer_ctrl_c():  # numpy 2.2 tells of one in the midst of its own import as of an error
+            # numpy 2.2 reports Ctrl-C during its own import as an import error.
+            with defer_ctrl_c():
                 module = command(name)
             module.arguments(own)
             add_common(own)
     given, unknown = parser.parse_known_args(argv)
-    if unknown:  # the command's own help says which there are
+    if unknown:  # raise the error from the command's own parser: its --help lists the options
         own = several.choices.get(given.command, parser)
         early = set(unknown) & set(argv[: argv.index(asked)] if asked else [])
         own.error(f"{f'options come after {asked}' if early else 'unrecognized arguments'}: {' '.join(unknown)}")
@@ -120,12 +123,13 @@ def parsed(argv: list[str]) -> argparse.Namespace:
     return given
 
 
-def _name(argv: list[str]) -> str:
-    """The command that is asked for, before anything is parsed."""
+def _command_name(argv: list[str]) -> str:
+    """Return the name of the requested command before the arguments are parsed; "" if there is none."""
     return next((each for each in argv if not each.startswith("-")), "")
 
 
 def _run(given: argparse.Namespace) -> int:
+    """Run a parsed command and return its exit code."""
     if given.command is None:
         from importlib.metadata import version
 
@@ -139,13 +143,13 @@ def _run(given: argparse.Namespace) -> int:
         silence(sys.stdout)
         return exit_codes.PIPE_CLOSED
     except KeyboardInterrupt as error:
-        return _interrupted(given.command, error)
+        return _report_interrupt(given.command, error)
     except (argparse.ArgumentError, Exception) as error:
-        return _failed(given, error)
+        return _report_failure(given, error)
 
 
-def _flushed(argv: list[str], code: int) -> int:
-    """The exit code, when all that was said is out; that of a failure if it does not get out."""
+def _flush_output(argv: list[str], code: int) -> int:
+    """Flush standard output. Return `code`, or the exit code of a failure if the flush fails."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -153,45 +157,45 @@ def _flushed(argv: list[str], code: int) -> int:
         return exit_codes.PIPE_CLOSED
     except OSError as error:
         silence(sys.stdout)
-        _say(_name(argv), f"standard output: {error.strerror}")
+        _print_error(_command_name(argv), f"standard output: {error.strerror}")
         return exit_codes.FAILED
     return code
 
 
-def _interrupted(name: str, error: KeyboardInterrupt) -> int:
-    """Say so, and what stays."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would only interrupt the cleaning up
-    exec("")  # as in `main`
-    from ffrecord.cli.terminal.messages import notes
+def _report_interrupt(name: str, error: KeyboardInterrupt) -> int:
+    """Report Ctrl-C and what the interrupted command leaves behind."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would only interrupt the report
+    exec("")  # see the comment in `main`
+    from ffrecord.cli.terminal.messages import format_notes
 
-    _say(name, f"interrupted{notes(error)}")
+    _print_error(name, f"interrupted{format_notes(error)}")
     return exit_codes.INTERRUPTED
 
 
-def _ended(name: str, ended: SystemExit, code: int) -> int:
-    """Say so, and what stays."""
-    from ffrecord.cli.terminal.messages import notes
+def _report_signal(name: str, ended: SystemExit, code: int) -> int:
+    """Report SIGTERM or SIGHUP and what the interrupted command leaves behind."""
+    from ffrecord.cli.terminal.messages import format_notes
 
-    _say(name, f"ended by {signal.Signals(code - ENDED).name}{notes(ended)}")
+    _print_error(name, f"ended by {signal.Signals(code - ENDED).name}{format_notes(ended)}")
     return code
 
 
-def _failed(given: argparse.Namespace, error: Exception) -> int:
-    """Say what went wrong in one line."""
-    from ffrecord.cli.terminal.messages import in_a_line, notes
+def _report_failure(given: argparse.Namespace, error: Exception) -> int:
+    """Report an error in one line and return the exit code for it."""
+    from ffrecord.cli.terminal.messages import format_error, format_notes
     from ffrecord.errors import ArgumentError, ArgumentTypeError
 
     if isinstance(error, StandardOutputError):
         silence(sys.stdout)
     if given.debug:
         traceback.print_exc()
-    _say(given.command, in_a_line(error) + notes(error))
+    _print_error(given.command, format_error(error) + format_notes(error))
     return exit_codes.USAGE if isinstance(error, ArgumentError | ArgumentTypeError) else exit_codes.FAILED
 
 
-def _say(name: str, text: str) -> None:
+def _print_error(name: str, text: str) -> None:
     try:
-        sys.stderr.write(f"{f'ffrecord {name}'.strip()}: {printable(text)}\n")
+        sys.stderr.write(f"{f'ffrecord {name}'.strip()}: {make_printable(text)}\n")
         sys.stderr.flush()
-    except OSError:  # of a stderr that is full there is nobody to tell
+    except OSError:  # stderr is full or closed: there is no other place to report that
         silence(sys.stderr)

@@ -1,4 +1,4 @@
-"""Samples as people read them, and as JSON."""
+"""Values of samples as text for people, and as JSON."""
 
 import json
 from collections.abc import Mapping
@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.cli.terminal.output import cut, in_bytes
+from ffrecord.cli.terminal.output import format_size, truncate
 
-VALUES_MOST = 8  # of an array that are shown
+VALUES_MOST = 8  # values of an array that are shown
 TEXT_MOST = 60  # characters
-JSON_MOST = 64  # values of an array that are written out
-BYTES_MOST = 16
+JSON_MOST = 64  # arrays of up to so many values are written out in JSON
+BYTES_MOST = 16  # bytes of a value that are shown
 
 
 def columns_of(sample: Any) -> dict[str, Any]:
-    """Column → value, whatever structure a sample has; one without is "value"."""
+    """Return a sample of any structure as column → value. A value without structure is column "value"."""
     if isinstance(sample, Mapping):
         return {str(name): value for name, value in sample.items()}
     if isinstance(sample, list | tuple):
@@ -23,24 +23,24 @@ def columns_of(sample: Any) -> dict[str, Any]:
     return {"value": sample}
 
 
-def in_words(value: Any) -> str:
-    """A value in one line."""
+def format_value(value: Any) -> str:
+    """Format a value in one line."""
     if isinstance(value, np.ndarray):
-        return _array(value)
+        return _format_array(value)
     if isinstance(value, bytes | bytearray | memoryview):
-        return _bytes(bytes(value))
+        return _format_bytes(bytes(value))
     if isinstance(value, str):
-        return repr(cut(value, TEXT_MOST))
+        return repr(truncate(value, TEXT_MOST))
     if isinstance(value, Mapping | list | tuple):
         parts = columns_of(value)
-        return cut(", ".join(f"{name}: {in_words(each)}" for name, each in parts.items()), 2 * TEXT_MOST)
+        return truncate(", ".join(f"{name}: {format_value(each)}" for name, each in parts.items()), 2 * TEXT_MOST)
     return str(value)
 
 
-def _array(array: np.ndarray[Any, Any]) -> str:
+def _format_array(array: np.ndarray[Any, Any]) -> str:
     kind = f"{array.dtype} {list(array.shape)}"
     if array.dtype == np.uint8 and array.ndim == 1:
-        return _bytes(array[: 1 << 16].tobytes(), array.size)
+        return _format_bytes(array[: 1 << 16].tobytes(), array.size)
     if array.size <= VALUES_MOST:
         return f"{kind} {np.array2string(array, precision=4, separator=', ', max_line_width=10**6)}".replace("\n", "")
     if array.dtype.kind in "fiu":
@@ -49,25 +49,28 @@ def _array(array: np.ndarray[Any, Any]) -> str:
 
 
 def _mean(array: np.ndarray[Any, Any]) -> float:
-    with np.errstate(
-        invalid="ignore", over="ignore"
-    ):  # what has inf and -inf in it has none: that is told, not warned of
+    # An array with inf and -inf has no mean: the text says "nan", and a warning would only disturb.
+    with np.errstate(invalid="ignore", over="ignore"):
         return float(array.mean())
 
 
-def _bytes(data: bytes, size: int | None = None) -> str:
+def _format_bytes(data: bytes, size: int | None = None) -> str:
     size = len(data) if size is None else size
     picture = picture_kind(data)
     if picture:
-        return f"{picture}, {in_bytes(size)}"
+        return f"{picture}, {format_size(size)}"
     if size <= 1 << 16 and data and _is_text(data):
-        return f"{in_bytes(size)} of text, {cut(data.decode(), TEXT_MOST)!r}"
+        return f"{format_size(size)} of text, {truncate(data.decode(), TEXT_MOST)!r}"
     start = data[:BYTES_MOST].hex(" ")
-    return f"{in_bytes(size)}{', ' if start else ''}{start}{' …' if size > BYTES_MOST else ''}"
+    return f"{format_size(size)}{', ' if start else ''}{start}{' …' if size > BYTES_MOST else ''}"
 
 
 def picture_kind(value: Any) -> str:
-    """What kind of image file some bytes are, by how they begin: of records, too, which are flat uint8; "" for none."""
+    """Return the kind of image file that some bytes are, by their first bytes; "" for other values.
+
+    Args:
+        value: any value. Bytes, or flat uint8 arrays (as records have them), may be image files.
+    """
     if isinstance(value, np.ndarray):
         value = value[:BYTES_MOST].tobytes() if value.dtype == np.uint8 and value.ndim == 1 else b""
     data = bytes(value[:BYTES_MOST]) if isinstance(value, bytes | bytearray | memoryview) else b""
@@ -84,8 +87,11 @@ def _is_text(data: bytes) -> bool:
         return False
 
 
-def as_json(value: Any) -> Any:
-    """What `json` can write: arrays of up to JSON_MOST values as lists, longer ones and bytes as facts of them."""
+def to_json_value(value: Any) -> Any:
+    """Convert a value to types that `json` can write.
+
+    Arrays of up to JSON_MOST values become lists. Longer arrays and bytes are described by a few facts.
+    """
     picture = picture_kind(value)
     if picture:
         return {"kind": picture, "bytes": len(value), "begins": bytes(value[:BYTES_MOST]).hex()}
@@ -101,9 +107,9 @@ def as_json(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return {"bytes": len(value), "begins": bytes(value[:BYTES_MOST]).hex()}
     if isinstance(value, Mapping):
-        return {str(name): as_json(each) for name, each in value.items()}
+        return {str(name): to_json_value(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [as_json(each) for each in value]
+        return [to_json_value(each) for each in value]
     try:
         json.dumps(value)
     except (TypeError, ValueError):

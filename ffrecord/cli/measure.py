@@ -1,4 +1,4 @@
-"""How fast a store is read here, and how fast it could be read at most."""
+"""Measurements: how fast a store is read on this machine, and the limit of the machine."""
 
 import itertools
 import os
@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord._crc import crc32
-from ffrecord.cli.terminal.messages import in_a_line
-from ffrecord.cli.terminal.output import in_bytes
+from ffrecord.cli.terminal.messages import format_error
+from ffrecord.cli.terminal.output import format_size
 from ffrecord.engine._engine import filesystem_type
 from ffrecord.order import Random
 from ffrecord.reader import FileReader
@@ -25,32 +25,33 @@ from ffrecord.system import filesystems, resources
 from ffrecord.system.optional import import_optional, install_command
 from ffrecord.writing.file_writer import FileWriter
 
-SHARE_MOST = 4  # of free memory, what is warmed: one part of so many
-WARM_BYTES = 1 << 30
-ROOM_MOST = 256 << 20  # bytes
-DIRECT_BYTES = 1 << 20
+SHARE_MOST = 4  # at most one part in so many of free memory is warmed
+WARM_BYTES = 1 << 30  # warmed at most
+ROOM_MOST = 256 << 20  # bytes of the buffer for batches
+DIRECT_BYTES = 1 << 20  # of one direct read
 DIRECT_THREADS = 8
 PERCENTILES = (50, 90, 99)
 SWEPT = (1000, 4000, 16_000, 64_000, 250_000, 1_000_000, 4_000_000)  # bytes of a sample
-SWEPT_TOGETHER = 8 << 20  # bytes of a batch, at most
-SWEPT_BYTES = 128 << 20  # of a file: more than the caches of most CPUs hold, but not of the largest for servers
-SWEPT_SHARE = 4  # one size takes one part of so many of the time of a way
+SWEPT_TOGETHER = 8 << 20  # bytes of a batch of the sweep, at most
+SWEPT_BYTES = 128 << 20  # of a file: more than most CPU caches hold; the largest server CPUs hold more
+SWEPT_SHARE = 4  # one size of the sweep gets one part in so many of a measurement's time
 
 
-class NotHere(Exception):
-    """Something cannot be measured; says why."""
+class NotMeasurable(Exception):
+    """Something cannot be measured here; the message says why."""
 
 
 @dataclass
-class Measured:
-    """One way of reading.
+class Measurement:
+    """The measurement of one way of reading.
 
     Attributes:
-        limit: bytes per second that the machine gives at most; None where nobody knows.
-        unlimited: why nobody knows.
-        latencies: seconds of a batch, "50 %", "90 %" and "99 %".
-        quantiles: the same, from the quickest to the slowest, in steps of one percent.
-        missing: why it was not measured; then all else is zero.
+        way: its name.
+        limit: bytes per second that the machine gives at most; None if unknown.
+        unlimited: reason why the limit is unknown.
+        latencies: seconds per batch at "50 %", "90 %" and "99 %".
+        quantiles: seconds per batch, from the quickest to the slowest batch, in steps of one percent.
+        missing: reason why it was not measured; the numbers are zero then.
     """
 
     way: str
@@ -64,8 +65,8 @@ class Measured:
     unlimited: str = ""
 
 
-def machine() -> dict[str, Any]:
-    """What the numbers are of."""
+def describe_machine() -> dict[str, Any]:
+    """Describe the machine: CPU, number of usable CPUs, kernel."""
     try:
         with open("/proc/cpuinfo") as lines:
             name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
@@ -74,74 +75,79 @@ def machine() -> dict[str, Any]:
     return {"cpu": name or platform.machine(), "cpus": resources.usable_cpus(), "kernel": platform.release()}
 
 
-def cached(store: Store, batch_size: int, seconds: float) -> Measured:
-    """Random batches of records that are in the page cache: of all, or of as many as fit easily."""
+def cached(store: Store, batch_size: int, seconds: float) -> Measurement:
+    """Measure random batches of records that are in the page cache.
+
+    If not all records fit easily into memory, only the first ones that do are read.
+    """
     sizes = store.record_sizes(np.arange(min(store.n, 1 << 16)))
     mean = max(float(np.maximum(sizes, 0).mean()), 1.0)
     room = min(WARM_BYTES, resources.available_memory() // SHARE_MOST)
     count = max(1, min(store.n, int(room / mean)))
-    with _reopened(store) as fresh:  # its mappings would keep what `cold` wants to be forgotten
+    with _reopen(store) as fresh:  # closed at the end: its mappings would keep pages that `cold` has to drop
         for start in range(0, count, 4096):
             fresh.read_packed(np.arange(start, min(start + 4096, count)))
-        measured = _timed("cached", _reads(fresh, count, batch_size), seconds)
-    measured.limit = _memory_limit(min(seconds, 1.0))
+        measured = _time_batches("cached", _read_batches(fresh, count, batch_size), seconds)
+    measured.limit = _measure_memory(min(seconds, 1.0))
     return measured
 
 
-def cold(store: Store, batch_size: int, seconds: float) -> Measured:
-    """Random batches after the page cache was told to forget the files, and those of no other program.
+def cold(store: Store, batch_size: int, seconds: float) -> Measurement:
+    """Measure random batches after the page cache has dropped these files. Other files stay cached.
 
     Raises:
-        NotHere: it does not forget.
+        NotHere: the page cache does not drop them.
     """
     paths = [path for path in dict.fromkeys(store.fnames) if os.path.isfile(path)]
-    forget(paths)
-    if _still_cached(paths):
-        raise NotHere("the page cache keeps these files, whatever it is told: they lie in memory, or are in use")
-    measured = _timed("cold", _cold_reads(store, paths, batch_size), seconds)
+    drop_from_cache(paths)
+    if _is_still_cached(paths):
+        raise NotMeasurable("the page cache keeps these files, whatever it is told: they lie in memory, or are in use")
+    measured = _time_batches("cold", _read_cold_batches(store, paths, batch_size), seconds)
     try:
-        measured.limit = _storage_limit(paths, min(seconds, 1.5))
-    except NotHere as error:
+        measured.limit = _measure_storage(paths, min(seconds, 1.5))
+    except NotMeasurable as error:
         measured.unlimited = str(error)
     return measured
 
 
-def loader(store: Store, batch_size: int, seconds: float) -> Measured:
-    """Batches of `ffrecord.torch.Loader`.
+def loader(store: Store, batch_size: int, seconds: float) -> Measurement:
+    """Measure batches of `ffrecord.torch.Loader`.
 
     Raises:
-        NotHere: no torch, or samples of which it makes no batches.
+        NotHere: torch is missing, or no tensors can be made of the samples.
     """
     if import_optional("torch") is None:
-        raise NotHere(f"torch is not installed: {install_command('torch')}")
+        raise NotMeasurable(f"torch is not installed: {install_command('torch')}")
     from ffrecord.torch import Loader
 
     mean = float(np.maximum(store.record_sizes(np.arange(min(store.n, 4096))), 0).mean())
     try:
-        with _reopened(store) as fresh:
+        with _reopen(store) as fresh:
             made = Loader(fresh, min(batch_size, store.n), rank=0, world_size=1)
-            return _timed("loader", _epochs(made, mean), seconds)
+            return _time_batches("loader", _loader_batches(made, mean), seconds)
     except (TypeError, ValueError) as error:  # samples that no tensor holds
-        raise NotHere(str(error)) from error
+        raise NotMeasurable(str(error)) from error
 
 
-def sizes(batch_size: int, seconds: float, limit: float | None) -> list[Measured]:
-    """Random batches of samples of several sizes, of files that are made for it and are in the page cache.
+def sizes(batch_size: int, seconds: float, limit: float | None) -> list[Measurement]:
+    """Measure random batches of cached files with samples of several sizes. The files are made for it.
 
     Args:
-        limit: of memory, if it is known.
+        batch_size: samples per batch.
+        seconds: time of a measurement.
+        limit: bytes per second of the memory, if it was measured before.
 
     Raises:
         NotHere: there is no room for such files.
     """
-    limit = limit or _memory_limit(min(seconds, 1.0))
+    limit = limit or _measure_memory(min(seconds, 1.0))
     try:
         return _sweep(batch_size, seconds, limit)
     except OSError as error:
-        raise NotHere(f"no room for files of {in_bytes(SWEPT_BYTES)}: {in_a_line(error)}") from error
+        raise NotMeasurable(f"no room for files of {format_size(SWEPT_BYTES)}: {format_error(error)}") from error
 
 
-def _sweep(batch_size: int, seconds: float, limit: float) -> list[Measured]:
+def _sweep(batch_size: int, seconds: float, limit: float) -> list[Measurement]:
     found = []
     with tempfile.TemporaryDirectory(prefix="ffrecord-") as directory:
         for size in SWEPT:
@@ -151,14 +157,14 @@ def _sweep(batch_size: int, seconds: float, limit: float) -> list[Measured]:
             _warm(path)
             with FileReader(path) as reader:
                 batch = max(1, min(batch_size, count, SWEPT_TOGETHER // size))
-                measured = _timed("sizes", _reads(reader, count, batch), seconds / SWEPT_SHARE)
+                measured = _time_batches("sizes", _read_batches(reader, count, batch), seconds / SWEPT_SHARE)
             os.unlink(path)
-            found.append(_typical(measured, batch, size, limit))
+            found.append(_from_median(measured, batch, size, limit))
     return found
 
 
-def _typical(measured: Measured, batch: int, size: int, limit: float) -> Measured:
-    """By the median of the batches: what else the machine does meanwhile would make steps between sizes."""
+def _from_median(measured: Measurement, batch: int, size: int, limit: float) -> Measurement:
+    """Compute the rates from the median batch. Other work of the machine would make steps between sizes in a mean."""
     per_second = batch / measured.latencies["50 %"]
     return replace(measured, samples_per_second=per_second, bytes_per_second=per_second * size, limit=limit)
 
@@ -171,14 +177,14 @@ def _write_random(path: str, size: int, count: int) -> None:
 
 
 def _warm(path: str) -> None:
-    """Have the page cache keep a file, which its writer may have told to forget it."""
+    """Read a file so that the page cache has it: its writer may have told the kernel to drop it."""
     with open(path, "rb", buffering=0) as file:
         room = bytearray(DIRECT_BYTES)
         while file.readinto(room):
             pass
 
 
-def forget(paths: list[str]) -> None:
+def drop_from_cache(paths: list[str]) -> None:
     """Tell the page cache to drop these files."""
     for path in paths:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -188,24 +194,34 @@ def forget(paths: list[str]) -> None:
             os.close(fd)
 
 
-def _cold_reads(store: Store, paths: list[str], batch_size: int) -> Iterator[tuple[int, int] | None]:
-    """The same of epochs each of which begins with nothing in the page cache."""
+def _read_cold_batches(store: Store, paths: list[str], batch_size: int) -> Iterator[tuple[int, int] | None]:
+    """Yield (samples, bytes) of each batch, or None for a step that is not timed.
+
+    Each epoch begins with an empty page cache.
+    """
     for epoch in itertools.count():
-        with _reopened(store) as fresh:  # what is mapped is not forgotten
-            forget(paths)
-            yield from _reads(fresh, fresh.n, batch_size, range(epoch, epoch + 1))
+        with _reopen(store) as fresh:  # the kernel keeps pages that a store has mapped
+            drop_from_cache(paths)
+            yield from _read_batches(fresh, fresh.n, batch_size, range(epoch, epoch + 1))
 
 
-def _reads(
+def _read_batches(
     store: Store, count: int, batch_size: int, epochs: Iterable[int] | None = None
 ) -> Iterator[tuple[int, int] | None]:
-    """(samples, bytes) of each batch of epochs, endless by default, in random order over the first `count` records.
+    """Yield (samples, bytes) of each batch, in random order over the first `count` records.
 
-    None in between, and first, is for what is not to be timed.
+    It yields None at first and between epochs, for steps that must not be timed.
+
+    Args:
+        store: the records.
+        count: number of records to read from.
+        batch_size: samples per batch.
+        epochs: their numbers; endless by default.
     """
     order, sizes = Random(), _known_sizes(store, count)
     largest = 1 if sizes is None else int(sizes.max(initial=1))
-    room = np.empty(min(largest * batch_size, ROOM_MOST), np.uint8)  # for each batch again, as loaders have it
+    # One buffer for all batches, as loaders reuse theirs.
+    room = np.empty(min(largest * batch_size, ROOM_MOST), np.uint8)
     yield None
     for epoch in itertools.count() if epochs is None else epochs:
         for start in range(0, count, batch_size):
@@ -217,7 +233,7 @@ def _reads(
 
 
 def _known_sizes(store: Store, count: int) -> npt.NDArray[np.int64] | None:
-    """Bytes of each of the first `count` records; None where some must be read for that."""
+    """Return the bytes of each of the first `count` records, or None if records must be read to know."""
     told = type(store).record_sizes
     if told is Store.record_sizes:
         return None
@@ -227,16 +243,16 @@ def _known_sizes(store: Store, count: int) -> npt.NDArray[np.int64] | None:
     return store.record_sizes(first)
 
 
-def _epochs(made: Any, mean: float) -> Iterator[tuple[int, int] | None]:
-    """(samples, bytes) of each batch of a loader: the last of an epoch may have fewer."""
+def _loader_batches(made: Any, mean: float) -> Iterator[tuple[int, int] | None]:
+    """Yield (samples, bytes) of each batch of a loader. The last batch of an epoch may have fewer samples."""
     while True:
         for _ in made:
             count = len(made.batch_indices)
             yield count, round(count * mean)
 
 
-def _timed(way: str, batches: Iterator[tuple[int, int] | None], seconds: float) -> Measured:
-    while next(batches) is None:  # the first has what is made once
+def _time_batches(way: str, batches: Iterator[tuple[int, int] | None], seconds: float) -> Measurement:
+    while next(batches) is None:  # the first batch is not timed: it does work that is done only once
         pass
     samples = size = 0
     times: list[float] = []
@@ -250,11 +266,11 @@ def _timed(way: str, batches: Iterator[tuple[int, int] | None], seconds: float) 
         last = now
     latencies = {f"{at} %": float(np.percentile(times, at)) for at in PERCENTILES}
     quantiles = np.percentile(times, range(101)).tolist()
-    return Measured(way, samples / took, size / took, size / len(times), None, latencies, quantiles)
+    return Measurement(way, samples / took, size / took, size / len(times), None, latencies, quantiles)
 
 
-def _memory_limit(seconds: float) -> float:
-    """Bytes per second of computing the CRC-32 of what no cache of the CPU holds."""
+def _measure_memory(seconds: float) -> float:
+    """Measure the bytes per second of computing the CRC-32 of memory that no CPU cache holds."""
     source = np.ones(256 << 20, np.uint8)
 
     def pieces() -> Iterator[int]:
@@ -266,36 +282,36 @@ def _memory_limit(seconds: float) -> float:
     return _rate(pieces(), seconds)
 
 
-def _storage_limit(paths: list[str], seconds: float) -> float:
-    """Bytes per second of direct reads of 1 MiB, several at a time.
+def _measure_storage(paths: list[str], seconds: float) -> float:
+    """Measure the bytes per second of direct reads of 1 MiB, several at a time.
 
     Raises:
-        NotHere: the file system has none, or no file is as large.
+        NotHere: the file system has no direct reads, or no file has 1 MiB.
     """
     pieces = [(path, at) for path in paths for at in range(0, os.path.getsize(path) - DIRECT_BYTES + 1, DIRECT_BYTES)]
     if not pieces:
-        raise NotHere("no file has 1 MiB, which one direct read of it takes")
+        raise NotMeasurable("no file has 1 MiB, which one direct read of it takes")
     np.random.default_rng(0).shuffle(pieces)
     opened: dict[str, int] = {}
     try:
         for path in dict.fromkeys(path for path, _ in pieces[:4096]):
             opened[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
         wanted = [(opened[path], at) for path, at in pieces[:4096] if path in opened]
-        return _direct_rate(wanted, seconds)
+        return _rate_of_direct_reads(wanted, seconds)
     except OSError as error:
-        raise NotHere(f"the file system refuses direct reads ({error.strerror})") from error
+        raise NotMeasurable(f"the file system refuses direct reads ({error.strerror})") from error
     finally:
         for fd in opened.values():
             os.close(fd)
 
 
-def _direct_rate(wanted: list[tuple[int, int]], seconds: float) -> float:
+def _rate_of_direct_reads(wanted: list[tuple[int, int]], seconds: float) -> float:
     import mmap
 
     deadline = time.perf_counter() + seconds
 
     def read(number: int) -> int:
-        done, buffer = 0, mmap.mmap(-1, DIRECT_BYTES)  # page-aligned, as direct reads need it
+        done, buffer = 0, mmap.mmap(-1, DIRECT_BYTES)  # memory that is page-aligned, as direct reads need it
         with buffer:
             for fd, at in wanted[number::DIRECT_THREADS]:
                 if time.perf_counter() > deadline:
@@ -317,8 +333,11 @@ def _rate(steps: Iterator[int], seconds: float) -> float:
     return total / (now - began)
 
 
-def _still_cached(paths: list[str]) -> bool:
-    """Whether what was just forgotten is there all the same: the middle of the largest file."""
+def _is_still_cached(paths: list[str]) -> bool:
+    """Tell whether the page cache still has files that it was told to drop.
+
+    The middle of the largest file stands for all.
+    """
     path = max(paths, key=os.path.getsize, default=None)
     if path is None:
         return True
@@ -327,15 +346,15 @@ def _still_cached(paths: list[str]) -> bool:
         if filesystems.from_type(filesystem_type(fd)).memory:
             return True
         os.preadv(fd, [bytearray(1)], os.path.getsize(path) // 2, os.RWF_NOWAIT)
-    except OSError:  # BlockingIOError: it is not there; others: nobody can tell
+    except OSError:  # BlockingIOError: the page is not cached; other errors: unknown, so assume it is not
         return False
     finally:
         os.close(fd)
     return True
 
 
-def _reopened(store: Store) -> Store:
-    """The same store, that has learned nothing yet."""
+def _reopen(store: Store) -> Store:
+    """Open the same store again, with none of the state that reading has built up."""
     make: Callable[..., Store]
     make, arguments = store.__reduce__()[:2]
     return make(*arguments)

@@ -4,7 +4,7 @@ import argparse
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """How it says what it says."""
+    """Add the options for output: --json, --quiet and --debug."""
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="facts as JSON, for programs")
     group.add_argument("--quiet", action="store_true", help="no progress bars, no remarks; only results and errors")

@@ -1,4 +1,4 @@
-"""What can be opened of a dataset of which shards are missing, damaged or others, under the indices of the whole."""
+"""Datasets of which shards are missing, damaged or replaced: the rest is opened under the indices of the whole."""
 
 import argparse
 import os
@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from ffrecord.cli.sources import manifest_of, open_source
-from ffrecord.cli.terminal.messages import in_a_line, numbered
-from ffrecord.cli.terminal.output import Output, counted
+from ffrecord.cli.terminal.messages import format_error, renumber_sample
+from ffrecord.cli.terminal.output import Output, format_count
 from ffrecord.errors import FFRecordError
 from ffrecord.format import manifest
 from ffrecord.reader import FileReader
@@ -22,11 +22,11 @@ class PartialPiece(NamedTuple):
     """A shard that dataset.json lists.
 
     Attributes:
-        path: of its file.
-        first: index, in the dataset, of its first sample.
-        samples: how many it should have.
-        place: of the first one in the store; None if it is not in there.
-        wrong: why not; "" if it is.
+        path: path of its file.
+        first: index of its first sample in the dataset.
+        samples: number of samples that it should have.
+        place: index of its first sample in the opened store; None if the shard is not part of the store.
+        wrong: reason why it is not; "" if it is.
     """
 
     path: str
@@ -39,26 +39,29 @@ class PartialPiece(NamedTuple):
 Begins = tuple[list[int], list[PartialPiece]]
 
 
-def _begins(pieces: Iterable[tuple[int, PartialPiece]]) -> Begins:
-    """Where each begins, ascending; of those that begin at the same place only the last has samples."""
+def _sort_by_begin(pieces: Iterable[tuple[int, PartialPiece]]) -> Begins:
+    """Return the begins of the pieces, ascending, and the pieces.
+
+    Of several pieces with the same begin, only the last one has samples.
+    """
     found = list(pieces)
     return [begin for begin, _ in found], [piece for _, piece in found]
 
 
-def _at(begins: Begins, where: int) -> PartialPiece | None:
-    """The last that begins there or before."""
+def _piece_at(begins: Begins, where: int) -> PartialPiece | None:
+    """Return the last piece that begins at `where` or before; None if there is none."""
     found = bisect_right(begins[0], where)
     return begins[1][found - 1] if found else None
 
 
 @dataclass(frozen=True)
 class PartialDataset:
-    """A dataset, or what is left of it; closes its store at the end of `with`.
+    """A dataset, or the rest of it. Its store is closed at the end of `with`.
 
     Attributes:
-        store: of what is there.
-        n: samples of the dataset.
-        pieces: of a dataset that is not whole; empty for one that is.
+        store: the samples that could be opened.
+        n: number of samples of the whole dataset.
+        pieces: its shards, if the dataset is not whole; else empty.
     """
 
     store: Store
@@ -73,16 +76,16 @@ class PartialDataset:
 
     @property
     def wrong(self) -> list[str]:
-        """Of each shard that is not there, why."""
+        """Reasons why shards are not part of the store, one for each such shard."""
         return [piece.wrong for piece in self.pieces if piece.wrong]
 
     def place(self, index: int) -> int:
-        """Where the sample of the dataset is in the store.
+        """Return the index in the store of a sample of the dataset.
 
         Raises:
-            FFRecordError: it is in a shard that is not there.
+            FFRecordError: the sample is in a shard that is not part of the store.
         """
-        piece = _at(self._firsts, index)
+        piece = _piece_at(self._firsts, index)
         if piece is None or index >= piece.first + piece.samples:
             return index
         if piece.place is None:
@@ -90,42 +93,48 @@ class PartialDataset:
         return piece.place + index - piece.first
 
     def index(self, place: int) -> int:
-        """Which sample of the dataset is at a place in the store."""
-        piece = _at(self._places, place)
+        """Return the index in the dataset of a sample of the store."""
+        piece = _piece_at(self._places, place)
         return place if piece is None or piece.place is None else piece.first + place - piece.place
 
-    def told(self, error: BaseException, place: int) -> str:
-        """What an error of the sample at a place in the store says, in a line."""
-        return numbered(in_a_line(error), place, self.index(place))
+    def describe_error(self, error: BaseException, place: int) -> str:
+        """Format an error about a sample in one line, with the sample's index in the dataset.
+
+        Args:
+            error: error that reading the sample raised.
+            place: index of the sample in the store.
+        """
+        return renumber_sample(format_error(error), place, self.index(place))
 
     @cached_property
     def _firsts(self) -> Begins:
-        return _begins((piece.first, piece) for piece in self.pieces)
+        return _sort_by_begin((piece.first, piece) for piece in self.pieces)
 
     @cached_property
     def _places(self) -> Begins:
-        return _begins((piece.place, piece) for piece in self.pieces if piece.place is not None)
+        return _sort_by_begin((piece.place, piece) for piece in self.pieces if piece.place is not None)
 
     def remark(self, source: str) -> str:
-        """What is missing, in a line; "" if nothing."""
+        """Return one line about the missing shards; "" if none is missing."""
         if not self.wrong:
             return ""
         more = f" (and {len(self.wrong) - 1} more)" if len(self.wrong) > 1 else ""
-        return f"{source}: {self.wrong[0]}{more}; this is of the other {self.store.n:,} of {counted(self.n, 'sample')}"
+        whole = format_count(self.n, "sample")
+        return f"{source}: {self.wrong[0]}{more}; this is of the other {self.store.n:,} of {whole}"
 
 
-def open_rest(given: argparse.Namespace, out: Output | None = None, **options: Any) -> PartialDataset:
-    """Open a dataset, or what is left of it, and tell on stderr what is not.
+def open_partial(given: argparse.Namespace, out: Output | None = None, **options: Any) -> PartialDataset:
+    """Open a dataset, or the rest of it, and remark on stderr on the missing shards.
 
     Raises:
-        As `open_source`; also if nothing is left, or no dataset.json says what there should be.
+        The errors of `open_source`; also if nothing is left, or if no dataset.json lists the shards.
     """
     try:
         store = open_source(given, **options)
         return PartialDataset(store, store.n)
     except (FFRecordError, OSError):
         listed = manifest_of(given)
-        pieces = [] if listed is None else list(_pieces(given.source, listed))
+        pieces = [] if listed is None else list(_list_pieces(given.source, listed))
         paths = [piece.path for piece in pieces if not piece.wrong]
         if listed is None or not paths or len(paths) == len(pieces):
             raise
@@ -135,20 +144,20 @@ def open_rest(given: argparse.Namespace, out: Output | None = None, **options: A
     return rest
 
 
-def _pieces(directory: str, listed: manifest.Manifest) -> Iterator[PartialPiece]:
+def _list_pieces(directory: str, listed: manifest.Manifest) -> Iterator[PartialPiece]:
     first = place = 0
     for shard in listed.shards:
         path = os.path.join(directory, shard.name)
-        wrong = _wrong(path, shard)
+        wrong = _problem_of(path, shard)
         yield PartialPiece(path, first, shard.samples, None if wrong else place, wrong)
         first, place = first + shard.samples, place + (0 if wrong else shard.samples)
 
 
-def _wrong(path: str, shard: manifest.Shard) -> str:
-    """Why a shard cannot be used; "" if it can."""
+def _problem_of(path: str, shard: manifest.Shard) -> str:
+    """Return the reason why a shard cannot be used; "" if it can."""
     if not os.path.lexists(path):
         return f"{shard.name} is missing"
     try:
         return shard_list.difference(path, shard)
     except (FFRecordError, OSError) as error:
-        return in_a_line(error)
+        return format_error(error)

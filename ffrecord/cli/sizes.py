@@ -1,4 +1,4 @@
-"""How large the records of a store are."""
+"""Sizes of the records of a store."""
 
 import math
 from collections.abc import Sequence
@@ -8,24 +8,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.cli.terminal.output import Output, in_bytes
+from ffrecord.cli.terminal.output import Output, format_size
 from ffrecord.reading.store import Store
 
-CHUNK = 1 << 20  # records asked for at once
-KEPT_MOST = 16 << 20  # sizes; of more records every so-manieth is kept for percentiles
+CHUNK = 1 << 20  # records whose sizes are asked for together
+KEPT_MOST = 16 << 20  # sizes kept; of more records only every nth is kept, for percentiles
 BINS_LEAST, BINS, BINS_MOST = 6, 12, 16
-EMPTY = 0.05  # share of the last bin that may have no sizes
+EMPTY = 0.05  # share of the last bin that may lie beyond the largest size
 PERCENTILES = {"min": 0, "1 %": 1, "25 %": 25, "median": 50, "75 %": 75, "99 %": 99, "max": 100}
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of all records.
+    """The sizes of all records of a store.
 
     Attributes:
-        count, total: of records, and of their bytes. Records that cannot be read count with neither.
-        kept: sizes in ascending order: of all records, or of every `step`th, and the smallest and the largest one.
-        edges: [k + 1], bytes.
+        count, total: number of readable records, and their bytes in all.
+        kept: sizes in ascending order: of all records, or of every `step`th and of the smallest and the largest one.
+        step: 1, or the distance of the records in `kept`.
+        edges: edges of the histogram, [k + 1], bytes.
     """
 
     count: int
@@ -36,27 +37,35 @@ class Sizes:
 
     @property
     def histogram(self) -> list[int]:
-        """How many records there are between `edges`."""
+        """The number of records between each two `edges`."""
         return [int(count) for count in self.counts(self.edges)]
 
     @property
     def estimated(self) -> str:
-        """From what, in words; "" where every record was looked at."""
+        """The basis of an estimate, in words; "" if every record was counted."""
         return f"estimated from one in {self.step:,} records" if self.step > 1 else ""
 
     def counts(self, edges: Sequence[float]) -> npt.NDArray[np.int64]:
-        """Records of edges[i] <= size < edges[i + 1]: [len(edges) - 1]; `count` in all, if the edges hold every size.
+        """Count the records with edges[i] <= size < edges[i + 1].
 
-        Of every `step`th record it is an estimate, but for the smallest and the largest one, which count once.
+        If only every `step`th record was kept, the counts are estimates. The smallest and the largest one count once.
+
+        Args:
+            edges: edges of the bins, ascending.
+
+        Returns:
+            Counts, [len(edges) - 1]; they add up to `count` if the edges hold every size.
         """
         if self.step == 1 or not self.count:
-            return _between(self.kept, edges)
-        sampled, others = _between(self.kept[1:-1], edges), max(self.count - 2, 0)
+            return _count_between(self.kept, edges)
+        sampled, others = _count_between(self.kept[1:-1], edges), max(self.count - 2, 0)
         ends = np.cumsum(sampled) * (others / max(len(self.kept) - 2, 1))
-        return np.diff(np.round(ends), prepend=0).astype(np.int64) + _between(self.kept[[0, -1][: self.count]], edges)
+        return np.diff(np.round(ends), prepend=0).astype(np.int64) + _count_between(
+            self.kept[[0, -1][: self.count]], edges
+        )
 
     def facts(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the numbers for JSON."""
         told: dict[str, Any] = {"records": self.count, "bytes": self.total}
         if self.count:
             told["mean"] = self.total / self.count
@@ -65,8 +74,8 @@ class Sizes:
         return {**told, **of_every, "edges": self.edges, "histogram": self.histogram}
 
 
-def sizes_of(store: Store, out: Output) -> Sizes:
-    """Ask for the sizes of all records, which are in tables where the format has some."""
+def collect_sizes(store: Store, out: Output) -> Sizes:
+    """Collect the sizes of all records of a store."""
     step = max(1, -(-store.n // KEPT_MOST))
     parts, total, count, bounds = [np.zeros(0, np.int64)], 0, 0, []
     with out.progress(store.n, " records", "sizes") as bar:
@@ -78,15 +87,18 @@ def sizes_of(store: Store, out: Output) -> Sizes:
             bounds += [found.min(), found.max()] if len(found) else []
             parts.append(found[-start % step :: step])
     kept = np.concatenate([*parts, np.array([min(bounds), max(bounds)] if bounds and step > 1 else [], np.int64)])
-    return Sizes(count, total, np.sort(kept), step, edges_of(kept))
+    return Sizes(count, total, np.sort(kept), step, choose_edges(kept))
 
 
-def _between(sizes: npt.NDArray[np.int64], edges: Sequence[float]) -> npt.NDArray[np.int64]:
+def _count_between(sizes: npt.NDArray[np.int64], edges: Sequence[float]) -> npt.NDArray[np.int64]:
     return np.histogram(sizes, edges)[0].astype(np.int64) if len(edges) else np.zeros(0, np.int64)
 
 
-def edges_of(sizes: npt.NDArray[np.int64]) -> list[int]:
-    """About BINS bins, up to BINS_MOST, of the same width, or, where the largest is much larger, of the same ratio."""
+def choose_edges(sizes: npt.NDArray[np.int64]) -> list[int]:
+    """Choose about BINS bins, at most BINS_MOST, for some sizes.
+
+    The bins have the same width or, if the largest size is much larger than the smallest, the same ratio.
+    """
     if not len(sizes):
         return []
     low, high = int(sizes.min()), int(sizes.max()) + 1
@@ -94,15 +106,22 @@ def edges_of(sizes: npt.NDArray[np.int64]) -> list[int]:
         edges = np.geomspace(max(low, 1), high, BINS + 1)
         edges[0] = low
         return [int(each) for each in np.unique(np.ceil(edges))]
-    width, count = bins_for(high - low, BINS_LEAST, BINS, BINS_MOST)
+    width, count = choose_bin_width(high - low, BINS_LEAST, BINS, BINS_MOST)
     return [low + width * place for place in range(count + 1)]
 
 
-def bins_for(values: int, least: int, wanted: int, most: int) -> tuple[int, int]:
-    """(width, count) of bins for so many whole numbers: about `wanted` bins, `least` to `most` of them.
+def choose_bin_width(values: int, least: int, wanted: int, most: int) -> tuple[int, int]:
+    """Choose the width and the number of bins for a range of whole numbers.
 
-    Where sizes are spread evenly, bins of different widths would look like steps, and so would a last one that is
-    half empty.
+    Bins of different widths would look like steps where sizes are spread evenly.
+    So would a last bin that is half empty.
+
+    Args:
+        values: number of different values.
+        least, wanted, most: least, preferred and greatest number of bins.
+
+    Returns:
+        (width, count).
     """
 
     def unlike(width: int) -> tuple[float, float]:
@@ -113,7 +132,7 @@ def bins_for(values: int, least: int, wanted: int, most: int) -> tuple[int, int]
     return width, -(-values // width)
 
 
-def labels_of(edges: list[int]) -> list[str]:
-    """Edges in words that differ."""
-    short = [in_bytes(each) for each in edges]
+def format_edges(edges: list[int]) -> list[str]:
+    """Format the edges so that all labels differ."""
+    short = [format_size(each) for each in edges]
     return short if len(set(short)) == len(short) else [f"{each:,} B" for each in edges]

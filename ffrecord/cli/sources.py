@@ -1,4 +1,4 @@
-"""The dataset that a command is about."""
+"""The dataset that a command reads, and types of arguments that several commands take."""
 
 import argparse
 import os
@@ -14,12 +14,18 @@ from ffrecord.sources.opening import open
 from ffrecord.sources.registry import FORMATS
 from ffrecord.system import filesystems, resources
 
-FILE_EACH = ("image folder", "path list")  # formats that have a file for each sample
-JOBS_MOST = 1024  # threads or processes: above that it is a slip
+FILE_EACH = ("image folder", "path list")  # formats with one file per sample
+JOBS_MOST = 1024  # threads or processes; a larger number is a mistake
 
 
 def add_source(parser: argparse.ArgumentParser, *, several: bool = False, formats: Sequence[str] = ()) -> None:
-    """The argument `source`, and --format; `formats`: those besides what `ffrecord.open` knows."""
+    """Add the argument `source` and the option --format.
+
+    Args:
+        parser: parser of the command.
+        several: whether the command takes several datasets.
+        formats: names of formats besides those of `ffrecord.open`.
+    """
     help = "a file, a directory, a pattern: .ffr, or any other format that ffrecord.open reads"
     parser.add_argument("source", metavar="PATH", nargs="+" if several else None, type=path_of, help=help)
     known = [*FORMATS, *formats]
@@ -29,10 +35,10 @@ def add_source(parser: argparse.ArgumentParser, *, several: bool = False, format
 
 
 def path_of(text: str) -> str:
-    """A path, which has a name.
+    """Return a path that is not empty.
 
     Raises:
-        argparse.ArgumentTypeError: it is empty, as of a variable that a script has not set.
+        argparse.ArgumentTypeError: it is empty, as an unset variable of a script is.
     """
     if not text:
         raise argparse.ArgumentTypeError("'' is no path")
@@ -40,7 +46,7 @@ def path_of(text: str) -> str:
 
 
 def local_path_of(text: str) -> str:
-    """Return the path of a file or directory of this machine.
+    """Return the path of a file or directory on this machine.
 
     Raises:
         argparse.ArgumentTypeError: it is empty, or a URL.
@@ -52,7 +58,7 @@ def local_path_of(text: str) -> str:
 
 
 def add_jobs(parser: argparse.ArgumentParser, what: str) -> None:
-    """The option --jobs; all CPUs by default."""
+    """Add the option --jobs. The default is the number of usable CPUs."""
     cpus = resources.usable_cpus()
     parser.add_argument(
         "-j", "--jobs", type=_jobs, default=cpus, metavar="N", help=f"{what} (default: {cpus}, one for each CPU)"
@@ -64,20 +70,20 @@ def _jobs(text: str) -> int:
 
 
 def seed_of(text: str) -> int:
-    """A seed, 0 <= seed < 2**32."""
+    """Parse a seed, 0 <= seed < 2**32."""
     return whole_number(text, 0, (1 << 32) - 1)
 
 
 def positive(text: str) -> int:
-    """A number of things."""
+    """Parse a whole number of at least 1."""
     return whole_number(text, 1)
 
 
 def whole_number(text: str, least: int, most: int | None = None) -> int:
-    """A number of a command line, in a range.
+    """Parse a whole number from `least` to `most`; None: no upper limit.
 
     Raises:
-        argparse.ArgumentTypeError: it is none.
+        argparse.ArgumentTypeError: it is no whole number, or outside of the range.
     """
     wanted = f"{least} or more" if most is None else f"{least} to {most}"
     try:
@@ -90,15 +96,16 @@ def whole_number(text: str, least: int, most: int | None = None) -> int:
 
 
 def open_source(given: argparse.Namespace, **options: Any) -> Store:
-    """Open what `add_source` asked for.
+    """Open the dataset that the argument `source` names.
 
     Raises:
-        As `ffrecord.open`.
+        The errors of `ffrecord.open`.
     """
     source = given.source[0] if isinstance(given.source, list) and len(given.source) == 1 else given.source
     if isinstance(source, str):
-        with suppress(FileNotFoundError, NotADirectoryError, ValueError):  # a pattern, a URI, or nothing
-            os.stat(source)  # what may not be looked at is told from what is not there
+        # A path without permission raises its own error here. Patterns, URIs and missing paths are left to `open`.
+        with suppress(FileNotFoundError, NotADirectoryError, ValueError):
+            os.stat(source)
     try:
         return open(source, given.format, **options)
     except FormatError:
@@ -107,13 +114,14 @@ def open_source(given: argparse.Namespace, **options: Any) -> Store:
 
 
 def manifest_of(given: argparse.Namespace, directory: str | None = None) -> manifest.Manifest | None:
-    """What dataset.json says, where `source` is a directory that has one.
+    """Return the manifest of the source, or None if the source is not a directory with dataset.json.
 
     Args:
-        directory: that the path of the source leads to, if others look there, too.
+        given: arguments of the command.
+        directory: real path of the source, if the caller reads other files there, too.
 
     Raises:
-        FormatError: it is damaged; says what can be done.
+        FormatError: dataset.json is damaged; a note says what you can do.
     """
     if isinstance(given.source, str) and given.format in (None, "ffrecord") and os.path.isdir(given.source):
         try:
@@ -126,7 +134,15 @@ def manifest_of(given: argparse.Namespace, directory: str | None = None) -> mani
 
 
 def refuse_inside(sources: Iterable[str], *outs: str) -> None:
-    """Raise ArgumentError if something is to be written into a directory that is read."""
+    """Refuse to write into a directory that is read.
+
+    Args:
+        sources: paths that are read.
+        outs: paths to write.
+
+    Raises:
+        ArgumentError: one of `outs` is inside one of `sources`.
+    """
     for source in sources:
         top = os.path.join(filesystems.real_path(source), "")
         wrong = next(

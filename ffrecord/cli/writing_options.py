@@ -1,4 +1,4 @@
-"""What commands share that make datasets: their options, their shards, and what they say at the end."""
+"""Options, writers and final messages of the commands that write datasets."""
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,22 +8,21 @@ from typing import Any
 
 from ffrecord.cli.sources import add_jobs, path_of
 from ffrecord.cli.terminal import exit_codes
-from ffrecord.cli.terminal.output import Output, StandardOutputError, counted, in_bytes
-from ffrecord.conversion.input import Given
-from ffrecord.conversion.input import given as taken
+from ffrecord.cli.terminal.output import Output, StandardOutputError, format_count, format_size
+from ffrecord.conversion.input import ConversionInput, open_input
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import ArgumentError, WorkerError, add_note
 from ffrecord.system.sizes import parse_size
 
 
 def add_out(parser: argparse.ArgumentParser, what: str = "a new directory of shards") -> None:
-    """The argument `out`, and the options of whatever writes shards."""
+    """Add the argument `out` and the options of commands that write shards."""
     parser.add_argument("out", metavar="OUT", type=path_of, help=what)
     add_writing(parser)
 
 
 def add_writing(parser: argparse.ArgumentParser) -> None:
-    """How the samples are divided into shards, and by how many processes."""
+    """Add the options for the division into shards and for the number of processes."""
     cut = parser.add_mutually_exclusive_group()
     cut.add_argument(
         "--shard-size", type=size_of, metavar="BYTES", help="of a shard at most, as 500M or 2Gi; 256Mi by default"
@@ -37,10 +36,10 @@ def add_writing(parser: argparse.ArgumentParser) -> None:
 
 
 def size_of(text: str) -> int:
-    """Return the bytes that an option says.
+    """Parse a number of bytes.
 
     Raises:
-        argparse.ArgumentTypeError: it says none.
+        argparse.ArgumentTypeError: the text is not a size.
     """
     try:
         return parse_size("it", text, least=0)
@@ -49,7 +48,7 @@ def size_of(text: str) -> int:
 
 
 def options_of(given: argparse.Namespace, out: Output) -> dict[str, Any]:
-    """What `DatasetWriter` and `convert` take."""
+    """Return the arguments for `DatasetWriter` and `convert`."""
     return {
         "shard_size": given.shard_size,
         "samples_per_shard": given.samples_per_shard,
@@ -62,7 +61,7 @@ def options_of(given: argparse.Namespace, out: Output) -> dict[str, Any]:
 
 
 def add_skipping(parser: argparse.ArgumentParser) -> None:
-    """To make a whole dataset of a damaged one."""
+    """Add the option --max-skipped, which makes a whole dataset of a damaged one."""
     parser.add_argument(
         "--max-skipped",
         type=int,
@@ -73,8 +72,8 @@ def add_skipping(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def advising(given: argparse.Namespace) -> Iterator[None]:
-    """Inside, the failure at a sample names --max-skipped, unless that was given."""
+def hint_at_skipping(given: argparse.Namespace) -> Iterator[None]:
+    """Add a hint at --max-skipped to an error about a sample, unless the option was given."""
     try:
         yield
     except WorkerError as error:
@@ -84,40 +83,47 @@ def advising(given: argparse.Namespace) -> Iterator[None]:
 
 
 @contextmanager
-def indexed(source: Any, format: str | None) -> Iterator[Given]:
-    """The samples of `source`, to be had by index.
+def open_indexed(source: Any, format: str | None) -> Iterator[ConversionInput]:
+    """Open the samples of `source` by index.
 
     Raises:
-        As `ffrecord.convert`; ArgumentError: `source` has no order of its own to choose from.
+        ArgumentError: `source` gives its samples only one after the other.
+        The errors of `ffrecord.convert`.
     """
-    with taken(source, format, None, {}) as found:
+    with open_input(source, format, None, {}) as found:
         if found.dataset is None:
             raise ArgumentError(f"{source}: samples come only one after the other; convert it first")
         yield found
 
 
-def write_some(found: Given, out: str, indices: Any, options: Mapping[str, Any]) -> Summary:
-    """Write the samples at `indices` to `out`: records of .ffr files stay the bytes they are."""
-    writer = writer_of(found, out, options)
-    return writer.from_indexed_dataset(found.dataset, indices=indices, fingerprint=told_apart(found))
+def write_some(found: ConversionInput, out: str, indices: Any, options: Mapping[str, Any]) -> Summary:
+    """Write the samples at `indices` to `out`. Records of .ffr files are copied byte by byte."""
+    writer = make_writer(found, out, options)
+    return writer.from_indexed_dataset(found.dataset, indices=indices, fingerprint=fingerprint_of(found))
 
 
-def writer_of(found: Given, out: str, options: Mapping[str, Any]) -> DatasetWriter:
-    """What writes samples of `found` to `out`."""
+def make_writer(found: ConversionInput, out: str, options: Mapping[str, Any]) -> DatasetWriter:
+    """Make a writer for the samples of `found`."""
     return DatasetWriter(out, found.fields, on_error="skip" if "max_skipped" in options else "raise", **options)
 
 
-def told_apart(found: Given) -> str | None:
-    """What tells these samples from others; None if nobody knows."""
+def fingerprint_of(found: ConversionInput) -> str | None:
+    """Return a fingerprint of the samples; None if there is none."""
     told = getattr(found.dataset, "fingerprint", None)
     return told if isinstance(told, str) else None
 
 
 def conclude(summaries: Iterable[Summary], out: Output, **more: Any) -> int:
-    """Say what was written; the exit code."""
+    """Print a summary of each written dataset and return the exit code.
+
+    Args:
+        summaries: one for each dataset.
+        out: output of the command.
+        more: facts to add to each summary.
+    """
     told = [{**asdict(each), **more} for each in summaries]
     try:
-        _conclude(told, out)
+        _print_summaries(told, out)
         out.flush()
     except StandardOutputError as error:
         add_note(error, "all is written")
@@ -125,15 +131,15 @@ def conclude(summaries: Iterable[Summary], out: Output, **more: Any) -> int:
     return exit_codes.BAD_NEWS if any(each.get("skipped") for each in told) else exit_codes.DONE
 
 
-def _conclude(told: list[dict[str, Any]], out: Output) -> None:
+def _print_summaries(told: list[dict[str, Any]], out: Output) -> None:
     if out.json:
         out.data(told[0] if len(told) == 1 else told)
         return
     for each in told:
-        size, seconds = in_bytes(each["bytes"]), each["seconds"]
+        size, seconds = format_size(each["bytes"]), each["seconds"]
         seed = f", seed {each['seed']}" if each["seed"] is not None else ""
-        count = f"{counted(each['samples'], 'sample')}, {size}, {counted(each['shards'], 'shard')}{seed}"
-        left_out = f", {counted(each['skipped'], 'sample')} left out" if each.get("skipped") else ""
+        count = f"{format_count(each['samples'], 'sample')}, {size}, {format_count(each['shards'], 'shard')}{seed}"
+        left_out = f", {format_count(each['skipped'], 'sample')} left out" if each.get("skipped") else ""
         verified = ", verified" if each.get("verified") else ""
-        speed = f"{in_bytes(each['bytes'] / max(seconds, 1e-9))}/s"
+        speed = f"{format_size(each['bytes'] / max(seconds, 1e-9))}/s"
         out.line(f"{each['path']}: {count}{left_out}{verified}; {seconds:.3g} s, {speed}")

@@ -1,17 +1,18 @@
-"""Whatever people have → a dataset of typed samples in `.ffr` shards; and from there to what others read.
+"""Conversion of any source to typed samples in `.ffr` shards, and export to formats that others read.
 
-converting.py  convert: the one call
-given.py       what a source is: samples by index, or one after the other
-parquet.py     rows of Parquet files
-               parquet_footers.py: what these say of their columns; partitions.py: what their directories say
-verifying.py    source and result compared, sample by sample
+converter.py       convert: a source to a dataset
+input.py           sources: samples by index, or one after the other
+parquet.py         rows of Parquet files
+verify.py          comparison of source and result, sample by sample
 
-exporting.py       export: the other way
-export_samples.py  samples → the files, or the record, that each becomes
+exporter.py        export: a dataset to other formats, and the comparison of the result
+export_samples.py  samples → the files, or the record, of each
 export_values.py   values → bytes of files, and their suffixes
-export_targets.py  what is written: zip, tar, TFRecord, folder
+export_names.py    names of these files
+export_targets.py  writers: zip, tar, TFRecord, folder
 export_parts.py    one file or several, by one process or several
-export_verify.py   what was written, read again and compared
+
+check_output.py    refuses outputs inside of the source
 """
 
 from ffrecord.conversion.converter import convert

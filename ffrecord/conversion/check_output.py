@@ -1,4 +1,4 @@
-"""Where `convert` and `export` may write: nowhere inside of what they read."""
+"""A check for `convert` and `export`: they must not write into what they read."""
 
 import os
 from typing import Any
@@ -9,10 +9,11 @@ from ffrecord.system import filesystems, urls
 
 
 def check_outside(source: Any, out: str | os.PathLike[str]) -> None:
-    """Refuse to write into a directory that is read: whoever reads it next would find the result among the samples.
+    """Refuse to write into a directory that is read. The next reader would find the result among the samples.
 
     Args:
-        source: as of `convert`; of open stores only image folders are looked at, as others keep to their files.
+        source: source of `convert`. Of open stores only image folders matter, as other stores have a list of files.
+        out: path to write.
 
     Raises:
         ArgumentError: `out` is inside a directory of `source`; names both.
@@ -29,6 +30,7 @@ def check_outside(source: Any, out: str | os.PathLike[str]) -> None:
 
 
 def _directories(source: Any) -> list[str]:
+    """Return the directories of this machine that a source reads."""
     if isinstance(source, ImageFolderReader):
         return [source.root]
     several = source if isinstance(source, list | tuple) else [source]

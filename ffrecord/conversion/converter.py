@@ -1,4 +1,4 @@
-"""`convert`: a dataset of typed samples from whatever there is."""
+"""`convert`: a dataset of typed samples from any source."""
 
 import contextlib
 import operator
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal, SupportsIndex
 
 from ffrecord.conversion.check_output import check_outside
-from ffrecord.conversion.input import Given, given
+from ffrecord.conversion.input import ConversionInput, open_input
 from ffrecord.conversion.verify import compare_all
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.dataset_writer import options as arguments
@@ -42,36 +42,36 @@ def convert(
 ) -> Summary:
     """Write the samples of `source` into a directory of shards, with many processes, completely or not at all.
 
-    Nothing is lost: names become the column "key", class names are kept in the field of the column "label", JPEG files
-    stay as they are, and so do bytes whose meaning nobody knows. What is no record of a source is not converted: the
-    directories, links and devices of an archive, files of a folder that are no pictures.
+    Nothing is lost: names become the column "key", and class names are kept in the field of the column "label". JPEG
+    files stay as they are, and so do bytes of unknown meaning. Parts of a source that are not records are not
+    converted: the directories, links and devices of an archive, and files of a folder that are not pictures.
 
     Args:
-        source: what `ffrecord.open` takes; a store that is open, and stays so; Parquet files; a Hugging Face dataset; a
-            compressed tar; a table, or a torch dataset of ours; anything with len() and [i]; any other iterable of
-            samples.
+        source: anything that `ffrecord.open` takes; an open store, which stays open; Parquet files; a Hugging Face
+            dataset; a compressed tar; a table, or a torch dataset of ours; anything with len() and [i]; any other
+            iterable of samples.
         out: the directory, as `DatasetWriter` takes it; not inside of a directory that is the source.
-        num_workers: processes that read and encode; -1 for one per usable CPU, 0 for none but this one.
-        fields: column → field, of those columns that are to be stored in another way than samples show; or a Schema.
+        num_workers: processes that read and encode; -1 for one per usable CPU, 0 for this process only.
+        fields: column → field, for columns that should be stored in another way than the samples suggest; or a Schema.
         verify: read source and result again afterwards, and compare every sample.
-        format: of `source`, as `ffrecord.open` takes it, and "parquet".
-        resume, mode, shard_size, samples_per_shard, num_shards, start_method, progress: as for `DatasetWriter`. What
-            comes one sample after the other (compressed tar files, iterables) is begun anew.
-        max_skipped: samples that may be left out, because they cannot be had or encoded; the first few are told to the
-            logger "ffrecord". Columns are chosen by those that can be had. Of what comes one sample after the other,
-            only those that cannot be encoded.
-        storage_options: of `source` and of `out`, where they are URLs, as `FileReader` takes them. If they are not the
-            same for both, open the source by itself.
+        format: format of `source`, as `ffrecord.open` takes it, or "parquet".
+        resume, mode, shard_size, samples_per_shard, num_shards, start_method, progress: as for `DatasetWriter`. Sources
+            that give one sample after the other (compressed tar files, iterables) begin anew.
+        max_skipped: number of samples that may be left out because they cannot be read or encoded; the first few are
+            logged to "ffrecord". The readable samples decide the columns. If a source gives one sample after the other,
+            only samples that cannot be encoded are left out.
+        storage_options: options for `source` and `out` if they are URLs, as `FileReader` takes them. If the two need
+            different options, open the source yourself.
         staging: as for `DatasetWriter`.
-        options: of the reader of the format.
+        options: options of the format's reader.
 
     Returns:
-        What was written, with the seconds of all that was done.
+        A summary of what was written, with the seconds of the whole call.
 
     Raises:
         FileNotFoundError, FormatError, ValueError, TypeError, ImportError: as `ffrecord.open` and `DatasetWriter`.
         TypeError, ValueError: samples that no fields hold; names the column.
-        WorkerError: a sample cannot be had or encoded, or more than `max_skipped` of them; names it.
+        WorkerError: a sample cannot be read or encoded, or more than `max_skipped` of them; names it.
         MismatchError: with `verify`, samples that differ; .differences names up to 20 of them. `out` is left as it is.
     """
     started = time.monotonic()
@@ -86,12 +86,12 @@ def convert(
         "resume": resume,
         "storage_options": storage_options,
         "staging": staging,
-        **_skipping(max_skipped, arguments.check_flag("verify", verify)),
+        **_skip_options(max_skipped, arguments.check_flag("verify", verify)),
     }
     DatasetWriter(out, None, **asked)  # a wrong argument is refused before anything is opened
     check_outside(source, out)
-    before = _samples_at(out, storage_options) if mode == "append" else 0
-    with given(source, format, fields, options, storage_options, skips="max_skipped" in asked) as found:
+    before = _count_samples(out, storage_options) if mode == "append" else 0
+    with open_input(source, format, fields, options, storage_options, skips="max_skipped" in asked) as found:
         if verify and found.once:
             raise ArgumentError(
                 f"verify=True needs to read the samples again, and {type(source).__name__} gives them once"
@@ -104,8 +104,11 @@ def convert(
     return replace(summary, seconds=time.monotonic() - started)
 
 
-def _skipping(max_skipped: SupportsIndex, verify: bool) -> dict[str, Any]:
-    """The same for `DatasetWriter`, which tells "none" from "not one too many"."""
+def _skip_options(max_skipped: SupportsIndex, verify: bool) -> dict[str, Any]:
+    """Return the arguments of `DatasetWriter` for `max_skipped`.
+
+    There, skipping none and not skipping are different.
+    """
     most = operator.index(max_skipped)
     if most == 0:
         return {}
@@ -114,7 +117,7 @@ def _skipping(max_skipped: SupportsIndex, verify: bool) -> dict[str, Any]:
     return {"on_error": "skip", "max_skipped": most}
 
 
-def _write(found: Given, writer: DatasetWriter) -> Summary:
+def _write(found: ConversionInput, writer: DatasetWriter) -> Summary:
     dataset = found.dataset
     if dataset is None:
         return writer.from_iterable(found.samples())
@@ -122,8 +125,8 @@ def _write(found: Given, writer: DatasetWriter) -> Summary:
         return writer.from_indexed_dataset(dataset, fingerprint=getattr(dataset, "fingerprint", None))
 
 
-def _samples_at(out: str | os.PathLike[str], storage_options: Mapping[str, Any] | None) -> int:
-    """How many there are before more are added."""
+def _count_samples(out: str | os.PathLike[str], storage_options: Mapping[str, Any] | None) -> int:
+    """Return the number of samples that are in the dataset before more are added."""
     path = os.fspath(out)
     if urls.is_remote(path):
         with FileReader(path, storage_options=storage_options) as reader:

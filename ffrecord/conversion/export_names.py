@@ -1,4 +1,4 @@
-"""What the files of a sample are called."""
+"""Names for the files of a sample."""
 
 from collections.abc import Mapping
 
@@ -8,18 +8,18 @@ from ffrecord.folders.safe_unpack import safe_parts
 from ffrecord.sources.names import Names
 from ffrecord.sources.tar._tar import split_names
 
-SHORTEST = 6  # digits of names that are numbers
+SHORTEST = 6  # least digits of names that are numbers
 NAME_MOST = 65_535  # bytes of a member's name
 
 
 class Naming:
-    """Names of files, as the first sample shows them. The same sample is called the same whatever the others are.
+    """Names of files, in a form that the first sample decides. The name of a sample does not depend on later samples.
 
     Args:
-        contents: those of the first sample, by column.
-        name: its name.
+        contents: column → content of the first sample.
+        name: name of the first sample; None if it has none.
         n: number of samples.
-        suffixed: whether columns of bytes are called what names end in, as those of WebDataset.
+        suffixed: whether names end in the names of byte columns, as in a WebDataset.
     """
 
     def __init__(self, contents: Mapping[str, Content], name: str | None, n: int, suffixed: bool) -> None:
@@ -28,74 +28,78 @@ class Naming:
         self._in_names = frozenset(column for column, kind in self._kinds.items() if kinds.count(kind) > 1)
         self._suffixed = suffixed
         self._digits = max(SHORTEST, len(str(max(n - 1, 0))))
-        # Only one end is ever dropped, so that names which differ in theirs stay apart.
-        self._ending = None if name is None else _known_ending(name, contents)
+        # Only this one ending is ever dropped from names, so that names with different endings stay different.
+        self._ending = None if name is None else _ending_of(name, contents)
 
-    def of_columns(self, index: int, name: str | None, contents: Mapping[str, Content], dots: bool) -> list[str]:
-        """A name for each column.
+    def names_of_columns(self, index: int, name: str | None, contents: Mapping[str, Content], dots: bool) -> list[str]:
+        """Return a file name for each column of a sample.
 
         Args:
-            index: of the sample.
-            name: its name.
+            index: index of the sample.
+            name: name of the sample; None if it has none.
             contents: column → content.
-            dots: whether there may be dots before those of the columns.
+            dots: whether names may have dots before the suffix of the column.
 
         Raises:
-            FormatError: a name that leads elsewhere, or that WebDataset does not read or tell from another; a column
-                whose name cannot be part of that of a file.
+            FormatError: a name leads out of the directory, or WebDataset would not read it or would take it for
+                another; or the name of a column cannot be part of a file's name.
         """
         base = f"{index:0{self._digits}}" if name is None else self._base(name, contents)
         if not dots:
-            base = _without_dots(base)
+            base = _replace_dots(base)
         names = [f"{base}.{self._suffix(column, content)}" for column, content in contents.items()]
         if not dots and len({each.lower() for each in names}) < len(names):
             raise FormatError(f"sample {index}: {', '.join(names)}: WebDataset takes two of them for the same field")
         if dots and name is not None and self._ending is not None:
-            # "b.png" among others called .jpg: the picture is "b.png", the label "b.png.cls". "B.JPEG" stays that.
+            # Keep the sample's own ending if it fits: a sample "b.png" among .jpg samples has the picture "b.png" and
+            # the label "b.png.cls", and "B.JPEG" keeps its spelling.
             pairs = zip(names, contents.values(), strict=True)
             names = [name if each == f"{base}.{one.suffix}" and fits(name, one) else each for each, one in pairs]
-        return [_checked(each, dots) for each in names]
+        return [_check_name(each, dots) for each in names]
 
-    def of_bytes(self, name: str, content: Content, dots: bool) -> str:
-        """The name of a sample that is only bytes.
+    def name_of_bytes(self, name: str, content: Content, dots: bool) -> str:
+        """Return the file name of a sample that is only bytes.
 
         Raises:
-            FormatError: as `of_columns`.
+            FormatError: see `names_of_columns`.
         """
         if dots:
-            return _checked(name, dots)
+            return _check_name(name, dots)
         folder, slash, last = name.rpartition("/")
         head, _, suffix = last.rpartition(".")
         if not head or not suffix:
             head, suffix = last, content.suffix
-        return _checked(f"{folder}{slash}{_without_dots(head)}.{suffix}", dots)
+        return _check_name(f"{folder}{slash}{_replace_dots(head)}.{suffix}", dots)
 
     def _base(self, name: str, contents: Mapping[str, Content]) -> str:
         # "a.jpg" with a picture and a label becomes "a.jpg" and "a.cls".
-        dropped = self._ending is not None and _known_ending(name, contents) == self._ending
+        dropped = self._ending is not None and _ending_of(name, contents) == self._ending
         return name.rpartition(".")[0] if dropped else name
 
     def _suffix(self, column: str, content: Content) -> str:
         if column == content.suffix or (self._suffixed and content.kind == BYTES):
-            return _checked_column(column, column)
+            return _check_column(column, column)
         said = column in self._in_names or self._kinds.get(column) != content.kind
-        return _checked_column(column, f"{column}.{content.suffix}") if said else content.suffix
+        return _check_column(column, f"{column}.{content.suffix}") if said else content.suffix
 
 
 def key_of(name: str) -> str:
-    """What WebDataset takes for the sample's key: a name up to the first dot of its last part."""
+    """Return the key that WebDataset takes from a name: everything up to the first dot of its last part."""
     folder, slash, last = name.rpartition("/")
     return folder + slash + last.partition(".")[0]
 
 
-def _known_ending(name: str, contents: Mapping[str, Content]) -> str | None:
-    """What follows the last dot of a name, if a file of the sample will be called so."""
+def _ending_of(name: str, contents: Mapping[str, Content]) -> str | None:
+    """Return the ending of a name after its last dot, if a file of the sample will have it; else None."""
     head, _, tail = name.rpartition(".")
     return tail if head and any(fits(name, each) for each in contents.values()) else None
 
 
-def _checked_column(column: str, suffix: str) -> str:
-    """What a column makes the end of a name. A "/" would put the file elsewhere: in WebDataset, another sample."""
+def _check_column(column: str, suffix: str) -> str:
+    """Check that a column may be part of a file's name, and return the suffix.
+
+    With a "/" in it the file would be elsewhere; in a WebDataset it would be part of another sample.
+    """
     if "/" in column or (column != suffix and column in ("", ".", "..")):
         raise FormatError(
             f"column {column!r} cannot be part of a file's name, as in NAME.{suffix}: expected one without '/', and of "
@@ -104,12 +108,12 @@ def _checked_column(column: str, suffix: str) -> str:
     return suffix
 
 
-def _without_dots(name: str) -> str:
+def _replace_dots(name: str) -> str:
     folder, slash, last = name.rpartition("/")
     return folder + slash + last.replace(".", "_")
 
 
-def _checked(name: str, dots: bool) -> str:
+def _check_name(name: str, dots: bool) -> str:
     if "/".join(safe_parts(name)) != name:
         raise FormatError(f"{name!r} is no name of a file below a directory")
     size = len(name.encode(errors="surrogateescape"))

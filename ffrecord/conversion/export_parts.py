@@ -22,7 +22,13 @@ HASH = 16  # bytes of a name's hash
 
 
 class ExportPart(NamedTuple):
-    """A file to write: its path, what messages call it, and the samples from `start` to `stop`."""
+    """A file to write.
+
+    Attributes:
+        path: path to write.
+        shown: path in messages.
+        start, stop: samples in it: start <= index < stop.
+    """
 
     path: str
     shown: str
@@ -31,7 +37,13 @@ class ExportPart(NamedTuple):
 
 
 class WrittenPart(msgspec.Struct, array_like=True):
-    """What became of a part: its number, samples, bytes, and the hashes of all names in it, back to back."""
+    """The result of a part.
+
+    Attributes:
+        number: number of the part.
+        samples, size: its samples, and the bytes of its files or records.
+        hashes: hashes of all names in it, back to back.
+    """
 
     number: int
     samples: int
@@ -39,7 +51,7 @@ class WrittenPart(msgspec.Struct, array_like=True):
     hashes: bytes
 
 
-def write_alone(
+def write_part(
     samples: SampleSource,
     kind: str,
     part: ExportPart,
@@ -51,14 +63,18 @@ def write_alone(
     """Write one file.
 
     Args:
-        done: told samples and bytes of each batch.
-        number: of the part.
-        at: told the index of each sample; of the first of a batch where they are copied as they are.
+        samples: the source.
+        kind: format to write.
+        part: the file.
+        done: called with the samples and bytes of each batch.
+        number: number of the part.
+        at: called with the index of each sample before it is written. For records that are copied as they are, with the
+            first index of each batch.
     """
     target, hashes, size = TARGETS[kind][0](part.path, part.shown, samples), bytearray(), 0
     try:
-        if isinstance(target, TFRecordTarget) and (packed := samples.packed(part.start, part.stop)) is not None:
-            size = _copied(target, packed, part.start, done, at)
+        if isinstance(target, TFRecordTarget) and (packed := samples.iter_packed(part.start, part.stop)) is not None:
+            size = _copy_packed(target, packed, part.start, done, at)
         else:
             for batch in samples.batches(part.start, part.stop, at):
                 before = size
@@ -75,14 +91,14 @@ def write_alone(
     return WrittenPart(number, part.stop - part.start, size, bytes(hashes))
 
 
-def _copied(
+def _copy_packed(
     target: TFRecordTarget,
     packed: Iterator[Packed],
     start: int,
     done: Callable[[int, int], None],
     at: Callable[[int], None],
 ) -> int:
-    """Write records as they are, with no Python object for each; their bytes."""
+    """Write records as they are, without a Python object for each. Return their bytes."""
     size = 0
     at(start)
     for data, offsets in packed:
@@ -98,10 +114,15 @@ def _hash(name: str) -> bytes:
 
 
 def check_names(samples: SampleSource, path: str, hashes: Sequence[bytes]) -> None:
-    """Refuse names that come twice.
+    """Refuse names that occur twice.
+
+    Args:
+        samples: the source.
+        path: output path, for messages.
+        hashes: hashes of the names, by part.
 
     Raises:
-        FormatError: some do.
+        FormatError: some names occur twice.
     """
     every = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
     order = np.lexsort((every[:, 1], every[:, 0]))
@@ -109,12 +130,12 @@ def check_names(samples: SampleSource, path: str, hashes: Sequence[bytes]) -> No
     same = np.flatnonzero((ordered[1:] == ordered[:-1]).all(axis=1))
     if len(same):
         twice = ordered[same[0]].tobytes()
-        named = _named(samples, twice)
+        named = _find_name(samples, twice)
         raise FormatError(f"{path}: {named} comes twice, and {len(same) - 1} other names do; nothing was written")
 
 
-def _named(samples: SampleSource, wanted: bytes) -> str:
-    """The name that has a hash; samples are read again for it, since nobody kept their names."""
+def _find_name(samples: SampleSource, wanted: bytes) -> str:
+    """Find the name with this hash. The samples are read again, as only hashes of names were kept."""
     for batch in samples.batches(0, samples.n):
         for sample in batch:
             for dots in (True, False):
@@ -125,7 +146,7 @@ def _named(samples: SampleSource, wanted: bytes) -> str:
     return "a name"
 
 
-def write_by_crew(
+def write_parts(
     samples: SampleSource,
     kind: str,
     parts: Sequence[ExportPart],
@@ -134,40 +155,42 @@ def write_by_crew(
     progress: bool | None,
     label: str,
 ) -> list[WrittenPart]:
-    """Write several files with so many processes, 0 for this one.
+    """Write several files with `workers` processes, or in this process if there are fewer than 2.
 
     Raises:
         WorkerError: a worker failed or died.
     """
     arguments = {"samples": samples, "kind": kind, "parts": list(parts)}
-    crew = None if workers < 2 else WorkerPool(work, arguments, workers, start_method=start_method)
+    pool = None if workers < 2 else WorkerPool(run_export_worker, arguments, workers, start_method=start_method)
 
     def collect() -> list[WrittenPart]:
         bar = WriteProgress(samples.n, progress, label)
         try:
-            return _collected(samples, kind, parts, crew, bar)
+            return _collect(samples, kind, parts, pool, bar)
         finally:
             bar.close()
 
-    return collect() if crew is None else run_pool(crew, collect)
+    return collect() if pool is None else run_pool(pool, collect)
 
 
-def _collected(
-    samples: SampleSource, kind: str, parts: Sequence[ExportPart], crew: WorkerPool | None, bar: WriteProgress
+def _collect(
+    samples: SampleSource, kind: str, parts: Sequence[ExportPart], pool: WorkerPool | None, bar: WriteProgress
 ) -> list[WrittenPart]:
-    if crew is None:
-        return [write_alone(samples, kind, part, bar.add, number=i) for i, part in enumerate(parts)]
+    if pool is None:
+        return [write_part(samples, kind, part, bar.add, number=i) for i, part in enumerate(parts)]
     written: list[WrittenPart] = []
-    for message in map_parts(crew, range(len(parts))):
+    for message in map_parts(pool, range(len(parts))):
         written.append(msgspec.msgpack.decode(message, type=WrittenPart))
         bar.add(written[-1].samples, written[-1].size)
     return sorted(written, key=lambda each: each.number)
 
 
-def work(link: Link, heart: Heart, *, samples: SampleSource, kind: str, parts: Sequence[ExportPart]) -> None:
-    """The work of a worker: the files whose numbers the parent sends."""
+def run_export_worker(
+    link: Link, heart: Heart, *, samples: SampleSource, kind: str, parts: Sequence[ExportPart]
+) -> None:
+    """Run a worker: write the files whose numbers the parent sends."""
     for number in receive_parts(link, heart):
-        written = write_alone(
+        written = write_part(
             samples,
             kind,
             parts[number],

@@ -1,4 +1,4 @@
-"""Samples of a source → the files that each becomes, or the records."""
+"""Samples of a source, and the files or the record that each becomes."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.conversion.export_names import Naming
-from ffrecord.conversion.export_values import Content, content_of, of_bytes
+from ffrecord.conversion.export_values import Content, content_of, content_of_bytes
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, FormatError
 from ffrecord.fields import Field, JPEGField, LabelField, ListField, OptionalField, Schema, schema_of
 from ffrecord.fields.tree import as_mapping
@@ -21,9 +21,9 @@ from ffrecord.sources.tfrecord.examples_encode import encode_example
 from ffrecord.sources.tfrecord.reader import TFRecordReader
 from ffrecord.system.buffers import as_bytes
 
-# Columns that say the name. WebDataset's comes first: beside it, a field may be called "key".
+# Columns with the name of a sample. WebDataset's comes first: a field beside it may be called "key".
 KEYS = ("__key__", KEY)
-AT_ONCE = 4096  # samples
+AT_ONCE = 4096  # samples whose sizes are asked for together
 _log = logging.getLogger("ffrecord")
 INT64 = range(-(1 << 63), 1 << 63)
 
@@ -36,9 +36,9 @@ class Sample:
     """A sample of a source.
 
     Attributes:
-        index: in the source.
-        name: that it has there; None for none.
-        columns: name → value; of a record that nobody decodes, "data" only.
+        index: its index in the source.
+        name: its name in the source; None if it has none.
+        columns: name → value; only "data" for a record that is not decoded.
     """
 
     index: int
@@ -47,61 +47,63 @@ class Sample:
 
 
 class SampleSource:
-    """Samples by index, from a store or a sequence. Pickles as that does.
+    """Samples by index, from a store or a sequence. It can be pickled if the source can.
 
     Args:
         source: a `Store`, or anything with len() and [i].
 
     Attributes:
         n: number of samples.
-        plain: whether each sample is the bytes of one thing, as the first one is.
-        raw: whether these have no names, either: then they are records as they are.
-        classes: names of classes, by the columns that number them.
+        plain: whether each sample is only bytes, as the first one is.
+        raw: whether the samples have no names, either. They are records then.
+        classes: column → names of the classes, for columns of class numbers.
     """
 
     def __init__(self, source: Any) -> None:
         self.source = source
         self._store = source if isinstance(source, Store) else None
-        self._schema = None if self._store is None else _keeping_jpegs(self._store)
+        self._schema = None if self._store is None else _schema_keeping_jpegs(self._store)
         self._names = None if self._store is None else names_of(self._store)
         self.n = len(source)
         first = self.read([0])[0] if self.n else Sample(0, None, {})
-        # What the first sample lacks, others may have.
+        # Columns that the first sample lacks: later samples may have them.
         named = set() if self._schema is None else set(self._schema.fields) - {DATA, *KEYS}
         self.plain = _is_plain(first.columns) and not named
         self.raw = self.plain and first.name is None
         self.classes = self._classes(first.columns)
         contents = {name: self._content(0, name, value) for name, value in first.columns.items()}
-        # Also of a dataset that a WebDataset was made: so it comes back as it was.
+        # Also for a dataset that was converted from a WebDataset, so that the export restores its names.
         suffixed = self.format == "webdataset" or (self._schema is not None and KEYS[0] in self._schema.fields)
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._naming = Naming(contents, first.name, self.n, suffixed)
 
     @property
     def format(self) -> str | None:
-        """That of the store."""
+        """The format of the store; None without a store."""
         return None if self._store is None else self._store.format
 
     def batches(self, start: int, stop: int, at: Callable[[int], None] = lambda index: None) -> Iterator[list[Sample]]:
-        """The samples from `start` to `stop`, a few megabytes at a time.
+        """Yield the samples from `start` to `stop`, a few megabytes at a time.
 
         Args:
-            at: told the index of each that is to be had; of the first of those that a store gives together.
+            start, stop: indices.
+            at: called with the index of each sample before it is read. For samples that are read together, with the
+                first.
         """
         for indices in self._parts(start, stop):
             yield self.read(indices, at)
 
-    def packed(self, start: int, stop: int) -> Iterator[Packed] | None:
-        """The same as `read_packed` gives them, if they are records of a store as they are; None for others."""
+    def iter_packed(self, start: int, stop: int) -> Iterator[Packed] | None:
+        """Return an iterator over packed records, as `read_packed` gives them; None if decoding changes the records."""
         store = self._store
         if store is None or not self.raw or self._schema is not None or getattr(store, "parser", None) is not None:
             return None
-        # Without schema and parser, those of the latter two are that of the first.
+        # A store with a `_decode` of its own changes records. Without schema and parser, these three do not.
         if type(store)._decode not in (Store._decode, FileReader._decode, TFRecordReader._decode):
             return None
-        return self._packed(store, start, stop)
+        return self._iter_packed(store, start, stop)
 
-    def _packed(self, store: Store, start: int, stop: int) -> Iterator[Packed]:
+    def _iter_packed(self, store: Store, start: int, stop: int) -> Iterator[Packed]:
         batches = store.iter_batches(self._parts(start, stop), packed=True)
         for indices, (data, offsets) in zip(self._parts(start, stop), batches, strict=True):
             _check_count(len(offsets) - 1, len(indices))
@@ -115,10 +117,15 @@ class SampleSource:
                 yield part.tolist()
 
     def read(self, indices: Sequence[int], at: Callable[[int], None] = lambda index: None) -> list[Sample]:
-        """The samples at `indices`; `at` as for `batches`.
+        """Return the samples at `indices`.
+
+        Args:
+            indices: indices in the source.
+            at: as for `batches`.
 
         Raises:
-            What the source raises; FFRecordError: it left some out.
+            FFRecordError: the source left samples out.
+            The errors of the source.
         """
         at(indices[0])
         if self._store is None:
@@ -126,7 +133,7 @@ class SampleSource:
         elif self._schema is not None:
             values = [self._schema.decode(record) for record in self._store.read(indices)]
         elif isinstance(self._store, WebDatasetReader):
-            # Also of one with decode=True: its fields are called what their bytes are.
+            # Raw fields, even if the reader has decode=True: the names of the fields describe their bytes.
             records = self._store.read(indices)
             _check_count(len(records), len(indices))
             values = [self._store._fields(*each) for each in zip(indices, records, strict=True)]
@@ -142,26 +149,26 @@ class SampleSource:
 
     def _sample(self, index: int, value: Any) -> Sample:
         columns = dict(_columns(value))
-        for each in [name for name in columns if columns[name] is None and self._is(name, OptionalField)]:
-            del columns[each]  # as the source had no field of that name
+        for each in [name for name in columns if columns[name] is None and self._is_field(name, OptionalField)]:
+            del columns[each]  # the original sample had no field of that name
         name = None if self._names is None else self._names[index]
         for key in KEYS:
-            # A column that says the name, as `convert` makes one.
+            # `convert` made this column from the name.
             if isinstance(columns.get(key), str | bytes) and name in (None, _text(columns[key])):
                 name = _text(columns.pop(key))
         untyped = self._store is not None and self._schema is None
         if untyped and (list(columns) == [DATA] or self.format in RAW_FORMATS):
-            columns = {each: _raw(value) for each, value in columns.items()}
+            columns = {each: _raw_bytes(value) for each, value in columns.items()}
         return Sample(index, name, columns)
 
-    def _is(self, column: str, kind: type[Field]) -> bool:
+    def _is_field(self, column: str, kind: type[Field]) -> bool:
         return self._schema is not None and isinstance(self._schema.fields.get(column), kind)
 
     def _content(self, index: int, column: str, value: Any) -> Content:
         try:
             return content_of(value)
         except (TypeError, ValueError) as error:
-            raise _named(error, f"sample {index}, column {column!r}") from None
+            raise _name_error(error, f"sample {index}, column {column!r}") from None
 
     def _classes(self, first: Mapping[str, Any]) -> dict[str, list[str]]:
         if self._schema is not None:
@@ -170,43 +177,45 @@ class SampleSource:
         names = getattr(self._store, "classes", None)
         return {LABEL: class_names(names, self._store)} if names and self._store and LABEL in first else {}
 
-    def _whole(self, sample: Sample) -> memoryview:
-        """The bytes that a sample is, since the first one is only bytes."""
+    def _whole_bytes(self, sample: Sample) -> memoryview:
+        """Return the bytes of a sample that is only bytes, as the first sample is."""
         if _is_plain(sample.columns):
             return as_bytes(sample.columns[DATA])
         there = ", ".join(f"{name!r}: {type(value).__name__}" for name, value in sample.columns.items())
         raise FormatError(f"sample {sample.index} has the columns {{{there}}}, where sample 0 is only bytes")
 
     def files(self, sample: Sample, dots: bool) -> list[File]:
-        """The files of a sample: (name, content) of each, one at least.
+        """Return the files of a sample: (name, content) of each, at least one.
 
         Args:
+            sample: the sample.
             dots: whether names may have dots before those of the columns.
 
         Raises:
-            FormatError: a name that leads elsewhere, or nowhere; no columns, or some where the first has none.
+            FormatError: a name leads out of the directory or is empty; or the sample has no columns, or has some
+                although the first sample is only bytes.
             TypeError, ValueError: a value that no file holds.
         """
         if self.plain and sample.name is not None:
-            content = of_bytes(self._whole(sample))
-            return [(self._naming.of_bytes(sample.name, content, dots), content)]
+            content = content_of_bytes(self._whole_bytes(sample))
+            return [(self._naming.name_of_bytes(sample.name, content, dots), content)]
         if not sample.columns:
             raise FormatError(f"sample {sample.index} has no columns: no file would say that it is there")
         contents = {name: self._content(sample.index, name, value) for name, value in sample.columns.items()}
-        names = self._naming.of_columns(sample.index, sample.name, contents, dots)
+        names = self._naming.names_of_columns(sample.index, sample.name, contents, dots)
         return list(zip(names, contents.values(), strict=True))
 
     def record(self, sample: Sample) -> bytes | memoryview:
-        """The sample as one record: its bytes, if all are nothing else, or a serialized tf.train.Example.
+        """Return a sample as one record: its bytes, if all samples are only bytes, else a serialized tf.train.Example.
 
         Raises:
-            FormatError: columns or a name, where the first sample has none.
+            FormatError: the sample has columns or a name although the first sample has none.
             TypeError, ValueError: a value that no Example holds.
         """
         if self.raw:
             if sample.name is not None:
                 raise FormatError(f"sample {sample.index} has the name {sample.name!r}, where sample 0 has none")
-            return self._whole(sample)
+            return self._whole_bytes(sample)
         values = {name: self._feature(sample.index, name, value) for name, value in sample.columns.items()}
         if sample.name is not None:
             free = [each for each in (KEY, KEYS[0]) if each not in values]
@@ -216,25 +225,25 @@ class SampleSource:
         try:
             return encode_example(values)
         except (TypeError, ValueError) as error:
-            raise _named(error, f"sample {sample.index}") from None
+            raise _name_error(error, f"sample {sample.index}") from None
 
     def _feature(self, index: int, name: str, value: Any) -> Any:
         if isinstance(value, np.ma.MaskedArray):
-            self._content(index, name, value)  # which refuses it
-        self._tell_of_changes(name, value)
+            self._content(index, name, value)  # raises: masked arrays are refused
+        self._warn_of_changes(name, value)
         if isinstance(value, int):
             if value not in INT64:
                 raise ArgumentError(f"sample {index}, column {name!r}: {value} is no int64")
             return value
-        if self._is(name, ListField) and all(isinstance(each, bytes) for each in value):
+        if self._is_field(name, ListField) and all(isinstance(each, bytes) for each in value):
             return value
         if value is None or isinstance(value, float | str | bytes | np.ndarray | np.generic):
             return value
         return bytes(self._content(index, name, value).data)
 
-    def _tell_of_changes(self, name: str, value: Any) -> None:
-        """Log, once for each column, what an Example does not keep of a number or an array."""
-        if name in self._told or not isinstance(value, float | bool | np.ndarray | np.generic):
+    def _warn_of_changes(self, name: str, value: Any) -> None:
+        """Warn, once per column, of properties of a number or an array that an Example does not keep."""
+        if name in self._warned or not isinstance(value, float | bool | np.ndarray | np.generic):
             return
         array = np.asarray(value)
         changes = []
@@ -245,12 +254,12 @@ class SampleSource:
         if array.ndim > 1:
             changes.append(f"the shape {array.shape} is not kept")
         if changes:
-            self._told.add(name)
+            self._warned.add(name)
             _log.warning("column %r: %s, as Examples know no other", name, ", ".join(changes))
 
 
 def _fits_float32(array: npt.NDArray[Any]) -> bool:
-    """Tell whether float32 holds all numbers of an array; NaN is the same in both."""
+    """Tell whether float32 holds all numbers of an array exactly. NaN counts as equal."""
     with np.errstate(over="ignore"):
         return bool(np.array_equal(array, array.astype(np.float32), equal_nan=True))
 
@@ -259,7 +268,7 @@ def _is_plain(columns: Mapping[str, Any]) -> bool:
     return list(columns) == [DATA] and isinstance(columns[DATA], bytes | bytearray | memoryview)
 
 
-def _named(error: TypeError | ValueError, where: str) -> Exception:
+def _name_error(error: TypeError | ValueError, where: str) -> Exception:
     kind = ArgumentTypeError if isinstance(error, TypeError) else ArgumentError
     return kind(f"{where}: {error}")
 
@@ -282,13 +291,13 @@ def _text(key: str | bytes) -> str:
     return key if isinstance(key, str) else key.decode(errors="surrogateescape")
 
 
-def _raw(value: Any) -> Any:
-    """Bytes of a file, which come as an array; other values as they are."""
+def _raw_bytes(value: Any) -> Any:
+    """Return the bytes of a flat uint8 array, which untyped stores give for a file; return other values unchanged."""
     return value.data if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1 else value
 
 
-def _keeping_jpegs(store: Store) -> Schema | None:
-    """The schema of typed samples, JPEG images as they are stored; None for other stores."""
+def _schema_keeping_jpegs(store: Store) -> Schema | None:
+    """Return the schema of typed samples with JPEG images kept as bytes; None for other stores."""
     schema = schema_of(store) if isinstance(store, FileReader) else None
     if schema is None:
         return None

@@ -1,4 +1,4 @@
-"""What `export` writes: archives, TFRecords, folders. Each is there whole, or not at all."""
+"""Writers of `export`: archives, TFRecords, folders. Each result appears complete, or not at all."""
 
 import contextlib
 import io
@@ -16,20 +16,20 @@ from ffrecord.sources.tfrecord.writer import TFRecordWriter
 from ffrecord.system import atomic_directory, filesystems
 from ffrecord.system.atomic_file import PartFile, part_name, remove_tree
 
-ZIP_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest there is: the same samples give the same bytes
-MODE = 0o644
+ZIP_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest date of zip; a fixed one, so that equal samples give equal bytes
+MODE = 0o644  # of members
 
 
 class ExportTarget(ABC):
-    """Something that samples are written into.
+    """An output that samples are written to.
 
     Args:
-        path: of it.
-        shown: what messages call it.
-        source: of the samples.
+        path: path to write.
+        shown: path in messages.
+        source: source of the samples.
 
     Attributes:
-        dots: whether names may have dots before those of the columns.
+        dots: whether names may have dots before the suffix of the column.
     """
 
     dots = True
@@ -39,19 +39,19 @@ class ExportTarget(ABC):
 
     @abstractmethod
     def write(self, sample: Sample) -> list[tuple[str | None, Any]]:
-        """Write a sample; (name, bytes) of what was written for it."""
+        """Write a sample. Return (name, bytes) of each file or record that was written for it."""
 
     @abstractmethod
     def publish(self) -> None:
-        """Give it its name, durable."""
+        """Give the output its name, durably."""
 
     @abstractmethod
     def discard(self) -> None:
-        """Remove what is not published; may be repeated."""
+        """Remove what is not published. You may call it several times."""
 
 
 class _Files(ExportTarget):
-    """What a sample's files are added to."""
+    """An output that consists of files."""
 
     def write(self, sample: Sample) -> list[tuple[str | None, Any]]:
         files = self._source.files(sample, self.dots)
@@ -60,7 +60,7 @@ class _Files(ExportTarget):
                 self._add(file)
             except FormatError:
                 raise
-            except ValueError as error:  # a name that its library does not encode, for instance
+            except ValueError as error:  # for example a name that zipfile cannot encode
                 raise FormatError(f"{self.shown}: {file[0]!r} cannot be written: {error}") from None
             except OSError as error:
                 if isinstance(error, RuntimeError):
@@ -75,7 +75,7 @@ class _Files(ExportTarget):
 
 
 class _Archive(_Files):
-    """One file, written through a file object."""
+    """An output in one file, written through a file object."""
 
     def __init__(self, path: str, shown: str, source: SampleSource) -> None:
         super().__init__(path, shown, source)
@@ -84,7 +84,7 @@ class _Archive(_Files):
 
     @abstractmethod
     def _end(self) -> None:
-        """Write what comes after the last member."""
+        """Write the end of the archive, after its last member."""
 
     def publish(self) -> None:
         try:
@@ -96,21 +96,22 @@ class _Archive(_Files):
         self._part.publish(replace=False)
 
     def discard(self) -> None:
-        # Now, while the descriptor is ours: the garbage collector would write what is left to whatever has it then.
+        # Close it while the descriptor is ours. The garbage collector would flush the buffer later, to whatever file
+        # has the same descriptor then.
         with contextlib.suppress(OSError, ValueError):
             self._file.close()
         self._part.discard()
 
 
 class ZipTarget(_Archive):
-    """A zip archive, members stored."""
+    """A zip archive with uncompressed members."""
 
     def __init__(self, path: str, shown: str, source: SampleSource) -> None:
         super().__init__(path, shown, source)
         self._archive = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)
 
     def _add(self, file: File) -> None:
-        if file[0] in self._archive.NameToInfo:  # it would only warn
+        if file[0] in self._archive.NameToInfo:  # zipfile only warns
             raise FormatError(f"{self.shown}: {file[0]!r} comes twice; nothing was written")
         member = zipfile.ZipInfo(file[0], ZIP_DATE)
         member.external_attr = (0o100000 | MODE) << 16
@@ -120,12 +121,12 @@ class ZipTarget(_Archive):
         self._archive.close()
 
     def discard(self) -> None:
-        self._archive.fp = None  # or closing it, which the garbage collector does, would write its end
+        self._archive.fp = None  # the garbage collector closes the archive, and would write its end
         super().discard()
 
 
 class TarTarget(_Archive):
-    """A tar archive, with pax headers where names need them."""
+    """A tar archive, with pax headers for names that need them."""
 
     def _add(self, file: File) -> None:
         member, data = tarfile.TarInfo(file[0]), file[1].data
@@ -140,13 +141,13 @@ class TarTarget(_Archive):
 
 
 class WebDatasetTarget(TarTarget):
-    """The same for WebDataset: names up to the first dot are keys."""
+    """A tar archive for WebDataset: the part of a name before its first dot is the sample's key."""
 
     dots = False
 
     def write(self, sample: Sample) -> list[tuple[str | None, Any]]:
         written = super().write(sample)
-        # The key comes once among names, too: samples that share it would be read as one, or overwrite each other.
+        # The key counts as a name, too, and names must be unique: readers would join two samples with the same key.
         return [(key_of(written[0][0] or ""), b""), *written]
 
 
@@ -174,7 +175,7 @@ class TFRecordTarget(ExportTarget):
 
 
 class FolderTarget(_Files):
-    """A directory of files, written beside its place and renamed when all are there."""
+    """A directory of files, written beside its final place and renamed when it is complete."""
 
     def __init__(self, path: str, shown: str, source: SampleSource) -> None:
         super().__init__(path, shown, source)
@@ -204,7 +205,7 @@ class FolderTarget(_Files):
         remove_tree(self._part)
 
 
-# Format → (what writes it, the end of names of its files).
+# Format → (its writer, the suffix of its files).
 TARGETS: dict[str, tuple[type[ExportTarget], str]] = {
     "zip": (ZipTarget, ".zip"),
     "tar": (TarTarget, ".tar"),

@@ -15,7 +15,7 @@ import msgspec
 
 from ffrecord._crc import crc32
 from ffrecord.conversion.check_output import check_outside
-from ffrecord.conversion.export_parts import ExportPart, WrittenPart, check_names, write_by_crew
+from ffrecord.conversion.export_parts import ExportPart, WrittenPart, check_names, write_parts
 from ffrecord.conversion.export_samples import SampleSource
 from ffrecord.conversion.export_targets import TARGETS
 from ffrecord.dataset_writer import Summary
@@ -28,31 +28,31 @@ from ffrecord.sources.opening import open_for
 from ffrecord.system import atomic_directory, filesystems, signals
 from ffrecord.system.atomic_file import fsync_directory, lock, part_name, remove_tree
 
-NAMED = 20  # differences
-AT_ONCE = 64  # files
+NAMED = 20  # differences that an error names
+AT_ONCE = 64  # files that are compared together
 
 Expected = tuple[str, bytes | memoryview]
 Read = Callable[[int, Sequence[str]], list[Any]]
 
 
 def verify_files(samples: SampleSource, kind: str, files: Sequence[str], shown: str) -> None:
-    """Compare every file or record with what its sample gives.
+    """Compare every file or record with its sample.
 
     Args:
-        samples: of the source.
-        kind: what was written.
-        files: that were written, in order.
-        shown: what messages call them.
+        samples: the source.
+        kind: format that was written.
+        files: files that were written, in order.
+        shown: output path, for messages.
 
     Raises:
         MismatchError: some differ; names up to NAMED of them.
-        ChecksumError, FormatError, OSError: what was written cannot be read.
+        ChecksumError, FormatError, OSError: a written file cannot be read.
     """
     found: list[str] = []
     count = 0
     with ExitStack() as stack:
-        read, total = _reader(kind, files, stack)
-        expected = _expected(samples, kind)
+        read, total = _open_written(kind, files, stack)
+        expected = _expected_files(samples, kind)
         while part := list(islice(expected, AT_ONCE)):
             for (name, data), other in zip(part, read(count, [name for name, _ in part]), strict=True):
                 if other is None or len(data) != len(other) or crc32(data) != crc32(other):
@@ -69,7 +69,8 @@ def verify_files(samples: SampleSource, kind: str, files: Sequence[str], shown: 
         raise MismatchError(f"{shown}: {len(found)} of {count} differ from their source: {found[0]}", found[:NAMED])
 
 
-def _expected(samples: SampleSource, kind: str) -> Iterator[Expected]:
+def _expected_files(samples: SampleSource, kind: str) -> Iterator[Expected]:
+    """Yield the name and the bytes of each file or record that an export of the samples should have."""
     for batch in samples.batches(0, samples.n):
         for sample in batch:
             if kind == "tfrecord":
@@ -78,12 +79,16 @@ def _expected(samples: SampleSource, kind: str) -> Iterator[Expected]:
                 yield from ((name, content.data) for name, content in samples.files(sample, TARGETS[kind][0].dots))
 
 
-def _reader(kind: str, files: Sequence[str], stack: ExitStack) -> tuple[Read, int | None]:
-    """What reads files or records from one on, by their names; and how many there are, if that is known."""
+def _open_written(kind: str, files: Sequence[str], stack: ExitStack) -> tuple[Read, int | None]:
+    """Open what was written.
+
+    Returns:
+        A function that reads files or records from a position on, given their names; and their number, None if unknown.
+    """
     if kind == "folder":
-        return lambda start, names: [_file(Path(files[0], name)) for name in names], None
+        return lambda start, names: [_read_file(Path(files[0], name)) for name in names], None
     store = stack.enter_context(open_store(list(files), "tar" if kind == "webdataset" else kind))
-    # With names as they are in the archive, in its order.
+    # Names in the order of the archive.
     keys = None if kind == "tfrecord" else store.keys()
 
     def read(start: int, names: Sequence[str]) -> list[Any]:
@@ -96,7 +101,7 @@ def _reader(kind: str, files: Sequence[str], stack: ExitStack) -> tuple[Read, in
     return read, len(store)
 
 
-def _file(path: Path) -> bytes | None:
+def _read_file(path: Path) -> bytes | None:
     return path.read_bytes() if path.is_file() else None
 
 
@@ -120,46 +125,46 @@ def export(
 ) -> Summary:
     """Write the samples of `source` as a zip, tar, WebDataset, TFRecord or folder, completely or not at all.
 
-    Where the source has names (zip, tar, LMDB, folders, and datasets that `convert` made of them) they stay; other
-    samples are called by their index, with zeros before it. A sample that is only bytes becomes one file of that name;
-    of one with columns each becomes a file: JPEG, PNG and GIF bytes `.jpg`, `.png`, `.gif`, PIL images `.png`, other
-    bytes `.bin`, ints `.cls`, text `.txt`, numpy arrays and scalars `.npy`, floats, bools, None, dicts and lists
-    `.json`. Where two columns of the first sample would be called the same, or a later value is of another kind than
-    the first one, the column comes first: `.left.jpg`, `.right.jpg`. Directories of files get the names of classes as
-    `classes.json`.
+    If the source has names (zip, tar, LMDB, folders, and datasets that `convert` made of them), samples keep them.
+    Other samples are named by their index, padded with zeros. A sample that is only bytes becomes one file of that
+    name. Of a sample with columns, each column becomes a file: JPEG, PNG and GIF bytes `.jpg`, `.png`, `.gif`, PIL
+    images `.png`, other bytes `.bin`, ints `.cls`, text `.txt`, numpy arrays and scalars `.npy`, floats, bools, None,
+    dicts and lists `.json`. The column's name is added where it is needed (`.left.jpg`, `.right.jpg`): if two columns
+    of the first sample would have the same suffix, or if a later value is of another kind than the first one.
+    Directories of files get the class names as `classes.json`.
 
-    In a TFRecord, samples that are only bytes stay records as they are, others become `tf.train.Example`s as
-    `encode_example` makes them, with the name as "key": these know int64, float32 and bytes, and no shapes.
+    In a TFRecord, samples that are only bytes stay records as they are. Others become `tf.train.Example`s as
+    `encode_example` makes them, with the name as "key". Examples have int64, float32 and bytes, and no shapes.
 
     Args:
-        source: an open store, which stays open; what `ffrecord.open` takes; or samples with len() and [i].
-        out: the file, or directory; nothing, or for directories an empty one, may be there. Not
-            inside of a directory that is the source.
+        source: an open store, which stays open; anything that `ffrecord.open` takes; or samples with len() and [i].
+        out: the file, or directory. Nothing may be there, or for directories an empty one. Not inside of a directory
+            that is the source.
         format: "zip", "tar", "webdataset" (a tar whose names have dots only before the column), "tfrecord" or "folder";
-            by default as the suffix of `out` says.
-        samples_per_shard: write several files, `shard-000000.tar` …, into the directory `out`. Not of folders.
-        num_workers: processes that write shards; -1 for one per usable CPU, 0 for none but this one. One file is
-            written by this one.
-        verify: read source and result again before that gets its name, and compare every byte.
-        source_format: of `source`, as the `format` of `ffrecord.open`.
+            by default the suffix of `out` decides.
+        samples_per_shard: write several files, `shard-000000.tar` …, into the directory `out`. Not for folders.
+        num_workers: processes that write shards; -1 for one per usable CPU, 0 for this process only. This process also
+            writes a single file.
+        verify: read source and result again before the result gets its name, and compare every byte.
+        source_format: format of `source`, as the `format` of `ffrecord.open`.
         start_method, progress: as for `DatasetWriter`.
-        options: of the reader of the source.
+        options: options of the source's reader.
 
     Returns:
-        What was written; its bytes are those of files or records, without what archives add.
+        A summary of what was written. Its bytes are those of files or records, without the overhead of archives.
 
     Raises:
         FileExistsError: something is there.
-        FormatError: a name that leads elsewhere, or twice the same; a sample without columns, or with some where the
-            first is only bytes; or the source is damaged.
-        TypeError, ValueError: arguments, or a value that no file holds; names sample and column.
-        WorkerError: the same in a worker, or its death.
-        MismatchError: with `verify`, what was written differs; it is removed.
+        FormatError: a name leads out of the directory, or occurs twice; a sample has no columns, or has some although
+            the first one is only bytes; or the source is damaged.
+        TypeError, ValueError: wrong arguments, or a value that no file holds; names sample and column.
+        WorkerError: the same errors in a worker, or its death.
+        MismatchError: with `verify`, the result differs from the source; it is removed.
         OSError: reading or writing failed.
     """
     started = time.monotonic()
     path = local_path("out", out)
-    kind = _format(path, format)
+    kind = _choose_format(path, format)
     per_shard = arguments.check_positive("samples_per_shard", samples_per_shard)
     if per_shard is not None and kind == "folder":
         raise ArgumentError("samples_per_shard is for files, a folder has one for each sample")
@@ -183,12 +188,12 @@ def export(
 
 
 def _are_paths(source: Any) -> bool:
-    """Whether that is what `ffrecord.open` takes, not samples."""
+    """Tell whether a source is paths for `ffrecord.open`, not samples."""
     several = source if isinstance(source, list | tuple) and source else [source]
     return all(isinstance(each, str | os.PathLike) for each in several)
 
 
-def _format(path: str, format: str | None) -> str:
+def _choose_format(path: str, format: str | None) -> str:
     found = format or SUFFIXES.get(os.path.splitext(path)[1].lower())
     if found not in TARGETS:
         said = "" if format is None else f", not {format!r}"
@@ -212,23 +217,23 @@ def _write(
     progress: bool | None,
     verify: bool,
 ) -> tuple[int, int]:
-    """Write all into a directory beside its place, and put it there when nothing can be wrong any more.
+    """Write all parts into a hidden directory beside the output, and move them there at the end.
 
     Returns:
-        How many files, and their bytes.
+        The number of files, and their bytes.
     """
     target = filesystems.real_path(path)
     inside = part_name(target)
-    parts = _parts(samples.n, path, inside, kind, per_shard)
+    parts = _plan_parts(samples.n, path, inside, kind, per_shard)
     held: list[int] = []
 
     def write_all() -> list[WrittenPart]:
         try:
             os.mkdir(inside)
-            held.append(_held(inside))
+            held.append(_lock_directory(inside))
         except OSError as error:
             raise file_error(error.errno or EIO, f"{path}: no file can be made there", path) from None
-        done = write_by_crew(samples, kind, parts, min(workers, len(parts)), start_method, progress, path)
+        done = write_parts(samples, kind, parts, min(workers, len(parts)), start_method, progress, path)
         check_names(samples, path, [each.hashes for each in done])
         written = inside if per_shard is not None else parts[0].path
         if samples.classes and os.path.isdir(written):
@@ -245,7 +250,7 @@ def _write(
 
     def clean_up(error: BaseException | None) -> None:
         for descriptor in held:
-            with contextlib.suppress(OSError):  # nothing was written to it
+            with contextlib.suppress(OSError):  # no data can be lost: nothing was written to it
                 os.close(descriptor)
         remove_tree(inside)
 
@@ -253,12 +258,14 @@ def _write(
     return len(parts), sum(each.size for each in done)
 
 
-def _held(directory: str) -> int:
-    """The descriptor that locks a new directory, to tell it from one that a killed process has left; where there are
-    no locks, none can be told.
+def _lock_directory(directory: str) -> int:
+    """Lock a new directory, and return the descriptor that holds the lock.
+
+    The lock tells it from a directory that a killed process has left. Some file systems have no locks: no lock is taken
+    there, and the two cannot be told apart.
 
     Raises:
-        OSError: it cannot be opened; it is gone.
+        OSError: it cannot be opened; it is removed.
     """
     try:
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -271,7 +278,7 @@ def _held(directory: str) -> int:
     return fd
 
 
-def _parts(n: int, path: str, inside: str, kind: str, per_shard: int | None) -> list[ExportPart]:
+def _plan_parts(n: int, path: str, inside: str, kind: str, per_shard: int | None) -> list[ExportPart]:
     suffix = TARGETS[kind][1]
     if per_shard is None:
         return [ExportPart(os.path.join(inside, f"all{suffix}"), path, 0, n)]
@@ -295,10 +302,10 @@ def _write_classes(classes: Mapping[str, list[str]], directory: str, path: str) 
 
 
 def _publish(written: str, target: str, path: str) -> None:
-    """Give what is complete its name; what has come there meanwhile stays."""
+    """Give the complete output its name. Something that has appeared there meanwhile stays, and an error is raised."""
     try:
         if os.path.isdir(written):
-            fsync_directory(written)  # or a temporary name that was removed might be there again
+            fsync_directory(written)  # a removed temporary name could come back after a crash otherwise
             atomic_directory.replace(written, target)
         else:
             os.link(written, target)

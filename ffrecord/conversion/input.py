@@ -1,4 +1,4 @@
-"""What `convert` is given → samples by index, or one after the other."""
+"""Sources of `convert`: each becomes samples by index, or samples one after the other."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,13 +38,13 @@ CONVERT = "ffrecord.convert"
 
 
 @dataclass(frozen=True)
-class Given:
-    """Samples, and how they are stored.
+class ConversionInput:
+    """The samples of a source, and the way to store them.
 
     Attributes:
-        dataset: has len() and [i]; None if there are only `samples`.
-        samples: begins to give them one after the other.
-        fields: a Schema; or what `DatasetWriter` takes, None for as the first samples show.
+        dataset: samples by len() and [i]; None if they only come one after the other.
+        samples: a function that begins a new pass over the samples.
+        fields: a Schema, or fields as `DatasetWriter` takes them; None: the first samples decide.
         once: whether `samples` can be called only once.
     """
 
@@ -55,12 +55,12 @@ class Given:
 
     @property
     def schema(self) -> Schema | None:
-        """That of the result, where it is known before writing."""
+        """The schema of the result, if it is known before writing; else None."""
         return self.fields if isinstance(self.fields, Schema) else None
 
 
 @contextmanager
-def given(
+def open_input(
     source: Any,
     format: str | None,
     fields: Any,
@@ -68,26 +68,27 @@ def given(
     storage_options: Mapping[str, Any] | None = None,
     *,
     skips: bool = False,
-) -> Iterator[Given]:
-    """What `source` is; files that this opens are closed at the end.
+) -> Iterator[ConversionInput]:
+    """Recognize `source` and open it. Files that are opened here are closed at the end of `with`.
 
     Args:
-        skips: whether to do without samples that cannot be read, where a few of them show the columns.
-        storage_options: for its reader, if it is a URL.
+        source, format, fields, options: arguments of `convert`.
+        storage_options: options of the reader for a URL.
+        skips: whether unreadable samples are left out when the first samples are read to find the columns.
 
     Raises:
-        As `convert`.
+        The errors of `convert`.
     """
     if isinstance(source, Store):
-        _refuse({**options, **_if_given(format)}, "a store that is open")
-        yield _of_store(source, fields, skips)
+        _refuse({**options, **_format_option(format)}, "a store that is open")
+        yield _from_store(source, fields, skips)
     elif _is_path(source):
         of_url = {"storage_options": storage_options} if is_remote(local_paths(source)) else {}
-        with _of_path(source, format, fields, {**of_url, **options}, skips) as found:
+        with _open_path(source, format, fields, {**of_url, **options}, skips) as found:
             yield found
     else:
-        _refuse({**options, **_if_given(format)}, type(source).__name__)
-        yield _of_object(source, fields, skips)
+        _refuse({**options, **_format_option(format)}, type(source).__name__)
+        yield _from_object(source, fields, skips)
 
 
 def _is_path(source: Any) -> bool:
@@ -95,7 +96,7 @@ def _is_path(source: Any) -> bool:
     return bool(several) and all(isinstance(each, str | os.PathLike) for each in several)
 
 
-def _if_given(format: str | None) -> dict[str, Any]:
+def _format_option(format: str | None) -> dict[str, Any]:
     return {} if format is None else {"format": format}
 
 
@@ -105,94 +106,100 @@ def _refuse(options: Mapping[str, Any], what: str) -> None:
 
 
 @contextmanager
-def _of_path(source: Any, format: str | None, fields: Any, options: dict[str, Any], skips: bool) -> Iterator[Given]:
+def _open_path(
+    source: Any, format: str | None, fields: Any, options: dict[str, Any], skips: bool
+) -> Iterator[ConversionInput]:
     paths = local_paths(source)
     kind = detect_first(paths) if format is None else format
     if kind == "parquet":
         _refuse(options, "Parquet files")
-        yield _indexed(parquet.ParquetDataset(paths, fields, skips=skips))
+        yield _from_columns(parquet.ParquetDataset(paths, fields, skips=skips))
     elif kind in ("tar", "webdataset") and _is_compressed(first_of(paths, SUFFIXES["tar"])):
         read = iter_samples if kind == "webdataset" else iter_members
         check_options(options, f"compressed {kind}", [*signature(read).parameters][1:], CONVERT)
-        yield _of_archives(expand(paths, SUFFIXES["tar"]), read, fields, options)
+        yield _from_archives(expand(paths, SUFFIXES["tar"]), read, fields, options)
     else:
         with open_for(CONVERT, source, format, options) as store:
-            yield _of_store(store, fields, skips)
+            yield _from_store(store, fields, skips)
 
 
 def _is_compressed(path: str) -> bool:
-    """A tar that is packed as a whole."""
+    """Tell whether a file is a tar that is compressed as a whole."""
     if not os.path.isfile(path) or detect(path) != "tar":
         return False
     with open(path, "rb") as file:
         return compression_of(file.read(LONGEST)) is not None
 
 
-def _of_store(store: Store, fields: Any, skips: bool) -> Given:
-    return _indexed(open_store_samples(store, fields, skips))
+def _from_store(store: Store, fields: Any, skips: bool) -> ConversionInput:
+    return _from_columns(open_store_samples(store, fields, skips))
 
 
-def _indexed(dataset: Any) -> Given:
-    """A dataset that knows its columns."""
+def _from_columns(dataset: Any) -> ConversionInput:
+    """Wrap a dataset that knows its columns."""
     columns = dataset.columns
-    return Given(
+    return ConversionInput(
         dataset, lambda: map(dataset.__getitem__, range(len(dataset))), None if columns is None else columns.schema
     )
 
 
-def _of_object(source: Any, fields: Any, skips: bool) -> Given:
+def _from_object(source: Any, fields: Any, skips: bool) -> ConversionInput:
     huggingface.check_format(source)
     found = input_of(source)
     if found is not None:
-        return _indexed(found.dataset(fields, skips=skips))
+        return _from_columns(found.dataset(fields, skips=skips))
     if hasattr(source, "__len__") and hasattr(source, "__getitem__"):
-        return Given(source, lambda: map(source.__getitem__, range(len(source))), fields)
+        return ConversionInput(source, lambda: map(source.__getitem__, range(len(source))), fields)
     if not isinstance(source, Iterable):
         raise ArgumentTypeError(
             f"source must be a path, a store, a dataset or an iterable, not {type(source).__name__}"
         )
-    return Given(None, lambda: iter(source), fields, once=iter(source) is source)
+    return ConversionInput(None, lambda: iter(source), fields, once=iter(source) is source)
 
 
-def _of_archives(
+def _from_archives(
     paths: list[str], read: Callable[..., Iterator[Any]], fields: Any, options: Mapping[str, Any]
-) -> Given:
-    """Members, or samples, of archives one after the other."""
+) -> ConversionInput:
+    """Return the members, or samples, of archives, one after the other."""
 
     def begin() -> Iterator[Any]:
         return map(_as_dict, chain.from_iterable(read(path, **options) for path in paths))
 
-    return _streamed(begin, fields)
+    return _from_stream(begin, fields)
 
 
 def _as_dict(found: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"key": found.name, "data": found.data}
 
 
-def _streamed(begin: Callable[[], Iterator[Any]], fields: Any) -> Given:
-    """Samples that can be begun anew, but not be had by index; the first ones show the columns."""
-    first = _first(begin)
+def _from_stream(begin: Callable[[], Iterator[Any]], fields: Any) -> ConversionInput:
+    """Return samples that can be begun anew, but not read by index. The first ones decide the columns."""
+    first = _read_first(begin)
     if not first:
-        return Given(None, begin, empty_schema(fields))
+        return ConversionInput(None, begin, empty_schema(fields))
     names = [str(sample[key]) for sample in first for key in (KEY, WEB_KEY) if key in sample]
     if _wants_bytes(fields) or not all(map(is_text, names)):
-        return _shown([with_bytes_key(sample) for sample in first], lambda: map(with_bytes_key, begin()), fields)
-    return _shown(first, begin, fields)
+        return _with_inferred_columns(
+            [with_bytes_key(sample) for sample in first], lambda: map(with_bytes_key, begin()), fields
+        )
+    return _with_inferred_columns(first, begin, fields)
 
 
 def _wants_bytes(fields: Any) -> bool:
-    """Whether names are to be bytes: others than the first ones may be no UTF-8."""
+    """Tell whether names should be bytes: later names may not be UTF-8 even if the first ones are."""
     return isinstance(fields, Mapping) and any(isinstance(fields.get(key), BytesField) for key in (KEY, WEB_KEY))
 
 
-def _shown(first: list[dict[str, Any]], begin: Callable[[], Iterator[Any]], fields: Any) -> Given:
+def _with_inferred_columns(
+    first: list[dict[str, Any]], begin: Callable[[], Iterator[Any]], fields: Any
+) -> ConversionInput:
     arrays = {key for sample in first for key, value in sample.items() if isinstance(value, np.ndarray)}
     columns = choose_columns(first, fields, ColumnFacts(frozenset(arrays)))
-    return Given(None, lambda: map(columns.prepare, begin()), columns.schema)
+    return ConversionInput(None, lambda: map(columns.prepare, begin()), columns.schema)
 
 
-def _first(begin: Callable[[], Iterator[Any]]) -> list[dict[str, Any]]:
-    """Some samples, of bounded size."""
+def _read_first(begin: Callable[[], Iterator[Any]]) -> list[dict[str, Any]]:
+    """Read some samples, of bounded total size."""
     found: list[dict[str, Any]] = []
     size = 0
     for sample in islice(begin(), PROBES):

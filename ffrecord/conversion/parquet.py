@@ -28,14 +28,14 @@ from ffrecord.system import filesystems
 from ffrecord.system.optional import require
 
 MISSING = "__HIVE_DEFAULT_PARTITION__"
-NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")  # as numbers are written: leading zeros would be lost
+NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")  # numbers without leading zeros, which int() would lose
 
 
 class PartitionFile(NamedTuple):
-    """A file, and what the directories around it say.
+    """A file, and the partition that the names of its directories give.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         values: column → value as text; None: missing.
     """
 
@@ -44,15 +44,15 @@ class PartitionFile(NamedTuple):
 
 
 def expand(source: Sequence[Any], suffixes: Sequence[str]) -> list[PartitionFile]:
-    """Return the files that `source` stands for, as `files.expand` finds them, also in partitioned directories.
+    """Return the files of `source`: paths, patterns, and directories with or without partitions.
 
     Raises:
-        FormatError: files of one directory have other partitions.
-        As `files.expand`.
+        FormatError: files of one directory have different partition columns.
+        The errors of `files.expand`.
     """
     found: list[PartitionFile] = []
     for each in source:
-        parts = list(_below(check_type(each), {}, suffixes)) if os.path.isdir(each) else []
+        parts = list(_find_files(check_type(each), {}, suffixes)) if os.path.isdir(each) else []
         if not any(part.values for part in parts):
             parts = [PartitionFile(path, {}) for path in files.expand(each, suffixes)]
         found += parts
@@ -67,22 +67,23 @@ def expand(source: Sequence[Any], suffixes: Sequence[str]) -> list[PartitionFile
     return found
 
 
-def _below(directory: str, values: dict[str, str | None], suffixes: Sequence[str]) -> Iterator[PartitionFile]:
+def _find_files(directory: str, values: dict[str, str | None], suffixes: Sequence[str]) -> Iterator[PartitionFile]:
     """Yield the files in a directory and in its partitions, in string order."""
     for name in sorted(os.listdir(directory)):
         path, partition = os.path.join(directory, name), partition_of(name)
         if partition is not None and os.path.isdir(path):
             key, text = map(unquote, partition)
-            yield from _below(path, {**values, key: None if text == MISSING else text}, suffixes)
+            yield from _find_files(path, {**values, key: None if text == MISSING else text}, suffixes)
         elif ends_as(name, suffixes) and not name.startswith((".", "_")) and os.path.isfile(path):
             yield PartitionFile(path, values)
 
 
-def columns(parts: Sequence[PartitionFile], there: Sequence[str]) -> dict[str, Any]:
-    """Return the columns that the names of directories are, one value for each file: numbers if all are, else text.
+def partition_columns(parts: Sequence[PartitionFile], there: Sequence[str]) -> dict[str, Any]:
+    """Return the columns that the names of directories give, one value for each file: numbers if all are, else text.
 
     Args:
-        there: columns that the files have themselves; directories do not say these.
+        parts: the files.
+        there: columns of the files themselves; they take precedence over the names of directories.
     """
     arrow = require("pyarrow", "parquet", "reading Parquet files")
     found = {}
@@ -96,17 +97,17 @@ def columns(parts: Sequence[PartitionFile], there: Sequence[str]) -> dict[str, A
     return found
 
 
-UNKNOWN = (-1, -1)  # numbers, none of which is a class
+UNKNOWN = (-1, -1)  # bounds of a column without statistics: -1 is no number of a class
 
 
 class Nulls:
-    """What is missing in the columns of files: by what the files say, or by looking where that does not tell.
+    """The missing values of the columns of files: from statistics, or by reading where these are incomplete.
 
     Args:
-        skips: whether to do without row groups that cannot be read.
+        skips: whether row groups that cannot be read are left out.
 
     Attributes:
-        found: column → what is missing.
+        found: column → number of missing values.
     """
 
     def __init__(self, skips: bool) -> None:
@@ -114,10 +115,10 @@ class Nulls:
         self._skips = skips
 
     def add(self, schema: Any, file: Any) -> None:
-        """Add what is missing in a file of this schema."""
+        """Add the missing values of a file with this schema."""
         spans = _spans_of_columns(file)
         for each in schema:
-            said = [_said(file, i, spans.get(each.name)) for i in range(file.num_row_groups)]
+            said = [_null_count(file, i, spans.get(each.name)) for i in range(file.num_row_groups)]
             if _is_null(each.type):
                 said = [file.metadata.num_rows]
             unknown = [i for i, count in enumerate(said) if count is None or (count and not _is_flat(each.type))]
@@ -126,43 +127,43 @@ class Nulls:
                 unknown = []
             before = self.found.get(each.name, Missing())
             if unknown and depends_on_nulls(each.type) and not (before.values and before.inside):
-                total = _plus(total, self._counted(file, each.name, unknown))
-            self.found[each.name] = _plus(before, total)
+                total = _add(total, self._count(file, each.name, unknown))
+            self.found[each.name] = _add(before, total)
 
-    def _counted(self, file: Any, name: str, groups: list[int]) -> Missing:
-        """Look into a column of some row groups."""
+    def _count(self, file: Any, name: str, groups: list[int]) -> Missing:
+        """Read a column of some row groups and count its missing values."""
         total = Missing()
         for i in groups:
             try:
-                # Without threads: a pool of theirs does not survive a fork.
+                # Without threads: a thread pool of Arrow does not survive a fork.
                 table = file.read_row_group(i, columns=[name], use_threads=False)
             except (pyarrow().ArrowException, OSError):
                 if not self._skips:
                     raise
                 continue
-            total = _plus(total, count_missing(table.column(name)))
+            total = _add(total, count_missing(table.column(name)))
         return total
 
 
-def _plus(one: Missing, other: Missing) -> Missing:
-    """Add up what is missing."""
+def _add(one: Missing, other: Missing) -> Missing:
+    """Add up missing values."""
     return Missing(one.values + other.values, one.inside + other.inside)
 
 
 def _is_flat(kind: Any) -> bool:
-    """Tell whether values have no values inside."""
+    """Tell whether values of a type have no values inside."""
     return leaves(kind) == 1 and not children(plain_type(kind))
 
 
 def _is_required(column: Any) -> bool:
-    """Tell whether no value of a column, nor what is inside of one, may be missing."""
+    """Tell whether neither a value of a column nor a value inside it may be missing."""
     kind = plain_type(column.type)
     inside = [kind.field(i) for i in range(kind.num_fields)] if children(kind) else []
     return not column.nullable and all(map(_is_required, inside))
 
 
 def _spans_of_columns(file: Any) -> dict[str, range]:
-    """Return which columns of a file, which are flat, make up each of those that users know; {} if nobody knows."""
+    """Return the flat columns of a file that make up each column; {} if their numbers do not match."""
     found, start = {}, 0
     for each in file.schema_arrow:
         found[each.name] = range(start, start + leaves(each.type))
@@ -170,8 +171,8 @@ def _spans_of_columns(file: Any) -> dict[str, range]:
     return found if start == file.metadata.num_columns else {}
 
 
-def _said(file: Any, group: int, span: range | None) -> int | None:
-    """Return how many values a row group says are missing in the flat columns of one; None: it does not say."""
+def _null_count(file: Any, group: int, span: range | None) -> int | None:
+    """Return the number of missing values that the statistics of a row group give for a column; None if they do not."""
     if span is None:
         return None
     statistics = [file.metadata.row_group(group).column(i).statistics for i in span]
@@ -180,11 +181,17 @@ def _said(file: Any, group: int, span: range | None) -> int | None:
     return sum(int(each.null_count) for each in statistics)
 
 
-def joined(schema: Any, other: Any, first: str, path: str) -> Any:
-    """Return the schema of files that have one or the other; a column of nulls only takes any type.
+def join_schemas(schema: Any, other: Any, first: str, path: str) -> Any:
+    """Return the common schema of two files. A column of nulls only takes the type of the other file.
+
+    Args:
+        schema: schema of the files so far.
+        other: schema of another file.
+        first: path of the first file, for messages.
+        path: path of the other file.
 
     Raises:
-        FormatError: columns of other names or types; names them.
+        FormatError: columns have other names or types; names them.
     """
     names, others = list(schema.names), list(other.names)
     if sorted(names) != sorted(others):
@@ -215,8 +222,8 @@ def _is_null(kind: Any) -> bool:
     return bool(kind == pyarrow().null())
 
 
-def widen(bounds: dict[str, tuple[int, int]], file: Any) -> None:
-    """Take in the least and the greatest number of each column of integers; without an entry, nobody knows."""
+def widen_bounds(bounds: dict[str, tuple[int, int]], file: Any) -> None:
+    """Widen the bounds of each integer column by those of a file. A column without statistics becomes UNKNOWN."""
     spans = _spans_of_columns(file)
     for i in range(file.num_row_groups):
         for name, span in spans.items():
@@ -228,8 +235,8 @@ def widen(bounds: dict[str, tuple[int, int]], file: Any) -> None:
             bounds[name] = min(low, before[0]), max(high, before[1])
 
 
-def fitting(classes: dict[str, list[str]], bounds: dict[str, tuple[int, int]]) -> dict[str, list[str]]:
-    """Return the classes of columns of which all numbers are one: -1 for an unknown one is not."""
+def classes_that_fit(classes: dict[str, list[str]], bounds: dict[str, tuple[int, int]]) -> dict[str, list[str]]:
+    """Return the class names of columns in which every number is the number of a class. A -1 for "no class" is not."""
     return {
         name: names
         for name, names in classes.items()
@@ -238,7 +245,7 @@ def fitting(classes: dict[str, list[str]], bounds: dict[str, tuple[int, int]]) -
 
 
 def classes_of(schema: Any) -> dict[str, list[str]]:
-    """Return the names of classes, where Hugging Face's library wrote the file and left them."""
+    """Return the class names that the library of Hugging Face left in the file's metadata; {} if there are none."""
     try:
         said = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
         features = said.get("info", {}).get("features", {})
@@ -251,25 +258,26 @@ def classes_of(schema: Any) -> dict[str, list[str]]:
         return {}
 
 
-FEW, GROUPS = 64, 3  # rows of a few row groups that show the columns
+FEW, GROUPS = 64, 3  # rows that decide the columns, and row groups they come from
 
 
 class ParquetDataset:
-    """Rows of Parquet files, one after the other, by index. Pickles by name.
+    """Rows of Parquet files, one file after the other, by index. It is pickled by the names of the files.
 
-    A process keeps the row group that it read last, decoded: rows in order are cheap, others cost a row group each.
+    A process keeps the row group that it read last, decoded. Rows in order are cheap; a row elsewhere costs the
+    decoding of its row group.
 
     Args:
         paths: files, directories or patterns of such.
-        fields: that the user asks for, see `columns.chosen`.
+        fields: fields that the user asks for, see `columns.chosen`.
         skips: as for `StoreDataset`.
 
     Attributes:
-        columns: of the result.
+        columns: columns of the result.
 
     Raises:
-        FileNotFoundError: no such file.
-        FormatError: no Parquet file, a damaged one, or columns other than in the first file.
+        FileNotFoundError: a file does not exist.
+        FormatError: a file is no Parquet file, is damaged, or has other columns than the first file.
         ImportError: pyarrow is not installed.
     """
 
@@ -277,44 +285,46 @@ class ParquetDataset:
         found = expand(list(paths), SUFFIXES["parquet"])
         self._paths = [each.path for each in found]
         self._kept: tuple[int, int, Any] | None = None
-        self._opened: _Opened | None = None
+        self._opened: _OpenedParquet | None = None
         groups: list[tuple[int, int, int]] = []  # (file, row group, rows)
         schema: Any = None
         nulls = Nulls(skips)
         bounds: dict[str, tuple[int, int]] = {}
         for number, path in enumerate(self._paths):
-            with _naming(path):
+            with _translate_errors(path):
                 file = self._file(number).file
                 kinds = file.schema_arrow
                 check_names(kinds.names)
-                schema = kinds if schema is None else joined(schema, kinds, self._paths[0], path)
+                schema = kinds if schema is None else join_schemas(schema, kinds, self._paths[0], path)
                 groups += [(number, i, file.metadata.row_group(i).num_rows) for i in range(file.num_row_groups)]
-                widen(bounds, file)
+                widen_bounds(bounds, file)
                 nulls.add(kinds, file)
-        self._partitions = columns(found, schema.names)
+        self._partitions = partition_columns(found, schema.names)
         for name, values in self._partitions.items():
             schema = schema.append(pyarrow().field(name, values.type))
             nulls.found[name] = Missing(values.null_count)
         self._types = {each.name: each.type for each in schema}
         self._groups = groups
         self._ends = np.cumsum([rows for _, _, rows in groups], dtype=np.int64)
-        with _naming(self._paths[0]):
-            self._rows = TableRows(schema, nulls.found, fitting(classes_of(schema), bounds), fields)
-        samples = self._few(skips)
+        with _translate_errors(self._paths[0]):
+            self._rows = TableRows(schema, nulls.found, classes_that_fit(classes_of(schema), bounds), fields)
+        samples = self._probe_rows(skips)
         facts = ColumnFacts(fields=self._rows.fields)
         self.columns = choose_columns(samples, fields, facts) if samples else None
 
-    def _few(self, skips: bool) -> list[dict[str, Any]]:
-        """Rows of three row groups at most: each costs its decoding."""
+    def _probe_rows(self, skips: bool) -> list[dict[str, Any]]:
+        """Read rows of at most three row groups: each group must be decoded for it."""
         indices: list[int] = []
         for group in spread_indices(len(self._groups), GROUPS):
-            indices += self._spread(group, FEW // GROUPS)
+            indices += self._spread_indices(group, FEW // GROUPS)
         return read_probes(indices, self._read, skips)
 
     @property
     def fingerprint(self) -> str:
-        """What tells these rows from others: 64 hexadecimal digits, of the sizes and times of the files,
-        and of the partitions that they are in."""
+        """A fingerprint of the rows, 64 hexadecimal digits.
+
+        It depends on the sizes and times of the files, and on the partitions that they are in.
+        """
         status = [os.stat(path) for path in self._paths]
         told = repr([(each.st_size, each.st_mtime_ns) for each in status])
         if self._partitions:
@@ -322,21 +332,23 @@ class ParquetDataset:
         return hashlib.sha256(told.encode()).hexdigest()
 
     def samples_of_task(self, indices: npt.NDArray[np.int64]) -> int:
-        """How many of the first of these rows one worker is to have: up to the end of the last row group that ends
-        among them, if one does, or another worker would decode the next one, too."""
+        """Return how many of these rows one worker should take.
+
+        A task ends with the last row group that ends in it. Otherwise two workers would decode the same row group.
+        """
         ended = int(np.searchsorted(self._ends, indices[-1] + 1, side="right"))
-        if not ended or not _follow(indices):
+        if not ended or not _are_consecutive(indices):
             return len(indices)
         count = int(self._ends[ended - 1]) - int(indices[0])
         return count if count > 0 else len(indices)
 
     def samples_to_look_at(self, count: int) -> list[int]:
-        """Up to `count` rows of the row group that `_few` read last, which forked processes have, too."""
+        """Return up to `count` rows of the row group that `_probe_rows` read last. Forked processes have it decoded."""
         groups = spread_indices(len(self._groups), GROUPS)
-        return self._spread(groups[-1], count) if groups else []
+        return self._spread_indices(groups[-1], count) if groups else []
 
-    def _spread(self, group: int, count: int) -> list[int]:
-        """Indices of up to `count` rows of a group."""
+    def _spread_indices(self, group: int, count: int) -> list[int]:
+        """Return the indices of up to `count` rows of a group."""
         end, rows = int(self._ends[group]), self._groups[group][2]
         return [end - rows + i for i in spread_indices(rows, count)]
 
@@ -357,39 +369,42 @@ class ParquetDataset:
         found: list[dict[str, Any]] = []
         for part in np.split(np.arange(len(wanted)), np.flatnonzero(np.diff(groups)) + 1):
             if len(part):
-                found += self._of_group(int(groups[part[0]]), wanted[part])
+                found += self._rows_of_group(int(groups[part[0]]), wanted[part])
         return found
 
-    def _of_group(self, group: int, indices: Any) -> list[dict[str, Any]]:
+    def _rows_of_group(self, group: int, indices: Any) -> list[dict[str, Any]]:
         number, row_group, rows = self._groups[group]
-        with _naming(self._paths[number]):
+        with _translate_errors(self._paths[number]):
             places = indices - (int(self._ends[group]) - rows)
-            table = self._decoded(group, number, row_group, places)
+            table = self._load_group(group, number, row_group, places)
             try:
-                rows = _sliced(table, places) if _follow(places) else _taken(table, places)
-                return self._rows.samples(self._whole(rows, number))
+                rows = _slice(table, places) if _are_consecutive(places) else _take(table, places)
+                return self._rows.samples(self._complete_columns(rows, number))
             except RowError as error:
                 before = sum(size for file, other, size in self._groups if file == number and other < row_group)
                 raise FormatError(f"row {before + int(places[error.place])}: {error}") from None
 
-    def _whole(self, table: Any, number: int) -> Any:
-        """Return rows of a file with the types of all files, and with what the names of its directories say."""
+    def _complete_columns(self, table: Any, number: int) -> Any:
+        """Return rows with the types that all files have in common, and with the columns of the file's partition."""
         for place, column in enumerate(table.schema):
-            if column.type != self._types[column.name]:  # of nulls only
+            if column.type != self._types[column.name]:  # this file has only nulls in the column
                 table = table.set_column(place, column.name, table.column(place).cast(self._types[column.name]))
         for name, values in self._partitions.items():
             table = table.append_column(name, values.take(pyarrow().array([number] * len(table), "int64")))
         return table
 
-    def _decoded(self, group: int, number: int, row_group: int, places: Any) -> Any:
-        """The table of a group; of what a parent has decoded, only for a slice of it."""
+    def _load_group(self, group: int, number: int, row_group: int, places: Any) -> Any:
+        """Return the decoded table of a group.
+
+        A table that the parent process has decoded is used only for consecutive rows, which are a slice of it.
+        """
         kept = self._kept
-        if kept is not None and kept[1] == group and (kept[0] == os.getpid() or _follow(places)):
+        if kept is not None and kept[1] == group and (kept[0] == os.getpid() or _are_consecutive(places)):
             return kept[2]
-        self._kept = kept = None  # not two of them in memory
+        self._kept = kept = None  # free the old table first: two may not fit in memory
         opened = self._file(number)
         try:
-            # Without threads: a pool of theirs does not survive a fork.
+            # Without threads: a thread pool of Arrow does not survive a fork.
             table = opened.file.read_row_group(row_group, use_threads=False)
         finally:
             if opened.mapped is not None and not opened.mapped.is_whole():
@@ -397,29 +412,29 @@ class ParquetDataset:
                 path = self._paths[number]
                 raise file_error(EIO, f"{path}: a part of row group {row_group} could not be read", path)
         if opened.mapped is not None:
-            opened.mapped.mapping.drop_pages()  # its pages would be counted as this process's memory
+            opened.mapped.mapping.drop_pages()  # the kernel counts mapped pages as memory of this process
         self._kept = os.getpid(), group, table
         return table
 
-    def _file(self, number: int) -> "_Opened":
-        """A file, opened by this process; the one used last."""
+    def _file(self, number: int) -> "_OpenedParquet":
+        """Return a file that this process has opened. The file used last stays open."""
         opened = self._opened
         if opened is None or opened[:2] != (os.getpid(), number) or not opened.is_safe():
-            with _naming(self._paths[number]):
-                self._opened = opened = _open(os.getpid(), number, self._paths[number])
+            with _translate_errors(self._paths[number]):
+                self._opened = opened = _open_parquet(os.getpid(), number, self._paths[number])
         return opened
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_kept": None, "_opened": None}
 
 
-class _Opened(NamedTuple):
-    """A file.
+class _OpenedParquet(NamedTuple):
+    """An open file.
 
     Attributes:
-        process, number: who opened it, and which it is.
-        file: as pyarrow has it.
-        mapped: what it is read from; None: it is read by calls.
+        process, number: process that opened it, and number of the file.
+        file: the file of pyarrow.
+        mapped: its mapping; None if it is read by system calls.
     """
 
     process: int
@@ -428,15 +443,15 @@ class _Opened(NamedTuple):
     mapped: "_MappedTable | None"
 
     def is_safe(self) -> bool:
-        """Whether a page that cannot be had does not kill this thread's process."""
+        """Tell whether a page that cannot be read leaves this thread's process alive."""
         return self.mapped is None or self.mapped.mapping.guarded
 
 
 class _MappedTable:
-    """All of a file. Pages that cannot be had, because it was cut since, read as zeros.
+    """A mapping of a whole file. Pages that cannot be read, as the file was cut, read as zeros.
 
     Raises:
-        OSError, ValueError: it cannot be mapped, or is empty.
+        OSError, ValueError: the file cannot be mapped, or is empty.
     """
 
     def __init__(self, path: str) -> None:
@@ -447,7 +462,10 @@ class _MappedTable:
         self.mapping = Mapping(self._fd, self._size)
 
     def is_whole(self) -> bool:
-        """Whether what was read until now is what the file had; of a page that was cut in two nothing else tells."""
+        """Tell whether everything read so far was in the file.
+
+        Only the size shows that a page was cut in the middle.
+        """
         return not self.mapping.lost and os.fstat(self._fd).st_size >= self._size
 
     def __del__(self) -> None:
@@ -455,11 +473,14 @@ class _MappedTable:
             os.close(self._fd)
 
 
-def _open(process: int, number: int, path: str) -> _Opened:
-    """Mapped, which saves a copy of every row group, where that is safe; what pyarrow gives are copies of its own."""
+def _open_parquet(process: int, number: int, path: str) -> _OpenedParquet:
+    """Open a file, mapped if that is safe, which saves a copy of every row group.
+
+    The tables of pyarrow are copies in any case.
+    """
     module = require("pyarrow.parquet", "parquet", "reading Parquet files")
     mapped = None
-    with suppress(OSError, ValueError):  # who reads it by calls is told why it cannot be opened
+    with suppress(OSError, ValueError):  # reading by system calls raises the error again, if there is one
         mapped = _MappedTable(path)
     if mapped is not None and not mapped.mapping.guarded:
         mapped = None
@@ -469,30 +490,30 @@ def _open(process: int, number: int, path: str) -> _Opened:
     finally:
         if mapped is not None and not mapped.is_whole():
             raise file_error(EIO, f"{path}: its footer could not be read", path)
-    return _Opened(process, number, file, mapped)
+    return _OpenedParquet(process, number, file, mapped)
 
 
-def _follow(places: Any) -> bool:
-    """Whether rows follow each other, as they do in a conversion."""
+def _are_consecutive(places: Any) -> bool:
+    """Tell whether rows are consecutive, as they are in a conversion."""
     return bool((np.diff(places) == 1).all())
 
 
-def _sliced(table: Any, places: Any) -> Any:
-    """Such rows, without a copy."""
+def _slice(table: Any, places: Any) -> Any:
+    """Return consecutive rows, without a copy."""
     return table.slice(int(places[0]), len(places))
 
 
-def _taken(table: Any, places: Any) -> Any:
+def _take(table: Any, places: Any) -> Any:
     """Return any rows of a table."""
     try:
         return table.take(places)
-    except pyarrow().ArrowNotImplementedError:  # of views of text or bytes
+    except pyarrow().ArrowNotImplementedError:  # `take` does not support string views and binary views
         return pyarrow().concat_tables([table.slice(int(place), 1) for place in places])
 
 
 @contextmanager
-def _naming(path: str) -> Iterator[None]:
-    """Errors of pyarrow as ours, with the file's name."""
+def _translate_errors(path: str) -> Iterator[None]:
+    """Raise errors of pyarrow as FormatError, with the file's name."""
     base = pyarrow().ArrowException
     try:
         yield

@@ -1,4 +1,4 @@
-"""Source and result compared, sample by sample: what the source gives, encoded again, is what the shards hold."""
+"""Comparison of source and result: each sample is encoded again and compared with its record in the shards."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from ffrecord._crc import crc32
-from ffrecord.conversion.input import Given
+from ffrecord.conversion.input import ConversionInput
 from ffrecord.dataset_writer.encoding import encode_plain
 from ffrecord.dataset_writer.progress import WriteProgress
-from ffrecord.dataset_writer.tasks import fetch_together, first_batch
+from ffrecord.dataset_writer.tasks import first_batch
 from ffrecord.errors import MismatchError, plural
 from ffrecord.fields import schema_of
 from ffrecord.processes import heartbeats
@@ -23,26 +23,32 @@ from ffrecord.processes.process import Link
 from ffrecord.reader import FileReader
 from ffrecord.system.buffers import as_bytes
 
-AT_ONCE = 64  # samples
-NAMED = 20  # differences
+AT_ONCE = 64  # samples that are compared together
+NAMED = 20  # differences that an error names
 
 
-class Compared(msgspec.Struct, array_like=True):
-    """What a worker found: how many samples differ, of how many, their bytes, and the first of them in words."""
+class Comparison(msgspec.Struct, array_like=True):
+    """The result of comparing some samples.
+
+    Attributes:
+        differing: number of samples that differ.
+        samples, size: number of samples, and their bytes.
+        words: (index, description) of the first samples that differ.
+    """
 
     differing: int
     samples: int
     size: int
     words: list[tuple[int, str]]
 
-    def plus(self, other: "Compared") -> "Compared":
-        """Both together."""
+    def plus(self, other: "Comparison") -> "Comparison":
+        """Add up two results."""
         words = [*self.words, *other.words][:NAMED]
-        return Compared(self.differing + other.differing, self.samples + other.samples, self.size + other.size, words)
+        return Comparison(self.differing + other.differing, self.samples + other.samples, self.size + other.size, words)
 
 
 def compare_all(
-    found: Given,
+    found: ConversionInput,
     reader: FileReader,
     out: str,
     before: int,
@@ -54,50 +60,58 @@ def compare_all(
 
     Args:
         found: the source.
-        reader: of the result.
-        out: what that is called in messages.
-        before: samples that were in the result before.
-        workers, start_method, progress: as `convert` was given them.
+        reader: reader of the result.
+        out: name of the result in messages.
+        before: number of samples that were in the result before.
+        workers, start_method, progress: arguments of `convert`.
 
     Raises:
         MismatchError: some differ; names up to NAMED of them.
-        WorkerError: a sample of the source cannot be had any more.
+        WorkerError: a sample of the source cannot be read any more.
         ChecksumError, FormatError, OSError: the result is damaged.
     """
     count = len(reader) - before
     if found.dataset is not None and len(found.dataset) != count:
-        raise _miscounted(out, f"{len(found.dataset)}", count)
+        raise _count_error(out, f"{len(found.dataset)}", count)
     alone = found.dataset is None or not workers or count <= AT_ONCE
-    crew = None if alone else WorkerPool(compare, _arguments(found, reader, before), workers, start_method=start_method)
+    pool = (
+        None
+        if alone
+        else WorkerPool(
+            run_compare_worker, _worker_arguments(found, reader, before), workers, start_method=start_method
+        )
+    )
 
-    def settle() -> None:
+    def compare() -> None:
         bar = WriteProgress(count, progress, f"{out}, verifying")
         try:
-            _settle(_outcomes(found, reader, before, crew, out), bar, out, count)
+            _sum_up(_compare_parts(found, reader, before, pool, out), bar, out, count)
         finally:
             bar.close()
 
-    if crew is None:
-        settle()
+    if pool is None:
+        compare()
     else:
-        run_pool(crew, settle)
+        run_pool(pool, compare)
 
 
-def _arguments(found: Given, reader: FileReader, before: int) -> dict[str, Any]:
+def _worker_arguments(found: ConversionInput, reader: FileReader, before: int) -> dict[str, Any]:
     return {"dataset": found.dataset, "fields": _encoder(found, reader), "reader": reader, "before": before}
 
 
-def _outcomes(found: Given, reader: FileReader, before: int, crew: WorkerPool | None, out: str) -> Iterator[Compared]:
+def _compare_parts(
+    found: ConversionInput, reader: FileReader, before: int, pool: WorkerPool | None, out: str
+) -> Iterator[Comparison]:
     if found.dataset is None:
-        return _alone(found, reader, before, out)
+        return _compare_stream(found, reader, before, out)
     starts = range(0, len(reader) - before, AT_ONCE)
-    if crew is None:
+    if pool is None:
         encode = _encoder(found, reader)
-        return (_of_range(found.dataset, encode, reader, before, start) for start in starts)
-    return (msgspec.msgpack.decode(message, type=Compared) for message in map_parts(crew, starts, ahead=2))
+        return (_compare_range(found.dataset, encode, reader, before, start) for start in starts)
+    return (msgspec.msgpack.decode(message, type=Comparison) for message in map_parts(pool, starts, ahead=2))
 
 
-def _settle(outcomes: Iterator[Compared], bar: WriteProgress, out: str, count: int) -> None:
+def _sum_up(outcomes: Iterator[Comparison], bar: WriteProgress, out: str, count: int) -> None:
     differing, words = 0, []  # type: ignore[var-annotated]
     for outcome in outcomes:
         differing += outcome.differing
@@ -108,44 +122,54 @@ def _settle(outcomes: Iterator[Compared], bar: WriteProgress, out: str, count: i
         raise MismatchError(f"{out}: {differing} of {count} samples differ from their source: {shown[0]}", shown)
 
 
-def _encoder(found: Given, reader: FileReader) -> Callable[[Any], Any]:
+def _encoder(found: ConversionInput, reader: FileReader) -> Callable[[Any], Any]:
     schema = found.schema or schema_of(reader)
     return encode_plain if schema is None else schema.encode
 
 
-def _of_range(
+def _compare_range(
     dataset: Any,
     encode: Callable[[Any], Any],
     reader: FileReader,
     before: int,
     start: int,
     at: Callable[[int], None] = lambda index: None,
-) -> Compared:
-    """Compare the samples from `start` on, AT_ONCE of them; `at` is told each that is had or encoded."""
+) -> Comparison:
+    """Compare up to AT_ONCE samples from `start` on.
+
+    Args:
+        dataset, encode: the source, and the encoder of its samples.
+        reader, before: reader of the result, and number of samples in it before.
+        start: index of the first sample.
+        at: called with the index of each sample before it is read or encoded.
+    """
     stop = min(start + AT_ONCE, len(reader) - before)
-    total = Compared(0, 0, 0, [])
+    total = Comparison(0, 0, 0, [])
     while start < stop:
         indices = first_batch(dataset, list(range(start, stop)))
         at(start)
-        samples = fetch_together(dataset, indices) if hasattr(dataset, "__getitems__") else []
-        samples = samples or list(_each(partial(getitem, dataset), indices, indices, at))
-        expected = list(_each(encode, samples, indices, at))
-        total = total.plus(_compared(start, expected, reader, before))
+        samples = first_batch(dataset, indices) if hasattr(dataset, "__getitems__") else []
+        samples = samples or list(_map_with_index(partial(getitem, dataset), indices, indices, at))
+        expected = list(_map_with_index(encode, samples, indices, at))
+        total = total.plus(_compare_records(start, expected, reader, before))
         start += len(indices)
     return total
 
 
-def _each(
+def _map_with_index(
     function: Callable[[Any], Any], items: Iterable[Any], indices: Iterable[int], at: Callable[[int], None]
 ) -> Iterator[Any]:
-    """What it makes of each item, `at` being told the index before."""
+    """Apply a function to each item. `at` is called with the item's index before."""
     for item, index in zip(items, indices, strict=True):
         at(index)
         yield function(item)
 
 
-def _compared(start: int, expected: list[Any], reader: FileReader, before: int) -> Compared:
-    """Records of the source from sample `start` on, and those of the result, whose CRC-32 the reader checks."""
+def _compare_records(start: int, expected: list[Any], reader: FileReader, before: int) -> Comparison:
+    """Compare records of the source, from sample `start` on, with those of the result.
+
+    The reader checks their CRC-32.
+    """
     records = reader.read(range(before + start, before + start + len(expected)))
     words, size = [], 0
     for i, (wanted, record) in enumerate(zip(expected, records, strict=True), start):
@@ -154,30 +178,30 @@ def _compared(start: int, expected: list[Any], reader: FileReader, before: int) 
         if len(data) != len(record) or data != record.data:
             text = f"{plural(len(data), 'byte')} with CRC-32 {crc32(data):#010x} in the source"
             words.append((i, f"sample {i}: {text}, {len(record)} with {crc32(record.data):#010x} in the result"))
-    return Compared(len(words), len(expected), size, words[:NAMED])
+    return Comparison(len(words), len(expected), size, words[:NAMED])
 
 
-def _alone(found: Given, reader: FileReader, before: int, out: str) -> Iterator[Compared]:
-    """Samples that come one after the other."""
+def _compare_stream(found: ConversionInput, reader: FileReader, before: int, out: str) -> Iterator[Comparison]:
+    """Compare samples that come one after the other."""
     encode, samples, start, count = _encoder(found, reader), found.samples(), 0, len(reader) - before
     while batch := [encode(sample) for sample in islice(samples, AT_ONCE)]:
         if start + len(batch) > count:
-            raise _miscounted(out, f"{start + len(batch)} or more", count)
-        yield _compared(start, batch, reader, before)
+            raise _count_error(out, f"{start + len(batch)} or more", count)
+        yield _compare_records(start, batch, reader, before)
         start += len(batch)
     if start != count:
-        raise _miscounted(out, f"{start}", count)
+        raise _count_error(out, f"{start}", count)
 
 
-def _miscounted(out: str, given: str, count: int) -> MismatchError:
+def _count_error(out: str, given: str, count: int) -> MismatchError:
     text = f"{given} samples in the source, {count} in the result"
     return MismatchError(f"{out}: {text}", [text])
 
 
-def compare(
+def run_compare_worker(
     link: Link, heart: Heart, *, dataset: Any, fields: Callable[[Any], Any], reader: FileReader, before: int
 ) -> None:
-    """The work of a worker: samples from the number that the parent sends."""
+    """Run a worker: compare samples from each index that the parent sends."""
     for start in receive_parts(link, heart):
-        outcome = _of_range(dataset, fields, reader, before, start, partial(heart.mark, heartbeats.SAMPLE))
+        outcome = _compare_range(dataset, fields, reader, before, start, partial(heart.mark, heartbeats.SAMPLE))
         link.send(msgspec.msgpack.encode(outcome))

@@ -32,7 +32,7 @@ from ffrecord.inputs.huggingface import HuggingFaceInput
 from ffrecord.inputs.recognised import StoreInput, input_of
 from ffrecord.processes.pool import start_method_of
 from ffrecord.system import urls
-from ffrecord.system.sizes import in_bytes
+from ffrecord.system.sizes import format_size
 from ffrecord.writing.file_writer import whole_number
 
 
@@ -67,9 +67,9 @@ class Summary:
 
     def __str__(self) -> str:
         return (
-            f"{self.path}: {plural(self.samples, 'sample')}, {in_bytes(self.bytes)} in "
+            f"{self.path}: {plural(self.samples, 'sample')}, {format_size(self.bytes)} in "
             f"{plural(self.shards, 'shard')}, "
-            f"{self.seconds:.1f} s, {in_bytes(self.bytes / self.seconds)}/s"
+            f"{self.seconds:.1f} s, {format_size(self.bytes / self.seconds)}/s"
         )
 
 

@@ -48,7 +48,7 @@ def parse_limit(name: str, value: Any, *, least: int = 1) -> int | None:
     return None if value is None else parse_size(name, value, least=least)
 
 
-def in_bytes(size: float) -> str:
+def format_size(size: float) -> str:
     """Return a number of bytes with three digits and a unit: 1.23 MB is 1,230,000 bytes."""
     if size < 1000:
         return f"{size:.0f} B"

@@ -19,8 +19,8 @@ from cli_runs import COMMAND, run
 from ffrecord import DatasetWriter
 from ffrecord import open as open_store
 from ffrecord.cli import measure
-from ffrecord.cli.commands.bench import verdict
-from ffrecord.cli.measure import Measured
+from ffrecord.cli.commands.bench import judge
+from ffrecord.cli.measure import Measurement
 from ffrecord.reading.store import Store
 
 
@@ -56,7 +56,7 @@ def test_a_last_batch_counts_as_many_samples_as_it_has(tmp_path):
     loader = pytest.importorskip("ffrecord.torch").Loader
     DatasetWriter(tmp_path / "a", num_workers=0, progress=False).from_indexed_dataset([{"x": i} for i in range(10)])
     with open_store(str(tmp_path / "a")) as store:
-        epochs = measure._epochs(loader(store, 4, rank=0, world_size=1), 8.0)
+        epochs = measure._loader_batches(loader(store, 4, rank=0, world_size=1), 8.0)
         assert list(itertools.islice(epochs, 6)) == [(4, 32), (4, 32), (2, 16)] * 2
         measured = measure.loader(store, 64, 0.05)
     assert measured.bytes_per_batch == 80
@@ -84,7 +84,7 @@ def test_files_in_memory_are_never_cold():
 def test_every_epoch_begins_cold(dataset):
     with open_store(str(dataset)) as store:
         paths = list(store.fnames)
-        found = list(itertools.islice(measure._cold_reads(store, paths, 300), 10))
+        found = list(itertools.islice(measure._read_cold_batches(store, paths, 300), 10))
     assert [each and each[0] for each in found] == [None, 300, 300, 300, 100] * 2
 
 
@@ -100,7 +100,7 @@ def test_no_record_is_read_for_its_size_while_it_is_timed(tmp_path):
             return [np.zeros(4, np.uint8) for _ in positions]
 
     with Counting([str(builders.write_samples(tmp_path / "a", [b"x"]))], 9) as store:
-        reads = list(itertools.islice(measure._reads(store, 9, 3, range(2)), 7))
+        reads = list(itertools.islice(measure._read_batches(store, 9, 3, range(2)), 7))
         assert (reads, store.loaded) == ([None, *[(3, 12)] * 6], 18)
 
 
@@ -114,7 +114,7 @@ def test_files_of_every_size_have_as_many_bytes(monkeypatch):
     monkeypatch.setattr(measure, "_write_random", write)
     monkeypatch.setattr(measure, "_warm", lambda path: None)
     monkeypatch.setattr(measure, "FileReader", lambda path: contextlib.nullcontext())
-    monkeypatch.setattr(measure, "_timed", lambda *_: Measured("sizes", latencies={"50 %": 1.0}))
+    monkeypatch.setattr(measure, "_time_batches", lambda *_: Measurement("sizes", latencies={"50 %": 1.0}))
     measure._sweep(64, 1, 1e9)
     assert len(made) == len(measure.SWEPT)
     assert all(130e6 < size < 135e6 for size in made)
@@ -170,15 +170,15 @@ def test_nothing_to_measure(tmp_path):
 
 
 def test_verdicts():
-    assert verdict(Measured("cold", missing="because")) == "not measured: because"
-    assert verdict(Measured("cached", 10, 9e9, 1e6, 1e10)) == "as fast as memory allows here (90% of it)"
-    assert "something below keeps" in verdict(Measured("cold", 10, 3e9, 1e6, 1e9))
-    assert verdict(Measured("cold", 10, 3e8, 1e6, 1e9)) == "30% of what the storage allows here"
-    assert "larger batches" in verdict(Measured("cached", 10, 1e9, 1e4, 1e10))
-    assert "too small to say more" in verdict(Measured("cached", 10, 1e9, 1e4, 1e10), whole=True)
-    assert "caches of the CPU" in verdict(Measured("cached", 10, 3e10, 1e6, 1e10))
-    assert "1,000 samples/s" in verdict(Measured("loader", 1000, 1e9, 1e6))
-    assert verdict(Measured("cold", 10, 3e8, 1e6, unlimited="because")).endswith("(limit: because)")
+    assert judge(Measurement("cold", missing="because")) == "not measured: because"
+    assert judge(Measurement("cached", 10, 9e9, 1e6, 1e10)) == "as fast as memory allows here (90% of it)"
+    assert "something below keeps" in judge(Measurement("cold", 10, 3e9, 1e6, 1e9))
+    assert judge(Measurement("cold", 10, 3e8, 1e6, 1e9)) == "30% of what the storage allows here"
+    assert "larger batches" in judge(Measurement("cached", 10, 1e9, 1e4, 1e10))
+    assert "too small to say more" in judge(Measurement("cached", 10, 1e9, 1e4, 1e10), whole=True)
+    assert "caches of the CPU" in judge(Measurement("cached", 10, 3e10, 1e6, 1e10))
+    assert "1,000 samples/s" in judge(Measurement("loader", 1000, 1e9, 1e6))
+    assert judge(Measurement("cold", 10, 3e8, 1e6, unlimited="because")).endswith("(limit: because)")
 
 
 def test_a_batch_that_is_all_there_is(dataset):
@@ -188,8 +188,8 @@ def test_a_batch_that_is_all_there_is(dataset):
 
 def test_no_direct_reads_of_small_files(tmp_path):
     path = builders.write_samples(tmp_path / "a.ffr", [bytes(1000)] * 100)
-    with pytest.raises(measure.NotHere, match="no file has 1 MiB"):
-        measure._storage_limit([str(path)], 0.1)
+    with pytest.raises(measure.NotMeasurable, match="no file has 1 MiB"):
+        measure._measure_storage([str(path)], 0.1)
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]])

@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 from cli_runs import COMMAND, forked, run, run_in_terminal
 
-from ffrecord.cli.command_line import parsed
+from ffrecord.cli.command_line import parse
 from ffrecord.cli.commands import COMMANDS
-from ffrecord.cli.terminal.messages import in_a_line
-from ffrecord.cli.terminal.output import Output, cut, in_bytes, printable, without_middle
+from ffrecord.cli.terminal.messages import format_error
+from ffrecord.cli.terminal.output import Output, format_size, make_printable, shorten_middle, truncate
 from ffrecord.errors import MismatchError, MissingFileError, file_error
 
 
@@ -99,7 +99,7 @@ def test_names_of_files_move_no_cursor(tmp_path):
     assert ran.code == 3
     assert "\x1b" not in ran.err
     assert ran.err.count("\n") == 1
-    assert printable("a\x1b[0m\tb") == "a\\x1b[0m\\tb"
+    assert make_printable("a\x1b[0m\tb") == "a\\x1b[0m\\tb"
 
 
 def test_a_reader_that_goes_away(path):
@@ -255,14 +255,14 @@ def test_a_table_fits_into_any_terminal(monkeypatch):
 
 
 def test_without_middle():
-    assert [without_middle("abcdefgh", width) for width in (8, 7, 4, 1)] == ["abcdefgh", "ab…efgh", "a…gh", "…"]
+    assert [shorten_middle("abcdefgh", width) for width in (8, 7, 4, 1)] == ["abcdefgh", "ab…efgh", "a…gh", "…"]
 
 
 @pytest.mark.parametrize("name", ["", *COMMANDS])
 def test_help_in_a_narrow_terminal(name, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "40")
     with pytest.raises(SystemExit, match="0"):
-        parsed([*name.split(), "--help"])
+        parse([*name.split(), "--help"])
     _, _, after_usage = capsys.readouterr().out.partition("\n\n")
     assert after_usage
     assert [line for line in after_usage.splitlines() if len(line) > 40 and " " in line.strip()] == []
@@ -272,7 +272,7 @@ def test_help_in_a_narrow_terminal(name, monkeypatch, capsys):
 def test_examples_fit_into_a_usual_terminal(name, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit, match="0"):
-        parsed([name, "--help"])
+        parse([name, "--help"])
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("  ffrecord ")]
     assert not [
@@ -294,11 +294,11 @@ def test_examples_fit_into_a_usual_terminal(name, monkeypatch, capsys):
     ],
 )
 def test_bytes_in_words(size, words):
-    assert in_bytes(size) == words
+    assert format_size(size) == words
 
 
 def test_cut():
-    assert [cut("abcdef", width) for width in (6, 5, 1)] == ["abcdef", "abcd…", "…"]
+    assert [truncate("abcdef", width) for width in (6, 5, 1)] == ["abcdef", "abcd…", "…"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -414,20 +414,21 @@ def test_a_full_standard_error(tmp_path):
 
 def test_errors_say_each_thing_once():
     error = file_error(errno.ENOSPC, "a/b.ffr: 3 samples could not be written", "a/b.ffr")
-    assert in_a_line(error) == "a/b.ffr: 3 samples could not be written: No space left on device"
-    assert in_a_line(file_error(errno.EEXIST, "a is not empty", "a")) == "a is not empty"
-    assert in_a_line(MissingFileError(errno.ENOENT, "a does not exist", "a")) == "a does not exist"
+    assert format_error(error) == "a/b.ffr: 3 samples could not be written: No space left on device"
+    assert format_error(file_error(errno.EEXIST, "a is not empty", "a")) == "a is not empty"
+    assert format_error(MissingFileError(errno.ENOENT, "a does not exist", "a")) == "a does not exist"
     assert (
-        in_a_line(FileNotFoundError(errno.ENOENT, "No such file or directory", "a")) == "a: No such file or directory"
+        format_error(FileNotFoundError(errno.ENOENT, "No such file or directory", "a"))
+        == "a: No such file or directory"
     )
-    assert in_a_line(OSError("port 1 is in use")) == "port 1 is in use"
-    assert in_a_line(KeyError("x")) == "KeyError: 'x'"
+    assert format_error(OSError("port 1 is in use")) == "port 1 is in use"
+    assert format_error(KeyError("x")) == "KeyError: 'x'"
 
 
 def test_of_many_differences_the_first_are_said():
     found = [f"{name} was 1, is 2" for name in "abcde"]
     error = MismatchError(f"x: {'; '.join(found)}. Ask for the same, or pass resume=False to discard them", found)
-    assert in_a_line(error) == (
+    assert format_error(error) == (
         "x: a was 1, is 2; b was 1, is 2; c was 1, is 2; and 2 more. Ask for the same, or use --restart to discard them"
     )
 
@@ -435,7 +436,7 @@ def test_of_many_differences_the_first_are_said():
 def test_of_samples_it_is_said_that_they_differ_and_not_how():
     looked = ["samples looked at.19 was [43, 1], is nothing", "samples looked at.8 was nothing, is [43, 2]"]
     for found, said in ([["seed was 1, is 2", *looked], "seed was 1, is 2"], [looked, "its samples were others"]):
-        assert in_a_line(MismatchError(f"x: {'; '.join(found)}. Ask", found)) == f"x: {said}. Ask"
+        assert format_error(MismatchError(f"x: {'; '.join(found)}. Ask", found)) == f"x: {said}. Ask"
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root to give up its rights")

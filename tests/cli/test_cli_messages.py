@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import ffrecord
-from ffrecord.cli.terminal.messages import ADVICE, in_a_line
+from ffrecord.cli.terminal.messages import ADVICE, format_error
 from ffrecord.errors import ArgumentError
 from ffrecord.remote.errors import refused_error
 
@@ -32,26 +32,26 @@ def test_all_that_is_said_otherwise_is_said_by_the_library():
 
 @pytest.mark.parametrize("path", ["runs/resume=False/train", "resume=False/train", "runs/resume=False", "a/(max_size)"])
 def test_paths_are_named_as_they_are(path):
-    assert in_a_line(FileNotFoundError(ENOENT, "No such file or directory", path)).startswith(f"{path}: ")
-    assert in_a_line(ArgumentError(f"{path}: there is something")) == f"{path}: there is something"
+    assert format_error(FileNotFoundError(ENOENT, "No such file or directory", path)).startswith(f"{path}: ")
+    assert format_error(ArgumentError(f"{path}: there is something")) == f"{path}: there is something"
 
 
 def test_advice_is_for_who_calls_the_command():
-    assert in_a_line(ArgumentError("2 shards; resume=False discards them")) == "2 shards; --restart discards them"
-    assert in_a_line(ArgumentError("expected at most 3 (max_size)")) == "expected at most 3 (--max-size)"
+    assert format_error(ArgumentError("2 shards; resume=False discards them")) == "2 shards; --restart discards them"
+    assert format_error(ArgumentError("expected at most 3 (max_size)")) == "expected at most 3 (--max-size)"
 
 
 def test_credentials_are_those_of_the_environment():
-    said = in_a_line(refused_error("s3://a/b", "no credentials are given, and this machine has none to give"))
+    said = format_error(refused_error("s3://a/b", "no credentials are given, and this machine has none to give"))
     assert said.startswith("s3://a/b: access denied: there are no credentials in the environment, and this machine has")
     assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3://" in said
     assert "storage_options" not in said
 
 
 def test_arguments_are_options():
-    assert in_a_line(ArgumentError("shard_size is 0, expected > 0")) == "--shard-size is 0, expected > 0"
-    assert in_a_line(ArgumentError("num_shards=3 needs more")) == "--num-shards=3 needs more"
-    assert in_a_line(ArgumentError("a/num_shards is there, my_num_shards is not")).startswith(
+    assert format_error(ArgumentError("shard_size is 0, expected > 0")) == "--shard-size is 0, expected > 0"
+    assert format_error(ArgumentError("num_shards=3 needs more")) == "--num-shards=3 needs more"
+    assert format_error(ArgumentError("a/num_shards is there, my_num_shards is not")).startswith(
         "a/num_shards is there, my_num"
     )
-    assert in_a_line(ArgumentError('format="path list" reads them')) == "--format 'path list' reads them"
+    assert format_error(ArgumentError('format="path list" reads them')) == "--format 'path list' reads them"

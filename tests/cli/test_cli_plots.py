@@ -10,15 +10,15 @@ from PIL import Image
 
 from ffrecord import DatasetWriter
 from ffrecord.cli import measure, plots
-from ffrecord.cli.measure import Measured
-from ffrecord.cli.sizes import BINS_MOST, Sizes, edges_of
+from ffrecord.cli.measure import Measurement
+from ffrecord.cli.sizes import BINS_MOST, Sizes, choose_edges
 
 NAME = "a_dataset_of_a_rather_long_name_with_much_to_say"
 
 
 def sizes_of(kept):
     kept = np.sort(np.array(kept, np.int64))
-    edges = edges_of(kept)
+    edges = choose_edges(kept)
     assert len(edges) <= BINS_MOST + 1
     return Sizes(len(kept), int(kept.sum()), kept, 1, edges)
 
@@ -26,7 +26,9 @@ def sizes_of(kept):
 def way(name, samples_per_second, size, limit, milliseconds):
     quantiles = np.geomspace(milliseconds / 3, milliseconds * 30, 101) / 1e3
     latencies = {f"{at} %": float(quantiles[at]) for at in (50, 90, 99)}
-    return Measured(name, samples_per_second, samples_per_second * size, 64 * size, limit, latencies, list(quantiles))
+    return Measurement(
+        name, samples_per_second, samples_per_second * size, 64 * size, limit, latencies, list(quantiles)
+    )
 
 
 RANDOM = np.random.default_rng(0)
@@ -100,13 +102,13 @@ def test_distributions_of_sizes(drawn, name):
 def test_bars_hold_every_record():
     for kept in DISTRIBUTIONS.values():
         found = sizes_of(kept)
-        edges, _ = plots.bins_of(found)
+        edges, _ = plots.choose_bins(found)
         assert np.histogram(np.maximum(found.kept, edges[0]), edges)[0].sum() == found.count
 
 
 def test_bars_of_an_estimate_hold_every_record_and_say_so(drawn):
     kept = np.sort(np.concatenate([RANDOM.lognormal(9, 1, 5000).astype(np.int64), [0, 10**9]]))
-    plots.plot_sizes(Sizes(100_000, int(kept.sum()) * 20, kept, 20, edges_of(kept)), NAME, "a.png")
+    plots.plot_sizes(Sizes(100_000, int(kept.sum()) * 20, kept, 20, choose_edges(kept)), NAME, "a.png")
     assert "size of a record, of one in 20" in check(drawn[0])
     (bars,) = (patch for patch in drawn[0].axes[0].patches if hasattr(patch, "get_data"))
     heights = bars.get_data().values
@@ -116,14 +118,14 @@ def test_bars_of_an_estimate_hold_every_record_and_say_so(drawn):
 def test_sizes_that_are_spread_evenly_look_so():
     for count in (51, 119, 1000):
         found = sizes_of([*range(5000, 5000 + count)] * 3)
-        edges, logarithmic = plots.bins_of(found)
+        edges, logarithmic = plots.choose_bins(found)
         bars = np.histogram(found.kept, edges)[0]
         assert not logarithmic and bars.min() >= 0.95 * bars.max()
 
 
 @pytest.mark.parametrize("size", [2, 784])
 def test_a_single_size_is_in_the_middle(size):
-    edges, _ = plots.bins_of(sizes_of([size] * 10))
+    edges, _ = plots.choose_bins(sizes_of([size] * 10))
     assert edges[0] + edges[-1] == 2 * size
 
 
@@ -159,7 +161,7 @@ def test_where_the_dataset_is_among_sizes_is_drawn(tmp_path, name):
 
 def test_no_text_is_on_the_line_of_the_limit():
     for bar, limit in [(0.05, 0.1), (0.5, 1), (0.6, 0.05), (0.3, 0.6), (0.9, 0.2), (1, 0.4), (0.4, 0.5), (0.2, 1)]:
-        start, inside = plots._beside(bar, limit)
+        start, inside = plots._place_text(bar, limit)
         assert start >= limit or start + plots.TEXT <= limit
         assert start + plots.TEXT <= (bar if inside else 1.06)
 

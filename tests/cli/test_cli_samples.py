@@ -17,7 +17,7 @@ from every_format import FORMATS, GOLDEN, SEEDS
 import ffrecord
 from ffrecord import DatasetWriter
 from ffrecord.cli.commands import ls
-from ffrecord.cli.format_values import as_json, in_words
+from ffrecord.cli.format_values import format_value, to_json_value
 from ffrecord.cli.terminal.output import Output
 from ffrecord.fields import LabelField, Schema
 from ffrecord.reading.record_reader import RecordReader
@@ -190,7 +190,7 @@ def test_ls_keeps_no_list_of_all(dataset, monkeypatch):
             yield {"index": index}
             assert f'"index": {index}' in said.getvalue()
 
-    monkeypatch.setattr(ls, "records", records)
+    monkeypatch.setattr(ls, "list_records", records)
     assert ls.run(argparse.Namespace(source=str(dataset), format=None, shards=False, command="ls"), out) == 0
     assert said.getvalue() == '[{"index": 0}, {"index": 1}, {"index": 2}]\n'
 
@@ -220,14 +220,14 @@ def test_shards_have_what_is_located_in_them(tmp_path, name):
             path = path if path in store.fnames else store.fnames[0]  # the folder of images, or the list of them
             count, total = wanted.get(path, (0, 0))
             wanted[path] = count + 1, total + size
-        assert [*ls.shards(store, Output(quiet=True))] == [(path, *found) for path, found in wanted.items()]
+        assert [*ls.list_shards(store, Output(quiet=True))] == [(path, *found) for path, found in wanted.items()]
 
 
 def test_shards_of_tables_are_not_asked_sample_by_sample(dataset, monkeypatch):
     monkeypatch.setattr(RecordReader, "locate", None)
     monkeypatch.setattr(ls, "SIZES_AT_ONCE", 4)
     with ffrecord.open(dataset) as store:
-        assert [count for _, count, _ in ls.shards(store, Output(quiet=True))] == [10, 10, 5]
+        assert [count for _, count, _ in ls.list_shards(store, Output(quiet=True))] == [10, 10, 5]
 
 
 @pytest.fixture
@@ -323,25 +323,25 @@ def test_lines_end_with_the_terminal(dataset):
     ],
 )
 def test_values_in_words(value, words):
-    assert in_words(value) == words
+    assert format_value(value) == words
 
 
 @pytest.mark.parametrize("make", [bytes, bytearray, lambda data: np.frombuffer(data, np.uint8)])
 def test_image_files_as_json(make):
-    assert as_json(make(JPEG)) == {"kind": "JPEG", "bytes": 2004, "begins": JPEG[:16].hex()}
+    assert to_json_value(make(JPEG)) == {"kind": "JPEG", "bytes": 2004, "begins": JPEG[:16].hex()}
 
 
 def test_values_as_json():
     value = {"a": np.arange(100), "b": np.float32(1.5), "c": (b"xy", {1}), "d": float("nan")}
-    assert json.loads(json.dumps(as_json(value)["a"])) == {
+    assert json.loads(json.dumps(to_json_value(value)["a"])) == {
         "dtype": "int64",
         "shape": [100],
         "min": 0,
         "max": 99,
         "mean": 49.5,
     }
-    assert as_json(value)["b"] == 1.5
-    assert as_json(value)["c"] == [{"bytes": 2, "begins": "7879"}, "{1}"]
+    assert to_json_value(value)["b"] == 1.5
+    assert to_json_value(value)["c"] == [{"bytes": 2, "begins": "7879"}, "{1}"]
 
 
 def test_what_was_cut_off_has_no_size(tmp_path):

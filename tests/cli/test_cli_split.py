@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numbered import done, labels, written
 
 from ffrecord import DatasetWriter
-from ffrecord.cli.commands.split import SplitPart, publish, sizes
+from ffrecord.cli.commands.split import SplitPart, part_sizes, publish
 from ffrecord.errors import ArgumentError
 
 
@@ -85,18 +85,16 @@ def test_split_in_order(dataset, tmp_path):
 CRASHES = """
 import os, sys
 from ffrecord.cli import main
-from ffrecord.cli.commands import split as parts
+from ffrecord.cli.commands import split
 
 def crash(*_):
     os._exit(9)
 
 if sys.argv[1] == "written":
-    parts.publish = crash
+    split.publish = crash
 else:
-    first = parts.SplitPart.publish
-    parts.SplitPart.publish = lambda part: crash() if part.path.endswith("b") else first(part)
-from ffrecord.cli.commands import split
-split.publish = parts.publish
+    first = split.SplitPart.publish
+    split.SplitPart.publish = lambda part: crash() if part.path.endswith("b") else first(part)
 main(sys.argv[2:])
 """
 
@@ -175,9 +173,9 @@ def test_an_exception_after_a_part_got_its_name_strands_none(tmp_path, monkeypat
 FAILING = """
 import os, sys
 from ffrecord.cli import main
-from ffrecord.cli.commands import split as parts
+from ffrecord.cli.commands import split
 
-target, rename, fsync = os.environ["TARGET"], os.rename, parts.fsync_directory
+target, rename, fsync = os.environ["TARGET"], os.rename, split.fsync_directory
 
 def failing(source, to, **more):
     if str(to) == f"{target}/b" or str(source) == f"{target}/a":
@@ -192,7 +190,7 @@ def not_durable(directory):
 if sys.argv[1] == "rename":
     os.rename = failing
 else:
-    parts.fsync_directory = not_durable
+    split.fsync_directory = not_durable
 sys.exit(main(sys.argv[2:]))
 """
 
@@ -327,13 +325,13 @@ def test_wrong_parts(dataset, tmp_path, parts, words):
 
 
 def test_sizes_of_parts():
-    assert sizes([("a", 0.5), ("b", 0.5)], 5) == [2, 3]
-    assert sizes([("a", 1 / 3), ("b", 1 / 3), ("c", 1 / 3)], 100) == [33, 34, 33]
-    assert sizes([("a", 0.25), ("b", None), ("c", 3)], 8) == [2, 3, 3]
-    assert sizes([("a", 0.5), ("b", 0.5), ("c", None)], 3) == [1, 2, 0]
-    assert sizes([(name, 0.2) for name in "abcde"], 8) == [2, 1, 2, 1, 2]
+    assert part_sizes([("a", 0.5), ("b", 0.5)], 5) == [2, 3]
+    assert part_sizes([("a", 1 / 3), ("b", 1 / 3), ("c", 1 / 3)], 100) == [33, 34, 33]
+    assert part_sizes([("a", 0.25), ("b", None), ("c", 3)], 8) == [2, 3, 3]
+    assert part_sizes([("a", 0.5), ("b", 0.5), ("c", None)], 3) == [1, 2, 0]
+    assert part_sizes([(name, 0.2) for name in "abcde"], 8) == [2, 1, 2, 1, 2]
     with pytest.raises(ArgumentError):
-        sizes([("a", 4)], 5)
+        part_sizes([("a", 4)], 5)
 
 
 @given(thousandths=st.lists(st.integers(0, 1000), max_size=9), n=st.integers(0, 10**9), rest=st.booleans())
@@ -342,6 +340,6 @@ def test_shares_add_up(thousandths, n, rest):
     ends = [0, *sorted(thousandths), 1000]
     shares = [Fraction(end - start, 1000) for start, end in itertools.pairwise(ends)]
     given = [("", float(share)) for share in shares]
-    counts = sizes([*given[:-1], ("", None)] if rest else given, n)
+    counts = part_sizes([*given[:-1], ("", None)] if rest else given, n)
     assert sum(counts) == n
     assert all(count >= 0 and abs(count - share * n) < 1 for count, share in zip(counts, shares, strict=True))

@@ -48,7 +48,7 @@ def test_facts(tmp_path):
 
 
 def test_columns():
-    found = column_facts.of_samples(SAMPLES)
+    found = column_facts.describe_columns(SAMPLES)
     assert found["label"] == {
         "kind": "int", "samples": 40, "min": 0.0, "max": 4.0, "mean": 2.0, "std": np.std([0, 1, 2, 3, 4] * 8),
         "distinct": 5, "frequent": {str(i): 8 for i in range(5)},
@@ -61,14 +61,16 @@ def test_columns():
 
 def test_columns_of_image_files():
     jpeg, png = b"\xff\xd8\xff" + bytes(97), b"\x89PNG\r\n\x1a\n" + bytes(42)
-    found = column_facts.of_samples([{"a": np.frombuffer(each, np.uint8), "b": each} for each in (jpeg, png, jpeg)])
+    found = column_facts.describe_columns(
+        [{"a": np.frombuffer(each, np.uint8), "b": each} for each in (jpeg, png, jpeg)]
+    )
     told = {"kind": "JPEG or PNG", "samples": 3, "min bytes": 50, "max bytes": 100, "mean bytes": 250 / 3}
     assert found == {"a": told, "b": told}
 
 
 def test_columns_of_image_files_and_arrays():
     flat = np.arange(10, dtype=np.uint8)
-    (found,) = column_facts.of_samples([np.frombuffer(b"GIF8" + bytes(9), np.uint8), flat]).values()
+    (found,) = column_facts.describe_columns([np.frombuffer(b"GIF8" + bytes(9), np.uint8), flat]).values()
     assert (found["kind"], found["shapes"], found["max"]) == ("GIF or array of uint8", {"[10]": 1}, 9)
 
 
@@ -86,7 +88,7 @@ def test_classes_have_names(tmp_path):
 
 
 def test_columns_of_odd_values():
-    found = column_facts.of_samples(
+    found = column_facts.describe_columns(
         [{"a": np.float32("nan"), "b": b"12", "c": True}, {"a": 2.0, "b": b"", "c": False}, 7]
     )
     assert found["a"]["not finite"] == 1
@@ -97,7 +99,7 @@ def test_columns_of_odd_values():
 
 def test_columns_of_arrays_that_are_not_finite():
     odd = np.array([np.nan, np.inf, -np.inf], np.float32)
-    found = column_facts.of_samples([{"a": odd, "b": np.append(odd, [1, 2])}, {"a": odd[:0], "b": np.arange(6)}])
+    found = column_facts.describe_columns([{"a": odd, "b": np.append(odd, [1, 2])}, {"a": odd[:0], "b": np.arange(6)}])
     assert found["a"] == {"kind": "array of float32", "samples": 2, "shapes": {"[3]": 1, "[0]": 1}, "not finite": 3}
     assert [found["b"][name] for name in ("not finite", "min", "max", "mean")] == [3, 0, 5, 2]
 
@@ -106,7 +108,7 @@ def test_columns_of_arrays_that_are_not_finite():
     "given", [[], [5], [5, 5], [0, 1], [1, 2, 3, 200], [0, 10**9], [*range(13)], [10**6, 10**6 + 50]]
 )
 def test_bins_hold_every_size(given):
-    edges = sizes.edges_of(np.array(given, np.int64))
+    edges = sizes.choose_edges(np.array(given, np.int64))
     assert edges == sorted(set(edges))
     assert len(edges) <= sizes.BINS_MOST + 1
     if given:
@@ -117,12 +119,12 @@ def test_bins_hold_every_size(given):
 def test_bins_are_of_the_same_width_and_full(values):
     """Or sizes that are spread evenly would look as if they were not."""
     for least, wanted, most in ((6, 12, 16), (12, 40, 120)):
-        width, count = sizes.bins_for(values, least, wanted, most)
+        width, count = sizes.choose_bin_width(values, least, wanted, most)
         assert (count - 1) * width < values <= count * width
         assert min(values, least) - 1 <= count <= most
         if values > 200 or values <= most:
             assert count * width - values <= 0.05 * width
-    edges = sizes.edges_of(np.array([1000, 1000 + values - 1])) if values < 1000 else [0, 1]
+    edges = sizes.choose_edges(np.array([1000, 1000 + values - 1])) if values < 1000 else [0, 1]
     assert len({stop - start for start, stop in itertools.pairwise(edges)}) == 1
 
 
@@ -144,7 +146,7 @@ class _Many:
 def test_of_many_records_some_are_kept(monkeypatch):
     monkeypatch.setattr(sizes, "KEPT_MOST", 1 << 16)
     monkeypatch.setattr(sizes, "CHUNK", 1 << 14)
-    found = sizes.sizes_of(_Many(), Output(quiet=True))
+    found = sizes.collect_sizes(_Many(), Output(quiet=True))
     assert (found.count, found.total) == (_Many.n, _Many.n * 99 // 2 - 78 + 1_000_000)
     assert len(found.kept) < 66_000
     assert (found.kept[0], found.kept[-1]) == (0, 1_000_000)
@@ -164,7 +166,7 @@ def test_an_estimate_has_as_many_records_as_there_are(monkeypatch, given, readab
             return np.where(indices < readable, np.resize(given, 40)[indices], -1)
 
     monkeypatch.setattr(sizes, "KEPT_MOST", 8)
-    found = sizes.sizes_of(Damaged(), Output(quiet=True))
+    found = sizes.collect_sizes(Damaged(), Output(quiet=True))
     assert (found.step, found.count, sum(found.histogram)) == (5, readable, readable)
 
 

@@ -25,8 +25,8 @@ from viewed import CLASSES, COUNT, DAMAGED, NASTY, Page, data_of, picture, viewe
 
 from ffrecord import DatasetWriter
 from ffrecord.cli import main
-from ffrecord.cli.commands.view import way_to
-from ffrecord.cli.terminal.output import in_bytes
+from ffrecord.cli.commands.view import private_link
+from ffrecord.cli.terminal.output import format_size
 from ffrecord.cli.viewer.server import Server, hosts_of
 
 FORMATS_KEPT = [name for name in FORMATS if "," not in name]
@@ -403,7 +403,7 @@ def test_a_terminal_of_40_columns(tmp_path):
     assert (ran.code, max(map(len, ran.out.partition("\n\n")[2].splitlines())) <= 40) == (0, True)
     path = builders.write_samples(tmp_path / "a.ffr", builders.small())
     ran = run_in_terminal("view", path, "--export", tmp_path / "a.html", "--quiet", columns=40)
-    size = in_bytes((tmp_path / "a.html").stat().st_size)
+    size = format_size((tmp_path / "a.html").stat().st_size)
     assert (ran.code, ran.out) == (0, f"{tmp_path / 'a.html'}: 8 samples, {size}\n")
     for arguments in (["ls", path, "--shards"], ["bench", path, "--only", "cached", "--seconds", "0.05"]):
         lines = run_in_terminal(*arguments, "--quiet", columns=40).out.splitlines()
@@ -459,12 +459,12 @@ def test_the_way_leaves_a_handler_as_the_program_has_set_it():
 
     before = signal.signal(signal.SIGTERM, own)
     try:
-        with way_to("http://127.0.0.1:1/"):
+        with private_link("http://127.0.0.1:1/"):
             signal.raise_signal(signal.SIGTERM)
             assert called
         assert signal.getsignal(signal.SIGTERM) is own
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        with way_to("http://127.0.0.1:1/"):
+        with private_link("http://127.0.0.1:1/"):
             assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     finally:

@@ -8,7 +8,7 @@ from viewed import DAMAGED_ODD, UNDECODABLE, data_of, viewed, write_odd_values
 
 import ffrecord
 from ffrecord.cli import viewer
-from ffrecord.cli.viewer.records import ViewedRecords, trouble_of
+from ffrecord.cli.viewer.records import ViewedRecords, damage_of
 from ffrecord.fields import BoolField, IntField, Schema, StrField
 from ffrecord.format.extension import Extension
 from ffrecord.reading.store import Store
@@ -52,6 +52,6 @@ def test_damaged_samples_among_many(tmp_path, monkeypatch, damaged):
             writer.write_one(record)
     with ffrecord.FileReader(tmp_path / "a.ffr") as reader:
         records = ViewedRecords(reader)
-        assert records.damaged(range(300)) == damaged
-        assert [i for i in range(300) if trouble_of(records.of([i])[0])] == damaged
+        assert records.find_damaged(range(300)) == damaged
+        assert [i for i in range(300) if damage_of(records.columns([i])[0])] == damaged
     assert max(taken) <= 1500

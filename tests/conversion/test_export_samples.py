@@ -309,7 +309,7 @@ def test_records_are_copied_many_at_once(tmp_path):
         for i in range(9000):
             writer.write(b"%d" % i * (i % 5))
     with ffrecord.open(tmp_path / "in.tfrecord") as reader:
-        assert sum(len(offsets) - 1 for _, offsets in SampleSource(reader).packed(0, 9000)) == 9000
+        assert sum(len(offsets) - 1 for _, offsets in SampleSource(reader).iter_packed(0, 9000)) == 9000
     export(tmp_path / "in.tfrecord", tmp_path / "out.tfrecord", verify=True, progress=False)
     assert (tmp_path / "out.tfrecord").read_bytes() == (tmp_path / "in.tfrecord").read_bytes()
     export(Rare(["x"], 5000), tmp_path / "some.tfrecord", verify=True, progress=False)

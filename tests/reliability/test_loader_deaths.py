@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from children import wait_until
 from dying import ENDS, child_processes
 from figures import Counted, counts
 from test_parent_ends import begin_other, end
-from test_workers import wait_until
 
 from ffrecord import FFRecordError, FileWriter
 from ffrecord.errors import WorkerError

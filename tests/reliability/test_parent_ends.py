@@ -13,9 +13,9 @@ import children
 import dying
 import numpy as np
 import pytest
+from children import wait_until
 from dying import OPERATIONS, Fatal
 from figures import Counted, counts
-from test_workers import wait_until
 from written_datasets import files_in, left_behind, read_all
 
 from ffrecord import FileReader, FileWriter, pack_folder

@@ -77,7 +77,7 @@ def test_what_is_no_mistake_survives(tmp_path: Path) -> None:
         "ffrecord/system/atomic_file.py",
         "COPY_CHUNK = 8 << 20\n",
         "COPY_CHUNK = 1 << 23\n",
-        ("test_durable.py",),
+        ("test_atomic_file.py",),
     )
     (outcome,) = plant([harmless], 1, lambda outcome: None)
     assert (outcome.found, outcome.said) == (False, "survived: every test passed")

@@ -53,7 +53,7 @@ def races(tree: Path, reports: Path, *program: object) -> list[str]:
     reports.mkdir()
     command = [*sanitizers.without_chance("thread"), sys.executable, *map(str, program)]
     environment = sanitizers.environment("thread", reports, tree)
-    environment["PYTHONPATH"] += f":{tree / 'tests'}"
+    environment["PYTHONPATH"] += f":{tree / 'tests'}:{tree / 'tests' / 'kernels'}"
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=1800)
     found = sanitizers.reports_in(reports)
     assert done.returncode in (0, 66 if found else 0), done.stderr[-4000:]

@@ -1,6 +1,6 @@
-"""The commands, each a module of `ffrecord.cli.commands` that is imported when it is used.
+"""The commands. Each is a module of `ffrecord.cli.commands` that is imported when it is used.
 
-It has `arguments(parser)`, which adds what it takes, and `run(given, out)`, which does it and returns one of `exits`.
+Its `arguments(parser)` adds the arguments. Its `run(given, out)` runs the command and returns one of `exit_codes`.
 """
 
 import argparse
@@ -9,7 +9,7 @@ from typing import Protocol, cast
 
 from ffrecord.cli.terminal.output import Output
 
-# name → (module, what it does)
+# name → (module, summary for --help)
 COMMANDS = {
     "info": ("info", "what a dataset is: format, samples, shards, sizes, schema"),
     "ls": ("ls", "list the records: index, bytes, name; or the files"),
@@ -33,15 +33,15 @@ COMMANDS = {
 
 
 class Command(Protocol):
-    """What each module has."""
+    """The interface of a command's module."""
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add its arguments, description and examples."""
+        """Add its arguments, description and examples to a parser."""
 
     def run(self, given: argparse.Namespace, out: Output) -> int:  # pyright: ignore[reportReturnType]  # a protocol's
-        """Do it; one of `exits`."""
+        """Run the command and return one of `exit_codes`."""
 
 
 def command(name: str) -> Command:
-    """The module of a command."""
+    """Import the module of a command."""
     return cast(Command, import_module(f"ffrecord.cli.commands.{COMMANDS[name][0]}"))

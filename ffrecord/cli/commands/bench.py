@@ -1,14 +1,14 @@
-"""`ffrecord bench`: what a dataset gives on this machine, beside what the machine could give at most."""
+"""`ffrecord bench`: read speed of a dataset on this machine, beside the limit of the machine."""
 
 import argparse
 from dataclasses import asdict
 from typing import Any
 
 from ffrecord.cli import measure as measuring
-from ffrecord.cli.measure import Measured
+from ffrecord.cli.measure import Measurement
 from ffrecord.cli.sources import add_source, local_path_of, open_source, positive
 from ffrecord.cli.terminal import exit_codes
-from ffrecord.cli.terminal.output import Output, in_bytes
+from ffrecord.cli.terminal.output import Output, format_size
 from ffrecord.errors import ArgumentError, FFRecordError
 from ffrecord.reading.store import Store
 from ffrecord.system import urls
@@ -28,7 +28,7 @@ SIZES = "sizes"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH, and how long."""
+    """Add PATH, and the options for duration and figure."""
     parser.epilog = EXAMPLES
     add_source(parser)
     parser.add_argument("--batch-size", type=positive, default=64, metavar="N", help="samples (default: %(default)s)")
@@ -41,7 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Measure, and say what it means."""
+    """Measure and print the results, with a verdict on each."""
     if not given.seconds > 0:
         raise ArgumentError(f"--seconds {given.seconds}, expected more than 0")
     if given.plot:
@@ -51,21 +51,29 @@ def run(given: argparse.Namespace, out: Output) -> int:
     if urls.is_remote(given.source):
         what = "bench compares with the disk and the memory of this machine, where that is not"
         raise ArgumentError(f"{urls.redact(given.source)}: {what}")
-    with signals_exit(), open_source(given) as store:  # files made to be measured go with an exception
+    # Signals become exceptions, so that the files made for measuring are removed.
+    with signals_exit(), open_source(given) as store:
         if not store.n:
             raise ArgumentError(f"{given.source}: nothing to measure in 0 samples")
         found = measure(store, given, out)
         swept = sweep(found, given, out)
         whole = given.batch_size >= store.n
     if not swept and all(each.missing for each in found):
-        raise FFRecordError("; ".join(f"{each.way}: {verdict(each)}" for each in found))
+        raise FFRecordError("; ".join(f"{each.way}: {judge(each)}" for each in found))
     if given.plot:
         from ffrecord.cli.plots import plot_measured
 
         plot_measured(found, given.source, given.plot, swept)
     if out.json:
-        facts: dict[str, Any] = {"path": given.source, "batch_size": given.batch_size, "machine": measuring.machine()}
-        facts |= {"measured": [_for_json(each, whole) for each in found], "sizes": [_of_size(each) for each in swept]}
+        facts: dict[str, Any] = {
+            "path": given.source,
+            "batch_size": given.batch_size,
+            "machine": measuring.describe_machine(),
+        }
+        facts |= {
+            "measured": [_facts_of_way(each, whole) for each in found],
+            "sizes": [_facts_of_size(each) for each in swept],
+        }
         out.data(facts)
     else:
         _print(found, whole, out)
@@ -73,46 +81,51 @@ def run(given: argparse.Namespace, out: Output) -> int:
     return exit_codes.DONE
 
 
-def _for_json(measured: Measured, whole: bool) -> dict[str, Any]:
+def _facts_of_way(measured: Measurement, whole: bool) -> dict[str, Any]:
     told = {name: value for name, value in asdict(measured).items() if name != "quantiles"}
-    return {**told, "verdict": verdict(measured, whole)}
+    return {**told, "verdict": judge(measured, whole)}
 
 
-def _of_size(measured: Measured) -> dict[str, Any]:
+def _facts_of_size(measured: Measurement) -> dict[str, Any]:
     size = round(measured.bytes_per_second / measured.samples_per_second)
     told = asdict(measured)
     return {"size": size, **{name: told[name] for name in ("samples_per_second", "bytes_per_second", "limit")}}
 
 
-def measure(store: Store, given: argparse.Namespace, out: Output) -> list[Measured]:
-    """What was asked for and can be had, in the order of WAYS."""
+def measure(store: Store, given: argparse.Namespace, out: Output) -> list[Measurement]:
+    """Measure the requested ways of reading, in the order of WAYS."""
     found = []
     for way in (way for way in given.only or WAYS if way != SIZES):
         with out.progress(None, "", f"measuring: {way}"):
             try:
                 found.append(getattr(measuring, way)(store, given.batch_size, given.seconds))
-            except measuring.NotHere as error:
-                found.append(Measured(way, missing=str(error)))
+            except measuring.NotMeasurable as error:
+                found.append(Measurement(way, missing=str(error)))
     return found
 
 
-def sweep(found: list[Measured], given: argparse.Namespace, out: Output) -> list[Measured]:
-    """Samples of several sizes, if that was asked for; beside the limit that `found` has."""
+def sweep(found: list[Measurement], given: argparse.Namespace, out: Output) -> list[Measurement]:
+    """Measure samples of several sizes, if requested. The limit is taken from `found`, if it was measured there."""
     if SIZES not in (given.only or ([SIZES] if given.plot else [])):
         return []
     limit = next((each.limit for each in found if each.way == "cached"), None)
     try:
         with out.progress(None, "", "measuring: sizes"):
             return measuring.sizes(given.batch_size, given.seconds, limit)
-    except measuring.NotHere as error:
+    except measuring.NotMeasurable as error:
         if not found:
             raise FFRecordError(f"sizes: not measured: {error}") from error
         out.remark(f"ffrecord bench: sizes: not measured: {error}")
         return []
 
 
-def verdict(measured: Measured, whole: bool = False) -> str:
-    """What the numbers mean; whole: a batch is all the dataset."""
+def judge(measured: Measurement, whole: bool = False) -> str:
+    """Judge a measurement in words.
+
+    Args:
+        measured: the measurement.
+        whole: whether a batch is the whole dataset.
+    """
     if measured.missing:
         return f"not measured: {measured.missing}"
     share = measured.bytes_per_second / measured.limit if measured.limit else None
@@ -134,29 +147,39 @@ def verdict(measured: Measured, whole: bool = False) -> str:
     return f"{share:.0%} of what {what} allows here"
 
 
-def _print(found: list[Measured], whole: bool, out: Output) -> None:
+def _print(found: list[Measurement], whole: bool, out: Output) -> None:
     rows: list[list[Any]] = []
     for each in found:
         if not each.missing:
-            limit = "-" if each.limit is None else f"{in_bytes(each.limit)}/s"
+            limit = "-" if each.limit is None else f"{format_size(each.limit)}/s"
             latencies = (
                 [f"{each.latencies[name] * 1e3:.3g} ms" for name in ("50 %", "99 %")] if each.latencies else ["-", "-"]
             )
             rows.append(
-                [each.way, f"{each.samples_per_second:,.0f}", f"{in_bytes(each.bytes_per_second)}/s", limit, *latencies]
+                [
+                    each.way,
+                    f"{each.samples_per_second:,.0f}",
+                    f"{format_size(each.bytes_per_second)}/s",
+                    limit,
+                    *latencies,
+                ]
             )
     if rows:
         out.table(["", "samples/s", "read", "limit here", "batch, median", "99 %"], rows)
         out.line()
     for each in found:
-        out.wrapped(f"{each.way}: ", verdict(each, whole))
+        out.wrap(f"{each.way}: ", judge(each, whole))
 
 
-def _print_sizes(swept: list[Measured], out: Output) -> None:
+def _print_sizes(swept: list[Measurement], out: Output) -> None:
     if swept:
         out.line()
         rows = [
-            [in_bytes(told["size"]), f"{told['samples_per_second']:,.0f}", f"{in_bytes(told['bytes_per_second'])}/s"]
-            for told in map(_of_size, swept)
+            [
+                format_size(told["size"]),
+                f"{told['samples_per_second']:,.0f}",
+                f"{format_size(told['bytes_per_second'])}/s",
+            ]
+            for told in map(_facts_of_size, swept)
         ]
         out.table(["samples of", "samples/s", "read, cached"], rows)

@@ -1,4 +1,4 @@
-"""`ffrecord completion`: what makes a shell complete the command, its options and file names."""
+"""`ffrecord completion`: scripts that let a shell complete the command, its options and file names."""
 
 import argparse
 import shlex
@@ -42,67 +42,71 @@ ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The shell."""
+    """Add the name of the shell."""
     parser.epilog = EXAMPLES
     parser.add_argument("shell", choices=("bash", "zsh", "fish"))
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Print it."""
+    """Print the script."""
     if out.json:
         raise ArgumentError("--json is for facts; this is a script for a shell")
-    scripts = {"bash": bash, "zsh": lambda: ZSH + bash(), "fish": fish}
+    scripts = {"bash": make_bash_script, "zsh": lambda: ZSH + make_bash_script(), "fish": make_fish_script}
     for line in scripts[given.shell]().splitlines():
         out.line(line)
     return exit_codes.DONE
 
 
-def actions(name: str) -> list[argparse.Action]:
-    """What a command takes."""
+def list_actions(name: str) -> list[argparse.Action]:
+    """Return the arguments and options of a command."""
     parser = argparse.ArgumentParser()
     command(name).arguments(parser)
     add_common(parser)
     return parser._actions
 
 
-def options(name: str) -> list[str]:
-    """The options of a command."""
-    return [option for action in actions(name) for option in action.option_strings]
+def list_options(name: str) -> list[str]:
+    """Return the options of a command, such as "-n" and "--count"."""
+    return [option for action in list_actions(name) for option in action.option_strings]
 
 
-def values(name: str) -> dict[str, list[str]]:
-    """Option, or the command itself where its argument is meant → what may follow it, where that is a choice."""
+def list_choices(name: str) -> dict[str, list[str]]:
+    """Return the values that may follow each option of a command, if they are a choice.
+
+    Returns:
+        Option → values. The key for an argument without an option is the command's name.
+    """
     return {
         option: list(map(str, action.choices))
-        for action in actions(name)
+        for action in list_actions(name)
         if action.choices
         for option in action.option_strings or [name]
     }
 
 
-def bash() -> str:
-    """For bash, and for zsh, which can read it."""
+def make_bash_script() -> str:
+    """Make the script for bash. zsh can read it, too."""
     following, own = [], []
     for name in COMMANDS:
-        for option, choices in values(name).items():
-            following.append(f"      {shlex.quote(f'{name} {option}')}) choices=$'{_lines(choices)}' ;;")
-        own.append(f"        {name}) choices=$'{_lines(options(name))}' ;;")
-    names = _lines([*COMMANDS, "--version", "--help"])
+        for option, choices in list_choices(name).items():
+            following.append(f"      {shlex.quote(f'{name} {option}')}) choices=$'{_join_words(choices)}' ;;")
+        own.append(f"        {name}) choices=$'{_join_words(list_options(name))}' ;;")
+    names = _join_words([*COMMANDS, "--version", "--help"])
     return BASH.format(commands=names, values="\n".join(following), options="\n".join(own))
 
 
-def _lines(words: list[str]) -> str:
-    """For a string of bash; compgen takes off one more layer of quotes."""
+def _join_words(words: list[str]) -> str:
+    """Join words by line ends for a string of bash. `compgen` removes one more layer of quotes."""
     return "\\n".join(word.replace(" ", "\\\\ ") for word in words)
 
 
-def fish() -> str:
-    """For fish."""
+def make_fish_script() -> str:
+    """Make the script for fish."""
     lines = ["complete -c ffrecord -n __fish_use_subcommand -l version"]
     for name, (_, summary) in COMMANDS.items():
         lines.append(f"complete -c ffrecord -n __fish_use_subcommand -f -a {name} -d {shlex.quote(summary)}")
         begin = f"complete -c ffrecord -n '__fish_seen_subcommand_from {name}'"
-        for action in actions(name):
+        for action in list_actions(name):
             kinds = [f"-{'l' if each.startswith('--') else 's'} {each.lstrip('-')}" for each in action.option_strings]
             chosen = "" if not action.choices else f" -x -a {shlex.quote(' '.join(map(shlex.quote, action.choices)))}"
             if kinds or chosen:

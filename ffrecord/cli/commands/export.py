@@ -2,7 +2,7 @@
 
 import argparse
 
-from ffrecord.cli.leftovers import tell_of_left
+from ffrecord.cli.leftovers import report_leftovers
 from ffrecord.cli.sources import add_jobs, add_source, local_path_of, refuse_inside
 from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output
@@ -18,7 +18,7 @@ examples:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH, OUT, and how."""
+    """Add PATH, OUT and the options of an export."""
     parser.epilog = EXAMPLES
     add_source(parser)
     parser.add_argument(
@@ -35,9 +35,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Export it."""
+    """Export the dataset."""
     refuse_inside([given.source], given.out)
-    tell_of_left(given.out, out, "export")
+    report_leftovers(given.out, out, "export")
     summary = export(
         given.source,
         given.out,

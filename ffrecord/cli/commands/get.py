@@ -1,4 +1,4 @@
-"""`ffrecord get`: samples by index or name, decoded, or their bytes as they are."""
+"""`ffrecord get`: samples by index or name, decoded, or their raw bytes."""
 
 import argparse
 import operator
@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ffrecord.cli.partial import PartialDataset, open_rest
-from ffrecord.cli.printing import show
+from ffrecord.cli.partial import PartialDataset, open_partial
+from ffrecord.cli.printing import print_samples
 from ffrecord.cli.sources import add_source
 from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output
@@ -24,46 +24,49 @@ FROM_THE_END = re.compile(r"-\d+(:-?\d*)*$")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH, and which."""
+    """Add PATH and the indices."""
     parser.epilog = EXAMPLES
     add_source(parser)
-    parser._negative_number_matcher = FROM_THE_END  # or argparse would take "-3:-1" for an option
+    # argparse would take "-3:-1" for an option otherwise.
+    parser._negative_number_matcher = FROM_THE_END
     help = "0 is the first, -1 the last, 3:7 are four, -3: the last three; or a name, where the format has names"
     parser.add_argument("index", metavar="INDEX", nargs="+", help=help)
     parser.add_argument("--raw", action="store_true", help="write the bytes of the records to stdout, back to back")
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Show them, or write their bytes."""
+    """Print samples, or write their bytes."""
     if given.raw and out.json:
         raise ArgumentError("--raw writes bytes, which are no JSON")
-    with open_rest(given) as rest:
+    with open_partial(given) as rest:
         indices = [index for text in given.index for index in indices_of(rest.store, text, rest.n)]
         if not given.raw:
-            return show(rest, indices, out)
+            return print_samples(rest, indices, out)
         for index in indices:
-            out.raw(_record(rest, index))
+            out.raw(_read_record(rest, index))
     return exit_codes.DONE
 
 
-def _record(rest: PartialDataset, index: int) -> Any:
+def _read_record(rest: PartialDataset, index: int) -> Any:
     place = rest.place(index)
     try:
         return rest.store.read_one(place).data
     except (FFRecordError, OSError) as error:
         if place == index:
             raise
-        raise FFRecordError(rest.told(error, place)) from error
+        raise FFRecordError(rest.describe_error(error, place)) from error
 
 
 def indices_of(store: Store, text: str, n: int) -> Iterator[int]:
-    """The indices, in [0, n), that INDEX means.
+    """Yield the indices, in [0, n), that an argument INDEX means.
 
     Args:
-        n: samples of the dataset, of which `store` may be a part.
+        store: the opened samples.
+        text: an index, a slice or a name.
+        n: number of samples of the dataset, of which `store` may be a part.
 
     Raises:
-        ArgumentError: it means none.
+        ArgumentError: there is no such sample.
     """
     first, colon, last = text.partition(":")
     try:
@@ -72,26 +75,26 @@ def indices_of(store: Store, text: str, n: int) -> Iterator[int]:
             return
         index = operator.index(int(text))
     except ValueError:
-        yield _named(store, text)
+        yield _index_of_name(store, text)
         return
     if not -n <= index < n:
         raise ArgumentError(f"index {index}, expected {-n} <= index < {n}: {name_files(store.fnames)}")
     yield index % n
 
 
-def _named(store: Store, name: str) -> int:
-    """The index of the record of that name; the last one, where several have it."""
+def _index_of_name(store: Store, name: str) -> int:
+    """Return the index of the record with this name; the last one if several have it."""
     try:
         names = store.keys()
     except MissingNamesError:
         wanted = "0, -1 or 3:7 (no steps)" if ":" in name else "0, -1 or 3:7"
         raise ArgumentError(f"{name!r} is no index, such as {wanted}, and {store.format} has no names") from None
     find: Callable[[str], int] | None = getattr(names, "find", None)
-    found = _last(list(names), name) if find is None else find(name)
+    found = _last_index(list(names), name) if find is None else find(name)
     if found < 0:
         raise ArgumentError(f"{name!r} is neither an index nor the name of a record: {name_files(store.fnames)}")
     return int(found)
 
 
-def _last(names: list[str], name: str) -> int:
+def _last_index(names: list[str], name: str) -> int:
     return len(names) - 1 - names[::-1].index(name) if name in names else -1

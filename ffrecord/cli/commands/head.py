@@ -2,8 +2,8 @@
 
 import argparse
 
-from ffrecord.cli.partial import open_rest
-from ffrecord.cli.printing import show
+from ffrecord.cli.partial import open_partial
+from ffrecord.cli.printing import print_samples
 from ffrecord.cli.sources import add_source, whole_number
 from ffrecord.cli.terminal.output import Output
 
@@ -14,16 +14,16 @@ examples:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH and how many."""
+    """Add PATH and the number of samples."""
     parser.epilog = EXAMPLES
     add_source(parser)
     parser.add_argument("-n", "--count", type=_count, default=10, metavar="N", help="samples (default: %(default)s)")
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Show them."""
-    with open_rest(given) as rest:
-        return show(rest, range(min(given.count, rest.n)), out)
+    """Print the first samples."""
+    with open_partial(given) as rest:
+        return print_samples(rest, range(min(given.count, rest.n)), out)
 
 
 def _count(text: str) -> int:

@@ -1,7 +1,7 @@
-"""`ffrecord info`: what a dataset is, without reading it.
+"""`ffrecord info`: facts about a dataset, without reading its samples.
 
-Of a dataset with a dataset.json only that is read, the sizes of its shards, and what the first of them says of itself:
-so it takes as long for a hundred million samples as for a hundred.
+For a dataset with dataset.json, only that file, the sizes of the shards and the extension block of one shard are read.
+A hundred million samples therefore take as long as a hundred.
 """
 
 import argparse
@@ -11,8 +11,8 @@ from typing import Any
 
 from ffrecord.cli.sources import FILE_EACH, add_source, manifest_of, open_source
 from ffrecord.cli.terminal import exit_codes
-from ffrecord.cli.terminal.messages import in_a_line
-from ffrecord.cli.terminal.output import Output, in_bytes
+from ffrecord.cli.terminal.messages import format_error
+from ffrecord.cli.terminal.output import Output, format_size
 from ffrecord.errors import FFRecordError, FormatError, MissingNamesError
 from ffrecord.fields import Field, Schema
 from ffrecord.fields.spec import field_spec
@@ -32,14 +32,14 @@ examples:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH."""
+    """Add PATH."""
     parser.epilog = EXAMPLES
     add_source(parser)
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Print the facts; BAD_NEWS if shards are missing or of another size, or a file was cut."""
-    # Once: a link may lead to another directory, with other shards, a moment later.
+    """Print the facts. Return BAD_NEWS if shards are missing or have another size, or if a file was cut."""
+    # Resolve links only once: a moment later a link may lead to another directory, with other shards.
     directory = resolve_directory(given.source)
     listed = manifest_of(given, directory)
     if listed is None:
@@ -47,47 +47,55 @@ def run(given: argparse.Namespace, out: Output) -> int:
             facts = facts_of(given.source, store)
     else:
         facts = facts_of(directory, listed) | {"path": given.source}
-    out.facts(as_json(facts) if out.json else in_words(facts))
+    out.facts(facts_for_json(facts) if out.json else format_facts(facts))
     return exit_codes.BAD_NEWS if facts["wrong"] else exit_codes.DONE
 
 
 def facts_of(source: str, found: manifest.Manifest | Store) -> dict[str, Any]:
-    """What a dataset is: sizes in bytes, column → Field as "schema"; and "wrong": what is wrong with it, in words.
+    """Return the facts about a dataset.
 
     Args:
-        found: its dataset.json, if it has one: all is there then, even where shards are not.
+        source: path of the dataset.
+        found: its manifest, if it has dataset.json; else the opened store. A manifest is enough if shards are missing.
+
+    Returns:
+        Facts by name: sizes in bytes; column → Field as "schema"; problems in words as "wrong".
     """
-    return _of_dataset(source, found) if isinstance(found, manifest.Manifest) else _of_store(source, found)
+    return (
+        _facts_of_manifest(source, found)
+        if isinstance(found, manifest.Manifest)
+        else _facts_open_store_samples(source, found)
+    )
 
 
-def in_words(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for people."""
-    told: dict[str, Any] = {name: _size(facts[name]) for name in (SIZE, PER_SAMPLE)}
-    told["schema"] = _each(facts["schema"], repr)
+def format_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Format the facts for people."""
+    told: dict[str, Any] = {name: _format_size_or_none(facts[name]) for name in (SIZE, PER_SAMPLE)}
+    told["schema"] = _format_fields(facts["schema"], repr)
     if "classes" in facts:
         more = len(facts["classes"]) - CLASSES_SHOWN
         told["classes"] = ", ".join(facts["classes"][:CLASSES_SHOWN]) + (f", and {more:,} more" if more > 0 else "")
     return {**facts, **told, "wrong": facts["wrong"] or None}
 
 
-def as_json(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for programs: fields as they are in files."""
-    return {**facts, "schema": _each(facts["schema"], field_spec)}
+def facts_for_json(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert the facts for programs: fields become what files have for them."""
+    return {**facts, "schema": _format_fields(facts["schema"], field_spec)}
 
 
-def _size(size: float | None) -> str | None:
-    return None if size is None else in_bytes(size)
+def _format_size_or_none(size: float | None) -> str | None:
+    return None if size is None else format_size(size)
 
 
-def _each(columns: Mapping[str, Field | str] | None, say: Callable[[Field], Any]) -> dict[str, Any] | None:
-    """What to say of each field; text is said already."""
+def _format_fields(columns: Mapping[str, Field | str] | None, say: Callable[[Field], Any]) -> dict[str, Any] | None:
+    """Format each field of a schema with `say`. Columns that are text already stay."""
     if columns is None:
         return None
     return {name: say(field) if isinstance(field, Field) else field for name, field in columns.items()}
 
 
-def _of_dataset(directory: str, listed: manifest.Manifest) -> dict[str, Any]:
-    """What dataset.json says, and a shard of itself: the first that has its size."""
+def _facts_of_manifest(directory: str, listed: manifest.Manifest) -> dict[str, Any]:
+    """Return the facts that dataset.json has, and those of the first shard that has the listed size."""
     size = sum(shard.size for shard in listed.shards)
     facts = _counts(directory, "ffrecord", listed.samples, len(listed.shards), size)
     facts |= {
@@ -96,19 +104,19 @@ def _of_dataset(directory: str, listed: manifest.Manifest) -> dict[str, Any]:
         "seed": listed.seed,
         "fingerprint": listed.fingerprint,
     }
-    sizes = _sizes_there(directory)
-    wrong = list(_differences(listed.shards, sizes))
+    sizes = _sizes_on_disk(directory)
+    wrong = list(_find_differences(listed.shards, sizes))
     first = next((shard.name for shard in listed.shards if sizes.get(shard.name) == shard.size), None)
     try:
-        facts |= _of_itself(os.path.join(directory, first)) if first is not None else {}
+        facts |= _read_writer(os.path.join(directory, first)) if first is not None else {}
     except (FFRecordError, OSError) as error:
-        wrong.append(in_a_line(error))
+        wrong.append(format_error(error))
     return {**facts, "wrong": wrong}
 
 
-def _of_store(source: str, store: Store) -> dict[str, Any]:
-    """What any store tells of itself."""
-    size = None if store.format in FILE_EACH else sum(_sizes(store))
+def _facts_open_store_samples(source: str, store: Store) -> dict[str, Any]:
+    """Return the facts that any store has."""
+    size = None if store.format in FILE_EACH else sum(_file_sizes(store))
     files = store.n if store.format in FILE_EACH else len(store.fnames)
     facts = _counts(source, store.format, store.n, files, size)
     extension = getattr(store, "extension", None)
@@ -120,25 +128,25 @@ def _of_store(source: str, store: Store) -> dict[str, Any]:
     if getattr(store, "classes", None):
         facts["classes"] = list(store.classes)  # type: ignore[attr-defined]
     facts["fingerprint"] = store.fingerprint()
-    facts |= _said(extension) if store.format == "ffrecord" else {}
-    return {**facts, "wrong": list(_cut(store))}
+    facts |= _writer_facts(extension) if store.format == "ffrecord" else {}
+    return {**facts, "wrong": list(_find_cut_files(store))}
 
 
-def _cut(store: Store) -> Iterable[str]:
-    """The files that end before their last record begins, in words."""
-    offsets: list[int] = getattr(store, "last_offsets", [])  # of a reader, as `file_sizes`
-    for path, size, offset in zip(store.fnames, _sizes(store), offsets, strict=True) if offsets else ():
+def _find_cut_files(store: Store) -> Iterable[str]:
+    """Yield a message for each file that ends before its last record begins."""
+    offsets: list[int] = getattr(store, "last_offsets", [])  # only readers of .ffr files have it
+    for path, size, offset in zip(store.fnames, _file_sizes(store), offsets, strict=True) if offsets else ():
         if offset > size:
             yield f"{path} was cut: it has {size} bytes, its last record begins at {offset}"
 
 
-def _sizes_there(directory: str) -> dict[str, int]:
+def _sizes_on_disk(directory: str) -> dict[str, int]:
     with os.scandir(directory) as entries:
         return {entry.name: entry.stat().st_size for entry in entries}
 
 
-def _differences(shards: Iterable[manifest.Shard], sizes: Mapping[str, int]) -> Iterable[str]:
-    """The shards that are missing, or not of the size that they had, in words."""
+def _find_differences(shards: Iterable[manifest.Shard], sizes: Mapping[str, int]) -> Iterable[str]:
+    """Yield a message for each shard that is missing or has another size than listed."""
     for shard in shards:
         size = sizes.get(shard.name)
         if size is None:
@@ -148,7 +156,14 @@ def _differences(shards: Iterable[manifest.Shard], sizes: Mapping[str, int]) -> 
 
 
 def _counts(path: str, format: str, samples: int, files: int, size: int | None) -> dict[str, Any]:
-    """`size` is None where nobody knows without looking at each of very many files."""
+    """Return the counts of a dataset.
+
+    Args:
+        path: path of the dataset.
+        format: its format.
+        samples, files: number of samples and of files.
+        size: bytes of the files; None if each of very many files would have to be looked at.
+    """
     return {
         "path": path,
         "format": format,
@@ -161,35 +176,35 @@ def _counts(path: str, format: str, samples: int, files: int, size: int | None) 
 
 
 def _columns(schema: Mapping[str, Any] | None) -> dict[str, Field | str] | None:
-    """Column → what it holds; or "?" → why nobody knows."""
+    """Return column → field of a schema; or "?" → the reason why it cannot be read; None without a schema."""
     if schema is None:
         return None
     try:
         return dict(Schema.from_builtins(schema).fields)
-    except FormatError as error:  # of a later version, or of fields that this program does not have
+    except FormatError as error:  # a later version wrote it, or this program lacks the fields
         return {"?": str(error)}
 
 
-def _of_itself(path: str) -> dict[str, Any]:
-    """What the extension block of a file says of who wrote it."""
+def _read_writer(path: str) -> dict[str, Any]:
+    """Return the facts that the extension block of a file has about its writer."""
     opened = OpenedFile(path, check=False, whole=False)
     try:
-        return _said(opened.extension)
+        return _writer_facts(opened.extension)
     finally:
         opened.close()
 
 
-def _said(extension: Extension | None) -> dict[str, Any]:
+def _writer_facts(extension: Extension | None) -> dict[str, Any]:
     return {"writer": (extension and extension.writer) or None, "serializer": extension and extension.serializer}
 
 
-def _sizes(store: Store) -> Iterable[int]:
-    """Bytes of each file, which may be no path of this machine."""
-    known: Iterable[int] | None = getattr(store, "file_sizes", None)  # of a reader, which is imported only to read
-    return map(_bytes, store.fnames) if known is None else known
+def _file_sizes(store: Store) -> Iterable[int]:
+    """Return the bytes of each file. Some names of files may be no path on this machine."""
+    known: Iterable[int] | None = getattr(store, "file_sizes", None)  # readers know their sizes
+    return map(_size_on_disk, store.fnames) if known is None else known
 
 
-def _bytes(path: str) -> int:
+def _size_on_disk(path: str) -> int:
     if not os.path.isdir(path):
         return os.stat(path).st_size
     return sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())

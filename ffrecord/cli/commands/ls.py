@@ -1,4 +1,4 @@
-"""`ffrecord ls`: the records of a dataset, one line each: index, bytes, where, name."""
+"""`ffrecord ls`: the records of a dataset, one line each: index, bytes, name."""
 
 import argparse
 import itertools
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.cli.partial import PartialDataset, open_rest
+from ffrecord.cli.partial import PartialDataset, open_partial
 from ffrecord.cli.sources import add_source
 from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output
@@ -16,8 +16,8 @@ from ffrecord.errors import MissingNamesError
 from ffrecord.reading.record_reader import RecordReader
 from ffrecord.reading.store import Store
 
-CHUNK = 4096  # records asked for at once
-SIZES_AT_ONCE = 1 << 20  # of one file, for their sum
+CHUNK = 4096  # records whose sizes are asked for together
+SIZES_AT_ONCE = 1 << 20  # sizes of one file that are summed together
 
 EXAMPLES = """\
 examples:
@@ -27,26 +27,26 @@ examples:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH, and of what."""
+    """Add PATH and --shards."""
     parser.epilog = EXAMPLES
     add_source(parser)
     parser.add_argument("--shards", action="store_true", help="the files, with their samples and sizes, instead")
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """List them: lines as they are found, so that a pipe may stop it."""
-    with open_rest(given, None if given.shards else out, check_data=False) as rest:
+    """List the records or files. Lines are printed as they are found, so that a closed pipe ends the command early."""
+    with open_partial(given, None if given.shards else out, check_data=False) as rest:
         if given.shards:
             _print_shards(rest, out)
         elif out.json:
-            out.items(records(rest))
+            out.items(list_records(rest))
         else:
-            _print(rest, out)
+            _print_records(rest, out)
         return exit_codes.BAD_NEWS if rest.wrong else exit_codes.DONE
 
 
-def records(rest: PartialDataset) -> Iterator[dict[str, Any]]:
-    """Each record that is there; no bytes of one that a cut file has no more."""
+def list_records(rest: PartialDataset) -> Iterator[dict[str, Any]]:
+    """Yield the facts of each record that is there. "bytes" is None if a cut file has lost the record."""
     store = rest.store
     try:
         names: Any = store.keys()
@@ -59,14 +59,15 @@ def records(rest: PartialDataset) -> Iterator[dict[str, Any]]:
             yield told if names is None else {**told, "name": names[index]}
 
 
-def shards(store: Store, out: Output) -> Iterator[tuple[str, int, int]]:
-    """Each file that has records: its name, how many, and their bytes."""
+def list_shards(store: Store, out: Output) -> Iterator[tuple[str, int, int]]:
+    """Yield the name, the number of records and their bytes of each file."""
     known, first = set(store.fnames), next(iter(store.fnames), "")
     counts: dict[str, int] = {}
     sizes: dict[str, int] = {}
     with out.progress(store.n, " records", "shards") as bar:
-        for path, found in _by_file(store):
-            name = path if path in known else first  # the directory that files were found in, or the list of them
+        for path, found in _sizes_by_file(store):
+            # Records of an image folder or a path list count for the directory or the list, not for their own file.
+            name = path if path in known else first
             counts[name] = counts.get(name, 0) + len(found)
             sizes[name] = sizes.get(name, 0) + int(np.maximum(found, 0).sum())
             bar.update(len(found))
@@ -74,8 +75,11 @@ def shards(store: Store, out: Output) -> Iterator[tuple[str, int, int]]:
         yield path, counts.get(path, 0), sizes.get(path, 0)
 
 
-def _by_file(store: Store) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
-    """A file, and the sizes of records of it, until all had their turn: many at once where a table counts them."""
+def _sizes_by_file(store: Store) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+    """Yield a file and the sizes of some of its records, until all records had their turn.
+
+    Where a table counts the records of a file, many sizes come together.
+    """
     start = 0
     for path, count in zip(store.fnames, _counts(store), strict=False):
         for first in range(start, start + count, SIZES_AT_ONCE):
@@ -89,15 +93,15 @@ def _by_file(store: Store) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
 
 
 def _counts(store: Store) -> list[int]:
-    """Records of each file, which follow each other; none where only `locate` knows."""
+    """Return the number of records of each file in turn; [] if only `locate` knows the file of a record."""
     if isinstance(store, RecordReader) and type(store).locate is RecordReader.locate:
         return [file.n for file in store._files]
     return []
 
 
 def _print_shards(rest: PartialDataset, out: Output) -> None:
-    """As a table, with what is wrong beside those that are not there."""
-    rows: list[tuple[Any, ...]] = [(*row, None) for row in shards(rest.store, out)]
+    """Print the files as a table. Shards that are missing are listed with the reason."""
+    rows: list[tuple[Any, ...]] = [(*row, None) for row in list_shards(rest.store, out)]
     if rest.pieces:
         found = {row[0]: row for row in rows}
         rows = [found.get(each.path, (each.path, each.samples, None, each.wrong)) for each in rest.pieces]
@@ -106,8 +110,8 @@ def _print_shards(rest: PartialDataset, out: Output) -> None:
     out.table(columns[:3] if plain else columns, [row[:3] if plain else row for row in rows], shorten="file")
 
 
-def _print(rest: PartialDataset, out: Output) -> None:
-    found = records(rest)
+def _print_records(rest: PartialDataset, out: Output) -> None:
+    found = list_records(rest)
     first = list(itertools.islice(found, 1))
     width = len(f"{rest.n - 1:,}")
     for each in itertools.chain(first, found):

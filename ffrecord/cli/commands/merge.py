@@ -4,7 +4,7 @@ import argparse
 
 from ffrecord.cli.sources import add_source, path_of, refuse_inside
 from ffrecord.cli.terminal.output import Output
-from ffrecord.cli.writing_options import add_skipping, add_writing, advising, conclude, options_of
+from ffrecord.cli.writing_options import add_skipping, add_writing, conclude, hint_at_skipping, options_of
 from ffrecord.conversion import convert
 from ffrecord.errors import ArgumentError
 from ffrecord.sources.opening import detect_first
@@ -15,7 +15,7 @@ examples:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Some PATHs, and OUT."""
+    """Add several PATHs, and OUT."""
     parser.epilog = EXAMPLES
     add_source(parser, several=True)
     parser.add_argument("-o", "--out", required=True, type=path_of, metavar="OUT", help="a new directory of shards")
@@ -24,16 +24,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Write the samples of all, one dataset after the other: records of .ffr files stay the bytes that they are."""
+    """Write the samples of all datasets, one after the other. Records of .ffr files are copied byte by byte."""
     refuse_inside(given.source, given.out)
     _check(given.source if given.format is None else [])
-    with advising(given):
+    with hint_at_skipping(given):
         summary = convert(given.source, given.out, format=given.format, **options_of(given, out))
     return conclude([summary], out)
 
 
 def _check(sources: list[str]) -> None:
-    """Raise ArgumentError if they are of more than one format."""
+    """Raise ArgumentError if the sources have more than one format."""
     found = {path: detect_first([path]) for path in sources}
     other = next((path for path, format in found.items() if format != found[sources[0]]), None)
     if other is not None:

@@ -3,10 +3,10 @@
 import argparse
 import os
 
-from ffrecord.cli.leftovers import tell_of_left
+from ffrecord.cli.leftovers import report_leftovers
 from ffrecord.cli.sources import local_path_of, refuse_inside
 from ffrecord.cli.terminal import exit_codes
-from ffrecord.cli.terminal.output import Output, counted, in_bytes
+from ffrecord.cli.terminal.output import Output, format_count, format_size
 from ffrecord.folders.folder import PackedFolder
 from ffrecord.folders.folder_pack import pack_folder
 
@@ -17,7 +17,7 @@ examples:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """FOLDER and FILE."""
+    """Add FOLDER and FILE."""
     parser.epilog = EXAMPLES
     parser.add_argument("folder", metavar="FOLDER", type=local_path_of)
     parser.add_argument("out", metavar="FILE.ffr", type=local_path_of, help="appears when all is written")
@@ -25,16 +25,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Pack it."""
+    """Pack the folder."""
     refuse_inside([given.folder], given.out)
     if os.path.lexists(given.out) and not given.replace:
         raise FileExistsError(17, "there is something; --replace replaces it", given.out)
-    tell_of_left(given.out, out, "pack")
+    report_leftovers(given.out, out, "pack")
     with out.progress(None, " files", "packing") as bar:
         pack_folder(given.folder, given.out, on_file=bar.reach)
     size = os.path.getsize(given.out)
     with PackedFolder(given.out) as packed:
         files = packed.num_files()
     facts = {"path": given.out, "files": files, "bytes": size}
-    out.facts(facts) if out.json else out.line(f"{given.out}: {counted(files, 'file')}, {in_bytes(size)}")
+    out.facts(facts) if out.json else out.line(f"{given.out}: {format_count(files, 'file')}, {format_size(size)}")
     return exit_codes.DONE

@@ -1,11 +1,11 @@
-"""`ffrecord recover`: what a writer that was killed had flushed, as a whole file."""
+"""`ffrecord recover`: the flushed samples of a killed writer, as a whole file."""
 
 import argparse
 import os
 
 from ffrecord.cli.sources import local_path_of
 from ffrecord.cli.terminal import exit_codes
-from ffrecord.cli.terminal.output import Output, counted, in_bytes
+from ffrecord.cli.terminal.output import Output, format_count, format_size
 from ffrecord.system import filesystems
 from ffrecord.writing.recovery import recover
 
@@ -16,7 +16,7 @@ examples:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH."""
+    """Add PATH."""
     parser.epilog = EXAMPLES
     help = "of the file as it was given to its writer, or of what was left (.NAME.….part)"
     parser.add_argument("path", metavar="PATH", type=local_path_of, help=help)
@@ -24,25 +24,25 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Publish it; BAD_NEWS if samples that had been flushed are damaged."""
+    """Publish the recovered file. Return BAD_NEWS if flushed samples are damaged."""
     found = recover(given.path, replace=given.replace)
     if out.json:
-        out.facts(found._asdict() | {"path": _as_given(found.path)})
+        out.facts(found._asdict() | {"path": _relative_path(found.path)})
     else:
-        out.line(f"{_as_given(found.path)}: {counted(found.samples, 'sample')}, {in_bytes(found.bytes)}")
+        out.line(f"{_relative_path(found.path)}: {format_count(found.samples, 'sample')}, {format_size(found.bytes)}")
         if found.dropped:
             out.line(
-                f"{counted(found.dropped, 'byte')} were written after the last flush: nothing tells what they were"
+                f"{format_count(found.dropped, 'byte')} were written after the last flush: nothing tells what they were"
             )
         if found.damaged:
             out.line(
-                f"{counted(found.damaged, 'sample')} had been flushed, and came damaged: the disk did not "
+                f"{format_count(found.damaged, 'sample')} had been flushed, and came damaged: the disk did not "
                 f"keep what it said"
             )
     return exit_codes.BAD_NEWS if found.damaged else exit_codes.DONE
 
 
-def _as_given(path: str) -> str:
-    """A path as it is from here, if it lies below."""
+def _relative_path(path: str) -> str:
+    """Return a path relative to the working directory, if it is below it."""
     here = filesystems.working_directory()
     return path if here is None else path.removeprefix(os.path.join(here, ""))

@@ -1,4 +1,4 @@
-"""`ffrecord shuffle`: the same samples in a random order, which a seed tells."""
+"""`ffrecord shuffle`: the same samples in a random order that a seed determines."""
 
 import argparse
 import secrets
@@ -10,17 +10,17 @@ from ffrecord.cli.terminal.output import Output
 from ffrecord.cli.writing_options import (
     add_out,
     add_skipping,
-    advising,
     conclude,
-    indexed,
+    fingerprint_of,
+    hint_at_skipping,
+    make_writer,
+    open_indexed,
     options_of,
-    told_apart,
-    writer_of,
 )
 from ffrecord.dataset_writer import DatasetWriter, resume
 from ffrecord.order import Random
 
-ORDER = "order"  # in what is asked for: its name, and the seed
+ORDER = "order"  # key of a write's request: the name of the order, and the seed
 
 EXAMPLES = """\
 examples:
@@ -28,7 +28,7 @@ examples:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH, OUT and a seed."""
+    """Add PATH, OUT and a seed."""
     parser.epilog = EXAMPLES
     add_source(parser)
     add_out(parser)
@@ -42,23 +42,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Write them in the order that `ffrecord.order.Random` has in epoch 0.
+    """Write the samples in the order of `ffrecord.order.Random` in epoch 0.
 
-    The seed is noted with the finished shards of an interrupted call, which the same call without one goes on from.
+    The seed is noted with the finished shards of an interrupted call. The same call without --seed goes on with it.
     """
     refuse_inside([given.source], given.out)
-    with advising(given), indexed(given.source, given.format) as found:
-        writer = writer_of(found, given.out, options_of(given, out))
-        seed = drawn(writer) if given.seed is None else given.seed
+    with hint_at_skipping(given), open_indexed(given.source, given.format) as found:
+        writer = make_writer(found, given.out, options_of(given, out))
+        seed = draw_seed(writer) if given.seed is None else given.seed
         n = len(found.dataset)
         indices = Random().indices(np.arange(n), n, seed, 0)
-        asked = {ORDER: {"name": Random.name, "seed": seed}} | resume.request_of(indices, told_apart(found))
+        asked = {ORDER: {"name": Random.name, "seed": seed}} | resume.request_of(indices, fingerprint_of(found))
         summary = writer._write_chosen(found.dataset, indices, asked)
     return conclude([summary], out, seed=seed)
 
 
-def drawn(writer: DatasetWriter) -> int:
-    """The seed of the interrupted call to go on with, or a new one."""
+def draw_seed(writer: DatasetWriter) -> int:
+    """Return the seed of the interrupted call that this one continues, or draw a new one."""
     order = writer._earlier_request().get(ORDER)
     found = order.get("seed") if isinstance(order, dict) else None
     return found if isinstance(found, int) else secrets.randbelow(1 << 32)

@@ -1,4 +1,4 @@
-"""`ffrecord split`: divide a dataset, such as into training and validation; every sample goes to one part."""
+"""`ffrecord split`: divide a dataset, such as into training and validation. Every sample goes to one part."""
 
 import argparse
 import contextlib
@@ -19,8 +19,8 @@ import numpy.typing as npt
 from ffrecord.cli.sources import add_source, local_path_of, refuse_inside, seed_of
 from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output
-from ffrecord.cli.writing_options import add_writing, conclude, indexed, options_of, told_apart, write_some
-from ffrecord.conversion.input import Given
+from ffrecord.cli.writing_options import add_writing, conclude, fingerprint_of, open_indexed, options_of, write_some
+from ffrecord.conversion.input import ConversionInput
 from ffrecord.dataset_writer import Summary
 from ffrecord.dataset_writer import publish as publishing
 from ffrecord.dataset_writer.resume import indices_fingerprint
@@ -36,18 +36,18 @@ from ffrecord.system.locked_directory import LockedDirectory
 from ffrecord.system.untrusted import Refused
 
 STATE = "part.json"
-STATE_MAX = 16 << 20  # bytes
+STATE_MAX = 16 << 20  # bytes of the notes; nothing larger is read
 
 Request = dict[str, Any]
 
 
 class SplitState(msgspec.Struct, frozen=True):
-    """The notes on a part.
+    """The notes on a part that stay on disk.
 
     Attributes:
-        request: what was asked for; None for nothing, or nothing that can be read.
-        summary: of the part, once it is complete.
-        fingerprint: of its manifest, then.
+        request: arguments of the split; None for no readable notes.
+        summary: summary of the part, once it is complete.
+        fingerprint: fingerprint of the part's manifest, once it is complete.
     """
 
     request: Request | None = None
@@ -56,16 +56,18 @@ class SplitState(msgspec.Struct, frozen=True):
 
 
 class SplitPart:
-    """One of them, for `with`.
+    """One part of a split, for `with`.
 
     Args:
-        path: of the dataset, as given.
-        restart: whether to discard what an interrupted split has left.
+        path: path of the new dataset, as given.
+        restart: whether to discard the work of an interrupted split.
 
     Attributes:
+        path: as given.
         target: the real path.
-        summary: of the dataset, once it is complete.
-        settled: whether nothing of it is to be done any more, nor undone; else what is noted stays at the end.
+        hidden: directory that holds the part until it is published.
+        summary: summary of the part, once it is complete.
+        done: whether the split is done, so that the notes can go. Otherwise they stay for a later call.
     """
 
     def __init__(self, path: str, *, restart: bool = False) -> None:
@@ -77,18 +79,19 @@ class SplitPart:
         self.hidden = os.path.join(parent, f".{self._name}.split")
         self._written = os.path.join(self.hidden, self._name)
         self.summary: Summary | None = None
-        self.settled = False
+        self.done = False
 
     def check_begun(self) -> None:
-        """Raise FileExistsError if something is at the final name that no interrupted split has put there."""
+        """Raise FileExistsError if the final name is taken by something that no interrupted split has put there."""
         if self._is_taken() and not os.path.lexists(self.hidden):
-            raise self._taken()
+            raise self._exists_error()
 
     def __enter__(self) -> "SplitPart":
-        """Make the hidden directory, or take over what is there.
+        """Make the hidden directory, or take over an existing one.
 
         Raises:
-            OSError: it cannot be had; BlockingIOError: somebody else writes it. Names the part.
+            BlockingIOError: another process writes it.
+            OSError: it cannot be made; names the part.
         """
         try:
             self._own = LockedDirectory(self.hidden)
@@ -102,43 +105,44 @@ class SplitPart:
         return self
 
     def begin(self, request: Request) -> None:
-        """Take note of what is asked for; find out what is complete of it, and still whole.
+        """Compare the notes with the request, and find out whether the part is complete and whole already.
 
         Raises:
-            MismatchError: an interrupted split has something of another request.
-            FileExistsError: something is at the final name.
-            FormatError, ChecksumError: that has put it there, and it is damaged.
+            MismatchError: an interrupted split has finished work for another request.
+            FileExistsError: the final name is taken.
+            FormatError, ChecksumError: an interrupted split has published the part, and it is damaged.
         """
         state = self._state()
         found = differences(state.request, request)
-        if state.request is not None and found and self._of_use():
+        if state.request is not None and found and self._has_finished_work():
             told = f"{self.hidden} has what an interrupted split has finished that was asked for something else"
             raise MismatchError(f"{self.path}: {told}; --restart discards it", found)
         self.check_vacant()
         if state.summary and not found and self._is_whole(state.fingerprint):
             self.summary = replace(state.summary, path=self.path)
         else:
-            self._own.remove(self._name)  # complete, but not noted: it cannot be told from what it should be
+            # A complete part without notes goes: nothing shows that it is what was asked for.
+            self._own.remove(self._name)
             self._note(SplitState(request))
 
     def _is_whole(self, fingerprint: str | None) -> bool:
-        """Whether it is there, to the last byte what it was.
+        """Tell whether the part is complete, with the bytes that were written.
 
         Raises:
-            FFRecordError, OSError: it is not, and cannot be written again since it was published.
+            FFRecordError, OSError: it is published and damaged, so that it cannot be written again.
         """
         if self.published:
-            _check_place(self.target)
+            _check_shards(self.target)
             return True
         self._own.check()
         with contextlib.suppress(FFRecordError, OSError, ValueError):
             if self._is_own() and publishing.fingerprint(self._written) == fingerprint:
-                _check_place(self._written)
+                _check_shards(self._written)
                 return True
         return False
 
     def _is_own(self) -> bool:
-        """Whether what is hidden is a directory of regular files of this user: a link is not to be published."""
+        """Tell whether the hidden part is a directory of regular files of this user. Links must not be published."""
         if not self._own.has_directory(self._name):
             return False
         with untrusted.enter_directory(self._name, directory=self._own.fd) as fd:
@@ -146,24 +150,24 @@ class SplitPart:
 
     @property
     def published(self) -> bool:
-        """Whether it is under its final name, for sure."""
+        """True if this split has put the part under its final name."""
         noted = self._state().fingerprint
         there = noted is not None and not self._own.holds(self._name)
         return there and publishing.fingerprint(self.target) == noted
 
     def check_vacant(self) -> None:
-        """Raise FileExistsError if something is at the final name, unless this has put it there."""
+        """Raise FileExistsError if the final name is taken by something else than this part."""
         if self._is_taken() and not self.published:
-            raise self._taken()
+            raise self._exists_error()
 
     def _is_taken(self) -> bool:
         return os.path.lexists(self.target) and (not os.path.isdir(self.target) or bool(os.listdir(self.target)))
 
-    def _taken(self) -> FileExistsError:
+    def _exists_error(self) -> FileExistsError:
         return FileExistsError(EEXIST, "there is something, expected a new directory", self.path)
 
     def write(self, make: Callable[[str], Summary]) -> None:
-        """Have the dataset made, at a path that `make` gets, unless it is complete."""
+        """Write the part with `make`, which gets the path, unless the part is complete."""
         if self.summary is None:
             self._own.check()
             made = make(self._written)
@@ -173,11 +177,11 @@ class SplitPart:
             self.summary = summary
 
     def publish(self) -> None:
-        """Give it its final name."""
+        """Give the part its final name."""
         atomic_directory.replace(self._name, self.target, self._own.fd)
 
     def take_back(self) -> None:
-        """Undo that, if it happened."""
+        """Hide the part again, if it is published."""
         if self.published:
             os.rename(self.target, self._name, dst_dir_fd=self._own.fd)
 
@@ -189,8 +193,8 @@ class SplitPart:
     def _note(self, state: SplitState) -> None:
         self._own.write(STATE, msgspec.json.encode(state))
 
-    def _of_use(self) -> bool:
-        """Whether something is finished: the part, or shards of it; not what a killed process leaves besides."""
+    def _has_finished_work(self) -> bool:
+        """Tell whether something is finished: the part, or shards of it. Leftovers of killed processes do not count."""
         names, begun = self._own.names(), f".{self._name}{PART_SUFFIX}"
         if self._name in names:
             return True
@@ -200,26 +204,26 @@ class SplitPart:
         return False
 
     def __exit__(self, *_: object) -> None:
-        """Remove what is of no use, and let others have the rest."""
+        """Remove the hidden directory if nothing in it is of use, and release the lock."""
         with contextlib.suppress(OSError):
-            if self.settled or not (self._of_use() or self.published):
+            if self.done or not (self._has_finished_work() or self.published):
                 self._own.discard()
         self._own.close()
 
 
-def _check_place(directory: str) -> None:
-    """Raise what is wrong with a dataset."""
+def _check_shards(directory: str) -> None:
+    """Check every shard of a dataset; raise the first error."""
     listed = manifest.load(directory)
     for shard in listed.shards if listed is not None else []:
         check_whole(directory, shard)
 
 
 def publish(parts: Sequence[SplitPart]) -> None:
-    """Give all of them their final names, or none.
+    """Give all parts their final names, or none.
 
     Raises:
-        OSError: refused; those that were published are hidden again, unless it says which are not. Or all are in place,
-            and it says so.
+        OSError: publishing failed, and the parts are hidden again. The notes of the error name parts that could not be.
+            If only the final fsync failed, all parts are in place, and the message says so.
     """
     for part in parts:
         part.check_vacant()
@@ -228,7 +232,7 @@ def publish(parts: Sequence[SplitPart]) -> None:
             if not part.published:
                 part.publish()
     except BaseException as error:
-        _take_back(parts, error)
+        _hide_again(parts, error)
         raise
     try:
         for directory in {os.path.dirname(part.target) for part in parts}:
@@ -237,11 +241,11 @@ def publish(parts: Sequence[SplitPart]) -> None:
         sentence = "all parts are in place, but fsync of a directory failed and a crash may undo it"
         raise file_error(error.errno or EIO, f"{parts[0].path}: {sentence}", parts[0].path) from None
     for part in parts:
-        part.settled = True
+        part.done = True
 
 
-def _take_back(parts: Sequence[SplitPart], cause: BaseException) -> None:
-    """Hide all of them; which ones cannot be is added to what has failed first."""
+def _hide_again(parts: Sequence[SplitPart], cause: BaseException) -> None:
+    """Hide all parts again. Parts that cannot be hidden are named in a note of `cause`."""
     for part in reversed(parts):
         try:
             part.take_back()
@@ -256,11 +260,11 @@ examples:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH, parts, and a seed."""
+    """Add PATH, the parts and a seed."""
     parser.epilog = EXAMPLES
     add_source(parser)
     help = "a new directory, and its share of the samples (0.1), their number (5000), or what is left (rest)"
-    parser.add_argument("parts", metavar="OUT=SHARE", nargs="+", type=_part, help=help)
+    parser.add_argument("parts", metavar="OUT=SHARE", nargs="+", type=_parse_part, help=help)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--seed", type=seed_of, default=0, metavar="N", help="of the chance by which samples are chosen (default: 0)"
@@ -270,14 +274,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Write the parts; within each, samples keep their order."""
-    _check(given.parts)
+    """Write the parts. Within each part the samples keep their order."""
+    _check_parts(given.parts)
     refuse_inside([given.source], *(path for path, _ in given.parts))
-    with indexed(given.source, given.format) as found, ExitStack() as stack:
+    with open_indexed(given.source, given.format) as found, ExitStack() as stack:
         chosen = choose(given, len(found.dataset))
         parts = [SplitPart(path, restart=given.restart) for path, _ in given.parts]
         for part in parts:
-            part.check_begun()  # before directories are made for any of them
+            part.check_begun()  # for all parts, before a directory is made for any
         for part in parts:
             stack.enter_context(part)
         for part, indices in zip(parts, chosen, strict=True):
@@ -287,7 +291,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
                 part.write(lambda path, wanted=indices: write_some(found, path, wanted, options_of(given, out)))  # type: ignore[misc]
             publish(parts)
         except BaseException as error:
-            _tell(parts, error)
+            _note_progress(parts, error)
             raise
     for part, indices in zip(parts, chosen, strict=True):
         if not len(indices):
@@ -297,19 +301,19 @@ def run(given: argparse.Namespace, out: Output) -> int:
 
 
 def choose(given: argparse.Namespace, n: int) -> list[npt.NDArray[np.int64]]:
-    """Indices of each part, ascending."""
+    """Return the indices of each part, ascending."""
     order = np.arange(n) if given.in_order else Random().indices(np.arange(n), n, given.seed, 0)
-    return [np.sort(each) for each in np.split(order, np.cumsum(sizes(given.parts, n))[:-1])]
+    return [np.sort(each) for each in np.split(order, np.cumsum(part_sizes(given.parts, n))[:-1])]
 
 
-def _request(given: argparse.Namespace, found: Given, indices: npt.NDArray[np.int64]) -> dict[str, Any]:
-    """What makes a part the one that it is."""
+def _request(given: argparse.Namespace, found: ConversionInput, indices: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """Return the arguments that determine a part."""
     cuts = {name: getattr(given, name) for name in ("shard_size", "samples_per_shard", "num_shards")}
-    return {"samples": len(indices), "indices": indices_fingerprint(indices), "source": told_apart(found), **cuts}
+    return {"samples": len(indices), "indices": indices_fingerprint(indices), "source": fingerprint_of(found), **cuts}
 
 
-def _tell(parts: list[SplitPart], error: BaseException) -> None:
-    """Add to an error what stays."""
+def _note_progress(parts: list[SplitPart], error: BaseException) -> None:
+    """Add a note on the parts that stay to an error."""
     published = [part.path for part in parts if part.published]
     hidden = [part.path for part in parts if part.summary is not None and part.path not in published]
     said = f"published: {', '.join(published)}" if published else "nothing was published"
@@ -320,13 +324,13 @@ def _tell(parts: list[SplitPart], error: BaseException) -> None:
         add_note(error, f"{said}: the same call goes on from there{discards}")
 
 
-def sizes(parts: list[tuple[str, float | int | None]], n: int) -> list[int]:
-    """Samples of each part: [len(parts)], of n in all; of a share less than one more or fewer than it is of n.
+def part_sizes(parts: list[tuple[str, float | int | None]], n: int) -> list[int]:
+    """Return the number of samples of each part, [len(parts)]. A share is rounded by less than one sample.
 
     Raises:
-        ArgumentError: they ask for more or for fewer.
+        ArgumentError: the parts do not add up to n samples.
     """
-    shared = iter(_of_shares([share for _, share in parts if isinstance(share, float)], n))
+    shared = iter(_sizes_of_shares([share for _, share in parts if isinstance(share, float)], n))
     counts = [next(shared) if isinstance(share, float) else share for _, share in parts]
     known = sum(count for count in counts if count is not None)
     if None in counts:
@@ -340,14 +344,14 @@ def sizes(parts: list[tuple[str, float | int | None]], n: int) -> list[int]:
     return counts  # type: ignore[return-value]
 
 
-def _of_shares(shares: list[float], n: int) -> list[int]:
-    """Samples of each share, cut where the shares up to it end: each one rounded by itself would not add up to n."""
-    ends = itertools.accumulate(Fraction(repr(share)) for share in shares)  # as written: 0.1 is a tenth
+def _sizes_of_shares(shares: list[float], n: int) -> list[int]:
+    """Divide n samples by shares. The cuts are rounded, not the sizes: rounded sizes would not add up to n."""
+    ends = itertools.accumulate(Fraction(repr(share)) for share in shares)  # exact decimals: 0.1 is a tenth
     cuts = [n if math.isclose(end, 1, abs_tol=1e-9) else math.ceil(end * n - Fraction(1, 2)) for end in ends]
     return [cut - before for before, cut in zip([0, *cuts], cuts, strict=False)]
 
 
-def _part(text: str) -> tuple[str, float | int | None]:
+def _parse_part(text: str) -> tuple[str, float | int | None]:
     path, sign, share = text.rpartition("=")
     if not sign or not path:
         raise argparse.ArgumentTypeError(f"{text!r}, expected OUT=SHARE, such as data/val=0.1")
@@ -365,8 +369,8 @@ def _part(text: str) -> tuple[str, float | int | None]:
     return path, number
 
 
-def _check(parts: list[tuple[str, float | int | None]]) -> None:
-    """Refuse before anything is written what would be refused at a later part."""
+def _check_parts(parts: list[tuple[str, float | int | None]]) -> None:
+    """Refuse arguments before anything is written, even if they are wrong only for a later part."""
     paths = [filesystems.real_path(path) for path, _ in parts]
     twice = next((path for path in paths if paths.count(path) > 1), None)
     if twice is not None:

@@ -1,4 +1,4 @@
-"""`ffrecord stats`: how large the records are, and what is in each column."""
+"""`ffrecord stats`: sizes of the records, and facts about each column."""
 
 import argparse
 import sys
@@ -9,17 +9,17 @@ import numpy as np
 
 from ffrecord.cli import column_facts
 from ffrecord.cli.classes import classes_of
-from ffrecord.cli.partial import PartialDataset, open_rest
-from ffrecord.cli.sizes import Sizes, labels_of, sizes_of
+from ffrecord.cli.partial import PartialDataset, open_partial
+from ffrecord.cli.sizes import Sizes, collect_sizes, format_edges
 from ffrecord.cli.sources import add_source, local_path_of, whole_number
 from ffrecord.cli.terminal import exit_codes
-from ffrecord.cli.terminal.output import Output, counted, cut, in_bytes, in_words
+from ffrecord.cli.terminal.output import Output, format_count, format_fact, format_size, truncate
 from ffrecord.errors import FFRecordError
 
-BAR = 40  # characters of the longest
-BLOCKS, PLAIN = ("█", "▏"), ("#", "|")  # of a bar, and one for a bar that is too short
+BAR = 40  # characters of the longest bar
+BLOCKS, PLAIN = ("█", "▏"), ("#", "|")  # characters of a bar, and of a bar that is too short for one
 DAMAGED_SHOWN = 5
-VALUE_MOST = 40  # characters of one that is frequent
+VALUE_MOST = 40  # characters of a frequent value
 
 EXAMPLES = """\
 examples:
@@ -29,7 +29,7 @@ examples:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH, and of how many samples."""
+    """Add PATH and the options for samples and figure."""
     parser.epilog = EXAMPLES
     add_source(parser)
     help = "decode so many, spread over the dataset, for the facts of columns (default: %(default)s; 0 for none)"
@@ -52,11 +52,11 @@ def run(given: argparse.Namespace, out: Output) -> int:
         from ffrecord.cli.plots import check
 
         check(given.plot)
-    with open_rest(given, out) as rest:
-        sizes = sizes_of(rest.store, out)
+    with open_partial(given, out) as rest:
+        sizes = collect_sizes(rest.store, out)
         without_size = rest.store.n - sizes.count
-        samples, damaged = _spread(rest, given.samples)
-        columns = column_facts.of_samples(samples, classes_of(rest.store))
+        samples, damaged = _read_spread_indices(rest, given.samples)
+        columns = column_facts.describe_columns(samples, classes_of(rest.store))
     if given.plot:
         from ffrecord.cli.plots import plot_sizes
 
@@ -70,29 +70,33 @@ def run(given: argparse.Namespace, out: Output) -> int:
     return exit_codes.BAD_NEWS if damaged or without_size or rest.wrong else exit_codes.DONE
 
 
-def _spread(rest: PartialDataset, count: int) -> tuple[list[Any], list[dict[str, Any]]]:
-    """Up to so many samples, evenly spread; and of those among them that cannot be read, "index" and "error"."""
+def _read_spread_indices(rest: PartialDataset, count: int) -> tuple[list[Any], list[dict[str, Any]]]:
+    """Read up to `count` samples, evenly spread.
+
+    Returns:
+        The samples; and "index" and "error" of those that cannot be read.
+    """
     count = min(count, rest.store.n)
     if count < 1:
         return [], []
     chosen = np.unique(np.linspace(0, rest.store.n - 1, count).astype(np.int64))
     try:
         return rest.store.samples(chosen), []
-    except (FFRecordError, OSError):  # some of them; which, is found by reading each
+    except (FFRecordError, OSError):  # some cannot be read: read one by one to find them
         samples: list[Any] = []
         damaged: list[dict[str, Any]] = []
         for place in chosen.tolist():
             try:
                 samples.append(rest.store.sample(place))
             except (FFRecordError, OSError) as error:
-                damaged.append({"index": rest.index(place), "error": rest.told(error, place)})
+                damaged.append({"index": rest.index(place), "error": rest.describe_error(error, place)})
         return samples, damaged
 
 
 def _print_damaged(good: int, damaged: list[dict[str, Any]], out: Output) -> None:
     if damaged:
         out.line()
-        out.line(f"{len(damaged):,} of {counted(good + len(damaged), 'sample')} looked at cannot be read:")
+        out.line(f"{len(damaged):,} of {format_count(good + len(damaged), 'sample')} looked at cannot be read:")
         for each in damaged[:DAMAGED_SHOWN]:
             out.line(f"  {each['error']}")
         if len(damaged) > DAMAGED_SHOWN:
@@ -100,47 +104,47 @@ def _print_damaged(good: int, damaged: list[dict[str, Any]], out: Output) -> Non
 
 
 def _print(sizes: Sizes, without_size: int, columns: dict[str, dict[str, Any]], out: Output) -> None:
-    out.line(f"{counted(sizes.count, 'record')}, {in_bytes(sizes.total)}")
+    out.line(f"{format_count(sizes.count, 'record')}, {format_size(sizes.total)}")
     if without_size:
-        out.line(f"{counted(without_size, 'more record')} cannot be read, or their file was cut before them")
+        out.line(f"{format_count(without_size, 'more record')} cannot be read, or their file was cut before them")
     if sizes.count:
-        told = {name: in_bytes(value) for name, value in sizes.facts()["percentiles"].items()}
-        out.wrapped("", ", ".join(f"{name} {value}" for name, value in told.items()))
+        told = {name: format_size(value) for name, value in sizes.facts()["percentiles"].items()}
+        out.wrap("", ", ".join(f"{name} {value}" for name, value in told.items()))
         if sizes.estimated:
             out.line(f"bars and percentiles are {sizes.estimated}")
         out.line()
-        _bars(sizes, out)
+        _print_bars(sizes, out)
     for name, facts in columns.items():
         out.line()
         out.line(f"{name}: {facts['kind']}")
         for fact, value in facts.items():
             if fact != "kind":
-                out.wrapped(f"  {fact:10}  ", _words(value, facts.get("distinct", 0) if fact == "frequent" else 0))
+                out.wrap(f"  {fact:10}  ", _format_stat(value, facts.get("distinct", 0) if fact == "frequent" else 0))
 
 
-def _words(value: Any, total: int) -> str:
-    """A fact; of values with their counts also how many more than these there are of `total`."""
+def _format_stat(value: Any, total: int) -> str:
+    """Format a fact. For values with counts, add how many of the `total` distinct values are not shown."""
     if isinstance(value, Mapping):
         more = total - len(value)
-        told = ", ".join(f"{cut(name, VALUE_MOST)}: {count:,}" for name, count in value.items())
+        told = ", ".join(f"{truncate(name, VALUE_MOST)}: {count:,}" for name, count in value.items())
         return f"{told}, and {more:,} more" if more > 0 else told
-    return f"{value:.6g}" if isinstance(value, float) else in_words(value)
+    return f"{value:.6g}" if isinstance(value, float) else format_fact(value)
 
 
-def _bars(sizes: Sizes, out: Output) -> None:
+def _print_bars(sizes: Sizes, out: Output) -> None:
     histogram = sizes.histogram
     most = max(histogram)
-    labels = [f"from {edge}" for edge in labels_of(sizes.edges)[:-1]]
+    labels = [f"from {edge}" for edge in format_edges(sizes.edges)[:-1]]
     left = max(map(len, labels))
     room = max(5, min(BAR, out.width - left - 14))
-    full, thin = BLOCKS if _can_say("".join(BLOCKS)) else PLAIN
+    full, thin = BLOCKS if _can_print("".join(BLOCKS)) else PLAIN
     for label, count in zip(labels, histogram, strict=True):
         bar = full * round(room * count / most) if count else ""
         out.line(f"{label:>{left}}  {count:>10,}  {bar or (thin if count else '')}")
 
 
-def _can_say(text: str) -> bool:
-    """Whether standard output has these characters, as that of a machine without a locale has not."""
+def _can_print(text: str) -> bool:
+    """Tell whether standard output can encode these characters. Without a locale it cannot."""
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:

@@ -4,7 +4,7 @@ import argparse
 
 from ffrecord.cli.sources import add_source, local_path_of, open_source
 from ffrecord.cli.terminal import exit_codes
-from ffrecord.cli.terminal.output import Output, counted, in_bytes
+from ffrecord.cli.terminal.output import Output, format_count, format_size
 from ffrecord.cli.writing_options import size_of
 from ffrecord.errors import ArgumentError, MissingFileError
 from ffrecord.sources.unpacking import unpack
@@ -17,7 +17,7 @@ examples:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH and FOLDER."""
+    """Add PATH and FOLDER."""
     parser.epilog = EXAMPLES
     add_source(parser)
     parser.add_argument(
@@ -28,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Unpack it."""
+    """Unpack the files."""
     with signals_exit(), open_source(given) as store, out.progress(None, " files", "unpacking") as bar:
         options = {"max_size": given.max_size, "paths": given.only, "on_file": bar.reach}
         try:
@@ -38,5 +38,5 @@ def run(given: argparse.Namespace, out: Output) -> int:
                 raise
             raise ArgumentError(f"--only {error.filename}: {given.source} has no file of that name") from None
     facts = {"path": given.folder, "files": files, "bytes": size}
-    out.facts(facts) if out.json else out.line(f"{given.folder}: {counted(files, 'file')}, {in_bytes(size)}")
+    out.facts(facts) if out.json else out.line(f"{given.folder}: {format_count(files, 'file')}, {format_size(size)}")
     return exit_codes.DONE

@@ -1,4 +1,4 @@
-"""`ffrecord verify`: read everything, compare all checksums, and name every record that is bad."""
+"""`ffrecord verify`: read everything, compare all checksums, and name every damaged record."""
 
 import argparse
 import os
@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from ffrecord.cli.sources import FILE_EACH, add_jobs, add_source, open_source
 from ffrecord.cli.terminal import exit_codes
-from ffrecord.cli.terminal.messages import in_a_line, numbered
-from ffrecord.cli.terminal.output import Output, counted, in_bytes
+from ffrecord.cli.terminal.messages import format_error, renumber_sample
+from ffrecord.cli.terminal.output import Output, format_count, format_size
 from ffrecord.errors import FFRecordError
 from ffrecord.format import manifest
 from ffrecord.format.ffr_layout import SUFFIX
@@ -20,7 +20,7 @@ from ffrecord.reading import shard_list
 from ffrecord.reading.paths import resolve_directory
 from ffrecord.reading.store import Store
 
-RANGE_BYTES = 128 << 20  # about as much as one thread reads between two steps of the bar
+RANGE_BYTES = 128 << 20  # about the bytes that a thread reads per step of the progress bar
 
 EXAMPLES = """\
 examples:
@@ -30,13 +30,15 @@ examples:
 
 
 @dataclass
-class Report:
-    """What was found.
+class VerifyReport:
+    """The result of a verification.
 
     Attributes:
-        checksum: what guards each record, None if nothing does.
-        bad: of each bad file or record: "file", "index" in that file (None: the file as a whole), "sample", its index
-            in the dataset (None: the file is none of the dataset), and "error".
+        format: name of the dataset's format.
+        checksum: name of the checksum of each record; None if the format has none.
+        files, records, bytes: numbers of files, records and bytes that were read.
+        bad: a dict for each damaged file or record: "file"; "index" in that file, None for the whole file; "sample",
+            the index in the dataset, None for a file that is not part of it; "error".
     """
 
     format: str = ""
@@ -48,88 +50,97 @@ class Report:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH and how many threads."""
+    """Add PATH and the number of threads."""
     parser.epilog = EXAMPLES
     add_source(parser)
     add_jobs(parser, "threads that read")
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Check it; BAD_NEWS if anything is wrong."""
-    began, report = time.monotonic(), Report()
-    for found in _found(given):
+    """Check the dataset. Return BAD_NEWS if anything is damaged."""
+    began, report = time.monotonic(), VerifyReport()
+    for found in _open_parts(given):
         if isinstance(found, VerifiedPart):
             with found.store:
                 check(found, given.jobs, report, out)
         else:
-            _tell(report, out, *found)
-    _conclude(given, report, time.monotonic() - began, out)
+            _report_bad(report, out, *found)
+    _print_result(given, report, time.monotonic() - began, out)
     return exit_codes.BAD_NEWS if report.bad else exit_codes.DONE
 
 
 class VerifiedPart(NamedTuple):
-    """What is read at once.
+    """A store that is read as a whole.
 
     Attributes:
         store: the dataset, or a shard of it.
-        first: index, in the dataset, of its first sample; None if it is not known to be of the dataset.
+        first: index of its first sample in the dataset; None if it may not be part of the dataset.
     """
 
     store: Store
     first: int | None
 
 
-class Bad(NamedTuple):
-    """A file that is wrong as a whole, and why."""
+class BadFile(NamedTuple):
+    """A file that is wrong as a whole.
+
+    Attributes:
+        path: path of the file.
+        error: reason, in words.
+    """
 
     path: str
     error: str
 
 
-def _found(given: argparse.Namespace) -> Iterator[VerifiedPart | Bad]:
-    """The dataset; or, if it cannot be opened, each of its shards that can, and what is wrong with the others."""
+def _open_parts(given: argparse.Namespace) -> Iterator[VerifiedPart | BadFile]:
+    """Yield the dataset. If it cannot be opened, yield each shard, or the reason why a shard cannot be opened."""
     try:
         yield VerifiedPart(open_source(given), 0)
         return
     except (FFRecordError, OSError) as error:
-        directory = resolve_directory(given.source)  # once: a link may lead to another one a moment later
-        listed, damaged = _listed(directory)
-        shards = list(_shards(directory, listed))
+        # Resolve links only once: a moment later a link may lead to another directory.
+        directory = resolve_directory(given.source)
+        listed, damaged = _load_manifest(directory)
+        shards = list(_list_shards(directory, listed))
         if not shards:
             raise
         whole = error
     wrong = False
     for path, shard, first in shards:
-        for found in _of_shard(path, shard, first):
-            wrong |= isinstance(found, Bad)
+        for found in _open_shard(path, shard, first):
+            wrong |= isinstance(found, BadFile)
             yield found
-    if damaged or not wrong:  # nothing is wrong with a shard, or that is not all
-        yield Bad(given.source, in_a_line(whole))
+    if damaged or not wrong:  # the shards do not explain why the dataset could not be opened
+        yield BadFile(given.source, format_error(whole))
 
 
-def _of_shard(path: str, shard: manifest.Shard | None, first: int) -> Iterator[VerifiedPart | Bad]:
-    """A file, read even if it is not the shard that is listed."""
+def _open_shard(path: str, shard: manifest.Shard | None, first: int) -> Iterator[VerifiedPart | BadFile]:
+    """Open a shard. A file that is not the listed shard is read all the same."""
     try:
         difference = "" if shard is None else shard_list.difference(path, shard)
         reader = FileReader(path)
     except (FFRecordError, OSError) as error:
-        yield Bad(path, in_a_line(error))
+        yield BadFile(path, format_error(error))
         return
     if difference:
-        yield Bad(path, difference)
+        yield BadFile(path, difference)
     yield VerifiedPart(reader, None if shard is None or difference else first)
 
 
-def _listed(path: str) -> tuple[manifest.Manifest | None, bool]:
-    """What dataset.json says, and whether it is there but cannot be read."""
+def _load_manifest(path: str) -> tuple[manifest.Manifest | None, bool]:
+    """Return the manifest of a directory, and whether dataset.json is there but cannot be read."""
     try:
         return (manifest.load(path) if os.path.isdir(path) else None), False
     except FFRecordError:
         return None, True
 
 
-def _shards(path: str, listed: manifest.Manifest | None) -> Iterator[tuple[str, manifest.Shard | None, int]]:
-    """The `.ffr` files of a directory, with what dataset.json lists and the first sample; or all that there are."""
+def _list_shards(path: str, listed: manifest.Manifest | None) -> Iterator[tuple[str, manifest.Shard | None, int]]:
+    """Yield (path, entry in the manifest, first sample) of each shard.
+
+    Without a manifest, all `.ffr` files of the directory are shards.
+    """
     if listed is None:
         names = os.listdir(path) if os.path.isdir(path) else []
         for name in sorted(name for name in names if name.endswith(SUFFIX)):
@@ -141,15 +152,15 @@ def _shards(path: str, listed: manifest.Manifest | None) -> Iterator[tuple[str, 
         first += shard.samples
 
 
-def check(part: VerifiedPart, jobs: int, report: Report, out: Output) -> None:
-    """Read all records of a part by threads, and add what is bad to the report."""
+def check(part: VerifiedPart, jobs: int, report: VerifyReport, out: Output) -> None:
+    """Read all records of a part with threads, and add the damaged ones to the report."""
     store = part.store
     report.format, report.checksum = store.format, store.checksum
     report.files += store.n if store.format in FILE_EACH else len(set(store.fnames))
     before = store.stats().bytes
-    ranges = list(_ranges(store))
+    ranges = list(_split_ranges(store))
     with ThreadPoolExecutor(jobs, "ffrecord-verify") as pool, out.progress(store.n, " records", "verifying") as bar:
-        futures = {pool.submit(_bad, store, each): each for each in ranges}
+        futures = {pool.submit(_find_bad, store, each): each for each in ranges}
         try:
             for future in as_completed(futures):
                 bar.update(len(futures[future]))
@@ -157,7 +168,7 @@ def check(part: VerifiedPart, jobs: int, report: Report, out: Output) -> None:
                     path, local = store.locate(index)
                     bar.clear()
                     sample = None if part.first is None else part.first + index
-                    _tell(report, out, path, numbered(in_a_line(error), index, sample), local, sample)
+                    _report_bad(report, out, path, renumber_sample(format_error(error), index, sample), local, sample)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -165,26 +176,26 @@ def check(part: VerifiedPart, jobs: int, report: Report, out: Output) -> None:
     report.bytes += store.stats().bytes - before
 
 
-def _bad(store: Store, indices: range) -> list[tuple[int, Exception]]:
+def _find_bad(store: Store, indices: range) -> list[tuple[int, Exception]]:
     return list(store.bad_records(indices.start, indices.stop))
 
 
-def _ranges(store: Store) -> Iterator[range]:
+def _split_ranges(store: Store) -> Iterator[range]:
     size = sum(os.path.getsize(path) for path in set(store.fnames) if os.path.isfile(path))
     step = max(1, min(store.n, store.n * RANGE_BYTES // max(size, 1)))
     for start in range(0, store.n, step):
         yield range(start, min(start + step, store.n))
 
 
-def _tell(
-    report: Report, out: Output, path: str, error: str, index: int | None = None, sample: int | None = None
+def _report_bad(
+    report: VerifyReport, out: Output, path: str, error: str, index: int | None = None, sample: int | None = None
 ) -> None:
     report.bad.append({"file": path, "index": index, "sample": sample, "error": error})
     if not out.json:
         out.line(f"bad: {error}")
 
 
-def _conclude(given: argparse.Namespace, report: Report, seconds: float, out: Output) -> None:
+def _print_result(given: argparse.Namespace, report: VerifyReport, seconds: float, out: Output) -> None:
     report.bad.sort(key=lambda each: (each["file"], -1 if each["index"] is None else each["index"]))
     if out.json:
         rate = report.bytes / max(seconds, 1e-9)
@@ -200,11 +211,12 @@ def _conclude(given: argparse.Namespace, report: Report, seconds: float, out: Ou
             }
         )
         return
-    speed = f"{in_bytes(report.bytes)} in {seconds:.3g} s, {in_bytes(report.bytes / max(seconds, 1e-9))}/s"
-    out.line(f"{counted(report.records, 'record')} in {counted(report.files, 'file')}, {speed}: {_verdict(report)}")
+    speed = f"{format_size(report.bytes)} in {seconds:.3g} s, {format_size(report.bytes / max(seconds, 1e-9))}/s"
+    count = f"{format_count(report.records, 'record')} in {format_count(report.files, 'file')}"
+    out.line(f"{count}, {speed}: {_summarize(report)}")
 
 
-def _verdict(report: Report) -> str:
+def _summarize(report: VerifyReport) -> str:
     if report.bad:
         return f"{len(report.bad):,} bad"
     if report.checksum is None:

@@ -11,11 +11,11 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from ffrecord.cli.partial import open_rest
+from ffrecord.cli.partial import open_partial
 from ffrecord.cli.sources import add_source, local_path_of, manifest_of, open_source, positive, whole_number
 from ffrecord.cli.terminal import exit_codes
-from ffrecord.cli.terminal.messages import in_a_line
-from ffrecord.cli.terminal.output import Output, counted, in_bytes
+from ffrecord.cli.terminal.messages import format_error
+from ffrecord.cli.terminal.output import Output, format_count, format_size
 from ffrecord.errors import ArgumentError, ChecksumError
 from ffrecord.reading.store import Store
 from ffrecord.system.signals import signals_exit
@@ -30,15 +30,17 @@ PAGE = """<!doctype html>
 
 
 @contextmanager
-def way_to(url: str) -> Iterator[str]:
-    """The path of a file that only this user can read, and that leads a browser to `url`; gone afterwards, also if the
-    process is asked to end (SIGTERM, SIGHUP) and has no handler of its own for that, but not if it is killed.
+def private_link(url: str) -> Iterator[str]:
+    """Make a file that leads a browser to `url` and that only this user can read; yield its path.
+
+    The URL has a secret, and other users could read it from the arguments of a browser's process.
+    The file is removed at the end, also if SIGTERM or SIGHUP ends the process, but not if it is killed.
 
     Raises:
-        OSError: there is no place for it.
+        OSError: there is no place for the file.
     """
     with signals_exit():
-        fd, path = tempfile.mkstemp(prefix="ffrecord-", suffix=".html")  # of mode 0600
+        fd, path = tempfile.mkstemp(prefix="ffrecord-", suffix=".html")  # created with mode 0600
         try:
             with open(fd, "w", encoding="utf-8") as file:
                 file.write(PAGE.format(url=html.escape(url)))
@@ -49,7 +51,7 @@ def way_to(url: str) -> Iterator[str]:
 
 
 if TYPE_CHECKING:
-    from ffrecord.cli.viewer.endpoints import Answers
+    from ffrecord.cli.viewer.endpoints import Endpoints
     from ffrecord.cli.viewer.records import ViewedRecords
     from ffrecord.cli.viewer.server import Server
 
@@ -62,11 +64,11 @@ examples:
 The page is for this machine only. Ctrl-C ends it, with exit code 0."""
 
 PORT_MOST = 65535
-REPORTED = 100  # samples
+REPORTED = 100  # samples in an exported page, by default
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """PATH, and where to show it."""
+    """Add PATH, and the options for server and export."""
     parser.epilog = EXAMPLES
     add_source(parser)
     parser.add_argument("--port", type=_port, default=0, metavar="N", help="of the page (default: a free one)")
@@ -83,33 +85,36 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Show it until Ctrl-C, or export it; BAD_NEWS if samples of the exported page are damaged."""
+    """Serve the page until Ctrl-C, or export it. Return BAD_NEWS if samples of an exported page are damaged."""
     if given.export and not given.export.endswith((".html", ".htm")):
         raise ArgumentError(f"{given.export}: a page ends in .html")
-    from ffrecord.cli.viewer.endpoints import Answers
+    from ffrecord.cli.viewer.endpoints import Endpoints
     from ffrecord.cli.viewer.records import ViewedRecords
 
-    store, remark, missing = _opened(given)
+    store, remark, missing = _open_dataset(given)
     with store:
         records = ViewedRecords(store)
-        with closing(Answers(records, given.source, remark, manifest_of(given))) as answers:
+        with closing(Endpoints(records, given.source, remark, manifest_of(given))) as answers:
             if remark:
                 out.remark(f"ffrecord view: {remark}")
             if given.export:
                 return _export(records, answers, given, out, missing)
             from ffrecord.cli.viewer.server import Server
 
-            with _listening(Server, answers, given) as server:
+            with _start_server(Server, answers, given) as server:
                 return _serve(server, given, out)
 
 
-def _opened(given: argparse.Namespace) -> tuple[Store, str, bool]:
-    """The dataset, or what is left of it; what to say of that; whether shards are missing.
+def _open_dataset(given: argparse.Namespace) -> tuple[Store, str, bool]:
+    """Open the dataset, or the rest of it.
 
-    If only its tables are damaged, it is taken as it is.
+    If only its tables are damaged, it is opened without checks.
+
+    Returns:
+        The store, a remark on its state, and whether shards are missing.
     """
     try:
-        rest = open_rest(given)
+        rest = open_partial(given)
         return rest.store, rest.remark(given.source), bool(rest.wrong)
     except ChecksumError as error:
         try:
@@ -119,13 +124,15 @@ def _opened(given: argparse.Namespace) -> tuple[Store, str, bool]:
         return store, f"damaged, so nothing of it is compared with checksums: {error}", False
 
 
-def _export(records: "ViewedRecords", answers: "Answers", given: argparse.Namespace, out: Output, missing: bool) -> int:
+def _export(
+    records: "ViewedRecords", answers: "Endpoints", given: argparse.Namespace, out: Output, missing: bool
+) -> int:
     from ffrecord.cli.atomic_output import save
-    from ffrecord.cli.viewer.report import report
+    from ffrecord.cli.viewer.report import make_report
 
     count = min(given.count, records.store.n)
     with out.progress(count, " samples", "export") as bar:
-        data, damaged = report(records, answers, given.count, bar.update)
+        data, damaged = make_report(records, answers, given.count, bar.update)
     save(data, given.export)
     if out.json:
         facts = {
@@ -139,11 +146,11 @@ def _export(records: "ViewedRecords", answers: "Answers", given: argparse.Namesp
     else:
         told = f", {damaged:,} of them damaged" if damaged else ""
         told += ", some shards missing" if missing else ""
-        out.line(f"{given.export}: {counted(count, 'sample')}{told}, {in_bytes(len(data))}")
+        out.line(f"{given.export}: {format_count(count, 'sample')}{told}, {format_size(len(data))}")
     return exit_codes.BAD_NEWS if damaged or missing else exit_codes.DONE
 
 
-def _listening(server: type["Server"], answers: "Answers", given: argparse.Namespace) -> "Server":
+def _start_server(server: type["Server"], answers: "Endpoints", given: argparse.Namespace) -> "Server":
     try:
         return server(answers, given.port, debug=given.debug)
     except OSError as error:
@@ -153,7 +160,7 @@ def _listening(server: type["Server"], answers: "Answers", given: argparse.Names
 
 
 def _serve(server: "Server", given: argparse.Namespace, out: Output) -> int:
-    """Until Ctrl-C, which is how it is meant to end."""
+    """Serve the page until Ctrl-C, the usual way to end it."""
     try:
         if out.json:
             out.data({"url": server.url})
@@ -165,11 +172,11 @@ def _serve(server: "Server", given: argparse.Namespace, out: Output) -> int:
         if _has_screen(out) if given.open is None else given.open:
             with ExitStack() as stack:
                 try:
-                    path = stack.enter_context(way_to(server.url))
+                    path = stack.enter_context(private_link(server.url))
                 except OSError as error:
-                    out.remark(f"ffrecord view: no browser was opened: {in_a_line(error)}")
+                    out.remark(f"ffrecord view: no browser was opened: {format_error(error)}")
                 else:
-                    Thread(target=_show, args=(path,), daemon=True).start()
+                    Thread(target=_open_browser, args=(path,), daemon=True).start()
                 server.serve_forever()
         else:
             server.serve_forever()
@@ -178,8 +185,8 @@ def _serve(server: "Server", given: argparse.Namespace, out: Output) -> int:
     return exit_codes.DONE
 
 
-def _show(path: str) -> None:
-    import webbrowser  # which takes as long as reading a hundred samples, and mostly nobody needs it
+def _open_browser(path: str) -> None:
+    import webbrowser  # imported here: it takes as long as reading a hundred samples, and few calls need it
 
     webbrowser.open(Path(path).as_uri())
 

@@ -29,7 +29,7 @@ NO_ARRAYS = "damaged, or no .npy or .npz file of numbers or text; Python objects
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What, and OUT."""
+    """Add the sources and OUT."""
     parser.epilog = EXAMPLES
     help = "an image folder; a list of paths with labels; or .npy and .npz files, whose first axis is the samples"
     parser.add_argument("sources", metavar="SOURCE", nargs="+", type=path_of, help=help)
@@ -37,12 +37,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Write it."""
+    """Write the dataset."""
     refuse_inside(given.sources, given.out)
     options = options_of(given, out)
     if all(path.endswith((".npy", ".npz")) for path in given.sources):
         writer = DatasetWriter(given.out, **options)
-        summary = writer.from_indexed_dataset(ArrayRows(columns_of(given.sources)))
+        summary = writer.from_indexed_dataset(ArrayRows(load_columns(given.sources)))
     elif len(given.sources) > 1:
         raise ArgumentError(
             f"{given.sources[0]}: several sources are for .npy and .npz files; ffrecord merge puts datasets together"
@@ -60,7 +60,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
 
 
 class ArrayRows:
-    """Samples of columns: arrays of the same length, which may be mapped from files."""
+    """Samples from columns: arrays of the same length, which may be mapped from files."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         self.columns = columns
@@ -72,16 +72,19 @@ class ArrayRows:
         return {name: column[index] for name, column in self.columns.items()}
 
 
-def columns_of(paths: list[str]) -> dict[str, Any]:
-    """Column → array, [n, ...], n the same for all; the name of a .npy file is its column's. Nothing is unpickled.
+def load_columns(paths: list[str]) -> dict[str, Any]:
+    """Load the columns of .npy and .npz files. The name of a .npy file names its column. Nothing is unpickled.
+
+    Returns:
+        Column → array, [n, ...], with the same n for all.
 
     Raises:
-        FormatError: no such file, a damaged one, or lengths that differ.
-        ArgumentError: two columns of one name.
+        FormatError: a file is missing or damaged, or the lengths differ.
+        ArgumentError: two columns have the same name.
     """
     found: dict[str, Any] = {}
     for path in paths:
-        for name, array in _arrays(path).items():
+        for name, array in _load_arrays(path).items():
             if name in found:
                 raise ArgumentError(f"{path}: a second column {name!r}")
             if array.ndim == 0:
@@ -94,14 +97,16 @@ def columns_of(paths: list[str]) -> dict[str, Any]:
     return found
 
 
-def _arrays(path: str) -> dict[str, Any]:
+def _load_arrays(path: str) -> dict[str, Any]:
     try:
-        with Path(path).open("rb") as file:  # which numpy would leave open, where it is a damaged archive
+        # numpy would leave the file of a damaged archive open.
+        with Path(path).open("rb") as file:
             if file.peek(2)[:2] != b"PK":
                 return {os.path.basename(path).removesuffix(".npy"): np.load(path, mmap_mode="r", allow_pickle=False)}
             with np.load(file, allow_pickle=False) as loaded:
                 found = dict(loaded)
-    except Exception as error:  # numpy and zipfile have many, and some advise to unpickle what may be anything
+    # numpy and zipfile raise many kinds of errors. Some messages advise to unpickle files that may be malicious.
+    except Exception as error:
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno not in (None, EINVAL)):
             raise
         raise FormatError(f"{path}: {NO_ARRAYS}") from error

@@ -1,10 +1,10 @@
-"""What the command ends with, for scripts to tell by."""
+"""Exit codes of the command, for scripts."""
 
 DONE = 0
-BAD_NEWS = 1  # it was done, and the answer is that something is wrong
-USAGE = 2  # arguments that mean nothing
+BAD_NEWS = 1  # done, and the result is that something is wrong
+USAGE = 2  # wrong arguments
 FAILED = 3  # it could not be done
 HUNG_UP = 129  # by SIGHUP: its terminal was closed
-INTERRUPTED = 130  # by Ctrl-C, as shells say it
-PIPE_CLOSED = 141  # whoever read the output went away
+INTERRUPTED = 130  # by Ctrl-C: 128 + SIGINT, as shells do
+PIPE_CLOSED = 141  # the reader of the output has closed the pipe
 TERMINATED = 143  # by SIGTERM

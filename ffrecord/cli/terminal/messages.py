@@ -1,4 +1,4 @@
-"""What went wrong, in one line for people at a terminal."""
+"""Error messages in one line, for people at a terminal."""
 
 import errno
 import os
@@ -6,7 +6,7 @@ import re
 
 from ffrecord.errors import FFRecordError, MismatchError
 
-# Advice for programs that call functions, and the same for who calls the command.
+# Advice in errors is for callers of functions. These are the same words for users of the command.
 CREDENTIALS = (
     "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3://, GOOGLE_APPLICATION_CREDENTIALS for gs://, "
     "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY for az://"
@@ -32,67 +32,70 @@ ADVICE = {
         ": no killed writer left anything that was flushed"
     ),
 }
-# Arguments of functions that have options, as a message has them: with what they are, or should be.
+# Arguments that messages name ("shard_size is …", "num_shards=…") and that are options of the command.
 ARGUMENTS = re.compile(r"(?<![\w/.-])(shard_size|samples_per_shard|num_shards|max_skipped)(?= is |=)")
-SAID = (errno.EINVAL, errno.EEXIST, errno.EWOULDBLOCK)  # whose words add nothing to a sentence of ours
+SAID = (errno.EINVAL, errno.EEXIST, errno.EWOULDBLOCK)  # the system's words for these add nothing to our own sentence
 
-SHOWN = 3  # differences
-LOOKED = "samples looked at."  # begins a difference of one of a few samples, as a write notes them
+SHOWN = 3  # differences in a message
+LOOKED = "samples looked at."  # begins the difference of a single sample, in the notes of a write
 
 
-def in_a_line(error: BaseException) -> str:
-    """What an error says, without line ends; errors that we did not mean keep the name of their type.
+def format_error(error: BaseException) -> str:
+    """Format an error in one line, without the traceback of a worker.
 
-    Where in a worker an error came from is not in it.
+    Errors of other types than ours, OSError, ImportError and ValueError begin with the name of their type.
     """
-    text = _for_command(_shortened(error, _flat(str(error).partition("\nTraceback (most recent call last)")[0])))
+    text = _advise_for_command(
+        _shorten_differences(error, _join_lines(str(error).partition("\nTraceback (most recent call last)")[0]))
+    )
     if isinstance(error, OSError) and error.strerror and error.args[:1] == (error.errno,):
-        return _of_call(error)
+        return _format_os_error(error)
     if isinstance(error, FFRecordError | OSError | ImportError | ValueError) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def numbered(text: str, place: int, index: int | None) -> str:
-    """The message of a sample, by the number that it has in its dataset; without one if that is None.
+def renumber_sample(text: str, place: int, index: int | None) -> str:
+    """Replace the index of a sample in a message by its index in the dataset.
 
     Args:
-        place: its number in what was read, which may be a part of the dataset.
+        text: message about a sample.
+        place: index of the sample in the store, which may be a part of the dataset.
+        index: index of the sample in the dataset; None removes the index.
     """
     return re.sub(rf"\ASample {place}: ", "" if index is None else f"Sample {index}: ", text)
 
 
-def notes(error: BaseException) -> str:
-    """What an exception was told on its way: what stays, and how to go on."""
-    return "".join(f"; {_for_command(_flat(note))}" for note in getattr(error, "__notes__", []))
+def format_notes(error: BaseException) -> str:
+    """Join the notes of an exception: what stays on disk, and how to go on."""
+    return "".join(f"; {_advise_for_command(_join_lines(note))}" for note in getattr(error, "__notes__", []))
 
 
-def _of_call(error: OSError) -> str:
-    """Without the number of the error, and with the name of the file once."""
+def _format_os_error(error: OSError) -> str:
+    """Format a failed system call without the error's number, and with the file's name once."""
     name = "" if error.filename is None else os.fsdecode(error.filename)
-    sentence, words = _flat(error.strerror or ""), os.strerror(error.errno or 0)
+    sentence, words = _join_lines(error.strerror or ""), os.strerror(error.errno or 0)
     if error.errno in SAID and sentence.endswith(f": {words}") and len(sentence) > len(words) + len(name) + 4:
         sentence = sentence.removesuffix(f": {words}")
-    sentence = _for_command(sentence)
+    sentence = _advise_for_command(sentence)
     return f"{name}: {sentence}" if name and name not in sentence else sentence
 
 
-def _for_command(text: str) -> str:
-    """With advice for who calls the command; where it could be of a path it is left alone."""
+def _advise_for_command(text: str) -> str:
+    """Replace advice for callers of functions by advice for users of the command. Words inside paths stay."""
     for advice, ours in ADVICE.items():
         text = re.sub(rf"(?<!/){re.escape(advice)}(?![\w/])", lambda _, ours=ours: ours, text)  # type: ignore[misc]
     return ARGUMENTS.sub(lambda found: f"--{found[0].replace('_', '-')}", text)
 
 
-def _shortened(error: BaseException, text: str) -> str:
-    """Of what differs, the first: there may be a line for each column. Of single samples only that they differ, where
-    nothing else does."""
+def _shorten_differences(error: BaseException, text: str) -> str:
+    """Shorten a list of differences to its first ones. Notes on single samples are left out if others differ, too."""
     found = error.differences if isinstance(error, MismatchError) else []
     told = [each for each in found if not each.startswith(LOOKED)] or ["its samples were others"]
     first = "; ".join(told[:SHOWN])
     more = f"; and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
-    return text.replace(_flat("; ".join(found)), f"{first}{more}") if found else text
+    return text.replace(_join_lines("; ".join(found)), f"{first}{more}") if found else text
 
 
-def _flat(text: str) -> str:
+def _join_lines(text: str) -> str:
     return " ".join(text.split())

@@ -1,13 +1,16 @@
 """The page of `ffrecord view`.
 
-    pictures.py   values that are pictures, as files that browsers show
-    records.py    the columns of samples, each on its own, so that one that is damaged hides no other
-    cells.py      what the page tells of a sample
-    matching.py   what a filter asks for; matching.js is the same for a page without a server
-    jobs.py       work in the background: filters, sizes, columns
-    answers.py    what each address answers
-    server.py     HTTP: who may ask, and how
-    page.py       the page itself, of page.html, page.css and page.js, for the server or as one file
+    pictures.py     values that are pictures, as files that browsers show
+    records.py      columns of samples, each decoded by itself: one damaged column hides no other
+    cells.py        a sample as text and numbers, for the grid and the panel
+    values.py       one column of many samples, for filters
+    matching.py     the filter; matching.js is the same for a page without a server
+    jobs.py         work in the background: filters, sizes, columns
+    endpoints.py    the answer of each address
+    connections.py  limits on the number and the duration of connections
+    server.py       HTTP: access control and headers
+    page.py         the page itself, made of page.html, page.css and the scripts
+    report.py       the page as one file without a server
 
-Whatever comes from a dataset goes to the page as JSON, which puts it into text nodes: nothing of it is ever HTML.
+Everything from a dataset goes to the page as JSON and ends in text nodes. It never becomes HTML.
 """

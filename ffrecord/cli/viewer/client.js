@@ -1,5 +1,5 @@
 "use strict";
-// Where samples come from: the server, or this file itself. Both give the same.
+// The source of samples: the server, or this file itself. Both have the same functions.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const begin = data.begin;
@@ -57,7 +57,7 @@ const thisFile = {
 
 const source = data.cells ? thisFile : server;
 
-// Words for numbers, and elements. Text is always text: nothing from a dataset becomes HTML.
+// Formatting of numbers, and creation of elements. Text stays text: nothing from a dataset becomes HTML.
 
 const amount = (number) => number.toLocaleString("en-US");
 const counted = (number, what) => `${amount(number)} ${what}${number === 1 ? "" : "s"}`;

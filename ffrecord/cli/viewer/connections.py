@@ -1,4 +1,4 @@
-"""The connections of the page's server: not too many at once, and none for longer than a request may take."""
+"""Limits on the connections of the page's server: on their number, and on the time of a request."""
 
 import contextlib
 import math
@@ -7,16 +7,16 @@ import threading
 import time
 
 MOST = 64  # connections at once; a browser has 6 for each page
-IDLE = 60.0  # seconds until a request is here as a whole, idle time before it included
-SENDING = 60.0  # seconds until an answer is taken as a whole
+IDLE = 60.0  # seconds until a request has arrived completely, including the idle time before it
+SENDING = 60.0  # seconds until the client has taken an answer completely
 
 
 class Connection:
-    """One connection.
+    """The state of one connection.
 
     Attributes:
-        deadline: on the clock `time.monotonic`, after which it is closed; infinite while an answer is made.
-        waits: whether a request is waited for, so that nothing is lost if it is closed.
+        deadline: time on the clock `time.monotonic` at which it is closed; infinite while an answer is computed.
+        waits: whether it waits for a request. Closing it loses nothing then.
     """
 
     def __init__(self, request: socket.socket) -> None:
@@ -24,11 +24,11 @@ class Connection:
         self.waits, self.deadline = True, time.monotonic() + IDLE
 
     def await_request(self) -> None:
-        """Note that a request is waited for."""
+        """Note that the connection waits for a request."""
         self.deadline, self.waits = time.monotonic() + IDLE, True
 
     def answer(self) -> None:
-        """Note that a request has come, and that its answer takes as long as it takes."""
+        """Note that a request has arrived. Computing its answer has no time limit."""
         self.deadline, self.waits = math.inf, False
 
     def send(self) -> None:
@@ -36,22 +36,22 @@ class Connection:
         self.deadline = time.monotonic() + SENDING
 
     def end(self) -> None:
-        """End it: whoever reads or writes it, in another thread, is told that it is closed."""
+        """Shut the connection down. A thread that reads or writes it sees that it is closed."""
         with contextlib.suppress(OSError):
             self._request.shutdown(socket.SHUT_RDWR)
 
 
 class Connections:
-    """All that are open."""
+    """All open connections."""
 
     def __init__(self) -> None:
         self._open: dict[socket.socket, Connection] = {}
         self._lock = threading.Lock()
 
     def add(self, request: socket.socket) -> bool:
-        """Take a new connection in; return false where there is no room for it.
+        """Add a new connection, or return False if there is no room for it.
 
-        Where there are too many, that one ends which has waited longest for a request.
+        If there are too many, the connection that has waited longest for a request is closed.
         """
         with self._lock:
             if len(self._open) >= MOST and not self._end_one():
@@ -66,18 +66,18 @@ class Connections:
         self._open.pop(min(waiting)[2]).end()
         return True
 
-    def of(self, request: socket.socket) -> Connection:
-        """Return what is noted of a connection."""
+    def find(self, request: socket.socket) -> Connection:
+        """Return the state of a connection."""
         with self._lock:
             return self._open.get(request) or Connection(request)
 
     def remove(self, request: socket.socket) -> None:
-        """Forget a connection that is closed."""
+        """Forget a closed connection."""
         with self._lock:
             self._open.pop(request, None)
 
     def end_late(self) -> None:
-        """End those whose time is over."""
+        """Shut down the connections that have passed their deadlines."""
         now = time.monotonic()
         with self._lock:
             for each in self._open.values():

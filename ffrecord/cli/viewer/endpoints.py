@@ -1,4 +1,4 @@
-"""What each address of the page answers."""
+"""The answer of each address of the page."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -7,27 +7,30 @@ from typing import Any, NamedTuple
 
 from ffrecord.cli.commands import info
 from ffrecord.cli.commands.get import indices_of
-from ffrecord.cli.terminal.output import json_of
+from ffrecord.cli.terminal.output import to_json
 from ffrecord.cli.viewer.cells import cell, whole
 from ffrecord.cli.viewer.jobs import BackgroundJob, ColumnsJob, Filter, SizesJob
 from ffrecord.cli.viewer.matching import Matcher
-from ffrecord.cli.viewer.page import served
+from ffrecord.cli.viewer.page import make_server_page
 from ffrecord.cli.viewer.pictures import picture_of
-from ffrecord.cli.viewer.records import Unreadable, ViewedRecords, reason
+from ffrecord.cli.viewer.records import Unreadable, ViewedRecords, format_reason
 from ffrecord.cli.viewer.values import columns_to_filter
 from ffrecord.errors import ArgumentError, MissingNamesError, SampleIndexError
 from ffrecord.format import manifest
 
-CELLS_MOST = 256  # in one answer
-MATCHES_MOST = 10_000  # in one answer
-FILTERS_MOST = 4  # at work at a time: one for each page that is open, about
+CELLS_MOST = 256  # samples in one answer
+MATCHES_MOST = 10_000  # indices in one answer
+FILTERS_MOST = 4  # filters that run at a time: about one for each open page
 DAMAGED = "damaged"  # the filter for samples that cannot be shown whole
 
 Query = Mapping[str, str]
 
 
 class Response(NamedTuple):
-    """The body, its media type, and a policy of its own for what may do something: the page."""
+    """An answer: body, media type and Content-Security-Policy.
+
+    Only the page itself has a policy that allows anything.
+    """
 
     body: bytes
     type: str = "application/json"
@@ -38,14 +41,14 @@ class NotThereError(Exception):
     """There is no such address, or nothing at it."""
 
 
-class Answers:
-    """Of one dataset; may be asked by several threads.
+class Endpoints:
+    """The answers about one dataset. Several threads may ask at once.
 
     Args:
-        records: of the dataset.
-        source: as it was given.
-        remark: what is wrong with it as a whole; "" if nothing.
-        listed: its dataset.json, if it has one.
+        records: the dataset.
+        source: its path, as given.
+        remark: problem of the dataset as a whole; "" if there is none.
+        listed: its manifest, if it has dataset.json.
     """
 
     def __init__(
@@ -69,24 +72,24 @@ class Answers:
         }
 
     def __call__(self, name: str, query: Query) -> Response:
-        """The answer of address `name`.
+        """Answer a request for address `name`.
 
         Raises:
-            NotThereError: there is none.
-            ArgumentError, SampleIndexError, KeyError, ValueError: the query.
+            NotThereError: there is no such address.
+            ArgumentError, SampleIndexError, KeyError, ValueError: the query is wrong.
         """
         if name not in self._addresses:
             raise NotThereError(name)
         return self._addresses[name](query)
 
     def close(self) -> None:
-        """Stop what is at work."""
+        """Stop all work in the background."""
         with self._lock:
             for job in [*self._filters.values(), *self._jobs.values()]:
                 job.stop()
 
     def begin(self) -> dict[str, Any]:
-        """What the page knows from the beginning."""
+        """Return the data that the page has from the beginning."""
         store = self._records.store
         columns = [*columns_to_filter(self._records), {"name": DAMAGED, "classes": None, "damaged": True}]
         return {
@@ -99,29 +102,29 @@ class Answers:
         }
 
     def _page(self, _: Query) -> Response:
-        body, policy = served(self.begin())
+        body, policy = make_server_page(self.begin())
         return Response(body, "text/html; charset=utf-8", policy)
 
     def _samples(self, query: Query) -> Response:
         indices = [self._index(text) for text in query["at"].split(",")[: CELLS_MOST + 1]]
         if len(indices) > CELLS_MOST:
             raise ArgumentError(f"more than {CELLS_MOST} samples at a time")
-        return _json(self.cells(indices))
+        return _json_response(self.cells(indices))
 
     def cells(self, indices: list[int]) -> list[dict[str, Any]]:
-        """What the grid shows of samples."""
-        found = self._records.of(indices)
+        """Describe samples for the grid."""
+        found = self._records.columns(indices)
         return [cell(self._records, index, columns) for index, columns in zip(indices, found, strict=True)]
 
     def _sample(self, query: Query) -> Response:
-        return _json(self.whole(self._index(query["at"])))
+        return _json_response(self.whole(self._index(query["at"])))
 
     def whole(self, index: int) -> dict[str, Any]:
-        """What the panel shows of a sample."""
-        return whole(self._records, index, self._records.of([index])[0])
+        """Describe a sample for the panel."""
+        return whole(self._records, index, self._records.columns([index])[0])
 
     def _picture(self, query: Query) -> Response:
-        (columns,) = self._records.of([self._index(query["at"])])
+        (columns,) = self._records.columns([self._index(query["at"])])
         value = None if isinstance(columns, Exception) else columns.get(query["column"])
         found = None if isinstance(value, Unreadable) else picture_of(value, small="small" in query)
         if found is None:
@@ -137,30 +140,30 @@ class Answers:
     def _find(self, query: Query) -> Response:
         what = query["what"].strip()
         try:
-            return _json({"at": next(indices_of(self._records.store, what, self._records.store.n))})
+            return _json_response({"at": next(indices_of(self._records.store, what, self._records.store.n))})
         except StopIteration:
             raise ArgumentError(f"{what}: no samples there") from None
         except MissingNamesError:
             raise ArgumentError(f"{what!r} is no index, and records of this format have no names") from None
 
     def _facts(self, _: Query) -> Response:
-        return _json(self.facts())
+        return _json_response(self.facts())
 
     def facts(self) -> dict[str, Any]:
-        """As `ffrecord info` has them; what is wrong, where they cannot be had."""
+        """Return the facts of `ffrecord info`, or the reason why there are none."""
         try:
-            return info.in_words(info.facts_of(self._source, self._listed or self._records.store))
-        except Exception as error:  # a page about a damaged dataset is of use without them
-            return {"path": self._source, "wrong": reason(error)}
+            return info.format_facts(info.facts_of(self._source, self._listed or self._records.store))
+        except Exception as error:  # a page about a damaged dataset is useful without facts
+            return {"path": self._source, "wrong": format_reason(error)}
 
     def _sizes(self, _: Query) -> Response:
-        return _json(self._job("sizes", SizesJob).told())
+        return _json_response(self._job("sizes", SizesJob).state())
 
     def _columns(self, _: Query) -> Response:
-        return _json(self._job("columns", ColumnsJob).told())
+        return _json_response(self._job("columns", ColumnsJob).state())
 
     def _job(self, name: str, kind: type[SizesJob] | type[ColumnsJob]) -> BackgroundJob:
-        """The one of that name, begun when it is asked for first."""
+        """Return the job of that name. The first request for it starts it."""
         with self._lock:
             if name not in self._jobs:
                 self._jobs[name] = kind(self._records)
@@ -179,18 +182,18 @@ class Answers:
             while len(self._filters) > FILTERS_MOST:
                 self._filters.pop(min(self._filters)).stop()
         begun.start()
-        return _json({"id": number})
+        return _json_response({"id": number})
 
     def _matches(self, query: Query) -> Response:
         with self._lock:
             found = self._filters.get(int(query["id"]))
         if found is None:
             raise NotThereError("no such filter any more")
-        told, after = found.told(), int(query.get("after", "0"))
+        told, after = found.state(), int(query.get("after", "0"))
         if "stop" in query:
             found.stop()
-        return _json({**told, "matches": found.matches[after : after + MATCHES_MOST].tolist()})
+        return _json_response({**told, "matches": found.matches[after : after + MATCHES_MOST].tolist()})
 
 
-def _json(value: Any) -> Response:
-    return Response(json_of(value).encode())
+def _json_response(value: Any) -> Response:
+    return Response(to_json(value).encode())

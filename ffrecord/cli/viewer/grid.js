@@ -1,18 +1,18 @@
-// The grid: only the cells that can be seen exist, however many samples there are.
+// The grid. Only visible cells have elements, however many samples there are.
 //
-// Browsers have no elements of a billion pixels. Where the grid would be higher than CAP, the scroll bar stands for the
-// whole of it, while wheel and keys still move by pixels: `top` is where we are in the whole grid, and it follows small
-// steps of the scroll bar exactly and large ones in proportion. When scrolling ends, the bar is put where `top` says.
+// Browsers cannot show an element of a billion pixels. If the grid would be higher than CAP, its element is CAP high, and
+// the scroll bar stands for the whole grid. `top` is the position in the whole grid. It follows small steps of the scroll
+// bar (wheel, keys) exactly, and large steps in proportion. When scrolling ends, the bar moves to where `top` is.
 
-const CAP = 8e6, EDGE = 2e5; // pixels; at both ends the bar is exact
-const SIZES = [64, 96, 132, 180, 260]; // pixels of a picture, about
-const AHEAD = 1; // screens that are asked for before they are seen
-const TOGETHER = 48, KEPT = 6000; // cells
-const LATE = 150; // milliseconds after which a picture fades in: others are there at once
-const PAUSE = 40; // milliseconds without scrolling before cells are asked for
+const CAP = 8e6, EDGE = 2e5; // pixels; within EDGE of both ends the bar is exact
+const SIZES = [64, 96, 132, 180, 260]; // about the pixels of a picture
+const AHEAD = 1; // screens of cells that are requested before they are visible
+const TOGETHER = 48, KEPT = 6000; // cells in one request; cells kept
+const LATE = 150; // milliseconds; a picture that takes longer fades in
+const PAUSE = 40; // milliseconds without scrolling before cells are requested
 
 const grid = part("grid"), space = part("space");
-const cells = new Map(); // index → cell, those used last at the end
+const cells = new Map(); // index → cell, recently used ones at the end
 const elements = new Map(); // position → element
 const asked = new Set(); // { indices, abort }
 const view = { matches: null, top: 0, last: 0, width: 1, height: 1, columns: 1, rowHeight: 100, chosen: -1, size: 2, kind: null };
@@ -172,7 +172,7 @@ function fill(element) {
     return;
   }
   cells.delete(index);
-  cells.set(index, cell); // used last
+  cells.set(index, cell); // now the most recently used
   element.classList.remove("waiting");
   element.classList.toggle("damaged", Boolean(cell.error));
   const name = cell.name ? cell.name.split("/").pop() : "";

@@ -1,4 +1,4 @@
-"""Work in the background, of which a page shows what is found so far."""
+"""Work in the background. The page shows what is found so far."""
 
 from array import array
 from collections.abc import Callable
@@ -8,29 +8,29 @@ from typing import Any
 import numpy as np
 
 from ffrecord.cli import column_facts
-from ffrecord.cli.sizes import sizes_of
+from ffrecord.cli.sizes import collect_sizes
 from ffrecord.cli.terminal.output import Output
 from ffrecord.cli.viewer.matching import Matcher
-from ffrecord.cli.viewer.records import Unreadable, ViewedRecords, reason
-from ffrecord.cli.viewer.values import at_hand, values_of
+from ffrecord.cli.viewer.records import Unreadable, ViewedRecords, format_reason
+from ffrecord.cli.viewer.values import is_in_memory, values_of
 
-MATCHES_MOST = 100_000  # kept of a filter, which then stops
-CHUNK_FIRST, CHUNK_MOST = 64, 1 << 16  # samples looked at together
-CHUNK_BYTES = 16 << 20
-FACTS_OF = 256  # samples that columns are judged by
+MATCHES_MOST = 100_000  # indices that a filter keeps; it stops there
+CHUNK_FIRST, CHUNK_MOST = 64, 1 << 16  # samples that are searched together
+CHUNK_BYTES = 16 << 20  # of samples that are searched together
+FACTS_OF = 256  # samples from which the facts of columns are computed
 
 
-class Stopped(Exception):
-    """Nobody wants it any more."""
+class JobStopped(Exception):
+    """The job was stopped, as nobody wants its result any more."""
 
 
 class BackgroundJob:
-    """Work that tells how far it is.
+    """Work with a state that can be asked for.
 
     Attributes:
-        total, done: of what is to be done; `total` may be 0.
-        failure: why it ended before that; "" if it did not.
-        ended: whether nothing comes any more.
+        total, done: amount of work, and the part that is done. `total` may be 0.
+        failure: reason why it ended early; "" if it did not.
+        ended: whether the state changes no more.
     """
 
     def __init__(self, total: int) -> None:
@@ -38,49 +38,49 @@ class BackgroundJob:
         self._stopping = Event()
 
     def start(self) -> None:
-        """Begin, in a thread of its own."""
+        """Begin the work in a thread of its own."""
         Thread(target=self.run, daemon=True).start()
 
     def stop(self) -> None:
-        """End soon."""
+        """Tell the work to end soon."""
         self._stopping.set()
 
     def advance(self, count: int) -> None:
-        """So much more was done.
+        """Note that `count` more is done.
 
         Raises:
-            Stopped: it is to stop.
+            Stopped: the job was told to stop.
         """
         self.done += count
         if self._stopping.is_set():
-            raise Stopped
+            raise JobStopped
 
     def run(self) -> None:
-        """Do it, here and now."""
+        """Do the work in this thread. Errors become the job's failure."""
         try:
             self.work()
-        except Stopped:
+        except JobStopped:
             self.failure = "stopped"
-        except Exception as error:  # told on the page; a thread has nobody else to tell
-            self.failure = reason(error)
+        except Exception as error:  # the page shows it; in a thread nothing else would report it
+            self.failure = format_reason(error)
         finally:
             self.ended = True
 
     def work(self) -> None:
-        """What is to be done."""
+        """Do the work; subclasses implement it."""
         raise NotImplementedError
 
-    def told(self) -> dict[str, Any]:
-        """For JSON."""
+    def state(self) -> dict[str, Any]:
+        """Return the state for JSON."""
         return {"total": self.total, "looked": self.done, "ended": self.ended, "failure": self.failure}
 
 
 class Filter(BackgroundJob):
-    """Samples of which a column has a value that is wanted, or that are damaged if `column` is None.
+    """A search for samples with a wanted value in a column, or for damaged samples if `column` is None.
 
     Attributes:
-        matches: their indices, ascending; MATCHES_MOST at most.
-        unreadable: samples that could not be looked at.
+        matches: indices that were found, ascending; MATCHES_MOST at most.
+        unreadable: number of samples whose value could not be read.
     """
 
     def __init__(self, records: ViewedRecords, column: str | None, wanted: Matcher | None) -> None:
@@ -89,7 +89,7 @@ class Filter(BackgroundJob):
         self.matches, self.unreadable = array("q"), 0
 
     def work(self) -> None:
-        """In chunks; the first are small, so that something is shown at once."""
+        """Search in chunks. The first chunks are small, so that the page shows something at once."""
         start, count = 0, CHUNK_FIRST
         while start < self.total and len(self.matches) < MATCHES_MOST:
             stop = min(start + count, self.total)
@@ -99,7 +99,7 @@ class Filter(BackgroundJob):
             start = stop
 
     def _usual_size(self, index: int) -> int:
-        if self._column is not None and at_hand(self._records, self._column):
+        if self._column is not None and is_in_memory(self._records, self._column):
             return 1
         try:
             return max(1, int(self._records.store.record_sizes([index])[0]))
@@ -108,7 +108,7 @@ class Filter(BackgroundJob):
 
     def _look(self, start: int, stop: int) -> None:
         if self._wanted is None or self._column is None:
-            found = self._records.damaged(range(start, stop))
+            found = self._records.find_damaged(range(start, stop))
         else:
             values = values_of(self._records, self._column, start, stop)
             if isinstance(values, list):
@@ -116,14 +116,14 @@ class Filter(BackgroundJob):
             found = [start + place for place in self._wanted.places(values)]
         self.matches.extend(found[: MATCHES_MOST - len(self.matches)])
 
-    def told(self) -> dict[str, Any]:
-        """With the number of matches; they are asked for apart."""
+    def state(self) -> dict[str, Any]:
+        """Return the state with the number of matches. The page asks for the matches themselves separately."""
         full = len(self.matches) >= MATCHES_MOST
-        return {**super().told(), "found": len(self.matches), "unreadable": self.unreadable, "full": full}
+        return {**super().state(), "found": len(self.matches), "unreadable": self.unreadable, "full": full}
 
 
 class SizesJob(BackgroundJob):
-    """The histogram of sizes."""
+    """The histogram of the sizes of records."""
 
     def __init__(self, records: ViewedRecords) -> None:
         super().__init__(records.store.n)
@@ -131,59 +131,59 @@ class SizesJob(BackgroundJob):
         self._found: dict[str, Any] | None = None
 
     def work(self) -> None:
-        """Ask for all sizes."""
-        self._found = sizes_of(self._records.store, _Watched(self.advance)).facts()
+        """Collect all sizes."""
+        self._found = collect_sizes(self._records.store, _JobOutput(self.advance)).facts()
 
-    def told(self) -> dict[str, Any]:
-        """With "sizes" at the end."""
-        return {**super().told(), "sizes": self._found}
+    def state(self) -> dict[str, Any]:
+        """Return the state, with "sizes" at the end."""
+        return {**super().state(), "sizes": self._found}
 
 
 class ColumnsJob(BackgroundJob):
-    """What is in the columns of some samples, spread over the dataset."""
+    """Facts about the columns, from some samples that are spread over the dataset."""
 
     def __init__(self, records: ViewedRecords) -> None:
-        self._indices = spread(records.store.n, FACTS_OF)
+        self._indices = spread_indices(records.store.n, FACTS_OF)
         super().__init__(len(self._indices))
         self._records = records
         self._found: dict[str, Any] | None = None
 
     def work(self) -> None:
-        """Decode them."""
+        """Decode the samples and describe their columns."""
         samples = []
         for index in self._indices:
-            (columns,) = self._records.of([index])
+            (columns,) = self._records.columns([index])
             if not isinstance(columns, Exception):
                 samples.append({name: value for name, value in columns.items() if not isinstance(value, Unreadable)})
             self.advance(1)
-        self._found = column_facts.of_samples(samples, self._records.classes)
+        self._found = column_facts.describe_columns(samples, self._records.classes)
 
-    def told(self) -> dict[str, Any]:
-        """With "columns" at the end."""
-        return {**super().told(), "columns": self._found}
+    def state(self) -> dict[str, Any]:
+        """Return the state, with "columns" at the end."""
+        return {**super().state(), "columns": self._found}
 
 
-def spread(n: int, count: int) -> list[int]:
-    """Up to `count` indices of n, evenly spread."""
+def spread_indices(n: int, count: int) -> list[int]:
+    """Return up to `count` indices of n, evenly spread."""
     return [] if n == 0 else np.unique(np.linspace(0, n - 1, min(count, n)).astype(np.int64)).tolist()
 
 
-class _Watched(Output):
-    """What tells how far `sizes_of` is, in place of a bar."""
+class _JobOutput(Output):
+    """An output whose progress bar advances a job."""
 
     def __init__(self, advance: Callable[[int], None]) -> None:
         super().__init__(quiet=True)
         self._advance = advance
 
     def progress(self, total: int | None, unit: str, label: str) -> Any:
-        return _Bar(self._advance)
+        return _JobBar(self._advance)
 
 
-class _Bar:
+class _JobBar:
     def __init__(self, update: Callable[[int], None]) -> None:
         self.update = update
 
-    def __enter__(self) -> "_Bar":
+    def __enter__(self) -> "_JobBar":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,4 +1,4 @@
-// What a filter asks for, as matching.py has it: for a page that asks nobody.
+// The filter, like matching.py, for an exported page that has no server to ask.
 
 const SPAN = "..";
 const TRUTH = new Map([["true", 1], ["yes", 1], ["false", 0], ["no", 0]]);
@@ -22,7 +22,7 @@ function spansOf(part, classes) {
   if (TRUTH.has(part)) return [[TRUTH.get(part), TRUTH.get(part)]];
   const at = part.indexOf(SPAN);
   const low = numberOf(at < 0 ? part : part.slice(0, at)), high = at < 0 ? low : numberOf(part.slice(at + SPAN.length));
-  return Number.isNaN(low) || Number.isNaN(high) ? [] : [[low, high]]; // if it is none, it is text
+  return Number.isNaN(low) || Number.isNaN(high) ? [] : [[low, high]]; // no range of numbers: the condition is text
 }
 
 function classesOf(part, names) {
@@ -31,12 +31,13 @@ function classesOf(part, names) {
   return numbers.filter((number) => names[number].includes(part));
 }
 
-// As Python reads numbers, which JavaScript does otherwise: "" is none, 1_000 and inf are.
+// Reads numbers as Python does. JavaScript takes "" for a number, and does not know 1_000 and inf.
 function numberOf(text) {
   const trimmed = text.trim(), infinite = INFINITE.exec(trimmed);
   if (infinite) return infinite[1] === "-" ? -Infinity : Infinity;
   return NUMBER.test(trimmed) ? Number(trimmed.replaceAll("_", "")) : NaN;
 }
 
-// As str.casefold: small letters alone would leave ß unlike ss. The ı without a dot is no i, though both have one capital.
+// Folds case like str.casefold: toLowerCase alone would keep ß apart from ss. The dotless ı is not i, though both have the
+// capital I.
 const folded = (text) => text.split("ı").map((part) => part.toUpperCase().toLowerCase()).join("ı").replaceAll("ς", "σ");

@@ -1,6 +1,6 @@
-"""What a filter asks for, in words: numbers, ranges of them, names of classes, pieces of text.
+"""The filter: it finds numbers, ranges of numbers, names of classes, and pieces of text.
 
-matching.js is the same for a page that is exported, and so has no server to ask.
+matching.js does the same in an exported page, which has no server to ask.
 """
 
 from collections.abc import Sequence
@@ -18,33 +18,33 @@ TRUTH = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 
 
 class Matcher:
-    """Says which values are wanted.
+    """A test of values.
 
     Args:
-        wanted: several things with commas between them: a number, `3..7`, or text. Text is found anywhere in a value,
-            without regard to case; a class whose name it is alone counts alone.
-        classes: names of the classes that the values are numbers of.
+        wanted: one or more conditions with commas between them: a number, a range `3..7`, or text. Text may be anywhere
+            in a value, in upper or lower case. If text is the whole name of a class, only that class counts.
+        classes: names of the classes, if the values are class numbers.
 
     Raises:
-        ArgumentError: nothing is wanted.
+        ArgumentError: there is no condition.
     """
 
     def __init__(self, wanted: str, classes: list[str] | None) -> None:
         parts = [part.strip() for part in wanted.split(",") if part.strip()]
         if not parts:
             raise ArgumentError("a filter without anything to look for")
-        self._spans = [span for part in parts for span in _spans(part, classes)]
+        self._spans = [span for part in parts for span in _parse_spans(part, classes)]
         self._pieces = [part.casefold() for part in parts]
 
     def __call__(self, value: Any) -> bool:
-        """Whether this one is."""
+        """Tell whether a value meets one of the conditions."""
         if _is_number(value):
             return any(low <= value <= high for low, high in self._spans)
         text = value if isinstance(value, str) else short_text(value)
         return text is not None and any(piece in text.casefold() for piece in self._pieces)
 
     def places(self, values: Sequence[Any] | npt.NDArray[Any]) -> list[int]:
-        """Where those that are wanted are; of arrays of numbers without looking at each."""
+        """Return the positions of the values that meet a condition. Arrays of numbers are compared as a whole."""
         if not isinstance(values, np.ndarray):
             return [place for place, value in enumerate(values) if self(value)]
         found = np.zeros(len(values), bool)
@@ -53,8 +53,8 @@ class Matcher:
         return np.flatnonzero(found).tolist()
 
 
-def compared(value: Any) -> dict[str, Any]:
-    """What a filter compares of a value, for JSON: a "number", a "text" as far as a page has it, or neither."""
+def comparable_value(value: Any) -> dict[str, Any]:
+    """Return the part of a value that the filter compares, for JSON: "number", "text" or neither."""
     if isinstance(value, Unreadable):
         return {"unreadable": True}
     if _is_number(value):
@@ -67,10 +67,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number | np.bool_)
 
 
-def _spans(part: str, classes: list[str] | None) -> list[tuple[float, float]]:
-    """The numbers that a part means: [low, high], both in."""
+def _parse_spans(part: str, classes: list[str] | None) -> list[tuple[float, float]]:
+    """Return the ranges of numbers that a condition means: [low, high], both included."""
     if classes is not None:
-        found = _classes(part.casefold(), [name.casefold() for name in classes])
+        found = _find_classes(part.casefold(), [name.casefold() for name in classes])
         if found:
             return [(number, number) for number in found]
     if part.casefold() in TRUTH:
@@ -79,11 +79,11 @@ def _spans(part: str, classes: list[str] | None) -> list[tuple[float, float]]:
     try:
         return [(float(low), float(high if mark else low))]
     except ValueError:
-        return []  # then it is text
+        return []  # the condition is text
 
 
-def _classes(part: str, names: list[str]) -> list[int]:
-    """The numbers of the classes of that name, or else of those that have it in their names."""
+def _find_classes(part: str, names: list[str]) -> list[int]:
+    """Return the numbers of the classes with this name, or else of those whose names contain it."""
     if part.isdecimal() and part not in names:
         return []
     return [number for number, name in enumerate(names) if name == part] or [

@@ -43,7 +43,7 @@ part("filter").addEventListener("submit", (event) => {
   startFilter();
 });
 
-// Without a column of values to look for, the choice would begin with "damaged", and could not be changed to it.
+// Without a column to filter by, "damaged" would be the first choice, and choosing it would fire no change event.
 const choices = begin.columns.every((each) => each.damaged) ? [{ name: "all samples", all: true }, ...begin.columns] : begin.columns;
 const columnChosen = () => choices[column.selectedIndex];
 

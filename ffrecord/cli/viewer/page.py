@@ -1,4 +1,4 @@
-"""The page, put together of its files; for the server, or with everything in it."""
+"""The page, made of its files: for the server, or as one file with all data."""
 
 import base64
 import hashlib
@@ -6,41 +6,41 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from ffrecord.cli.terminal.output import json_of
+from ffrecord.cli.terminal.output import to_json
 
 HERE = "ffrecord.cli.viewer"
-SCRIPTS = ("client.js", "matching.js", "grid.js", "panel.js", "summary.js", "page.js")  # one after the other
+SCRIPTS = ("client.js", "matching.js", "grid.js", "panel.js", "summary.js", "page.js")  # joined in this order
 
 
-def served(begin: dict[str, Any]) -> tuple[bytes, str]:
-    """The page that asks the server for samples, and its Content-Security-Policy."""
-    policy = f"{_policy()}; img-src 'self' data:; connect-src 'self'; frame-ancestors 'none'"
-    return _filled({"begin": begin}, "").encode(), policy
+def make_server_page(begin: dict[str, Any]) -> tuple[bytes, str]:
+    """Make the page that asks the server for samples. Return it with its Content-Security-Policy."""
+    policy = f"{_make_policy()}; img-src 'self' data:; connect-src 'self'; frame-ancestors 'none'"
+    return _fill_template({"begin": begin}, "").encode(), policy
 
 
-def standalone(kept: dict[str, Any]) -> bytes:
-    """A page that asks nobody: `kept` has all that it shows."""
-    policy = f"{_policy()}; img-src data:"
-    return _filled(kept, f'<meta http-equiv="Content-Security-Policy" content="{policy}">').encode()
+def make_standalone_page(kept: dict[str, Any]) -> bytes:
+    """Make a page that needs no server: `kept` has all data that it shows."""
+    policy = f"{_make_policy()}; img-src data:"
+    return _fill_template(kept, f'<meta http-equiv="Content-Security-Policy" content="{policy}">').encode()
 
 
-def _filled(data: dict[str, Any], meta: str) -> str:
-    page, style, script = _parts()
-    holes = {"<!--meta-->": meta, "/*style*/": style, "/*script*/": script, "{/*data*/}": _embedded(data)}
+def _fill_template(data: dict[str, Any], meta: str) -> str:
+    page, style, script = _load_parts()
+    holes = {"<!--meta-->": meta, "/*style*/": style, "/*script*/": script, "{/*data*/}": _embed_json(data)}
     for hole, content in holes.items():
         before, _, after = page.partition(hole)
         page = f"{before}{content}{after}"
     return page
 
 
-def _embedded(data: dict[str, Any]) -> str:
-    """JSON that ends no script and begins no comment, whatever is in it."""
-    return json_of(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+def _embed_json(data: dict[str, Any]) -> str:
+    """Encode data as JSON that cannot end the script element or begin a comment, whatever text it has."""
+    return to_json(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _policy() -> str:
-    """Only our own style and script, known by their hashes; nothing from anywhere else."""
-    _, style, script = _parts()
+def _make_policy() -> str:
+    """Return the policy: only our own style and script, known by their hashes, and nothing from elsewhere."""
+    _, style, script = _load_parts()
     return (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; "
         "form-action 'none'"
@@ -52,7 +52,7 @@ def _hash(text: str) -> str:
 
 
 @cache
-def _parts() -> tuple[str, str, str]:
-    """The page, its style and its script."""
+def _load_parts() -> tuple[str, str, str]:
+    """Load the page, its style and its script."""
     texts = {name: files(HERE).joinpath(name).read_text("utf-8") for name in ("page.html", "page.css", *SCRIPTS)}
     return texts["page.html"], texts["page.css"], "\n".join(texts[name] for name in SCRIPTS)

@@ -1,7 +1,7 @@
-// One sample, whole, beside the grid.
+// The panel beside the grid: one sample with all its columns.
 
 const panel = part("panel");
-let opened = 0; // which answer is still wanted
+let opened = 0; // number of the latest request; older answers are ignored
 
 async function openPanel() {
   if (view.chosen < 0) return;
@@ -56,7 +56,7 @@ function button(text, label, act) {
   return made;
 }
 
-// Columns of the grid change with its width; the sample that was looked at stays in sight.
+// Lays the grid out again after its width has changed, and keeps the chosen sample visible.
 function fit() {
   if (grid.clientWidth === view.width && grid.clientHeight === view.height) return;
   layOut();

@@ -1,4 +1,4 @@
-"""Values that are pictures, as files that browsers show."""
+"""Pictures among values, as files that browsers show."""
 
 import io
 import struct
@@ -12,50 +12,51 @@ from ffrecord.system.optional import import_optional
 
 Pixels = npt.NDArray[np.uint8]
 
-SIDE_LEAST = 8  # pixels; smaller arrays are numbers rather than pictures
+SIDE_LEAST = 8  # pixels of a side; smaller arrays are rather numbers than pictures
 SIDE_MOST = 16_384
-DARK = 64  # grey arrays without any value above are brightened: classes of masks, digits of 17 shades
+DARK = 64  # grey arrays without larger values are brightened, such as masks of class numbers or digits of 17 shades
 SMALL = 320  # pixels of the longer side of a thumbnail
-SMALL_BYTES = 64 << 10  # files up to this are their own thumbnails
-PIXELS_MOST = 100 << 20  # of a file that a thumbnail is made of
+SMALL_BYTES = 64 << 10  # files up to this size are their own thumbnails
+PIXELS_MOST = 100 << 20  # pixels of a file; no thumbnail is made of a larger one
 MAGIC = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG\r\n\x1a\n": "image/png", b"GIF8": "image/gif"}
-COLOUR_TYPES = {1: 0, 3: 2, 4: 6}  # channels → what PNG calls them
+COLOUR_TYPES = {1: 0, 3: 2, 4: 6}  # channels → colour type of PNG
 
 
 class Picture(NamedTuple):
-    """A file, and its media type."""
+    """A file that browsers show, and its media type."""
 
     type: str
     data: bytes
 
 
 def picture_of(value: Any, *, small: bool = False) -> Picture | None:
-    """A value as a file that browsers show; None if it is no picture.
+    """Return a value as a file that browsers show; None if it is no picture.
 
-    Bytes that are JPEG, PNG, GIF or WebP are given as they are; PIL images, and arrays that look like pixels, as PNG.
+    JPEG, PNG, GIF and WebP bytes stay as they are. PIL images, and arrays that look like pixels, become PNG.
 
     Args:
-        small: a thumbnail will do.
+        value: any value.
+        small: whether a thumbnail is enough.
     """
     data = bytes_of(value)
     if data is not None:
         kind = type_of(data[:16])
-        return None if kind is None else _file(Picture(kind, bytes(data)), small)
+        return None if kind is None else _shrink_file(Picture(kind, bytes(data)), small)
     pixels = pixels_of(value)
     if pixels is None:
         return None
     step = max(1, -(-max(pixels.shape[:2]) // SMALL)) if small else 1
-    return Picture("image/png", png(pixels[::step, ::step]))
+    return Picture("image/png", encode_png(pixels[::step, ::step]))
 
 
 def is_picture(value: Any) -> bool:
-    """Whether `picture_of` gives one."""
+    """Tell whether `picture_of` returns a picture."""
     data = bytes_of(value)
     return type_of(data[:16]) is not None if data is not None else _looks_like_pixels(value)
 
 
 def bytes_of(value: Any) -> memoryview | None:
-    """The bytes of what is bytes: an array of records has them as flat uint8."""
+    """Return the bytes of a value that is bytes, or None. Records have bytes as flat uint8 arrays."""
     if isinstance(value, bytes | bytearray | memoryview):
         return memoryview(value)
     if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1:
@@ -64,7 +65,7 @@ def bytes_of(value: Any) -> memoryview | None:
 
 
 def type_of(start: memoryview) -> str | None:
-    """The media type of a file that begins so, if browsers show it."""
+    """Return the media type of a file by its first bytes; None if browsers do not show it."""
     head = bytes(start)
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "image/webp"
@@ -85,7 +86,7 @@ def _looks_like_pixels(value: Any) -> bool:
 
 
 def pixels_of(value: Any) -> Pixels | None:
-    """[H, W, channels] of a picture; None for what is none.
+    """Return the pixels of a picture, [H, W, channels], or None if the value is no picture.
 
     Pictures are PIL images, and uint8 or bool arrays [H, W], [H, W, c] or [c, H, W] with c of 1, 3 or 4.
     """
@@ -107,22 +108,22 @@ def _is_image(value: Any) -> bool:
     return image is not None and isinstance(value, image.Image)
 
 
-def png(pixels: Pixels) -> bytes:
-    """A PNG of [H, W, 1, 3 or 4]: rows as they are, compressed fast rather than well."""
+def encode_png(pixels: Pixels) -> bytes:
+    """Encode pixels, [H, W, 1, 3 or 4], as PNG: fast, with unfiltered rows and little compression."""
     height, width, channels = pixels.shape
-    rows = np.zeros((height, 1 + width * channels), np.uint8)  # each begins with its filter, 0 for none
+    rows = np.zeros((height, 1 + width * channels), np.uint8)  # each row begins with the number of its filter; 0: none
     rows[:, 1:] = pixels.reshape(height, -1)
     header = struct.pack(">IIBBBBB", width, height, 8, COLOUR_TYPES[channels], 0, 0, 0)
     parts = (b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 1)), (b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(name, data) for name, data in parts)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_encode_chunk(name, data) for name, data in parts)
 
 
-def _chunk(name: bytes, data: bytes) -> bytes:
+def _encode_chunk(name: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
 
-def _file(picture: Picture, small: bool) -> Picture:
-    """The picture, or a thumbnail of a large one where Pillow is installed and reads it."""
+def _shrink_file(picture: Picture, small: bool) -> Picture:
+    """Return the picture, or a thumbnail of a large one if Pillow is installed and can read it."""
     image = import_optional("PIL.Image") if small and len(picture.data) > SMALL_BYTES else None
     if image is None:
         return picture
@@ -130,10 +131,10 @@ def _file(picture: Picture, small: bool) -> Picture:
         with image.open(io.BytesIO(picture.data), formats=("JPEG", "PNG", "WEBP")) as opened:
             if opened.width * opened.height > PIXELS_MOST:
                 return picture
-            opened.draft("RGB", (SMALL, SMALL))  # of a JPEG only as much is decoded as this takes
+            opened.draft("RGB", (SMALL, SMALL))  # makes the JPEG decoder skip detail that a thumbnail does not show
             opened.thumbnail((SMALL, SMALL))
             out = io.BytesIO()
             opened.convert("RGB").save(out, "JPEG", quality=85)
-    except Exception:  # Pillow documents no list of what bad bytes may raise: the browser may do better
+    except Exception:  # Pillow does not document its errors for bad bytes; the browser may still show the picture
         return picture
     return Picture("image/jpeg", out.getvalue())

@@ -1,4 +1,4 @@
-"""The columns of samples, each on its own, so that one that is damaged hides no other."""
+"""Columns of samples, each decoded by itself: one damaged column or sample hides no other."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -15,30 +15,33 @@ from ffrecord.fields.batch import Batch
 from ffrecord.fields.layout import RecordLayout
 from ffrecord.reading.store import Store
 
-KEPT_BYTES = 64 << 20  # of samples read last, about: a page asks for what is in a sample, and then for its picture
-CHECKED_BYTES = 64 << 20  # of samples that are looked at together for damage
-TOGETHER = 8  # samples read in one batch: those of a hundred megabytes are possible
+KEPT_BYTES = 64 << 20  # about the bytes of recent samples that are kept: a page asks for a sample, then for its picture
+CHECKED_BYTES = 64 << 20  # of samples that are checked for damage together
+TOGETHER = 8  # samples read in one batch; few, as one sample may have a hundred megabytes
 ENCODED = ("jpeg", "image")  # kinds of fields whose bytes are files that browsers show
 
 Columns = dict[str, Any]
 
 
 class Unreadable(NamedTuple):
-    """What stands for a value that could not be read."""
+    """The stand-in for a value that could not be read.
+
+    Attributes:
+        why: reason.
+    """
 
     why: str
 
 
 class ViewedRecords:
-    """The samples of a store as columns; may be shared by threads.
+    """The samples of a store as columns. Threads may share it.
 
     Args:
-        store: open.
-        schema: of its samples, if they have one.
+        store: an open store.
 
     Attributes:
         store: as given.
-        layout: where the columns are in records; None without a schema.
+        layout: places of the columns in records; None without a schema.
         fields: column → field; empty without a schema.
         classes: column → names of the classes, by number.
         named: whether records have names.
@@ -50,17 +53,17 @@ class ViewedRecords:
         self.fields = {} if schema is None else dict(schema.fields)
         self.layout = None if schema is None else RecordLayout(list(self.fields.items()))
         self.classes = classes_of(store, schema)
-        self.named = _named(store)
+        self.named = _has_names(store)
         self._kept: OrderedDict[int, tuple[Columns | Exception, int]] = OrderedDict()
         self._kept_bytes, self._lock = 0, Lock()
 
     def name(self, index: int) -> str | None:
-        """The name of a record."""
+        """Return the name of a record, or None."""
         return str(self.store.keys()[index]) if self.named else None
 
-    def of(self, indices: Sequence[int]) -> list[Columns | Exception]:
-        """The columns of samples; for one of which nothing can be had, why."""
-        found: dict[int, Columns | Exception | None] = {index: self._remembered(index) for index in indices}
+    def columns(self, indices: Sequence[int]) -> list[Columns | Exception]:
+        """Return the columns of samples. A sample of which nothing can be read gives its error."""
+        found: dict[int, Columns | Exception | None] = {index: self._recall(index) for index in indices}
         missing = [index for index, columns in found.items() if columns is None]
         for start in range(0, len(missing), TOGETHER):
             together = missing[start : start + TOGETHER]
@@ -69,26 +72,27 @@ class ViewedRecords:
                 self._remember(index, read)
         return [columns for index in indices if (columns := found[index]) is not None]
 
-    def damaged(self, indices: range) -> list[int]:
-        """Those of the samples that cannot be shown whole. None is kept, for there may be very many."""
+    def find_damaged(self, indices: range) -> list[int]:
+        """Return the samples that cannot be shown completely. None of them is cached, as there may be very many."""
         if len(indices) <= TOGETHER:
-            return [
-                index for index, columns in zip(indices, self._read([*indices]), strict=True) if trouble_of(columns)
-            ]
+            return [index for index, columns in zip(indices, self._read([*indices]), strict=True) if damage_of(columns)]
         if self.layout is not None and self._are_whole(self.layout, indices):
             return []
         middle = len(indices) // 2
-        return self.damaged(indices[:middle]) + self.damaged(indices[middle:])
+        return self.find_damaged(indices[:middle]) + self.find_damaged(indices[middle:])
 
     def _are_whole(self, layout: RecordLayout, indices: range) -> bool:
-        """Whether all of them can be shown, of as many as may be in memory: a column at a time, which is soon done."""
+        """Tell whether all samples of a range can be shown. Columns are decoded one at a time, which is fast.
+
+        False if the samples are too large to be in memory together.
+        """
         positions = np.arange(indices.start, indices.stop)
         try:
             if self.store.record_sizes(positions).sum() > CHECKED_BYTES:
                 return False
             batch = Batch(layout, *self.store.read_packed(positions))
             return all(self._is_whole(batch, position) for position in range(len(layout.columns)))
-        except Exception:  # of one of them
+        except Exception:  # one of them is damaged
             return False
 
     def _is_whole(self, batch: Batch, position: int) -> bool:
@@ -100,32 +104,32 @@ class ViewedRecords:
 
     def _read(self, indices: list[int]) -> Iterator[Columns | Exception]:
         try:
-            yield from self._decoded(indices)
-        except Exception:  # one of them; which, is found by reading each
+            yield from self._decode(indices)
+        except Exception:  # one is damaged: read one by one to find it
             for index in indices:
                 try:
-                    yield from self._decoded([index])
+                    yield from self._decode([index])
                 except Exception as error:  # a field of the user's own may raise anything
                     yield error
 
-    def _decoded(self, indices: list[int]) -> list[Columns | Exception]:
+    def _decode(self, indices: list[int]) -> list[Columns | Exception]:
         if self.layout is None:
             return [columns_of(sample) for sample in self.store.samples(indices)]
         return [self._columns(self.layout, record.data) for record in self.store.read(indices)]
 
     def _columns(self, layout: RecordLayout, record: memoryview) -> Columns:
-        return {name: self._value(name, payload) for name, payload in payloads(layout, record)}
+        return {name: self._value(name, payload) for name, payload in iter_payloads(layout, record)}
 
     def _value(self, name: str, payload: memoryview) -> Any:
         field = self.fields[name]
         if field.kind in ENCODED and type_of(payload[:16]) is not None:
-            return bytes(payload)  # no need to decode what browsers show
+            return bytes(payload)  # browsers decode these themselves
         try:
             return field.decode(payload)
         except Exception as error:  # a field of the user's own may raise anything
-            return Unreadable(reason(error))
+            return Unreadable(format_reason(error))
 
-    def _remembered(self, index: int) -> Columns | Exception | None:
+    def _recall(self, index: int) -> Columns | Exception | None:
         with self._lock:
             if index not in self._kept:
                 return None
@@ -133,7 +137,7 @@ class ViewedRecords:
             return self._kept[index][0]
 
     def _remember(self, index: int, columns: Columns | Exception) -> None:
-        size = 1000 + (0 if isinstance(columns, Exception) else sum(map(_size, columns.values())))
+        size = 1000 + (0 if isinstance(columns, Exception) else sum(map(_size_in_memory, columns.values())))
         with self._lock:
             self._kept_bytes += size - self._kept.pop(index, (None, 0))[1]
             self._kept[index] = columns, size
@@ -141,11 +145,11 @@ class ViewedRecords:
                 self._kept_bytes -= self._kept.popitem(last=False)[1][1]
 
 
-def payloads(layout: RecordLayout, record: memoryview) -> Iterator[tuple[str, memoryview]]:
-    """The bytes of each column of a record.
+def iter_payloads(layout: RecordLayout, record: memoryview) -> Iterator[tuple[str, memoryview]]:
+    """Yield the name and the bytes of each column of a record.
 
     Raises:
-        FormatError: it is none of this layout.
+        FormatError: the record does not have this layout.
     """
     sizes, at = iter(layout.sizes(record)), layout.head_size
     for (name, _), slot in zip(layout.columns, layout.slots, strict=True):
@@ -155,22 +159,22 @@ def payloads(layout: RecordLayout, record: memoryview) -> Iterator[tuple[str, me
         yield name, record[start:stop]
 
 
-def trouble_of(columns: Columns | Exception) -> str | None:
-    """Why a sample cannot be shown, or not whole: wherever it is called damaged, this is what that means; or None."""
+def damage_of(columns: Columns | Exception) -> str | None:
+    """Return the reason why a sample cannot be shown completely; None if it can. Such a sample is called damaged."""
     if isinstance(columns, Exception):
-        return reason(columns)
+        return format_reason(columns)
     return next((f"{name}: {value.why}" for name, value in columns.items() if isinstance(value, Unreadable)), None)
 
 
-def reason(error: BaseException) -> str:
-    """Why something could not be read, in a line."""
+def format_reason(error: BaseException) -> str:
+    """Format the reason of a failed read in one line."""
     text = " ".join(str(error).split())
     if text and isinstance(error, FFRecordError | OSError | ImportError | ValueError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _named(store: Store) -> bool:
+def _has_names(store: Store) -> bool:
     try:
         store.keys()
     except MissingNamesError:
@@ -178,7 +182,7 @@ def _named(store: Store) -> bool:
     return True
 
 
-def _size(value: Any) -> int:
+def _size_in_memory(value: Any) -> int:
     if isinstance(value, np.ndarray):
         return value.nbytes
     data = bytes_of(value)

@@ -1,8 +1,9 @@
-"""HTTP for one page: for this machine only, and for whoever knows the address.
+"""The HTTP server of the page, for this machine and for people who know the address.
 
-Anybody on this machine can connect, and any web site can make a browser on it do so. So the address has a secret in
-it; a name that somebody else points at this machine (DNS rebinding) is refused by the header Host; and there is
-nothing to ask for but what `Answers` makes: no files, and nothing that changes anything.
+Anybody on this machine can connect, and any web site can make a browser on it do so. Three things protect the data:
+- The address has a secret in it.
+- The header Host must have one of our names: another name may point at this machine (DNS rebinding).
+- The server only gives the answers of `Endpoints`. It serves no files, and no request changes anything.
 """
 
 import contextlib
@@ -21,16 +22,16 @@ from typing import Any, cast
 from urllib.parse import parse_qsl
 
 from ffrecord.cli.viewer.connections import Connections
-from ffrecord.cli.viewer.endpoints import Answers, NotThereError, Response
-from ffrecord.cli.viewer.records import reason
+from ffrecord.cli.viewer.endpoints import Endpoints, NotThereError, Response
+from ffrecord.cli.viewer.records import format_reason
 from ffrecord.errors import ArgumentError, SampleIndexError
 
 ADDRESS = "127.0.0.1"
 NAMES = (ADDRESS, "localhost")
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-PAUSE = 0.2  # seconds until another connection is accepted, where there is nothing to accept it with
+PAUSE = 0.2  # seconds until the next attempt to accept a connection, when descriptors or memory have run out
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-QUERY_MOST = 32  # arguments
+QUERY_MOST = 32  # arguments of a query
 
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -43,37 +44,41 @@ HEADERS = {
 
 
 def hosts_of(port: int) -> list[str]:
-    """What the header Host may be: browsers leave the port out where it is that of HTTP."""
+    """Return the allowed values of the header Host. Browsers leave the port of HTTP out."""
     return [f"{name}:{port}" for name in NAMES] + [name for name in NAMES if port == HTTP_PORT]
 
 
 class Server(ThreadingHTTPServer):
-    """Answers on a port of this machine.
+    """The server of one page, on a port of this machine.
 
     Args:
-        answers: what is answered.
+        answers: the answers about the dataset.
         port: 0 for a free one.
-        debug: print where errors came from.
+        debug: whether to print tracebacks of errors.
 
     Raises:
-        OSError: the port cannot be had.
+        OSError: the port cannot be used.
     """
 
     daemon_threads = True
-    request_queue_size = 128  # of a browser that opens many pages at once, none waits for the kernel to ask again
+    # A browser that opens many pages at once would fill a short queue, and its connections would wait for retries.
+    request_queue_size = 128
 
-    def __init__(self, answers: Answers, port: int, *, debug: bool = False) -> None:
+    def __init__(self, answers: Endpoints, port: int, *, debug: bool = False) -> None:
         self.connections = Connections()
         super().__init__((ADDRESS, port), Handler)
         self.answers, self.debug, self.token = answers, debug, secrets.token_urlsafe(16)
 
     @property
     def url(self) -> str:
-        """Of the page."""
+        """The address of the page, with its secret."""
         return f"http://{ADDRESS}:{self.server_port}/{self.token}/"
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection. Without a descriptor for it, wait: it stays there, and the loop would spin."""
+        """Accept a connection.
+
+        Without a free descriptor the connection stays in the queue. A pause keeps the loop from spinning.
+        """
         try:
             return super().get_request()
         except OSError as error:
@@ -82,16 +87,16 @@ class Server(ThreadingHTTPServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer it in a thread of its own, unless there are too many."""
+        """Answer a connection in a thread of its own, or refuse it if there are too many."""
         if not self.connections.add(request):
-            request.setblocking(False)  # nobody waits for who does not read
+            request.setblocking(False)  # the client may not read, and the server must not wait for it
             with contextlib.suppress(OSError):
                 request.send(BUSY)
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
-        except RuntimeError:  # no thread can be had
+        except RuntimeError:  # no thread can be started
             self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
@@ -100,45 +105,45 @@ class Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Between two looks for new connections, twice a second: end those that take too long."""
+        """End connections that take too long. The server calls this twice a second."""
         self.connections.end_late()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Of a connection: mostly a browser that went away."""
+        """Print a traceback with --debug. Errors of the connection are ignored: mostly a browser went away."""
         if self.debug and not isinstance(sys.exc_info()[1], OSError):
             traceback.print_exc()
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection."""
+    """The handler of one connection."""
 
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "ffrecord", ""
 
     def setup(self) -> None:
-        """Note that a request is waited for."""
+        """Look up the state of the connection."""
         super().setup()
-        self.noted = cast(Server, self.server).connections.of(self.request)
+        self.state = cast(Server, self.server).connections.find(self.request)
 
     def handle_one_request(self) -> None:
-        """Read a request, all of it in bounded time however it drips, and answer it."""
-        self.noted.await_request()
+        """Read a request and answer it. The deadline is for the whole request, however slowly its bytes arrive."""
+        self.state.await_request()
         super().handle_one_request()
 
     def parse_request(self) -> bool:
         """Read the rest of a request."""
         found = super().parse_request()
-        self.noted.answer()
+        self.state.answer()
         return found
 
     def do_GET(self) -> None:
-        """Answer, or say why not."""
+        """Answer a request, or refuse it with the reason."""
         server = cast(Server, self.server)
         if not self._is_for_us(server):
             self._refuse(HTTPStatus.FORBIDDEN, "this page is for a browser on this machine only")
             return
         path, _, arguments = self.path.partition("?")
-        names = path.split("/")  # "", the secret, the address
+        names = path.split("/")  # ["", secret, address]
         if len(names) != 3 or not hmac.compare_digest(names[1].encode(errors="replace"), server.token.encode()):
             self._refuse(HTTPStatus.NOT_FOUND, "there is nothing here")
             return
@@ -148,25 +153,25 @@ class Handler(BaseHTTPRequestHandler):
         except NotThereError as error:
             self._refuse(HTTPStatus.NOT_FOUND, f"there is nothing here: {error}")
         except (ArgumentError, SampleIndexError, KeyError, ValueError) as error:
-            self._refuse(HTTPStatus.BAD_REQUEST, reason(error))
+            self._refuse(HTTPStatus.BAD_REQUEST, format_reason(error))
         except ConnectionError:
             self.close_connection = True
-        except Exception as error:  # of a field of the user's own, or ours: the page tells of it, and goes on
+        except Exception as error:  # a user's own field, or a bug of ours: the page shows the error and goes on
             if server.debug:
                 traceback.print_exc()
-            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, reason(error))
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, format_reason(error))
 
     def _is_for_us(self, server: Server) -> bool:
-        """Whether the browser was told one of our names, and not one that only leads here."""
+        """Tell whether the header Host has one of our names, and not another name that leads here."""
         hosts = self.headers.get_all("Host") or []
         return len(hosts) == 1 and hosts[0].lower() in hosts_of(server.server_port)
 
     def _not_get(self) -> None:
-        self.close_connection = True  # what comes with it is not read
+        self.close_connection = True  # its body is not read, and would be taken for the next request
         self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, "only GET")
 
     def __getattr__(self, name: str) -> Any:
-        """Any other method: http.server looks for `do_` and its name."""
+        """Refuse every other method: http.server looks for an attribute `do_` and the method's name."""
         if name.startswith("do_"):
             return self._not_get
         raise AttributeError(name)
@@ -175,12 +180,12 @@ class Handler(BaseHTTPRequestHandler):
         self._send(status, Response(json.dumps({"error": why}).encode()))
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What http.server itself refuses, without the page that it would make."""
+        """Send the errors of http.server itself as JSON, without its error page."""
         self.close_connection = True
         self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
 
     def _send(self, status: HTTPStatus, answer: Response) -> None:
-        self.noted.send()
+        self.state.send()
         try:
             self.send_response(status)
             for name, value in HEADERS.items():
@@ -192,8 +197,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(answer.body)))
             self.end_headers()
             self.wfile.write(answer.body if self.command != "HEAD" else b"")
-        except OSError:  # it was closed, by the browser or since it took too long
+        except OSError:  # the browser closed it, or it took too long
             self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nobody wants to read it."""
+        """Print nothing: requests are not logged."""

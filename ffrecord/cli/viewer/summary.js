@@ -1,4 +1,4 @@
-// What the dataset is: its facts, sizes of records, contents of columns.
+// The summary of the dataset: facts, sizes of records, contents of columns.
 
 const facts = part("facts");
 let factsAsked = false;

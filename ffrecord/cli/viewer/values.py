@@ -1,4 +1,4 @@
-"""One column of many samples, by the shortest way there is."""
+"""One column of many samples, read in the cheapest way."""
 
 from typing import Any
 
@@ -7,36 +7,37 @@ import numpy.typing as npt
 
 from ffrecord.cli.format_values import columns_of
 from ffrecord.cli.viewer.cells import NAMES, is_label
-from ffrecord.cli.viewer.records import Columns, Unreadable, ViewedRecords, reason
+from ffrecord.cli.viewer.records import Columns, Unreadable, ViewedRecords, format_reason
 from ffrecord.fields import BoolField, FloatField, IntField, ScalarField
 from ffrecord.fields.batch import Batch
 from ffrecord.fields.layout import RecordLayout
 
 Values = list[Any] | npt.NDArray[Any]
 
-NUMBERS = (BoolField, FloatField, IntField, ScalarField)  # LabelField is an IntField
-LOOKED_AT = 8  # samples that tell which columns there are
+NUMBERS = (BoolField, FloatField, IntField, ScalarField)  # including LabelField, which is an IntField
+LOOKED_AT = 8  # samples from which the columns are known
 
 
 def columns_to_filter(records: ViewedRecords) -> list[dict[str, Any]]:
-    """The columns that a filter makes sense for: "name", and "classes", which are names to choose from, or None."""
+    """Return the columns for which a filter makes sense: "name", and "classes", names to choose from or None."""
     found: dict[str, None] = {"key": None} if records.named else {}
-    for columns in records.of(range(min(LOOKED_AT, records.store.n))):
+    for columns in records.columns(range(min(LOOKED_AT, records.store.n))):
         if not isinstance(columns, Exception):
             found |= {name: None for name, value in columns.items() if isinstance(value, str) or is_label(value)}
-    found |= {name: None for name in records.classes if name in records.fields or at_hand(records, name)}
+    found |= {name: None for name in records.classes if name in records.fields or is_in_memory(records, name)}
     return [{"name": name, "classes": records.classes.get(name)} for name in found]
 
 
-def at_hand(records: ViewedRecords, column: str) -> bool:
-    """Whether no record has to be read for it."""
+def is_in_memory(records: ViewedRecords, column: str) -> bool:
+    """Tell whether the column is known without reading records."""
     return (column in NAMES and records.named) or (column == "label" and _labels(records) is not None)
 
 
 def values_of(records: ViewedRecords, column: str, start: int, stop: int) -> Values:
-    """The values of samples in [start, stop): None for a sample that has none, Unreadable for one that is damaged.
+    """Return the values of a column for the samples in [start, stop).
 
-    An array where they are numbers and none is damaged.
+    A sample without the column gives None, a damaged one gives Unreadable. If all values are numbers and none is
+    damaged, they are one array.
     """
     if column in NAMES and records.named:
         names = records.store.keys()
@@ -45,35 +46,42 @@ def values_of(records: ViewedRecords, column: str, start: int, stop: int) -> Val
     if column == "label" and labels is not None:
         return labels[start:stop] if isinstance(labels, np.ndarray) else list(labels[start:stop])
     try:
-        return _read(records, column, np.arange(start, stop))
-    except Exception:  # one of them; which, is found by reading each
-        return [_alone(records, column, index) for index in range(start, stop)]
+        return _read_values(records, column, np.arange(start, stop))
+    except Exception:  # one is damaged: read one by one to find it
+        return [_read_one(records, column, index) for index in range(start, stop)]
 
 
 def value_of(records: ViewedRecords, column: str, index: int, columns: Columns | Exception) -> Any:
-    """As `values_of`, of one sample, whose columns were read before."""
-    if at_hand(records, column):
+    """Return the value of a column for one sample.
+
+    Args:
+        records: the dataset.
+        column: name of the column.
+        index: index of the sample.
+        columns: its columns, if they were read; or the error.
+    """
+    if is_in_memory(records, column):
         return values_of(records, column, index, index + 1)[0]
-    return Unreadable(reason(columns)) if isinstance(columns, Exception) else columns.get(column)
+    return Unreadable(format_reason(columns)) if isinstance(columns, Exception) else columns.get(column)
 
 
-def _alone(records: ViewedRecords, column: str, index: int) -> Any:
+def _read_one(records: ViewedRecords, column: str, index: int) -> Any:
     try:
-        return _read(records, column, np.array([index]))[0]
+        return _read_values(records, column, np.array([index]))[0]
     except Exception as error:  # a field of the user's own may raise anything
-        return Unreadable(reason(error))
+        return Unreadable(format_reason(error))
 
 
-def _read(records: ViewedRecords, column: str, indices: Any) -> Values:
+def _read_values(records: ViewedRecords, column: str, indices: Any) -> Values:
     if records.layout is None:
-        return [_of_sample(sample, column) for sample in records.store.samples(indices)]
+        return [_column_of_sample(sample, column) for sample in records.store.samples(indices)]
     if column not in records.fields:
         return [None] * len(indices)
-    return _decoded(records.layout, column, *records.store.read_packed(indices))
+    return _decode_column(records.layout, column, *records.store.read_packed(indices))
 
 
-def _decoded(layout: RecordLayout, column: str, data: Any, offsets: Any) -> Values:
-    """Of this column only: photographs beside it stay as they are."""
+def _decode_column(layout: RecordLayout, column: str, data: Any, offsets: Any) -> Values:
+    """Decode this column only. Photographs in other columns are not decoded."""
     position, field = next((i, field) for i, (name, field) in enumerate(layout.columns) if name == column)
     batch = Batch(layout, data, offsets)
     numbers: Values = batch.column(position) if isinstance(field, NUMBERS) else []
@@ -82,7 +90,7 @@ def _decoded(layout: RecordLayout, column: str, data: Any, offsets: Any) -> Valu
     return batch.values(position)
 
 
-def _of_sample(sample: Any, column: str) -> Any:
+def _column_of_sample(sample: Any, column: str) -> Any:
     return columns_of(sample).get(column)
 
 

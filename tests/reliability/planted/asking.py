@@ -41,7 +41,7 @@ DEFECTS = (
         "ffrecord/engine/verify.pxi",
         "computed != request.stored:\n        request.detail = computed\n        return False\n",
         "False:\n        request.detail = computed\n        return False\n",
-        ("test_copied.py::test_damage_is_told_as_by_calls",),
+        ("test_read_copied.py::test_damage_is_told_as_by_calls",),
     ),
     Defect(
         "crc-forgets-the-last-bytes",
@@ -60,7 +60,7 @@ DEFECTS = (
         "(const unsigned char *)data + body, tail);\n",
         "    copy_by_pieces(kernel->update, value, (unsigned char *)dest + body, "
         "(const unsigned char *)data + body, tail);\n    return value;\n",
-        ("test_copied.py", "test_crc.py"),
+        ("test_read_copied.py", "test_crc.py"),
         modules=("_crc",),
     ),
     Defect(

@@ -124,7 +124,7 @@ DEFECTS = (
         "ffrecord/kernels/guard.h",
         "    ffr_guarding = &guard;\n",
         "    ffr_guarding = NULL;\n",
-        ("test_copied.py::test_cut_at_any_moment",),
+        ("test_read_copied.py::test_cut_at_any_moment",),
         modules=("kernels._memory",),
     ),
     Defect(

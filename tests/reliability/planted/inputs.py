@@ -9,7 +9,7 @@ DEFECTS = (
         "ffrecord/inputs/parts.py",
         "        return self._inner.find(np.where(indices < 0, indices + n, indices))\n",
         "        return self._inner.find(np.sort(np.where(indices < 0, indices + n, indices)))\n",
-        ("test_dataset_writer_ours.py::test_some_of_them_shuffled",),
+        ("test_dataset_writer_stores.py::test_some_of_them_shuffled",),
     ),
     Defect(
         "samples-of-a-member-at-the-places-of-another",
@@ -17,7 +17,7 @@ DEFECTS = (
         "ffrecord/inputs/selected.py",
         "            for place, sample in zip(places.tolist(), of_member, strict=True):\n",
         "            for place, sample in zip(places.tolist()[::-1], of_member, strict=True):\n",
-        ("test_dataset_writer_ours.py::test_members_whose_fields_are_made_the_same",),
+        ("test_dataset_writer_stores.py::test_members_whose_fields_are_made_the_same",),
     ),
     Defect(
         "process-of-a-subclass-passed-over",
@@ -33,7 +33,7 @@ DEFECTS = (
         "ffrecord/inputs/passthrough.py",
         "                return _ClassNameField(old)\n",
         "                return old\n",
-        ("test_dataset_writer_ours.py::test_appended_to_other_fields_of_the_same_columns",),
+        ("test_dataset_writer_stores.py::test_appended_to_other_fields_of_the_same_columns",),
     ),
     Defect(
         "classes-of-a-folder-taken-by-their-numbers",
@@ -41,7 +41,7 @@ DEFECTS = (
         "ffrecord/inputs/columns.py",
         "            found[name] = names\n",
         "            pass\n",
-        ("test_dataset_writer_ours.py::test_classes_in_another_order",),
+        ("test_dataset_writer_stores.py::test_classes_in_another_order",),
     ),
     Defect(
         "other-columns-beside-taken-for-the-same",
@@ -49,7 +49,7 @@ DEFECTS = (
         "ffrecord/inputs/selected.py",
         "        if schema != schemas[0]:\n",
         "        if schema is None != schemas[0] is None:\n",
-        ("test_dataset_writer_ours.py::test_other_columns_beside_are_refused",),
+        ("test_dataset_writer_stores.py::test_other_columns_beside_are_refused",),
     ),
     Defect(
         "an-int-of-a-list-rounded",

@@ -33,7 +33,7 @@ DEFECTS = (
         "ffrecord/system/atomic_file.py",
         "            try:\n                if lock(self.fd, self.path):\n",
         "            os.fchmod(self.fd, 0o666)\n            try:\n                if lock(self.fd, self.path):\n",
-        ("test_durable.py::test_new_files_follow_the_umask", "test_shared_directories.py"),
+        ("test_atomic_file.py::test_new_files_follow_the_umask", "test_shared_directories.py"),
     ),
     Defect(
         "umask-ignored-by-shards",

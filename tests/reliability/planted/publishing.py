@@ -50,7 +50,7 @@ DEFECTS = (
         "ffrecord/reading/paths.py",
         "            unfinished.check_bare(path, names)\n",
         "            pass\n",
-        ("test_unfinished.py::test_the_manifest_is_gone",),
+        ("test_leftovers.py::test_the_manifest_is_gone",),
     ),
     Defect(
         "in-place-told-as-nothing-added",
@@ -141,7 +141,7 @@ DEFECTS = (
         "ffrecord/processes/pool.py",
         "            if _exit_code(worker.process) is not None:\n                messages",
         "            if False:\n                messages",
-        ("test_workers.py::test_death_is_noticed_though_a_grandchild_holds_the_pipes",),
+        ("test_worker_pool.py::test_death_is_noticed_though_a_grandchild_holds_the_pipes",),
     ),
     Defect(
         "stuck-worker-waited-for",
@@ -149,16 +149,16 @@ DEFECTS = (
         "ffrecord/processes/pool.py",
         "        elif silent > limit:\n",
         "        elif silent > 3600 * limit:\n",
-        ("test_workers.py::test_stuck_worker_is_named",),
+        ("test_worker_pool.py::test_stuck_worker_is_named",),
         HANG,
     ),
     Defect(
         "a-worker-that-exits-with-0-believed",
         "G8, G2",
         "ffrecord/processes/pool.py",
-        "        raise failure_messages.death_error(self._who(number),",
-        "        if code == 0:\n            return []\n        raise failure_messages.death_error(self._who(number),",
-        ("test_workers.py::test_failures_are_noticed_and_named",),
+        "        raise failure_messages.death_of(self._who(number),",
+        "        if code == 0:\n            return []\n        raise failure_messages.death_of(self._who(number),",
+        ("test_worker_pool.py::test_failures_are_noticed_and_named",),
         HANG,
     ),
     Defect(
@@ -167,7 +167,7 @@ DEFECTS = (
         "ffrecord/processes/process.py",
         "    _die_with_parent()\n    signals",
         "    signals",
-        ("test_workers.py::test_workers_die_with_their_parent",),
+        ("test_worker_pool.py::test_workers_die_with_their_parent",),
     ),
     Defect(
         "clean-up-begun-once-only",
@@ -175,7 +175,7 @@ DEFECTS = (
         "ffrecord/system/signals.py",
         "        except BaseException as error:\n            once(error)\n            raise\n        return result",
         "        except BaseException:\n            raise\n        return result",
-        ("test_interrupts.py::test_a_clean_up_is_done_whenever_signals_come",),
+        ("test_signals.py::test_a_clean_up_is_done_whenever_signals_come",),
     ),
     Defect(
         "second-signal-does-not-wait",
@@ -183,7 +183,7 @@ DEFECTS = (
         "ffrecord/system/signals.py",
         "self.held or time.monotonic() < self.raised + PATIENCE",
         "self.held",
-        ("test_interrupts.py::test_a_second_signal_waits_after_one_that_raised",),
+        ("test_signals.py::test_a_second_signal_waits_after_one_that_raised",),
     ),
     Defect(
         "exit-code-lost-to-a-signal",
@@ -191,7 +191,7 @@ DEFECTS = (
         "ffrecord/processes/pool.py",
         "    with signals.defer_signals():\n        return process.exitcode",
         "    return process.exitcode",
-        ("test_workers.py::test_no_signal_comes_between_the_kernel_and_the_exit_code",),
+        ("test_worker_pool.py::test_no_signal_comes_between_the_kernel_and_the_exit_code",),
     ),
     Defect(
         "manifest-put-before-shards-are-up",

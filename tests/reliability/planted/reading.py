@@ -41,7 +41,7 @@ DEFECTS = (
         "ffrecord/reading/ffr_file.py",
         "                    ffr_layout.check_offsets(self.offsets, self.size)\n",
         "                    pass\n",
-        ("test_opened.py::test_refused",),
+        ("test_ffr_file.py::test_refused",),
     ),
     Defect(
         "reserved-space-may-hide-something",
@@ -49,7 +49,7 @@ DEFECTS = (
         "ffrecord/reading/ffr_file.py",
         "            if data.count(0) != len(data) or not data:\n",
         "            if not data:\n",
-        ("test_opened.py", "test_bit_flips.py::test_every_bit_of_the_extension_block"),
+        ("test_ffr_file.py", "test_bit_flips.py::test_every_bit_of_the_extension_block"),
     ),
     Defect(
         "checksum-of-the-extension-block-not-compared",
@@ -97,7 +97,7 @@ DEFECTS = (
         "ffrecord/reading/ffr_file.py",
         "os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)",
         "os.O_RDONLY | os.O_CLOEXEC)",
-        ("test_opened.py::test_no_regular_file", "test_hostile.py"),
+        ("test_ffr_file.py::test_no_regular_file", "test_hostile.py"),
         HANG,
     ),
     Defect(
@@ -198,6 +198,6 @@ DEFECTS = (
         "ffrecord/engine/read_at_once.pxi",
         "    single.counters.waits += took > AT_ONCE_NS\n",
         "",
-        ("test_choice.py::test_evicted_and_warm_again_by_single_records",),
+        ("test_policy.py::test_evicted_and_warm_again_by_single_records",),
     ),
 )

@@ -121,7 +121,7 @@ DEFECTS = (
         "ffrecord/system/resources.py",
         "max(0, cached - shared)",
         "cached",
-        ("test_limits.py",),
+        ("test_resources.py",),
     ),
     Defect(
         "a-mapping-for-each-of-any-number-of-files",

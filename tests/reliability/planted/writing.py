@@ -9,7 +9,7 @@ DEFECTS = (
         "ffrecord/system/atomic_file.py",
         "fsync(self.fd)",
         "fstat(self.fd)",
-        ("test_durable.py::test_order_of_steps",),
+        ("test_atomic_file.py::test_order_of_steps",),
     ),
     Defect(
         "directory-not-synced",
@@ -17,7 +17,7 @@ DEFECTS = (
         "ffrecord/system/atomic_file.py",
         "fsync(fd)\n    finally:",
         "fstat(fd)\n    finally:",
-        ("test_durable.py::test_order_of_steps",),
+        ("test_atomic_file.py::test_order_of_steps",),
     ),
     Defect(
         "old-file-removed-first",
@@ -26,7 +26,7 @@ DEFECTS = (
         '            step = "rename"\n            if replace:\n',
         '            step = "rename"\n            if replace:\n                with contextlib.suppress(OSError):\n'
         "                    os.unlink(self.target)\n",
-        ("test_durable.py::test_a_failing_step_leaves_the_old_file",),
+        ("test_atomic_file.py::test_a_failing_step_leaves_the_old_file",),
     ),
     Defect(
         "published-before-the-tables",
@@ -43,7 +43,7 @@ DEFECTS = (
         "ffrecord/system/atomic_file.py",
         "        data, offset = data[written:], offset + written\n",
         "        return\n",
-        ("test_durable.py::test_write_all_goes_on_after_short_writes",),
+        ("test_atomic_file.py::test_write_all_goes_on_after_short_writes",),
     ),
     Defect(
         "short-write-of-samples-ignored",
@@ -108,7 +108,7 @@ DEFECTS = (
         "ffrecord/system/atomic_file.py",
         "        if self.owned and not self._published and not self._keeps:\n",
         "        if not self._published and not self._keeps:\n",
-        ("test_durable.py::test_a_forked_child_only_forgets_it",),
+        ("test_atomic_file.py::test_a_forked_child_only_forgets_it",),
     ),
     Defect(
         "a-forked-child-keeps-the-lock",
@@ -117,7 +117,7 @@ DEFECTS = (
         "    for part in list(_open_parts):\n        part.discard()\n",
         "    _open_parts.clear()\n",
         (
-            "test_durable.py::test_a_forked_child_has_no_descriptor_of_it",
+            "test_atomic_file.py::test_a_forked_child_has_no_descriptor_of_it",
             "test_recovery.py::test_a_child_of_the_killed_writer_lives",
         ),
     ),
@@ -127,7 +127,10 @@ DEFECTS = (
         "ffrecord/system/atomic_file.py",
         "fcntl.LOCK_EX | fcntl.LOCK_NB",
         "fcntl.LOCK_SH | fcntl.LOCK_NB",
-        ("test_recovery.py::test_the_writer_lives", "test_durable.py::test_a_living_writer_s_file_is_not_to_be_had"),
+        (
+            "test_recovery.py::test_the_writer_lives",
+            "test_atomic_file.py::test_a_living_writer_s_file_is_not_to_be_had",
+        ),
     ),
     Defect(
         "flushed-before-it-is-durable",
@@ -159,7 +162,7 @@ DEFECTS = (
         "ffrecord/system/atomic_file.py",
         "in steps if target < start else reversed(steps):\n",
         "in steps:\n",
-        ("test_durable.py::test_move_range", "test_durable.py::test_insert_space_where_the_file_system_cannot"),
+        ("test_atomic_file.py::test_move_range", "test_atomic_file.py::test_insert_space_where_the_file_system_cannot"),
     ),
     Defect(
         "told-before-it-is-there",
@@ -167,7 +170,7 @@ DEFECTS = (
         "ffrecord/dataset_writer/encoder.py",
         "        self._output.wait()  # if this raises, nothing is reported as written\n",
         "",
-        ("test_packing.py::test_nothing_is_told_before_it_is_there",),
+        ("test_encoder.py::test_nothing_is_told_before_it_is_there",),
     ),
     Defect(
         "refused-and-told-nevertheless",
@@ -176,8 +179,8 @@ DEFECTS = (
         "                self._refusal = self._error_of(error, self._begun)\n",
         "                raise self._error_of(error, self._begun) from None\n",
         (
-            "test_packing.py::test_what_the_disk_failed_to_take_is_never_told",
-            "test_dataset_writer_foreseen.py::test_a_shard_of_which_the_disk_took_not_all_is_not_finished",
+            "test_encoder.py::test_what_the_disk_failed_to_take_is_never_told",
+            "test_dataset_writer_preassigned.py::test_a_shard_of_which_the_disk_took_not_all_is_not_finished",
         ),
     ),
     Defect(
@@ -186,7 +189,7 @@ DEFECTS = (
         "ffrecord/dataset_writer/encoder.py",
         "    if (wrong := found != size).any():\n",
         "    if (wrong := found != size).all():\n",
-        ("test_packing.py::test_each_record_has_the_size_that_was_foreseen",),
+        ("test_encoder.py::test_each_record_has_the_size_that_was_foreseen",),
     ),
     Defect(
         "checksums-of-foreseen-records-in-another-place",
@@ -194,7 +197,7 @@ DEFECTS = (
         "ffrecord/dataset_writer/shard_tracker.py",
         "        start = first * ffr_layout.CRC.itemsize\n",
         "        start = 0\n",
-        ("test_dataset_writer_foreseen.py::test_the_bytes_are_those_of_samples_that_are_sized",),
+        ("test_dataset_writer_preassigned.py::test_the_bytes_are_those_of_samples_that_are_sized",),
     ),
     Defect(
         "places-foreseen-though-samples-may-be-skipped",
@@ -202,6 +205,6 @@ DEFECTS = (
         "ffrecord/dataset_writer/shard_tracker.py",
         "job.encoding is None or job.max_skipped is not None or not job.source.counts",
         "job.encoding is None or not job.source.counts",
-        ("test_dataset_writer_foreseen.py::test_the_bytes_are_those_of_samples_that_are_sized",),
+        ("test_dataset_writer_preassigned.py::test_the_bytes_are_those_of_samples_that_are_sized",),
     ),
 )
