@@ -12,7 +12,7 @@ from ffrecord._crc import crc32
 from ffrecord.conversion.input import ConversionInput
 from ffrecord.dataset_writer.encoding import encode_plain
 from ffrecord.dataset_writer.progress import WriteProgress
-from ffrecord.dataset_writer.tasks import first_batch
+from ffrecord.dataset_writer.tasks import fetch_together, first_batch
 from ffrecord.errors import MismatchError, plural
 from ffrecord.fields import schema_of
 from ffrecord.processes import heartbeats
@@ -148,7 +148,7 @@ def _compare_range(
     while start < stop:
         indices = first_batch(dataset, list(range(start, stop)))
         at(start)
-        samples = first_batch(dataset, indices) if hasattr(dataset, "__getitems__") else []
+        samples = fetch_together(dataset, indices) if hasattr(dataset, "__getitems__") else []
         samples = samples or list(_map_with_index(partial(getitem, dataset), indices, indices, at))
         expected = list(_map_with_index(encode, samples, indices, at))
         total = total.plus(_compare_records(start, expected, reader, before))

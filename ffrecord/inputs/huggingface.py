@@ -30,7 +30,7 @@ class HuggingFaceDataset:
     """The rows of a `datasets.Dataset`, as they are stored. Pickles as that does.
 
     Args:
-        dataset: given by the user; of the columns that it gives.
+        dataset: the dataset; columns that its format leaves out are not read.
         fields: fields that the user asks for, see `columns.choose_columns`. A column with a field of images has images,
             decoded as the library does it, unless the field takes the file as it is.
 
@@ -59,7 +59,7 @@ class HuggingFaceDataset:
 
     @property
     def fingerprint(self) -> str:
-        """What tells these rows from others, as the library says it."""
+        """Fingerprint of the rows, as the library has it."""
         return str(self._dataset._fingerprint)
 
     def __len__(self) -> int:
@@ -98,7 +98,7 @@ class HuggingFaceInput:
     """A `datasets.Dataset` as `recognised.input_of` gives it.
 
     Args:
-        dataset: whose rows are stored as it gives them, but for what is decoded.
+        dataset: the dataset; images and sound stay encoded.
     """
 
     serializer: str | None = None
@@ -108,7 +108,7 @@ class HuggingFaceInput:
 
     @property
     def fingerprint(self) -> str:
-        """What tells these rows from others, as the library says it."""
+        """Fingerprint of the rows, as the library has it."""
         return str(self._dataset._fingerprint)
 
     def __len__(self) -> int:
@@ -134,10 +134,10 @@ def input_of(source: Any) -> HuggingFaceInput | None:
 
 
 def check_format(source: Any) -> None:
-    """Refuse a `datasets.Dataset` whose format changes values, where these are to be kept.
+    """Refuse a `datasets.Dataset` whose format changes values.
 
     Raises:
-        FormatError: it has one.
+        FormatError: the format is such as "numpy" or "torch".
     """
     if not _is_dataset(source):
         return
@@ -217,6 +217,6 @@ def _takes(field: Any, value: Any) -> bool:
 
 
 def _are_classes(column: Any, count: int) -> bool:
-    """Whether all numbers are classes: -1 for an unknown one is not."""
+    """Tell whether all numbers are classes; -1, for an unknown class, is not."""
     values = column.to_numpy() if not column.null_count else None
     return values is not None and (not len(values) or bool(values.min() >= 0 and values.max() < count))

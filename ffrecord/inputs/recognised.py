@@ -1,4 +1,4 @@
-"""An object → the samples that it has, where that is better known than by `source[i]`."""
+"""Recognise an object and return its samples, if more is known about them than by `source[i]`: ours, and tables."""
 
 import sys
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from ffrecord.reader import FileReader
 from ffrecord.reading.sample_slice import SampleSlice
 from ffrecord.reading.store import Store
 
-# What a subclass may do otherwise: then its samples are what it says, not what the records are.
+# Methods that a subclass may replace: then it makes the samples, and they are not the records.
 OVERRIDABLE = ("__getitem__", "__iter__", "__len__", "read", "read_one", "read_packed", "sample", "samples")
 
 
@@ -26,26 +26,26 @@ class Input(Protocol):
 
     @property
     def fingerprint(self) -> str | None:
-        """What tells the samples from others; None for what nobody knows."""
+        """Fingerprint of the samples; None if unknown."""
 
     @property
     def serializer(self) -> str | None:
-        """The name of what made records without columns of samples; None if nobody says."""
+        """Name of the serializer of records without columns; None if unknown."""
 
     def dataset(self, fields: Any, *, skips: bool = False) -> Any:
         """Return the samples by index, with `columns` of the result; None for records without a schema.
 
         Args:
-            fields: that the user asks for: a Schema; or a mapping, of some columns or of all.
+            fields: fields from the user: a Schema; or a mapping, of some columns or of all.
             skips: whether samples that cannot be read show no columns, instead of raising.
         """
 
 
 class StoreInput:
-    """Samples of stores.
+    """The samples of stores.
 
     Args:
-        parts: that say which sample is which record.
+        parts: parts that name the record of each sample.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -56,18 +56,18 @@ class StoreInput:
 
     @property
     def fingerprint(self) -> str:
-        """What tells the samples from others."""
+        """Fingerprint of the samples."""
         stores = " ".join(StoreFacts(store).fingerprint for store in self.parts.stores)
         return stores if isinstance(self.parts, WholeStore) else f"{stores} {self.parts.digest()}"
 
     @property
     def are_records(self) -> bool:
-        """Whether they are records of `.ffr` files, to be copied."""
+        """True if they are records of `.ffr` files, to be copied."""
         return all(isinstance(store, FileReader) and _keeps_records(store, None) for store in self.parts.stores)
 
     @property
     def serializer(self) -> str | None:
-        """The serializer that records without columns were made by, as all files say; None if they do not."""
+        """Name of the serializer of records without columns, if all files agree, else None."""
         if not self.are_records:
             return None
         said = {getattr(cast(FileReader, store).extension, "serializer", None) for store in self.parts.stores}
@@ -80,7 +80,7 @@ class StoreInput:
 
 
 class StoreFacts(StoreSamples):
-    """A store of which only the fingerprint is asked."""
+    """A store for its fingerprint only."""
 
     columns = None
 
@@ -93,8 +93,8 @@ def input_of(source: Any) -> Input | None:
 
     None for anything else.
 
-    Ours are open stores, their slices, packed folders, and torch datasets over them that neither subclass nor torch's
-    wrappers change: with a `process` of the user's, samples are what that makes.
+    Ours are open stores, their slices, packed folders, and torch datasets over them, unless a subclass or a wrapper
+    other than torch's changes them. With a `process` of the user, that method makes the samples, so the result is None.
 
     Raises:
         ValueError: a table whose columns differ in length; several Hugging Face datasets, by name.
@@ -104,7 +104,7 @@ def input_of(source: Any) -> Input | None:
 
 
 def parts_of(source: Any) -> Parts | None:
-    """Return which records the samples of an object are; None if they are no records of ours."""
+    """Return the records that the samples of an object are; None if they are no records of ours."""
     if isinstance(source, Store):
         return WholeStore(source) if is_untouched(source, OVERRIDABLE) else None
     if isinstance(source, SampleSlice):
@@ -118,13 +118,13 @@ def parts_of(source: Any) -> Parts | None:
     if told is not None:
         found: Parts | None = told(source)
         return found
-    if type(source) in (list, tuple):  # of a subclass nobody knows what it does for an item
+    if type(source) in (list, tuple):  # exact types: a subclass may make its own items
         return _join(source) if source and not isinstance(source[0], str | bytes | int | float | dict) else None
     return _parts_of_torch(source)
 
 
 def _parts_of_torch(source: Any) -> Parts | None:
-    """Return the parts of torch's own wrappers of datasets of ours; there are none before torch was imported."""
+    """Return the parts of torch's own wrappers of our datasets; None if torch is not imported."""
     torch = sys.modules.get("torch.utils.data")
     if torch is None:
         return None
@@ -145,16 +145,16 @@ def _join(members: Sequence[Any]) -> Parts | None:
 
 
 def is_untouched(source: Any, names: Sequence[str]) -> bool:
-    """Tell whether an object has methods of ours by these names, none of a subclass or of its own."""
+    """Return whether the methods of these names are ours, none replaced by a subclass or on the object."""
     ours = (getattr(getattr(type(source), name, None), "__module__", None) or "ffrecord." for name in names)
     return all(module.startswith("ffrecord.") for module in ours) and not any(name in vars(source) for name in names)
 
 
 def open_store_samples(store: Store, fields: Any, skips: bool = False) -> StoreSamples:
-    """Return the samples of a store: records as they are where they have a schema, or are bytes that are to stay so.
+    """Return the samples of a store: unchanged records if they have a schema, or are bytes that stay bytes.
 
     Args:
-        fields: that the user asks for, see `columns.choose_columns`.
+        fields: fields from the user, see `columns.choose_columns`.
         skips: whether samples that cannot be read show no columns, instead of raising.
     """
     if isinstance(store, FileReader) and _keeps_records(store, fields):
@@ -167,5 +167,5 @@ def open_store_samples(store: Store, fields: Any, skips: bool = False) -> StoreS
 
 
 def _keeps_records(store: FileReader, fields: Any) -> bool:
-    """Tell whether its samples are what the schema of its files says, or bytes that are to stay so."""
+    """Return whether the samples follow the schema of the files, or are bytes that stay bytes."""
     return type(store)._decode is FileReader._decode and (not fields or schema_of(store) is not None)

@@ -1,4 +1,4 @@
-"""Rows of Arrow tables as samples, and the fields that hold the types of their columns."""
+"""Rows of Arrow tables as samples, and the fields for the types of their columns."""
 
 import logging
 from collections import Counter
@@ -23,20 +23,20 @@ _log = logging.getLogger("ffrecord")
 
 
 class TableRows:
-    """How the columns of a table become samples. Pickles.
+    """The conversion of a table's rows into samples. Pickles.
 
     Args:
-        schema: of Arrow.
-        missing: column → what is missing in it; without an entry, nothing is.
+        schema: schema of Arrow.
+        missing: column → its missing values; without an entry, none are missing.
         classes: column → names of its classes, by number.
-        wanted: what the user declares, by column, or a Schema.
-        beside: whether files that a row only names are read, too; not of tables that anybody may have written.
+        wanted: fields from the user, by column, or a Schema.
+        beside: whether to read files that a row only names; not for tables that anybody may have written.
 
     Attributes:
         fields: column → Field; without an entry, values show it.
 
     Raises:
-        FormatError: two columns of one name, or a type that no field holds.
+        FormatError: two columns of one name, or a type that no field stores.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class TableRows:
 
 
 def _plan_of(column: Any, missing: Missing, declared: Any) -> ArrowPlan:
-    """Return how a column is stored.
+    """Return the plan for a column.
 
     Raises:
-        FormatError: no field holds its values, and the user declares none.
+        FormatError: no field stores its values, and the user declares none.
     """
     inner = declared.inner if isinstance(declared, OptionalField) else declared
     if isinstance(inner, JSONField | MsgpackField | ListField):
@@ -109,10 +109,10 @@ def _plan_of(column: Any, missing: Missing, declared: Any) -> ArrowPlan:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse several columns of one name.
+    """Check that no two columns have one name.
 
     Raises:
-        FormatError: there are.
+        FormatError: two have.
     """
     name, count = max(Counter(names).items(), key=lambda pair: pair[1], default=("", 0))
     if count > 1:

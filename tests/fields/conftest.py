@@ -9,6 +9,8 @@ from ffrecord.fields.images import jpeg_codec
 def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run the test with either library."""
     if request.param == "Pillow":
-        installed = jpeg_codec.optional
-        monkeypatch.setattr(jpeg_codec, "optional", lambda name: None if name == "simplejpeg" else installed(name))
+        installed = jpeg_codec.import_optional
+        monkeypatch.setattr(
+            jpeg_codec, "import_optional", lambda name: None if name == "simplejpeg" else installed(name)
+        )
     return str(request.param)

@@ -1,4 +1,8 @@
-"""`ffrecord completion`: scripts that let a shell complete the command, its options and file names."""
+"""`ffrecord completion`: scripts that let a shell complete the command, its options and file names.
+
+The scripts are written here, not by a library. Those of shtab 1.13 do not complete values with a space, such as
+`--format "image folder"`. argcomplete 3.7 starts Python at each press of the Tab key, and has to be installed.
+"""
 
 import argparse
 import shlex
