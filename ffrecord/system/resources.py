@@ -4,7 +4,6 @@ import os
 import resource
 import sys
 from functools import cache
-from pathlib import Path
 
 UNLIMITED = 1 << 62
 MAPPED_FEW = 1024  # files of one reader whose tables are always mapped, even if they are small
@@ -48,7 +47,7 @@ def usable_cpus() -> int:
 def mappings() -> int:
     """Return how many mappings one reader may have: an eighth of vm.max_map_count, at least MAPPED_FEW."""
     try:
-        most = int(Path("/proc/sys/vm/max_map_count").read_text())
+        most = int(_read("/proc/sys/vm/max_map_count"))
     except (OSError, ValueError):
         most = 65_530  # Linux's default
     return max(MAPPED_FEW, most // MAPPINGS_SHARE)
@@ -67,43 +66,50 @@ def _group_limits() -> list[int]:
     """Return the free bytes of the control groups above this process (cgroups v1 and v2); at least one entry."""
     limits = [UNLIMITED]
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = _read("/proc/self/cgroup").splitlines()
     except OSError:
         return limits
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            limits += _limits_above(Path("/sys/fs/cgroup"), path, ("memory.max", *USED_2))
-            limits += _limits_above(Path("/sys/fs/cgroup"), path, ("memory.high", *USED_2))
+            limits += _limits_above("/sys/fs/cgroup", path, ("memory.max", *USED_2))
+            limits += _limits_above("/sys/fs/cgroup", path, ("memory.high", *USED_2))
         elif "memory" in controllers.split(","):
-            limits += _limits_above(Path("/sys/fs/cgroup/memory"), path, ("memory.limit_in_bytes", *USED_1))
+            limits += _limits_above("/sys/fs/cgroup/memory", path, ("memory.limit_in_bytes", *USED_1))
     return limits
 
 
-def _limits_above(root: Path, path: str, names: tuple[str, ...]) -> list[int]:
+def _limits_above(root: str, path: str, names: tuple[str, ...]) -> list[int]:
     """Return the free bytes of each group from `path` up to the root. In a container with its own root, `path` may not
     exist.
     """
-    group = root / path.lstrip("/")
+    limit, *rest = names
     limits = []
-    for each in [group, *(parent for parent in group.parents if parent.is_relative_to(root))]:
-        limit, *rest = names
-        most = _number(each, limit)
+    parts = [part for part in path.split("/") if part]
+    for depth in range(len(parts), -1, -1):
+        group = "/".join([root, *parts[:depth]])
+        most = _number(group, limit)
         if most is not None and most < UNLIMITED:  # only then read the usage, which the kernel is slow to sum up
-            usage, cached, shared = (_number(each, name) or 0 for name in rest)
+            usage, cached, shared = (_number(group, name) or 0 for name in rest)
             limits.append(max(0, most - max(0, usage - max(0, cached - shared))))
     return limits
 
 
-def _number(group: Path, name: str) -> int | None:
+def _number(group: str, name: str) -> int | None:
     """Return a number from a file of a group: the whole file, or after a word, as in "memory.stat:cache"; None if
     missing.
     """
     file, _, word = name.partition(":")
     try:
-        text = (group / file).read_text()
+        text = _read(f"{group}/{file}")
     except OSError:
         return None
     if word:
         text = next((line.split()[1] for line in text.splitlines() if line.split()[0] == word), "")
     return int(text) if text.strip().isdigit() else None
+
+
+def _read(path: str) -> str:
+    # Plain open(): if memory is short, pathlib of Python 3.13 raises SystemError instead of MemoryError.
+    with open(path) as file:
+        return file.read()

@@ -118,7 +118,7 @@ def test_mappings_of_other_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path = tmp_path / "max_map_count"
     if text is not None:
         path.write_text(text)
-    monkeypatch.setattr(resources, "Path", lambda given: path)
+    monkeypatch.setattr(resources, "open", lambda given: path.open(), raising=False)
     resources.mappings.cache_clear()
     try:
         assert resources.mappings() == (1024 if text == "8000" else 65_530 // 8)

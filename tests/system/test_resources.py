@@ -136,7 +136,6 @@ def machine(tmp_path, monkeypatch) -> Path:
     def elsewhere(path: str = "") -> Path:
         return tmp_path / str(path).lstrip("/")
 
-    monkeypatch.setattr(resources, "Path", elsewhere)
     monkeypatch.setattr(resources, "open", lambda path: elsewhere(path).open(), raising=False)
     return tmp_path
 
