@@ -268,7 +268,8 @@ with opened(sys.argv[1]) as reader:
     for seed in range(15):
         batch(reader, seed=seed)
     time.sleep(0.3)
-    assert cached_share(sys.argv[1]) < before + 0.4, (before, cached_share(sys.argv[1]))
+    # The kernel reads up to 128 KiB around each of the 240 records, together 60 % of the file at most; a sweep reads all.
+    assert cached_share(sys.argv[1]) < before + 0.8, (before, cached_share(sys.argv[1]))
 """
     with situations.memory_group() as group:
         group.limit(60 << 20)  # less than twice the file
