@@ -268,7 +268,7 @@ with opened(sys.argv[1]) as reader:
     for seed in range(15):
         batch(reader, seed=seed)
     time.sleep(0.3)
-    # The kernel reads up to 128 KiB around each of the 240 records, together 60 % of the file at most; a sweep reads all.
+    # The kernel reads up to 128 KiB around each of the 240 records, 60 % of the file at most; a sweep reads all of it.
     assert cached_share(sys.argv[1]) < before + 0.8, (before, cached_share(sys.argv[1]))
 """
     with situations.memory_group() as group:
