@@ -26,11 +26,11 @@ def add_source(parser: argparse.ArgumentParser, *, several: bool = False, format
         several: whether the command takes several datasets.
         formats: names of formats besides those of `ffrecord.open`.
     """
-    help = "a file, a directory, a pattern: .ffr, or any other format that ffrecord.open reads"
+    help = "file, directory or pattern: .ffr, or any other format that ffrecord.open reads"
     parser.add_argument("source", metavar="PATH", nargs="+" if several else None, type=path_of, help=help)
     known = [*FORMATS, *formats]
     parser.add_argument(
-        "--format", choices=known, metavar="NAME", help=f"what it is, if not found out: {', '.join(known)}"
+        "--format", choices=known, metavar="NAME", help=f"format, if detection fails: {', '.join(known)}"
     )
 
 

@@ -15,7 +15,7 @@ from ffrecord.errors import ArgumentError, WorkerError, add_note
 from ffrecord.system.sizes import parse_size
 
 
-def add_out(parser: argparse.ArgumentParser, what: str = "a new directory of shards") -> None:
+def add_out(parser: argparse.ArgumentParser, what: str = "new directory of shards") -> None:
     """Add the argument `out` and the options of commands that write shards."""
     parser.add_argument("out", metavar="OUT", type=path_of, help=what)
     add_writing(parser)
@@ -25,14 +25,15 @@ def add_writing(parser: argparse.ArgumentParser) -> None:
     """Add the options for the division into shards and for the number of processes."""
     cut = parser.add_mutually_exclusive_group()
     cut.add_argument(
-        "--shard-size", type=size_of, metavar="BYTES", help="of a shard at most, as 500M or 2Gi; 256Mi by default"
+        "--shard-size",
+        type=size_of,
+        metavar="BYTES",
+        help="most bytes of a shard, such as 500M or 2Gi (default: 256Mi)",
     )
-    cut.add_argument("--samples-per-shard", type=int, metavar="N", help="of each shard but the last")
-    cut.add_argument("--num-shards", type=int, metavar="N", help="how many")
+    cut.add_argument("--samples-per-shard", type=int, metavar="N", help="samples of each shard but the last")
+    cut.add_argument("--num-shards", type=int, metavar="N", help="number of shards")
     add_jobs(parser, "processes that write")
-    parser.add_argument(
-        "--restart", action="store_true", help="discard what an interrupted run of the same has finished"
-    )
+    parser.add_argument("--restart", action="store_true", help="discard the finished shards of an interrupted run")
 
 
 def size_of(text: str) -> int:

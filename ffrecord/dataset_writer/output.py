@@ -31,7 +31,7 @@ class SpillFile:
         try:
             self._fd = _unnamed_file(directory)
         except OSError as error:
-            raise self._error(error, "a spool could not be made") from None
+            raise self._error(error, "a spill file could not be made") from None
         self._end = self._live = 0  # bytes
 
     def put(self, data: memoryview) -> int:
@@ -104,7 +104,7 @@ def _copy(source: int, start: int, size: int, target: int, offset: int) -> int:
         return count
     data = os.pread(source, min(size, STEP), start)
     if not data:
-        raise OSError(errno.EIO, f"the spool ends at {start}, {size} bytes early")
+        raise OSError(errno.EIO, f"the spill file ends at {start}, {size} bytes early")
     write_all(target, memoryview(data), offset)
     return len(data)
 

@@ -232,7 +232,7 @@ class WorkerPool:
             others: an exception in this package's own code in a worker, a full disk for instance.
         """
         if self._selector is None:
-            raise RuntimeError("this crew is not at work")
+            raise RuntimeError("this pool of workers is not running")
         messages: list[tuple[int, bytes]] = []
         if self._ended or time.monotonic() - self._checked >= TICK:
             messages = self._check_workers()

@@ -185,7 +185,7 @@ def test_bench_saves_them(tmp_path):
 
 @pytest.mark.parametrize("name", ["bench", "stats", "view"])
 def test_help_says_what_is_replaced(name):
-    assert "one that is there is replaced" in " ".join(run(name, "--help").out.split())
+    assert "an existing file is replaced" in " ".join(run(name, "--help").out.split())
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])

@@ -51,8 +51,11 @@ def test_spool_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(OSError, match="set: 3 bytes that wait for their place could not be put aside") as caught:
             spill.put(memoryview(b"abc"))
     assert caught.value.errno == errno.ENOSPC
-    with open(tmp_path / "target", "wb") as target, pytest.raises(OSError, match="the spool ends at 0, 5 bytes early"):
+    with (
+        open(tmp_path / "target", "wb") as target,
+        pytest.raises(OSError, match="the spill file ends at 0, 5 bytes early"),
+    ):
         spill.copy(0, 5, target.fileno(), 0)
     spill.close()
-    with pytest.raises(FileNotFoundError, match="set: a spool could not be made"):
+    with pytest.raises(FileNotFoundError, match="set: a spill file could not be made"):
         SpillFile(str(tmp_path / "none"), "set")

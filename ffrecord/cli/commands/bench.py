@@ -31,12 +31,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add PATH, and the options for duration and figure."""
     parser.epilog = EXAMPLES
     add_source(parser)
-    parser.add_argument("--batch-size", type=positive, default=64, metavar="N", help="samples (default: %(default)s)")
     parser.add_argument(
-        "--seconds", type=float, default=2.0, metavar="S", help="of each measurement (default: %(default)s)"
+        "--batch-size", type=positive, default=64, metavar="N", help="samples of a batch (default: %(default)s)"
     )
-    parser.add_argument("--only", choices=(*WAYS, SIZES), action="append", help="measure this; may be repeated")
-    help = "save a figure as .png, .svg or .pdf (needs the extra 'plot'), of sizes, too; one that is there is replaced"
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, metavar="S", help="seconds of each measurement (default: %(default)s)"
+    )
+    parser.add_argument("--only", choices=(*WAYS, SIZES), action="append", help="measure only this; may be repeated")
+    help = "save a figure as .png, .svg or .pdf (needs the extra 'plot'); an existing file is replaced"
     parser.add_argument("--plot", type=local_path_of, metavar="FILE", help=help)
 
 

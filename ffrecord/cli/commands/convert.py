@@ -67,8 +67,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_source(parser, formats=("parquet",))
     add_out(parser)
     add_skipping(parser)
-    parser.add_argument("--verify", action="store_true", help="read source and result again and compare every sample")
-    parser.add_argument("--append", action="store_true", help="add shards to a dataset that is there")
+    parser.add_argument("--verify", action="store_true", help="read source and result again, and compare every sample")
+    parser.add_argument("--append", action="store_true", help="add shards to an existing dataset")
 
 
 def run(given: argparse.Namespace, out: Output) -> int:

@@ -22,13 +22,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_source(parser)
     parser.add_argument(
-        "out", metavar="OUT", type=local_path_of, help="a new file or directory, in a directory that is there"
+        "out", metavar="OUT", type=local_path_of, help="new file or directory, in an existing directory"
     )
     parser.add_argument(
-        "--to", choices=FORMATS, metavar="FORMAT", help=f"{', '.join(FORMATS)}; by the suffix of OUT if that says it"
+        "--to",
+        choices=FORMATS,
+        metavar="FORMAT",
+        help=f"format: {', '.join(FORMATS)}; by default, that of the suffix of OUT",
     )
     parser.add_argument(
-        "--samples-per-shard", type=int, metavar="N", help="write several files, into the directory OUT"
+        "--samples-per-shard", type=int, metavar="N", help="write files of N samples into the directory OUT"
     )
     parser.add_argument("--verify", action="store_true", help="compare every byte before OUT appears")
     add_jobs(parser, "processes that write")

@@ -29,9 +29,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_source(parser)
     # argparse would take "-3:-1" for an option otherwise.
     parser._negative_number_matcher = FROM_THE_END
-    help = "0 is the first, -1 the last, 3:7 are four, -3: the last three; or a name, where the format has names"
+    help = "0 is the first, -1 the last, 3:7 are four, -3: the last three; or a name, if the format has names"
     parser.add_argument("index", metavar="INDEX", nargs="+", help=help)
-    parser.add_argument("--raw", action="store_true", help="write the bytes of the records to stdout, back to back")
+    parser.add_argument("--raw", action="store_true", help="write the bytes of the records to standard output")
 
 
 def run(given: argparse.Namespace, out: Output) -> int:

@@ -17,7 +17,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add PATH and the number of samples."""
     parser.epilog = EXAMPLES
     add_source(parser)
-    parser.add_argument("-n", "--count", type=_count, default=10, metavar="N", help="samples (default: %(default)s)")
+    parser.add_argument(
+        "-n", "--count", type=_count, default=10, metavar="N", help="number of samples (default: %(default)s)"
+    )
 
 
 def run(given: argparse.Namespace, out: Output) -> int:

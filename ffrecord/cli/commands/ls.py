@@ -30,7 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add PATH and --shards."""
     parser.epilog = EXAMPLES
     add_source(parser)
-    parser.add_argument("--shards", action="store_true", help="the files, with their samples and sizes, instead")
+    parser.add_argument("--shards", action="store_true", help="list the files with their samples and sizes instead")
 
 
 def run(given: argparse.Namespace, out: Output) -> int:

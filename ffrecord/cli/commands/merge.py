@@ -18,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add several PATHs, and OUT."""
     parser.epilog = EXAMPLES
     add_source(parser, several=True)
-    parser.add_argument("-o", "--out", required=True, type=path_of, metavar="OUT", help="a new directory of shards")
+    parser.add_argument("-o", "--out", required=True, type=path_of, metavar="OUT", help="new directory of shards")
     add_writing(parser)
     add_skipping(parser)
 

@@ -20,8 +20,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add FOLDER and FILE."""
     parser.epilog = EXAMPLES
     parser.add_argument("folder", metavar="FOLDER", type=local_path_of)
-    parser.add_argument("out", metavar="FILE.ffr", type=local_path_of, help="appears when all is written")
-    parser.add_argument("--replace", action="store_true", help="replace a file that is there")
+    parser.add_argument(
+        "out", metavar="FILE.ffr", type=local_path_of, help="file to write; it appears when it is complete"
+    )
+    parser.add_argument("--replace", action="store_true", help="replace an existing file")
 
 
 def run(given: argparse.Namespace, out: Output) -> int:

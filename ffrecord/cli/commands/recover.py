@@ -18,9 +18,9 @@ examples:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add PATH."""
     parser.epilog = EXAMPLES
-    help = "of the file as it was given to its writer, or of what was left (.NAME.….part)"
+    help = "path that the writer was given, or the part file that it left (.NAME.….part)"
     parser.add_argument("path", metavar="PATH", type=local_path_of, help=help)
-    parser.add_argument("--replace", action="store_true", help="replace a file that is there under the name")
+    parser.add_argument("--replace", action="store_true", help="replace an existing file of that name")
 
 
 def run(given: argparse.Namespace, out: Output) -> int:

@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--seed",
         type=seed_of,
         metavar="N",
-        help="of the order: the same seed gives the same files; drawn and told by default, once if a call goes on",
+        help="seed of the order: the same seed gives the same files; by default drawn and printed",
     )
 
 

@@ -263,13 +263,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add PATH, the parts and a seed."""
     parser.epilog = EXAMPLES
     add_source(parser)
-    help = "a new directory, and its share of the samples (0.1), their number (5000), or what is left (rest)"
+    help = "new directory, and its share of the samples (0.1), their number (5000), or all others (rest)"
     parser.add_argument("parts", metavar="OUT=SHARE", nargs="+", type=_parse_part, help=help)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--seed", type=seed_of, default=0, metavar="N", help="of the chance by which samples are chosen (default: 0)"
-    )
-    which.add_argument("--in-order", action="store_true", help="the first samples to the first part, and so on")
+    which.add_argument("--seed", type=seed_of, default=0, metavar="N", help="seed of the random choice (default: 0)")
+    which.add_argument("--in-order", action="store_true", help="give the first samples to the first part, and so on")
     add_writing(parser)
 
 

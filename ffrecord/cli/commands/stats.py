@@ -32,13 +32,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add PATH and the options for samples and figure."""
     parser.epilog = EXAMPLES
     add_source(parser)
-    help = "decode so many, spread over the dataset, for the facts of columns (default: %(default)s; 0 for none)"
+    help = "samples to decode for the facts of columns, spread over the dataset (default: %(default)s; 0 for none)"
     parser.add_argument("--samples", type=_count, default=1000, metavar="N", help=help)
     parser.add_argument(
         "--plot",
         type=local_path_of,
         metavar="FILE",
-        help="save a histogram of sizes as .png, .svg or .pdf (needs the extra 'plot'); one that is there is replaced",
+        help="save a histogram of sizes as .png, .svg or .pdf (needs the extra 'plot'); an existing file is replaced",
     )
 
 

@@ -20,11 +20,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add PATH and FOLDER."""
     parser.epilog = EXAMPLES
     add_source(parser)
+    parser.add_argument("folder", metavar="FOLDER", type=local_path_of, help="new or empty directory to write to")
+    parser.add_argument("--only", action="append", metavar="NAME", help="unpack only this file; may be repeated")
     parser.add_argument(
-        "folder", metavar="FOLDER", type=local_path_of, help="missing, or empty; the directory that it is in is there"
+        "--max-size", type=size_of, metavar="BYTES", help="refuse an archive of more bytes in all, such as 10G"
     )
-    parser.add_argument("--only", action="append", metavar="NAME", help="this file; may be repeated")
-    parser.add_argument("--max-size", type=size_of, metavar="BYTES", help="refuse what has more in all, as 10G")
 
 
 def run(given: argparse.Namespace, out: Output) -> int:

@@ -71,16 +71,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add PATH, and the options for server and export."""
     parser.epilog = EXAMPLES
     add_source(parser)
-    parser.add_argument("--port", type=_port, default=0, metavar="N", help="of the page (default: a free one)")
-    help = "open it in a browser (default: if there is a screen, and output goes to a terminal)"
+    parser.add_argument("--port", type=_port, default=0, metavar="N", help="port of the page (default: a free one)")
+    help = "open the page in a browser (default: if there is a screen, and output goes to a terminal)"
     parser.add_argument("--open", action=argparse.BooleanOptionalAction, default=None, help=help)
     parser.add_argument(
         "--export",
         type=local_path_of,
         metavar="FILE",
-        help="write a page with samples, facts and sizes in it, and show nothing; one that is there is replaced",
+        help="write a page with samples, facts and sizes, and show nothing; an existing file is replaced",
     )
-    help = "samples in the page of --export, from the first (default: %(default)s)"
+    help = "number of samples in the page of --export, from the first (default: %(default)s)"
     parser.add_argument("-n", "--count", type=positive, default=REPORTED, metavar="N", help=help)
 
 

@@ -31,7 +31,7 @@ NO_ARRAYS = "damaged, or no .npy or .npz file of numbers or text; Python objects
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the sources and OUT."""
     parser.epilog = EXAMPLES
-    help = "an image folder; a list of paths with labels; or .npy and .npz files, whose first axis is the samples"
+    help = "image folder; list of paths with labels; or .npy and .npz files, whose first axis is the samples"
     parser.add_argument("sources", metavar="SOURCE", nargs="+", type=path_of, help=help)
     add_out(parser)
 

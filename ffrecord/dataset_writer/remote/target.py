@@ -82,7 +82,9 @@ class StagedPart(PartDirectory):
         """Put the marker, or find it. Only while it is there do the objects at the URL stay unchanged."""
         state = self.write_log.state
         if state.token is None:
-            raise FormatError(f"{self.path}: its ledger has finished shards, but not whose the marker at the URL is")
+            raise FormatError(
+                f"{self.path}: its write log has finished shards, but not the owner of the marker at the URL"
+            )
         self._objects.claim(state.token)
         if not self._appends:
             check_vacant(self._objects, state)
