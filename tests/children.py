@@ -213,6 +213,14 @@ def wait_until(condition: Callable[[], bool], seconds: float, pause: float = 0.0
     return condition()
 
 
+def open_files() -> list[str]:
+    """Return the numbers of the descriptors of this process, without sockets.
+
+    Pools of connections that earlier tests used close theirs at any time.
+    """
+    return [number for number, path in descriptors().items() if not path.startswith("socket:")]
+
+
 def descriptors() -> dict[str, str]:
     """Number and target of every open descriptor."""
     found = {}

@@ -13,6 +13,7 @@ import textwrap
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
@@ -133,7 +134,8 @@ def nothing_left_behind() -> Iterator[None]:
     before = descriptors()
     yield
     assert multiprocessing.active_children() == []
-    assert descriptors() == before
+    # None more: connections that earlier tests used may be closed meanwhile.
+    assert Counter(descriptors()) - Counter(before) == Counter()
 
 
 def descriptors() -> list[str]:
@@ -284,7 +286,7 @@ def test_the_end_of_workers_is_noticed(method: str, known: bool, monkeypatch: py
         crew.dismiss()
     assert asked
     if method == "fork":  # others keep a server, or a tracker of resources
-        assert os.listdir("/proc/self/fd") == before
+        assert not {*os.listdir("/proc/self/fd")} - {*before}
 
 
 def linger(link: Link, heart: Heart) -> None:

@@ -2,7 +2,6 @@
 
 import itertools
 import multiprocessing
-import os
 import pickle
 import shutil
 import threading
@@ -10,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import children
 import every_format
 import numpy as np
 import pytest
@@ -203,7 +203,7 @@ def test_threads(store, records):
 
 def test_nothing_stays_open(case):
     def descriptors():
-        return len(os.listdir("/proc/self/fd"))
+        return len(children.open_files())
 
     path, options = case.path, case.options
     ffrecord.open(path, **options).close()

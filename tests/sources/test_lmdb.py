@@ -255,10 +255,10 @@ def test_forks_and_threads(reader):
 
 
 def test_descriptors_are_given_back(environment):
-    before = children.descriptors()
+    before = children.open_files()
     for _ in range(20):
         with LMDBReader(environment) as reader:
             reader.read([1, 2])
         with pytest.raises(ArgumentError):
             LMDBReader(environment, database="x")
-    assert children.descriptors() == before
+    assert children.open_files() == before

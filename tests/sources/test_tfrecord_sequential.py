@@ -341,18 +341,18 @@ def test_wrong_arguments(tmp_path):
 def test_nothing_stays_open(tmp_path, kind, io):
     path = write(tmp_path, twin.PACK[kind](twin.encode(LARGE)))
     gc.collect()  # or descriptors that earlier tests left behind are closed in between
-    before = os.listdir("/proc/self/fd")
+    before = children.open_files()
     for count in (1, 3, 100):
         reading = stream_tfrecord(path, io=io)
         assert len(list(islice(reading, count))) == min(count, len(LARGE))
         del reading
         gc.collect()
-        assert os.listdir("/proc/self/fd") == before
+        assert children.open_files() == before
         assert path not in Path("/proc/self/maps").read_text()
     reading = stream_tfrecord(write(tmp_path, b"wrong"))
     with pytest.raises(FormatError):
         next(reading)
-    assert os.listdir("/proc/self/fd") == before
+    assert children.open_files() == before
 
 
 @children.forks
