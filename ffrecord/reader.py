@@ -132,8 +132,7 @@ class FileReader(RecordReader[Sample_co]):
         """Offset of the last sample of each file in bytes; 0 for a file without samples.
 
         An offset beyond the file's size shows that the file was truncated. It is read from the tables. The list is
-        empty for
-        URLs, because it would need the tables of all files.
+        empty for URLs, because it would need the tables of all files.
         """
         return [int(opened.offsets[-1]) if opened.n else 0 for opened in self._files] if self._remote is None else []
 
@@ -167,15 +166,12 @@ class FileReader(RecordReader[Sample_co]):
         """Return 64 hexadecimal digits that identify these samples, wherever the files are.
 
         They are the SHA-256 of (samples, size in bytes, CRC-32 of the tables) of each file in order, as little-endian
-        int64. The
-        tables contain the CRC-32 of each sample. Nothing is read. Old files have no CRC-32 of their tables, so only
-        their
-        numbers and sizes count.
+        int64. The tables contain the CRC-32 of each sample. Nothing is read. Old files have no CRC-32 of their tables,
+        so only their numbers and sizes count.
 
         Args:
             shards: number of files to include, 0 <= shards <= number of files; all by default. Files that are added
-                after
-                them do not change the result.
+                after them do not change the result.
 
         Raises:
             ValueError: `shards` is out of range.

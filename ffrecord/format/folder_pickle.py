@@ -54,8 +54,7 @@ class _Machine:
     A directory is never fetched from the memo, so each one is on the stack once and gets one parent: the result is a
     tree.
     The values below decide which values may be pushed, so the size of stack and memo stays within a small multiple of
-    the
-    bytes read.
+    the bytes read.
     """
 
     def __init__(self, data: bytes, start: int, files: int) -> None:

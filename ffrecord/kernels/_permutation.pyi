@@ -6,8 +6,7 @@ def derive(*words: int) -> int:
     mixed.
 
     Mixing is that of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014,
-    with
-    the constants of Stafford's variant 13). It is a bijection, so keys of numbers that differ in one place differ.
+    with the constants of Stafford's variant 13). It is a bijection, so keys of numbers that differ in one place differ.
 
     Args:
         words: each 0 <= word < 2**64.

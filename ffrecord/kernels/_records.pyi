@@ -106,8 +106,7 @@ class Leaf:
 
     Args:
         kind: "int", "float", "bool", "bytes", "str" or "array" for values whose bytes are read without Python calls;
-            any
-            other text for a column whose values go through `encode`.
+            any other text for a column whose values go through `encode`.
         encode: value → its bytes; also used for values of other types than the kind's.
         fixed: bytes of every value; None if they vary.
         dtype, shape: dtype and shape of the values of an "array".

@@ -61,8 +61,7 @@ class OpenedFile:
         crc: stored CRC-32 of the tables; 0 in old files without one.
         data_start: offset of the first sample, bytes.
         mapping: bytes [0, tables_end(n)) of the file. It is a copy on a network file system, where a page fault can
-            fail,
-            and for readers of very many files.
+            fail, and for readers of very many files.
         whole: the mapping of the whole file, or None.
         checksums, offsets: uint32 [n] and int64 [n], read-only views of the mapping.
         extension: content of the extension block, or None.

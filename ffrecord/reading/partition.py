@@ -27,8 +27,7 @@ def tasks(fname: Source, samples: SupportsIndex) -> list[Task]:
     """Divide the samples of `FileReader(fname)` into tasks, in order: every sample is in exactly one task.
 
     Only the header of each file is read, and not even that if a dataset.json lists the files. Shards are never changed,
-    so
-    the tasks stay valid when somebody appends to a directory; they do not contain the new samples.
+    so the tasks stay valid when somebody appends to a directory; they do not contain the new samples.
 
     Args:
         fname: a file, a directory, a glob pattern, or a list or tuple of these, as for `FileReader`.

@@ -109,8 +109,7 @@ def identify_directories(fname: Source) -> Generation:
     """Return the identity of each directory in which the files of a source are looked for.
 
     It is (path, device, inode) by the given path, None for a missing directory. It shows whether another directory
-    takes
-    its place.
+    takes its place.
     """
     items = [urls.local_path(check_type(each)) for each in (fname if isinstance(fname, list | tuple) else [fname])]
     found: Generation = {}
@@ -148,8 +147,7 @@ def expand(fname: Source, *, resolve: bool = False) -> Expanded:
     Raises:
         TypeError: `fname` has another type.
         FileNotFoundError, IsADirectoryError, ValueError (also AssertionError): a file is missing, is a directory, or
-            has
-            no `.ffr` suffix, or there are no files.
+            has no `.ffr` suffix, or there are no files.
         FormatError: a write of a directory was interrupted, or its dataset.json is damaged.
     """
     if isinstance(fname, list | tuple):

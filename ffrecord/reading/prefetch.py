@@ -19,8 +19,7 @@ class Prefetcher(Generic[T]):
         ahead: number of batches being read while the caller works with one, >= 0.
 
     An error, of a batch or of `batches`, is raised in its turn; the batches after it still follow. Threads must not
-    share
-    the iterator without a lock.
+    share the iterator without a lock.
     """
 
     def __init__(self, batches: Iterable[Any], begin: Callable[[Any], Callable[[], T]], ahead: int) -> None:
@@ -64,8 +63,7 @@ def _raise_later(error: Exception) -> Callable[[], Any]:
     """Return a function that raises an error in its turn.
 
     Meanwhile the error has no traceback: its frames lead back to the object that keeps the error, and such a cycle
-    would
-    keep all batches in flight alive until a garbage collection. A note keeps the text of the traceback.
+    would keep all batches in flight alive until a garbage collection. A note keeps the text of the traceback.
     """
     add_note(error, "While this batch was begun:\n" + "".join(traceback.format_tb(error.__traceback__)))
     error.__context__ = None

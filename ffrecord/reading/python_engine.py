@@ -197,8 +197,7 @@ class PythonEngine:
         """Refuse further reads and wait for those that run, at most `seconds`; return whether they ended.
 
         You may call it again. Called inside a read of this thread, for instance by a signal handler, it does not wait:
-        the last
-        read in progress then releases the files.
+        the last read in progress then releases the files.
         """
         self.closed = True
         pool, own = self._pool, threading.get_ident()

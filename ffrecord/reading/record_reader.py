@@ -100,8 +100,7 @@ class RecordReader(Store[Sample_co]):
         """Return 64 hexadecimal digits that identify these records, wherever the files are.
 
         They are the SHA-256 of the format, and of (records, size in bytes, CRC-32 of the table of spans and checksums)
-        of each
-        file in order, as little-endian int64. No record is read.
+        of each file in order, as little-endian int64. No record is read.
         """
         if self._fingerprint is None:
             numbers = [(file.n, file.size, _table_crc(file)) for file in self._files]

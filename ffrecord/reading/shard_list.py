@@ -17,8 +17,7 @@ def open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFil
     """Open the files of a source, in order. If there are too many, close the later ones again; their tables stay.
 
     If the files are looked for in a directory, all come from the same one: a link may lead elsewhere meanwhile, and
-    another
-    directory may take its place.
+    another directory may take its place.
 
     Args:
         fname: see `FileReader`.

@@ -167,8 +167,7 @@ class Store(ABC, Generic[Sample_co]):
         """Return 64 hexadecimal digits that identify these records.
 
         Unless overridden, they are the SHA-256 of the format, the number of records, and each file's size and time of
-        change
-        when it was opened.
+        change when it was opened.
 
         Raises:
             FileNotFoundError: a file was missing.
@@ -197,8 +196,7 @@ class Store(ABC, Generic[Sample_co]):
         """Return the sizes of the records at `indices` in bytes: int64 [k].
 
         If the format has tables, the sizes come from them and are not checked. Otherwise the records are read, and an
-        unreadable
-        one has size -1.
+        unreadable one has size -1.
 
         Raises:
             IndexError, TypeError: the same as for `read`.
@@ -467,8 +465,7 @@ class Store(ABC, Generic[Sample_co]):
         """Close the files. A read in progress in another thread ends first. You may call it again.
 
         If a signal handler calls it in the middle of a read of the same thread, that read continues, and the files are
-        closed
-        when it ends.
+        closed when it ends.
         """
         self._python_engine.close()
 

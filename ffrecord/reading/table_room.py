@@ -12,8 +12,7 @@ class TableRoom:
     """Memory for the tables of each file of a reader.
 
     The tables of the first files, and large tables, are mapped, so that all processes share their pages. Other tables
-    are
-    copied side by side into memory that only forked children share.
+    are copied side by side into memory that only forked children share.
     """
 
     def __init__(self) -> None:

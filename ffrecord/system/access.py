@@ -17,8 +17,7 @@ def keep(fd: int, old: str, label: str, *, adds: bool = False) -> bool:
 
     The old one may belong to somebody else, who must not decide who may use ours. In that case the new mode allows only
     what both modes allow. Bits that make a file run as another user are dropped. If this process may not set the group
-    or
-    the list, the group gets no more rights than everybody else.
+    or the list, the group gets no more rights than everybody else.
 
     Args:
         fd: descriptor of the new file or directory.

@@ -2,8 +2,7 @@
 
 The steps are: temporary name in the same directory → data → fsync → rename → fsync of the directory. A crash leaves
 at most a file or directory named `.NAME.<random>.part`, which no reader opens. Its writer keeps such a file locked
-while
-it lives.
+while it lives.
 """
 
 import contextlib

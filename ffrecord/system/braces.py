@@ -13,10 +13,8 @@ def expand_braces(pattern: str) -> list[str]:
     """Return the names that `pattern` stands for, in order; `[pattern]` if it contains nothing to expand.
 
     `{a,b}` stands for each of its parts. `{000..012}` stands for each number of the range, both ends included; if one
-    end
-    is padded with zeros, all numbers have the width of the wider end. `{0..9..3}` stands for every third number,
-    `{a..e}`
-    for letters. Braces may be nested and repeated: the last ones vary fastest.
+    end is padded with zeros, all numbers have the width of the wider end. `{0..9..3}` stands for every third number,
+    `{a..e}` for letters. Braces may be nested and repeated: the last ones vary fastest.
 
     Raises:
         ArgumentError: the pattern stands for more than NAMES_MOST names.

@@ -99,8 +99,7 @@ def set_blocking(fd: int) -> None:
     """Clear O_NONBLOCK of a regular file.
 
     It was opened with that flag because it could have been a FIFO. For regular files the flag makes no difference to
-    reads,
-    so a system that refuses to clear it does no harm.
+    reads, so a system that refuses to clear it does no harm.
     """
     with contextlib.suppress(OSError):
         os.set_blocking(fd, True)

@@ -85,8 +85,7 @@ def signals_exit() -> Iterator[None]:
     """Context manager: inside, SIGTERM raises SystemExit(143) in the main thread, and SIGHUP raises SystemExit(129).
 
     If the program has its own handler, that is called; if it ignores a signal, the signal stays ignored. After a signal
-    that
-    raised, others wait for a second, and then for the next signal, the end of a clean-up, or the end of the block.
+    that raised, others wait for a second, and then for the next signal, the end of a clean-up, or the end of the block.
 
     If a program continues afterwards, `exit_on_signals` is safer. Here, a signal at the end of the block may leave our
     handlers in place until the exception is released.
@@ -216,8 +215,7 @@ def run_with_cleanup(work: Callable[[], Result], clean_up: Callable[[BaseExcepti
     """Return the result of `work`, and call `clean_up` afterwards in any case: once, and not interrupted by signals.
 
     The exception is a signal before the first step of `work`: then `clean_up` is not called. So `work` itself must
-    create
-    the objects to clean up.
+    create the objects to clean up.
 
     Args:
         work: the function to call.

@@ -24,8 +24,7 @@ def parse_size(name: str, value: Any, *, least: int = 1) -> int:
     Args:
         name: name of the argument, for messages.
         value: bytes, or text such as "500M", "100GB", "1.5 TB" or "64 GiB". K, M, G, T and P are powers of 1000; with
-            an
-            i behind them they are powers of 1024. A B may follow. Case does not matter.
+            an i behind them they are powers of 1024. A B may follow. Case does not matter.
         least: smallest allowed number of bytes.
 
     Raises:

@@ -41,8 +41,7 @@ class WriteBehind:
     """Writer of one piece after the other, each while its caller does something else. It is for one thread.
 
     Errors of a piece are raised by the next call of `wait`, `begin` or `open`. Errors of writing back to the disk
-    belong to
-    an earlier piece. The kernel reports them only once: a later fsync would not see them.
+    belong to an earlier piece. The kernel reports them only once: a later fsync would not see them.
     """
 
     def __new__(cls) -> WriteBehind: ...

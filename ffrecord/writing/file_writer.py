@@ -257,8 +257,7 @@ class FileWriter(Appender):
         """Make everything written so far durable: `ffrecord.recover` can restore it if this process is killed.
 
         Nothing is published. It costs two fsyncs, and 12 bytes for each sample in a file beside the temporary one. That
-        file is
-        removed when the writer closes or discards.
+        file is removed when the writer closes or discards.
 
         Raises:
             RuntimeError (also ValueError): the writer is closed.

@@ -33,11 +33,9 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
     """Publish the samples that a killed `FileWriter` had flushed.
 
     The writer left `.NAME.<random>.part` and a journal beside it. Every flushed sample is compared with its CRC-32 and
-    kept,
-    up to the first that does not match. The file is then published in the same way as by `FileWriter.close`, and the
-    leftovers are removed. If it is interrupted at any time, you may run it again: a file with exactly these samples
-    counts
-    as published by an earlier run, or by a writer that was killed after publishing it.
+    kept, up to the first that does not match. The file is then published in the same way as by `FileWriter.close`, and
+    the leftovers are removed. If it is interrupted at any time, you may run it again: a file with exactly these samples
+    counts as published by an earlier run, or by a writer that was killed after publishing it.
 
     Args:
         path: the path that the writer was given, or the path of the part file if there are several.
@@ -49,11 +47,9 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
         FileExistsError: another file has the name.
         PermissionError: the part file is a link, no regular file, or another user's. It was not touched.
         OSError (EBUSY): the writer lives, or another process recovers; OSError (EINVAL): several writers left
-            something,
-            the message names the part files; any other: it cannot be read or written.
+            something, the message names the part files; any other: it cannot be read or written.
         FormatError: the journal is damaged in its first bytes, names no `.ffr` file of its directory, or belongs to
-            another
-            part file.
+            another part file.
         All OSErrors except that of a missing directory are RuntimeErrors, too.
     """
     given = local_path("path", path)
