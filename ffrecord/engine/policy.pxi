@@ -51,9 +51,7 @@ cdef void learn(Filesystem* fs, const Counters* seen) noexcept:
     fs.missing = seen.missed > 0
     fs.since_sweep += seen.bytes
     if fs.swept >= fs.size and fs.since_sweep > 2 * fs.size:
-        fs.swept = fs.since_sweep = fs.held_up = 0  # about an epoch later: a record that misses now was evicted
-    if fs.engine == COLD:
-        fs.held_up = max(<int64_t> 0, fs.held_up - seen.io_ns)  # a reader that goes on may be held up for that long again
+        fs.swept = fs.since_sweep = 0  # about an epoch later: a record that misses now was evicted
     if seen.probed > 0:
         fs.missed += (share - fs.missed) / 4
     if fs.pinned:

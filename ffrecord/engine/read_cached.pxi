@@ -21,6 +21,9 @@ cdef enum:
     GAP_MOST = 2 << 10         # bytes; reading a smaller gap between records is cheaper than another call
     SMALL = 4 << 10            # bytes; copying smaller records is cheaper than an iovec for each
     SMALL_BYTES = 64 << 10     # bytes of a run of small records, gaps included
+    LARGE_RECORD = 1 << 20            # bytes; a larger record has a policy of its own: each piece is read as its place in the cache asks
+    LARGE_PIECE = 4 << 20      # bytes
+    LARGE_AHEAD = 16 << 20     # bytes of a large record that the kernel reads ahead of its pieces
     ASKED_BYTES = 128 << 10    # bytes that the kernel reads at least after a miss
     MANY = 32                  # records; the reader of a batch of this size will probably read more
     MANY_BYTES = 8 << 20       # bytes of such a batch
@@ -63,11 +66,67 @@ cdef bint read_rest(Work* work, Request* request, int fd, int64_t low, int64_t h
     return True
 
 
+cdef inline bint refuses_nowait(int64_t rc) noexcept nogil:
+    """Tell whether a result of preadv2(RWF_NOWAIT) means that this file system or kernel does not support it."""
+    return rc == -EOPNOTSUPP or rc == -ENOSYS or rc == -EINVAL or rc == -EPERM
+
+
+cdef int64_t _read_parts(Work* work, int fd, iovec* parts, int count, int64_t offset, bint cached_only) noexcept nogil:
+    """Make one system call; return the bytes that arrived, 0 after an error."""
+    cdef int64_t rc = -EINTR
+    while rc == -EINTR:
+        work.counters.requests += 1
+        if cached_only and work.filesystem.nowait:
+            rc = ffr_preadv(fd, parts, count, offset, True)
+            if refuses_nowait(rc):
+                work.filesystem.nowait = False  # tmpfs and others: from now on plain reads
+                rc = -EINTR
+        elif count == 1:
+            rc = ffr_pread(fd, parts[0].iov_base, parts[0].iov_len, offset)
+        else:
+            rc = ffr_preadv(fd, parts, count, offset, False)
+    return max(rc, 0)  # a real error occurs again in `finish`, which reports it
+
+
+cdef bint _read_large_rest(Work* work, Request* request, int64_t low, int64_t high) noexcept nogil:
+    """Read bytes low .. high of the file like `read_rest`, in pieces.
+
+    After the first piece that is not cached, the kernel is asked for the following ones: by itself it reads no further than
+    each call, so the disk would wait while a piece is copied.
+    """
+    cdef int64_t end, asked
+    cdef iovec part
+    cdef bint cached = work.filesystem.nowait
+    asked = low
+    while low < high:
+        end = min(low + LARGE_PIECE, high)
+        if cached:
+            part.iov_base, part.iov_len = request.dest + (low - request.offset), end - low
+            low += _read_parts(work, descriptor(work, request.file), &part, 1, low, True)
+            cached = low == end and work.filesystem.nowait
+            asked = low
+        if low < end:
+            asked = max(asked, low)
+            ffr_will_need(work.files[request.file].fd, asked, min(low + LARGE_AHEAD, high) - asked)
+            asked = min(low + LARGE_AHEAD, high)
+            if work.stopped[0]:
+                request.status = MISSED
+            if request.status != OK or not read_rest(work, request, descriptor(work, request.file), low, end):
+                return False
+            low = end
+    return True
+
+
 cdef bint finish(Work* work, Request* request) noexcept nogil:
     """Read the missing bytes of a record and wait for them; return whether the record is good."""
-    cdef int64_t start = ffr_now_ns(), read, end = request.offset + request.size
+    cdef int64_t start = ffr_now_ns(), read, low = request.offset + request.got, end = request.offset + request.size
+    cdef bint there
     request.status = OK
-    if read_rest(work, request, descriptor(work, request.file), request.offset + request.got, end):
+    if end - low > LARGE_RECORD:
+        there = _read_large_rest(work, request, low, end)
+    else:
+        there = read_rest(work, request, descriptor(work, request.file), low, end)
+    if there:
         request.got = request.size
     read = ffr_now_ns()
     work.counters.io_ns += read - start
@@ -115,28 +174,6 @@ cdef int64_t _gather(const Request* requests, int64_t i, int64_t k, iovec* parts
     return j
 
 
-cdef inline bint refuses_nowait(int64_t rc) noexcept nogil:
-    """Tell whether a result of preadv2(RWF_NOWAIT) means that this file system or kernel does not support it."""
-    return rc == -EOPNOTSUPP or rc == -ENOSYS or rc == -EINVAL or rc == -EPERM
-
-
-cdef int64_t _read_parts(Work* work, int fd, iovec* parts, int count, int64_t offset, bint cached_only) noexcept nogil:
-    """Make one system call; return the bytes that arrived, 0 after an error."""
-    cdef int64_t rc = -EINTR
-    while rc == -EINTR:
-        work.counters.requests += 1
-        if cached_only and work.filesystem.nowait:
-            rc = ffr_preadv(fd, parts, count, offset, True)
-            if refuses_nowait(rc):
-                work.filesystem.nowait = False  # tmpfs and others: from now on plain reads
-                rc = -EINTR
-        elif count == 1:
-            rc = ffr_pread(fd, parts[0].iov_base, parts[0].iov_len, offset)
-        else:
-            rc = ffr_preadv(fd, parts, count, offset, False)
-    return max(rc, 0)  # a real error occurs again in `finish`, which reports it
-
-
 cdef int64_t _end_of_small(const Request* requests, int64_t i, int64_t k) noexcept nogil:
     """Return the end of the run of small records from i on, with small gaps between them."""
     cdef int64_t start = requests[i].offset, end = start, j = i
@@ -172,6 +209,9 @@ cdef int64_t _read_run(Work* work, Request* requests, int64_t i, int64_t k, bint
     cdef char gap[GAP_MOST]
     cdef int count = 0
     cdef int64_t j
+    if requests[i].size > LARGE_RECORD and not cached_only:
+        end[0] = requests[i].offset
+        return i + 1  # `finish` reads it
     if work.files[requests[i].file].tables == NULL:  # else there are no gaps
         j = _end_of_small(requests, i, k)
         if j > i + 1:
@@ -219,9 +259,14 @@ cdef void finish_missed(Work* work, Request* requests, int64_t i, int64_t k) noe
         i += 1
 
 
-cdef void _after_first_pass(Work* work, const Request* requests, int64_t k) noexcept nogil:
-    """Update the counters of cached records, and request the rest of large missed ones."""
+cdef int64_t _after_first_pass(Work* work, const Request* requests, int64_t k, int64_t* saved) noexcept nogil:
+    """Update the counters of cached records, and request the rest of large missed ones; return the number of missed ones.
+
+    Args:
+        saved: receives the number of cached records that the sweep may have brought in.
+    """
     cdef int64_t i, rest, missed = 0, missed_bytes = 0, wanted = 0
+    cdef const Sweep* swept = <const Sweep*> work.sweep
     for i in range(k):
         if requests[i].status > OK:
             continue
@@ -231,12 +276,16 @@ cdef void _after_first_pass(Work* work, const Request* requests, int64_t k) noex
             missed += 1
             missed_bytes += rest
             if rest > ASKED_BYTES:  # the first pass has requested only so many bytes
+                rest = min(rest, <int64_t> LARGE_AHEAD)
                 ffr_will_need(work.files[requests[i].file].fd, requests[i].offset + requests[i].got, rest)
+        else:
+            saved[0] += is_swept(swept, &requests[i])
         wanted += requests[i].size
     work.counters.missed += missed
     work.counters.cached_bytes += wanted - missed_bytes
     if missed > 0:
-        sweep(<Sweep*> work.sweep, missed, missed_bytes)
+        pay(<Sweep*> work.sweep, missed, missed_bytes)
+    return missed
 
 
 cdef bint _is_much(const Request* requests, int64_t k) noexcept nogil:
@@ -253,9 +302,13 @@ cdef void read_cached(Work* work, Request* requests, int64_t k, bint two_passes)
     Args:
         two_passes: read cached records first. When the second pass waits for the rest, the kernel is already reading it.
     """
-    cdef int64_t i = 0, j
-    if two_passes and work.filesystem.missed > 0.1 and _is_much(requests, k):
+    cdef Filesystem* fs = work.filesystem
+    cdef int64_t i = 0, j, start, missed = 0, saved = 0
+    if two_passes and fs.missed > 0.1 and _is_much(requests, k):
         catch_up(<Sweep*> work.sweep)
+    start = ffr_now_ns()
+    if two_passes:
+        begin_reading(<Sweep*> work.sweep)
     while i < k and goes_on(work):
         j = _read_stage(work, requests, i, k, two_passes)
         verify_stage(work, requests, i, j)
@@ -263,6 +316,7 @@ cdef void read_cached(Work* work, Request* requests, int64_t k, bint two_passes)
             finish_missed(work, requests, i, j)
         i = j
     if two_passes:
-        if work.filesystem.nowait:
-            _after_first_pass(work, requests, k)
+        if fs.nowait:
+            missed = _after_first_pass(work, requests, k, &saved)
         finish_missed(work, requests, 0, k)
+        end_reading(<Sweep*> work.sweep, start, missed, saved)

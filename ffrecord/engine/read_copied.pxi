@@ -5,7 +5,7 @@
 from libc.stdint cimport int64_t
 
 from ffrecord.kernels._memory cimport guarded
-from ffrecord.system._linux cimport ffr_file_size, ffr_now_ns, ffr_prefetch_start, ffr_range, ffr_sleeps
+from ffrecord.system._linux cimport ffr_file_size, ffr_now_ns, ffr_preadv, ffr_prefetch_start, ffr_range, ffr_sleeps, iovec
 
 
 cdef enum:
@@ -14,6 +14,7 @@ cdef enum:
     STAGE_WAITS_MOST = 2             # waits per stage, plus one per RECORDS_PER_WAIT; with more, the records are not cached
     RECORDS_PER_WAIT = 64
     ALONE_NS = 50_000          # plus a nanosecond per byte: a record that took longer has waited, possibly only for a CPU
+    GLANCE_EVERY = 256 << 10   # bytes of a large record for each look whether it is cached
     AROUND_BYTES = 16 << 20    # bytes of a batch that bypasses the CPU's caches: it would displace everything in them, itself too
 
 cdef struct Copying:
@@ -38,9 +39,27 @@ cdef inline const char* _place_in_window(const Copying* copying, int64_t i) noex
     return window + request.offset if window != NULL else NULL
 
 
+cdef bint _is_cached(const Work* work, const File* file, const Request* request) noexcept nogil:
+    """Tell whether a large record seems to be in the page cache: page faults would read it more slowly than `finish`."""
+    cdef char place
+    cdef iovec part
+    cdef int64_t at = request.offset, end = request.offset + request.size, rc
+    part.iov_base, part.iov_len = &place, 1
+    while at < end and work.filesystem.nowait and not work.filesystem.memory:
+        rc = ffr_preadv(file.fd, &part, 1, at, True)
+        if refuses_nowait(rc):
+            work.filesystem.nowait = False
+        elif rc != 1:
+            return False
+        at += GLANCE_EVERY
+    return True
+
+
 cdef inline bint _is_there(Copying* copying, File* file, const Request* request) noexcept nogil:
     """Tell whether to copy a record from the window. A sequence that is only checked takes its page faults."""
-    return file.window != NULL and (not copying.asks or is_mapped(file, request, &copying.wanted))
+    if file.window == NULL or (copying.asks and not is_mapped(file, request, &copying.wanted)):
+        return False
+    return request.size <= LARGE_RECORD or copying.work.discard or _is_cached(copying.work, file, request)
 
 
 cdef void _copy_stage_records(void* argument) noexcept nogil:

@@ -13,7 +13,7 @@ cdef void _ask(Work* work, const Request* requests, int64_t k) noexcept nogil:
             ffr_will_need(work.files[requests[i].file].fd, requests[i].offset, requests[i].size)
             work.counters.requests += 1
             total += requests[i].size
-    sweep(<Sweep*> work.sweep, k, total)
+    pay(<Sweep*> work.sweep, k, total)
 
 
 cdef inline const char* _place_in_mapping(const Work* work, const Request* request) noexcept nogil:
@@ -28,7 +28,9 @@ cdef void read_mapped(Work* work, Request* requests, int64_t k) noexcept nogil:
     cdef int64_t i, start = ffr_now_ns()
     cdef const char* data
     cdef const char* next
-    if work.filesystem.missed > 0.01:
+    cdef bint asked = work.filesystem.missed > 0.01
+    if asked:
+        begin_reading(<Sweep*> work.sweep)
         _ask(work, requests, k)
     work.counters.io_ns += ffr_now_ns() - start
     start = ffr_now_ns()
@@ -48,3 +50,5 @@ cdef void read_mapped(Work* work, Request* requests, int64_t k) noexcept nogil:
             mismatched(work, &requests[i], <uint32_t> requests[i].detail)
     # Page faults and cache misses, which are the reading, happen while checking, so all time counts as checking.
     work.counters.crc_ns += ffr_now_ns() - start
+    if asked:
+        end_reading(<Sweep*> work.sweep, start, 0, 0)

@@ -2,8 +2,13 @@
 #
 # A reader in random order has read nearly all of a file after some batches, at the price of random reads. If the file fits into
 # memory, one sequential sweep is several times cheaper. It also brings large pages, from which records are copied faster later.
-# Each batch with misses pays for a piece of the sweep, in proportion to its misses. So a user who reads only a few batches
-# wastes little.
+# But a reader that stops early never gets that back. So the sweep
+#
+# - uses the disk freely while no batch is being read. Each missed record pays for some bytes of that, so a user who reads only a
+#   few batches wastes little;
+# - takes time from batches only as far as it has credit. Batches earn it: CREDIT_SHARE of the time that they take, and the time
+#   of each record that they find in the swept part, where it would have been a random read. The reader waits while the credit is
+#   used, so sweep and random reads do not fight for the disk. Thus a run of any length loses at most CREDIT_SHARE.
 #
 # A thread of the engine does it. It copies nothing; if pages cannot be requested, it reads into a buffer that is thrown away.
 
@@ -25,6 +30,7 @@ from ffrecord.system._linux cimport (
     ffr_peek,
     ffr_pread,
     ffr_sequential_access,
+    ffr_sleep_ms,
     ffr_unclaim,
     getpid,
 )
@@ -38,8 +44,10 @@ cdef struct Sweep:
     int number                # number of the file system
     Task task
     int owner                 # process id that submitted the task, 0 before
+    shared_int counted_by     # process id that counted the batches being read
     int claimed               # by a thread of the process of this id, to submit the task
     shared_int stopped
+    int64_t waiting           # batches that wait for it, see `catch_up`
     int64_t quota             # bytes that the sweep may still read
     int64_t file
     int64_t offset
@@ -53,9 +61,12 @@ cdef enum:
     FEW_CACHED = 16                   # less than 1/16 of a file counts as little
     SWEEP_THREADS = 2
     SWEEP_LOOK_MS = 5
+    IDLE_MS = 2                # without a batch for so long, the reader does something else
+    CREDIT_SHARE = 16          # batches lend the sweep 1/16 of their time
 
-# The total time that one sweep may hold up batches.
-cdef int64_t PATIENCE_NS = 500_000_000
+cdef int64_t CREDIT_LEAST = 10_000_000   # nanoseconds; for less, no batch is held up
+cdef int64_t CREDIT_MOST = 1_000_000_000  # nanoseconds
+cdef double FADING = 0.9                # of sums over batches
 
 
 @linetrace(False)
@@ -109,13 +120,30 @@ cdef int64_t _read_on(Sweep* sweep, char* buffer) noexcept nogil:
 
 
 @linetrace(False)
+cdef bint _may_go_on(Sweep* sweep, int64_t* begun) noexcept nogil:
+    """Tell whether to read the next piece: with credit while a batch waits for the sweep, else only while nobody reads."""
+    cdef Filesystem* fs = sweep.filesystem
+    if ffr_peek(&sweep.waiting) > 0:
+        return ffr_peek(&fs.credit) > 0
+    while begun[0] != fs.begun and ffr_peek(&fs.reading) == 0 and not sweep.stopped:
+        begun[0] = fs.begun
+        ffr_sleep_ms(IDLE_MS)
+    return ffr_peek(&fs.reading) == 0  # the end of a batch that is being read continues the sweep
+
+
+@linetrace(False)
 cdef void _run_sweep(void* argument) noexcept nogil:
     cdef Sweep* sweep = <Sweep*> argument
-    cdef int64_t got
+    cdef int64_t got, start, begun = -1
     cdef char* buffer = <char*> malloc(SWEEP_BYTES)
     cdef Filesystem* fs = sweep.filesystem
     while buffer != NULL and ffr_peek(&sweep.quota) > 0 and not sweep.stopped and fs.swept < fs.size:
+        if not _may_go_on(sweep, &begun):
+            break
+        start = ffr_now_ns()
         got = _read_on(sweep, buffer)
+        if ffr_peek(&sweep.waiting) > 0:
+            ffr_fetch_add(&fs.credit, start - ffr_now_ns())
         sweep.offset += got
         fs.swept += got
         ffr_fetch_add(&sweep.quota, -got)
@@ -131,22 +159,15 @@ cdef void _run_sweep(void* argument) noexcept nogil:
 
 
 @linetrace(False)
-cdef void sweep(Sweep* sweep, int64_t missed, int64_t missed_bytes) noexcept nogil:
-    """Continue the sweep if the files fit into memory.
-
-    Args:
-        missed, missed_bytes: number of records of a batch that were not cached, and their bytes.
-    """
-    if not sweep.filesystem.fits or sweep.stopped or sweep.filesystem.swept >= sweep.filesystem.size:
-        return
-    if ffr_peek(&sweep.quota) < AHEAD_MOST:
-        ffr_fetch_add(&sweep.quota, min(max(missed * AHEAD_PER_MISS, 2 * missed_bytes), <int64_t> AHEAD_MOST))
+cdef void _submit_sweep(Sweep* sweep) noexcept nogil:
+    """Have a thread continue the sweep, unless one does already."""
     if not ffr_claim(&sweep.claimed):
         return
     if sweep.owner != getpid():
         if sweep.owner == 0:
             sweep.fd = -1
         _leave_file(sweep)  # after a fork: the parent's descriptor, if there is one
+        sweep.waiting = 0
     if sweep.owner != getpid() or is_done(&sweep.task):
         sweep.owner = getpid()
         memset(&sweep.task, 0, sizeof(sweep.task))
@@ -156,18 +177,84 @@ cdef void sweep(Sweep* sweep, int64_t missed, int64_t missed_bytes) noexcept nog
 
 
 @linetrace(False)
-cdef void catch_up(Sweep* swept) noexcept nogil:
-    """Wait for the sweep for a limited time: it then has the disk for itself, and saves random reads."""
-    cdef Filesystem* fs = swept.filesystem
-    cdef int64_t now = ffr_now_ns(), start = now
-    while fs.fits and fs.swept < fs.size and fs.held_up + now - start < PATIENCE_NS and not swept.stopped:
-        sweep(swept, 0, AHEAD_MOST)
-        if swept.owner != getpid():
-            return  # another thread is submitting it, or it needs none
-        wait_for(&swept.task, SWEEP_LOOK_MS)
-        now = ffr_now_ns()
-    fs.held_up += max(<int64_t> 0, now - max(start, fs.held_until))
-    fs.held_until = now
+cdef bint _may_sweep(const Sweep* sweep) noexcept nogil:
+    """Tell whether the files fit into memory and are not swept yet."""
+    return sweep.filesystem.fits and not sweep.stopped and sweep.filesystem.swept < sweep.filesystem.size
+
+
+@linetrace(False)
+cdef void _add_quota(Sweep* sweep, int64_t bytes) noexcept nogil:
+    if ffr_peek(&sweep.quota) < AHEAD_MOST:
+        ffr_fetch_add(&sweep.quota, min(bytes, <int64_t> AHEAD_MOST))
+
+
+@linetrace(False)
+cdef void pay(Sweep* sweep, int64_t missed, int64_t missed_bytes) noexcept nogil:
+    """Pay for a part of the sweep.
+
+    Args:
+        missed, missed_bytes: number of records of a batch that were not cached, and their bytes.
+    """
+    if _may_sweep(sweep):
+        _add_quota(sweep, max(missed * AHEAD_PER_MISS, 2 * missed_bytes))
+
+
+@linetrace(False)
+cdef void catch_up(Sweep* sweep) noexcept nogil:
+    """Let the sweep use its credit before a batch is read: it then has the disk for itself, and saves random reads."""
+    cdef int64_t ahead = 0
+    if not _may_sweep(sweep) or ffr_peek(&sweep.filesystem.credit) < CREDIT_LEAST:
+        return
+    ffr_fetch_add(&sweep.waiting, 1)
+    while _may_sweep(sweep) and ffr_peek(&sweep.filesystem.credit) > 0:
+        _add_quota(sweep, AHEAD_MOST)
+        _submit_sweep(sweep)
+        if sweep.owner != getpid():
+            break  # another thread is submitting it
+        wait_for(&sweep.task, SWEEP_LOOK_MS)
+    ffr_fetch_add(&sweep.waiting, -1)
+
+
+@linetrace(False)
+cdef inline bint is_swept(const Sweep* sweep, const Request* request) noexcept nogil:
+    """Tell whether the sweep has passed a record."""
+    return request.file < sweep.file or (request.file == sweep.file and request.offset + request.size <= sweep.offset)
+
+
+@linetrace(False)
+cdef void begin_reading(Sweep* sweep) noexcept nogil:
+    """Note that a batch is being read that may have missed records."""
+    if sweep.counted_by != getpid():
+        sweep.counted_by = getpid()
+        sweep.filesystem.reading = 0  # after a fork: batches of the parent are not read here
+    sweep.filesystem.begun += 1
+    ffr_fetch_add(&sweep.filesystem.reading, 1)
+
+
+@linetrace(False)
+cdef void end_reading(Sweep* sweep, int64_t start, int64_t missed, int64_t saved) noexcept nogil:
+    """Note that a batch was read. It earns credit for the sweep, which goes on if no other batch follows soon.
+
+    Args:
+        start: time at which its reads began.
+        missed: number of its records that were not cached.
+        saved: number of its records that were cached, in the swept part.
+    """
+    cdef Filesystem* fs = sweep.filesystem
+    cdef int64_t now = ffr_now_ns(), took
+    ffr_fetch_add(&fs.reading, -1)
+    took = max(<int64_t> 0, now - max(start, fs.earned_until))  # batches that are read at the same time share it
+    fs.earned_until = now
+    if missed > 0:
+        fs.miss_ns = FADING * fs.miss_ns + took
+        fs.miss_count = FADING * fs.miss_count + missed
+    took = took // CREDIT_SHARE
+    if saved > 0 and fs.miss_count > 0:
+        took += <int64_t> (saved * fs.miss_ns / fs.miss_count)
+    if ffr_peek(&fs.credit) < CREDIT_MOST:
+        ffr_fetch_add(&fs.credit, took)
+    if ffr_peek(&fs.reading) == 0 and ffr_peek(&sweep.quota) > 0 and _may_sweep(sweep):
+        _submit_sweep(sweep)
 
 
 @linetrace(False)

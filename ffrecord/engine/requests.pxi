@@ -66,8 +66,12 @@ cdef struct Filesystem:
     int64_t cold              # batches in COLD with most records missed
     shared_long swept         # bytes read ahead since the sweep began, see readahead.pxi
     shared_long since_sweep   # bytes asked for since the last sweep began
-    shared_long held_up       # nanoseconds in which at least one batch waited for the sweep
-    shared_long held_until    # time at which the last of them continued
+    int64_t credit            # nanoseconds that the sweep may still take from batches; see readahead.pxi
+    shared_long earned_until  # time until which batches have earned credit
+    shared_double miss_ns     # what missed records cost lately, and their number: sums that fade
+    shared_double miss_count
+    int64_t reading           # batches that are being read in two passes
+    shared_long begun         # batches that began to be read in two passes
     shared_int flowing        # the last piece of a sequence was cached
     shared_long generation    # pages of windows mapped in an earlier generation may be unmapped by now
 

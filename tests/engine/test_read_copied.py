@@ -282,3 +282,30 @@ for _ in range(20):
     assert requests(reader, 16) > 0
 """
     children.run(code, path)
+
+
+def test_a_large_cold_record_after_small_cached_ones(tmp_path):
+    """It comes by reads, not by page faults, which read only a little at a time."""
+    code = """
+import resource, sys
+import builders, situations
+from pathlib import Path
+import numpy as np
+from ffrecord import FileReader
+small, large = 400, 48 << 20
+samples = [bytes([i % 251]) * 1000 for i in range(small)] + [np.random.default_rng(0).bytes(large)]
+path = builders.write_samples(Path(sys.argv[1]), samples)
+if not situations.can_be_evicted(path):
+    sys.exit("nothing can be evicted")
+situations.evict(path)
+with FileReader(path) as reader:
+    for batch in range(12):
+        reader.read(range(small))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+    assert reader.read([3, small, 5])[1].tobytes() == samples[-1]
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_majflt - before < 50
+"""
+    done = children.finished(code, str(tmp_path / "a.ffr"))
+    if "nothing can be evicted" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert (done.returncode, done.stderr) == (0, "")

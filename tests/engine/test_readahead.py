@@ -74,6 +74,22 @@ def test_batches_pay_for_a_sweep(path):
         assert until_swept(path)
 
 
+def test_batches_in_a_row_share_the_disk_with_little_of_a_sweep(path):
+    """A reader of a few batches waits for its own records; the sweep gets a small share of the time."""
+    with opened(path) as reader:
+        for seed in range(10):
+            batch(reader, 64, seed)
+        assert situations.cached_share(path) < 0.5
+
+
+def test_batches_in_a_row_are_swept_in_the_end(path):
+    """Each swept record that is read pays for more of the sweep, before random reads alone would have met all pages."""
+    with opened(path) as reader:
+        for seed in range(400):
+            batch(reader, 64, seed)
+        assert situations.cached_share(path) > 0.99
+
+
 def test_where_pages_cannot_be_asked_for(path):
     """As on kernels older than 5.14: the sweep reads, then."""
     code = """
