@@ -2,6 +2,7 @@
 
 import threading
 import zlib
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from ffrecord.sources.recordio.layout import GZIP, LENGTH, NONE, Numbers
 from ffrecord.system.forks import renew_in_children
 
 KEPT = 64 << 20  # bytes of expanded chunks that one reader keeps; the last group is kept whatever its size
-GROUPS = 8  # most groups kept: each batch looks through all of them
+OVERHEAD = 1 << 10  # bytes of a kept group beside its data and numbers
 PASSING = 2  # most `passing` groups kept: enough for reading in sequence
 
 
@@ -132,9 +133,6 @@ class Groups:
         count: number of chunks.
         load: reads chunks, int64 [m] ascending, into a `Group`.
         cut: splits chunks into parts to read together.
-
-    Attributes:
-        kept: bool [count], whether a chunk is in a kept group; a hint, since other threads change it.
     """
 
     def __init__(self, count: int, load: Callable[[Numbers], Group], cut: Callable[[Numbers], list[Numbers]]) -> None:
@@ -145,9 +143,27 @@ class Groups:
     def renew(self) -> None:
         """Drop everything: in a forked child, the threads that were reading do not exist."""
         self._changed = threading.Condition()
-        self._groups: list[Group] = []
+        self._groups: OrderedDict[int, Group] = OrderedDict()  # number of the group → the group, last used last
+        self._owner = np.full(self._count, -1)  # number of the kept group of each chunk; -1 for none
+        self._next = self._bytes = 0
         self._being_read: set[int] = set()
-        self.kept = np.zeros(self._count, bool)
+
+    def keeps(self, chunks: Numbers) -> bool:
+        """Tell whether all of `chunks` seem to be in kept groups: a hint, since other threads change them."""
+        return bool((self._owner[chunks] >= 0).all())
+
+    def find_one(self, chunk: int) -> tuple[Group, int] | None:
+        """Return (kept group with `chunk`, its place there), or None."""
+        owner = int(self._owner[chunk])
+        if owner < 0:
+            return None
+        with self._changed:
+            group = self._groups.get(owner)
+            if group is None:
+                return None
+            self._groups.move_to_end(owner)
+        place = 0 if len(group.chunks) == 1 else int(np.searchsorted(group.chunks, chunk))
+        return (group, place) if int(group.chunks[place]) == chunk else None
 
     def find(self, chunks: Numbers) -> tuple[list[Group], Numbers]:
         """Return kept groups with some of `chunks`, int64 [m] ascending, and the chunks that are in none of them."""
@@ -170,17 +186,15 @@ class Groups:
                     self._changed.wait_for(partial(self._being_read.isdisjoint, others))
 
     def _find(self, chunks: Numbers) -> tuple[list[Group], Numbers]:
-        have: list[Group] = []
-        if self.kept[chunks].any():
-            for group in self._groups:
-                if not len(chunks):
-                    break
-                there = group.slots(chunks) >= 0
-                if there.any():
-                    have.append(group)
-                    chunks = chunks[~there]
-            self._groups = have + [group for group in self._groups if all(group is not each for each in have)]
-        return have, chunks
+        owners = self._owner[chunks]
+        there = owners >= 0
+        if not there.any():
+            return [], chunks
+        have = []
+        for owner in np.unique(owners[there]).tolist():
+            self._groups.move_to_end(owner)
+            have.append(self._groups[owner])
+        return have, chunks[~there]
 
     def _read(self, chunks: Numbers) -> Iterator[Group]:
         left = set(chunks.tolist())
@@ -202,21 +216,28 @@ class Groups:
             self._changed.notify_all()
 
     def _keep(self, group: Group) -> None:
-        kept: list[Group] = []
-        size = passing = 0
-        for each in (group, *self._groups):
-            its = len(each.data) + 16 * len(each.sizes)
-            fits = len(kept) < GROUPS and size + its <= KEPT and not (each.passing and passing == PASSING)
-            if fits or not kept:
-                kept.append(each)
-                size, passing = size + its, passing + each.passing
-            else:
-                self.kept[each.chunks] = False
-        self._groups = kept
-        self.kept[group.chunks] = True
+        self._groups[self._next] = group
+        self._owner[group.chunks] = self._next
+        self._bytes += _bytes_of(group)
+        self._next += 1
+        if group.passing:
+            for number in [number for number, each in self._groups.items() if each.passing][:-PASSING]:
+                self._drop(number)
+        while self._bytes > KEPT and len(self._groups) > 1:
+            self._drop(next(iter(self._groups)))
+
+    def _drop(self, number: int) -> None:
+        group = self._groups.pop(number)
+        self._bytes -= _bytes_of(group)
+        self._owner[group.chunks[self._owner[group.chunks] == number]] = -1
 
     def clear(self) -> None:
         """Drop all groups."""
         with self._changed:
-            self._groups = []
-            self.kept[:] = False
+            self._groups.clear()
+            self._owner[:] = -1
+            self._bytes = 0
+
+
+def _bytes_of(group: Group) -> int:
+    return OVERHEAD + len(group.data) + 16 * len(group.sizes) + 16 * len(group.chunks)

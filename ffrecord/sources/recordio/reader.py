@@ -208,9 +208,13 @@ class RecordIOReader(Store):
 
     def _load_batch(self, form: Form, positions: Indices, out: Out) -> BatchOutcome:
         table, groups = self._table, self._groups
+        if len(positions) == 1 and form == ARRAYS:
+            record = self._kept_record(int(positions[0]))
+            if record is not None:
+                return BatchOutcome([record], [])
         chunks = table.of_records(positions)
         # Records of a kept chunk come from memory: in sequential reading, the disk is not read a second time.
-        if table.known[chunks].all() and not groups.kept[chunks].all():
+        if table.known[chunks].all() and not groups.keeps(chunks):
             return table.read_alone(form, positions, chunks, out)
         if isinstance(form, Slots):
             return super()._load_batch(form, positions, out)
@@ -225,6 +229,19 @@ class RecordIOReader(Store):
         for group in groups.take(missing[~known]):
             self._add(batch, group, positions, chunks)
         return batch.outcome(out)
+
+    def _kept_record(self, position: int) -> Array | None:
+        """Return one record if its chunk is kept, else None."""
+        first = self._table.first
+        chunk = int(first.searchsorted(position, "right")) - 1
+        found = self._groups.find_one(chunk)
+        if found is None:
+            return None
+        group, place = found
+        row = int(group.first[place]) + position - int(first[chunk])
+        start = int(group.offsets[row])
+        record = group.data[start : start + int(group.sizes[row])]
+        return record if self._table.once else record.copy()
 
     def _add(self, batch: GroupBatch, group: Group, positions: Indices, chunks: Numbers) -> None:
         slots = group.slots(chunks)
