@@ -1,6 +1,6 @@
 """Decoding of many records at once: no Python work per sample for columns of fixed size."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -149,14 +149,21 @@ def _gather_large(data: Bytes, starts: Offsets, slot: Slot) -> Array:
     return rows.view(slot.dtype).reshape(len(starts), *slot.shape)
 
 
-def decode_each(batch: Batch, get: Callable[[int], Any]) -> list[Any]:
-    """Call `get(position)` for every column of `batch`; errors name the column and the record.
+def decode_each(batch: Batch, get: Callable[[int], Any], names: Collection[str] | None = None) -> list[Any]:
+    """Call `get(position)` for each column of `batch`; errors name the column and the record.
+
+    Args:
+        batch: the records.
+        get: returns the values of the column at a position.
+        names: names of the wanted columns; None for all.
 
     Raises:
         FormatError: a field does not decode a value.
     """
     found = []
     for position, (name, field) in enumerate(batch.layout.columns):
+        if names is not None and name not in names:
+            continue
         try:
             found.append(get(position))
         except FormatError:

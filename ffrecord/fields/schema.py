@@ -1,7 +1,7 @@
 """Schema: conversion of samples of one structure to records and back."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic
 
 import msgspec
@@ -195,13 +195,16 @@ class Schema(Generic[Sample]):
             return [self._build(()) for _ in range(batch.size)]
         return list(map(self._build, zip(*columns, strict=True)))
 
-    def decode_columns(self, data: Array, offsets: Any, tensor: ToTensor | None = None) -> dict[str, Any]:
+    def decode_columns(
+        self, data: Array, offsets: Any, tensor: ToTensor | None = None, names: Collection[str] | None = None
+    ) -> dict[str, Any]:
         """Return the columns of k records: columns of fixed size as arrays, without Python work per sample.
 
         Args:
             data, offsets: the records, as for `decode_batch`.
             tensor: function of (array, name of its torch dtype) that makes a tensor. It gets the array of a whole
                 column if the shape is fixed. None leaves tensors as arrays.
+            names: names of the wanted columns; None for all.
 
         Returns:
             column -> new array [k, *shape] if its size is fixed (before compression), else the list of its k values.
@@ -212,13 +215,15 @@ class Schema(Generic[Sample]):
             FormatError, TypeError, ValueError: errors of `decode_batch`.
         """
         batch = Batch(self._layout, *check_records(data, offsets))
-        columns = decode_each(batch, batch.column)
-        if tensor is not None:
-            for position, dtype in self._tensors:
-                found = columns[position]
+        wanted = [name for name in self.columns if names is None or name in names]
+        columns = dict(zip(wanted, decode_each(batch, batch.column, names), strict=True))
+        for position, dtype in self._tensors if tensor is not None else ():
+            name = self.columns[position]
+            if name in columns:
+                found = columns[name]
                 whole = isinstance(found, np.ndarray)
-                columns[position] = tensor(found, dtype) if whole else [tensor(each, dtype) for each in found]
-        return dict(zip(self.columns, columns, strict=True))
+                columns[name] = tensor(found, dtype) if whole else [tensor(each, dtype) for each in found]
+        return columns
 
     def unflatten(self, values: Sequence[Any]) -> Any:
         """Arrange `values`, one for each column, in the structure of a sample.

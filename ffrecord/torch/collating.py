@@ -1,6 +1,6 @@
 """Collation of records like torch's default_collate, but without decoding samples: a tensor for each column."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -12,7 +12,8 @@ from torch.utils.data._utils import collate as torchs
 from ffrecord.fields import BoolField, FloatField, IntField, NDArrayField, ScalarField, Schema, TensorField, ZstdField
 from ffrecord.fields.field import Field
 from ffrecord.fields.layout import Slot
-from ffrecord.torch.samples import FIRST_TYPES, LazySamples, SampleRecords, as_plain
+from ffrecord.torch.loading.columns import prune
+from ffrecord.torch.samples import FIRST_TYPES, BatchedSamples, LazySamples, SampleRecords, as_plain
 from ffrecord.torch.sharing import carry, tensor_of
 from ffrecord.torch.tensors import as_tensor
 
@@ -45,17 +46,41 @@ def collate(batch: list[Any]) -> Any:
     return default_collate(batch)
 
 
-def can_collate(schema: Schema) -> bool:
-    """Tell whether to collate records of `schema` without decoding: some column can become a tensor."""
-    return isinstance(_template(schema), STRUCTURES) and any(_is_numeric(field) for field in schema.fields.values())
+def can_collate(schema: Schema, names: tuple[str, ...] | None = None) -> bool:
+    """Tell whether to collate records of `schema` without decoding: some column can become a tensor.
+
+    Args:
+        schema: schema of the records.
+        names: names of the wanted columns; None for all.
+    """
+    fields = schema.fields if names is None else {name: schema.fields[name] for name in names}
+    return isinstance(_template(schema, names), STRUCTURES) and any(map(_is_numeric, fields.values()))
 
 
 def _collate_first(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
     """Collate a batch whose first sample is one of FIRST_TYPES; default_collate calls this function."""
     fresh = type(batch) is LazySamples and batch.records is not None
-    if fresh and collate_fn_map is torchs.default_collate_fn_map and _is_unchanged(collate_fn_map):
-        return _collate_records(batch.records, collate_fn_map)  # type: ignore[attr-defined]
+    if collate_fn_map is torchs.default_collate_fn_map and _is_unchanged(collate_fn_map):
+        if fresh:
+            return _collate_records(batch.records, collate_fn_map)  # type: ignore[attr-defined]
+        if type(batch) is BatchedSamples:
+            return carry(torchs.collate(list(batch), collate_fn_map={**collate_fn_map, torch.Tensor: _join_rows}))
     return torchs.collate(list(map(as_plain, batch)), collate_fn_map=collate_fn_map)
+
+
+def _join_rows(rows: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
+    """Return the tensor whose rows these are, without a copy; if there is none, a new one."""
+    first, size = rows[0], rows[0].numel()
+    storage = first.untyped_storage()
+    whole = storage.nbytes() == len(rows) * size * first.element_size()
+    if whole and all(
+        row.storage_offset() == place * size and row.untyped_storage().data_ptr() == storage.data_ptr()
+        for place, row in enumerate(rows)
+    ):
+        return first.as_strided((len(rows), *first.shape), (size, *first.stride()), 0)
+    stack = _TORCH_FUNCTIONS[torch.Tensor]
+    stacked: torch.Tensor = stack(rows, collate_fn_map=collate_fn_map)
+    return stacked
 
 
 # torch's functions for tensors and numbers. If a program has replaced one, its function decides.
@@ -76,21 +101,21 @@ for _first in FIRST_TYPES.values():
 
 
 def _collate_records(records: SampleRecords, functions: Any) -> Any:
-    schema = records.schema
+    schema, names = records.schema, None if records.columns is None else records.columns.names
     columns = _fixed_columns(records)
     if columns is None:
-        found = schema.decode_columns(records.data, records.offsets, tensor=as_tensor)
-        columns = [_tensor_or_values(schema.fields[name], column) for name, column in found.items()]
+        found = schema.decode_columns(records.data, records.offsets, tensor=as_tensor, names=names)
+        columns = {name: _tensor_or_values(schema.fields[name], column) for name, column in found.items()}
 
-    return carry(_build_batch(_template(schema), columns, functions))
+    return carry(_build_batch(_template(schema, names), columns, functions))
 
 
 # Not a closure in `_collate_records`: a recursive one would keep itself and the batch alive until garbage collection.
-def _build_batch(node: Any, columns: Sequence[Any], functions: Any, in_dict: bool = True) -> Any:
-    """Return a part of the batch: `node` with its collated columns instead of their positions."""
+def _build_batch(node: Any, columns: Mapping[str, Any], functions: Any, in_dict: bool = True) -> Any:
+    """Return a part of the batch: `node` with its collated columns instead of their names."""
     if isinstance(node, dict):
         return {key: _build_batch(child, columns, functions) for key, child in node.items()}
-    if not isinstance(node, int):
+    if not isinstance(node, str):
         return [_build_batch(child, columns, functions, in_dict=False) for child in node]
     column = columns[node]
     if isinstance(column, torch.Tensor):
@@ -100,26 +125,28 @@ def _build_batch(node: Any, columns: Sequence[Any], functions: Any, in_dict: boo
 
 
 @lru_cache(maxsize=64)
-def _template(schema: Schema) -> Any:
-    """Return the structure of a sample, with the position of a column in place of each value."""
-    return schema.unflatten(range(len(schema.columns)))
+def _template(schema: Schema, names: tuple[str, ...] | None) -> Any:
+    """Return the structure of a sample with the wanted columns, with the name of a column in place of each value."""
+    whole = schema.unflatten(schema.columns)
+    return whole if names is None else prune(whole, set(names))
 
 
-def _fixed_columns(records: SampleRecords) -> list[torch.Tensor] | None:
-    """Return a tensor for each column if records have only columns of numbers; None if they need a closer look."""
+def _fixed_columns(records: SampleRecords) -> dict[str, torch.Tensor] | None:
+    """Return a tensor for each wanted column if all are numbers of fixed size; None if they need a closer look."""
     schema, count = records.schema, len(records.offsets) - 1
-    size = schema.record_size
-    if not size or not all(map(_is_numeric, schema.fields.values())) or (np.diff(records.offsets) != size).any():
+    names = schema.columns if records.columns is None else records.columns.names
+    fields, size = {name: schema.fields[name] for name in names}, schema.record_size
+    if not size or not all(map(_is_numeric, fields.values())) or (np.diff(records.offsets) != size).any():
         return None
     start = int(records.offsets[0])
     rows = records.data[start : start + count * size].reshape(count, size)
-    columns = []
-    for name, field in schema.fields.items():
+    columns = {}
+    for name, field in fields.items():
         slot = schema.slots[name]
         column = _column(rows[:, slot.offset : slot.offset + slot.size], slot, field)
         if column is None:
             return None
-        columns.append(column)
+        columns[name] = column
     return columns
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from types import TracebackType
 from typing import Any, SupportsIndex, TypeVar, overload
 
@@ -14,25 +14,30 @@ from ffrecord._crc import crc32
 from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError, SampleIndexError, plural
 from ffrecord.inputs.parts import ChosenSamples, JoinedParts, Parts, WholeStore
 from ffrecord.inputs.recognised import is_untouched, parts_of
+from ffrecord.order import Epoch, Step, sample_seeds
 from ffrecord.order.identity import Identity, identity_of
 from ffrecord.reader import FileReader
 from ffrecord.reading.paths import PathLike, Source, redact_source
 from ffrecord.reading.store import OnError, Store
 from ffrecord.system.sample_types import UNTOLD
-from ffrecord.torch.fetching import FetchedSamples, decode_records, fetch, merge_parts
+from ffrecord.torch.fetching import FetchedSamples, both_message, decode_records, fetch, merge_parts
+from ffrecord.torch.images import ImageDecoder
 from ffrecord.torch.indexing import (
     Indices,
     KeptIndices,
     MappedFile,
+    SeededIndex,
     as_positions,
     is_single,
     keep_indices,
+    seeds_of,
     take_at,
     take_range,
 )
 from ffrecord.torch.registry import ReaderRegistry
+from ffrecord.torch.sample_work import Fields, SampleWork
 
-__all__ = ["ConcatDataset", "Dataset", "ReaderRegistry", "Subset"]
+__all__ = ["ConcatDataset", "Dataset", "ReaderRegistry", "Subset", "seed_indices"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -62,16 +67,28 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
     `__getitems__`; only torch 2.0's Subset reads one by one. You can fork a dataset, and pickle it: its pickle holds
     the names of its files.
 
+    Random choices of `decode` and `transform` follow from one seed for each sample. Indices of a `Sampler` or
+    `BatchSampler` of this package bring it: it depends on their seed, the epoch and the position, as in `Loader`. Other
+    indices have none. Then each batch draws a number from torch's default generator, which torch seeds anew for each
+    worker and epoch. So epochs differ, and `torch.manual_seed` repeats them with as many workers.
+
     Args:
         fnames: files for `FileReader`: a file, a list of files, a directory, a glob pattern, URLs. Or a reader of any
-            format, whose `samples` are then the samples, also for type checkers; the other arguments have no effect
-            then.
+            format, whose `samples` are then the samples, also for type checkers; the other arguments of `FileReader`
+            have no effect then.
         check_data: compare CRC-32 of tables when opening, and of every sample when reading.
         io: way to read, see `FileReader`.
         on_error: action for a sample that cannot be read, see `FileReader`. "raise" raises. "skip" leaves it out of
             lists of samples, and `process` gets only the other indices and data. A callable returns bytes to use
-            instead. "skip" also raises for one sample alone, and for a batch of a loader of which nothing is left.
+            instead. "skip" also raises for one sample alone, and for a batch of a loader of which nothing is left. With
+            `decode` or `transform`, it also leaves out samples that cannot be decoded.
         storage_options, cache_dir, cache_limit: options for URLs, see `FileReader`.
+        fields: the columns of the samples. Names, or a dict of name → field to read the column with (None: as it was
+            written), such as {"image": JPEGField(as_bytes=True)}; other formats take names only.
+        decode: column of images → decoder of `ffrecord.torch.images`, which makes a uint8 tensor of each. The images of
+            a batch are decoded into one tensor.
+        transform: function of one sample, which returns the sample to use instead. With a parameter named `seed` it
+            gets an int in [0, 2**64) by keyword. If the files carry no schema, it gets the uint8 array of a record.
 
     Attributes:
         fnames: the argument, with URLs without secrets; the files of a reader.
@@ -79,10 +96,13 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
 
     Raises:
         As `FileReader`.
+        ValueError: there is no such column, or it holds no images; `fields` or `decode` beside a `process`.
+        TypeError: `fields`, `decode` or `transform` is something else.
     """
 
     __orig_class__ = UNTOLD
     _below: type[IndexError] = SampleIndexError  # error for an index below -len
+    _sample_work: SampleWork | None = None  # a subclass may leave out our __init__
 
     def __init__(
         self,
@@ -94,6 +114,9 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         storage_options: Mapping[str, Any] | None = None,
         cache_dir: PathLike | None = None,
         cache_limit: int | str | None = None,
+        fields: Fields | None = None,
+        decode: Mapping[str, ImageDecoder] | None = None,
+        transform: Callable[..., Any] | None = None,
     ) -> None:
         self.fnames: Source = fnames.fnames if isinstance(fnames, Store) else redact_source(fnames)
         self.reader: Store
@@ -109,6 +132,22 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
                 cache_dir=cache_dir,
                 cache_limit=cache_limit,
             )
+        if fields is not None or decode is not None or transform is not None:
+            try:
+                self._sample_work = self._check_work(SampleWork(fields, decode, transform))
+            except BaseException:
+                if not isinstance(fnames, Store):
+                    self.reader.close()
+                raise
+
+    def _check_work(self, work: SampleWork) -> SampleWork:
+        """Return `work`, if it suits the records and the methods."""
+        if self._is_processed():
+            if work.decodes:
+                raise ArgumentError(both_message(self))
+        else:
+            work.columns(self.reader)
+        return work
 
     def process(self, indices: list[int], data: list[npt.NDArray[np.uint8]]) -> list[T_co]:
         """Convert the bytes of a batch to samples; override it.
@@ -147,8 +186,8 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         if isinstance(indices, slice):
             return self.subset(range(len(self))[indices])
         if not is_single(indices):
-            return self._fetch(self._positions(indices)).samples
-        fetched = self._fetch(self._positions([indices]))
+            return self._fetch(self._positions(indices), seeds=seeds_of(indices)).samples
+        fetched = self._fetch(self._positions([indices]), seeds=seeds_of([indices]))
         if fetched.error is not None:
             raise fetched.error
         return fetched.samples[0]
@@ -162,7 +201,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         if self._is_indexed_by_lists():
             # A subclass with a __getitem__ of its own expects a list.
             return list(self[indices if isinstance(indices, list) else self._positions(indices)])
-        fetched = self._fetch(self._positions(indices), lazily=True)
+        fetched = self._fetch(self._positions(indices), lazily=True, seeds=seeds_of(indices))
         if fetched.error is not None and not fetched.samples:
             raise fetched.error
         return fetched.samples
@@ -181,14 +220,29 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
     def _is_indexed_by_lists(self) -> bool:
         return type(self).__getitem__ is not Dataset.__getitem__
 
-    def _get(self, positions: list[int], *, lazily: bool) -> FetchedSamples:
-        """Return the samples at `positions`, each in [0, len(self)), for a dataset that contains this one."""
-        return FetchedSamples(self[positions]) if self._is_indexed_by_lists() else self._fetch(positions, lazily=lazily)
+    def _is_processed(self) -> bool:
+        return getattr(self.process, "__func__", None) is not Dataset.process
 
-    def _fetch(self, positions: list[int], *, lazily: bool = False) -> FetchedSamples:
-        """Return the samples at `positions`, each in [0, len(self)), by one batched read."""
-        overridden = getattr(self.process, "__func__", None) is not Dataset.process
-        return fetch(self.reader, positions, self.process if overridden else None, self, lazily=lazily)
+    def _is_seeded(self) -> bool:
+        """Tell whether samples depend on seeds, so that a sampler should give them."""
+        return self._sample_work is not None and self._sample_work.seeded
+
+    def _get(self, positions: list[int], *, lazily: bool, seeds: list[int] | None) -> FetchedSamples:
+        """Return the samples at `positions`, each in [0, len(self)), for a dataset that contains this one."""
+        if self._is_indexed_by_lists():
+            return FetchedSamples(self[positions])
+        return self._fetch(positions, lazily=lazily, seeds=seeds)
+
+    def _fetch(self, positions: list[int], *, lazily: bool = False, seeds: list[int] | None = None) -> FetchedSamples:
+        """Return the samples at `positions`, each in [0, len(self)), by one batched read.
+
+        Args:
+            positions: [k] indices.
+            lazily: allow lists that make samples when something looks at them.
+            seeds: [k] random seeds of the samples; None to draw them if they are needed.
+        """
+        process = self.process if self._is_processed() else None
+        return fetch(self.reader, positions, process, self, lazily=lazily, work=self._sample_work, seeds=seeds)
 
     def _parts_of_dataset(self) -> Parts | None:
         """Return the records that the samples come from; None if a subclass makes other samples.
@@ -197,6 +251,8 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         """
         reader = vars(self).get("reader")
         if not isinstance(reader, Store) or not is_untouched(self, ("process", *SAMPLE_METHODS)):
+            return None
+        if self._sample_work is not None:
             return None
         return WholeStore(reader)
 
@@ -210,7 +266,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
     def __iter__(self) -> Iterator[T_co]:
         """Yield all samples in order, read one by one; a DataLoader is faster."""
         for index in range(len(self)):
-            yield self[[index]][0]
+            yield from self[[index]]
 
     def __add__(self, other: TorchDataset[T_co]) -> "ConcatDataset[T_co]":  # type: ignore[override]
         return ConcatDataset([self, other])
@@ -270,8 +326,12 @@ class Subset(Dataset[T_co]):
             return super().subset(indices)
         return Subset(self.dataset, take_range(self._kept, indices))
 
-    def _fetch(self, positions: list[int], *, lazily: bool = False) -> FetchedSamples:
-        return self.dataset._get(self.dataset._positions(take_at(self._kept, positions)), lazily=lazily)
+    def _is_seeded(self) -> bool:
+        return self.dataset._is_seeded()
+
+    def _fetch(self, positions: list[int], *, lazily: bool = False, seeds: list[int] | None = None) -> FetchedSamples:
+        own = self.dataset._positions(take_at(self._kept, positions))
+        return self.dataset._get(own, lazily=lazily, seeds=seeds)
 
     def _parts_of_dataset(self) -> Parts | None:
         inner = parts_of(self.dataset) if is_untouched(self, SAMPLE_METHODS) else None
@@ -333,11 +393,17 @@ class ConcatDataset(Dataset[T_co]):
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
 
-    def _fetch(self, positions: list[int], *, lazily: bool = False) -> FetchedSamples:
+    def _is_seeded(self) -> bool:
+        return any(member._is_seeded() for member in self.datasets)
+
+    def _fetch(self, positions: list[int], *, lazily: bool = False, seeds: list[int] | None = None) -> FetchedSamples:
         parts, places = [], []
         for member, own in self._by_member(positions).items():
             start = self.cumulative_sizes[member - 1] if member else 0
-            fetched = self.datasets[member]._get([positions[place] - start for place in own], lazily=lazily)
+            given = None if seeds is None else [seeds[place] for place in own]
+            fetched = self.datasets[member]._get(
+                [positions[place] - start for place in own], lazily=lazily, seeds=given
+            )
             if len(fetched.samples) != len(own) and fetched.kept is None:
                 raise ArgumentError(
                     f"datasets[{member}] gave {plural(len(fetched.samples), 'sample')} for {len(own)} indices"
@@ -360,6 +426,15 @@ class ConcatDataset(Dataset[T_co]):
         for place, position in enumerate(positions):
             places.setdefault(bisect_right(self.cumulative_sizes, position), []).append(place)
         return places
+
+
+def seed_indices(dataset: object, epoch: Epoch, step: Step) -> list[int]:
+    """Return the indices of a planned batch, with seeds if samples of `dataset` depend on them."""
+    indices: list[int] = step.indices.tolist()
+    if not isinstance(dataset, Dataset) or not dataset._is_seeded():
+        return indices
+    seeds = sample_seeds(epoch.seed, step.epoch, step.positions).tolist()
+    return [SeededIndex(index, seed) for index, seed in zip(indices, seeds, strict=True)]
 
 
 def _is_inside(places: range, n: int) -> bool:

@@ -9,15 +9,18 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord.errors import ArgumentError, plural
 from ffrecord.fields import Schema, schema_of
 from ffrecord.reader import FileReader
 from ffrecord.reading.store import SKIPPED_MOST, Store, tell_skipped
 from ffrecord.torch.collating import can_collate
+from ffrecord.torch.loading.columns import Seeds
+from ffrecord.torch.sample_work import SampleWork
 from ffrecord.torch.samples import LazySamples, SampleRecords
 from ffrecord.torch.stopping import StopIterationGuard, describe_batch
 from ffrecord.torch.tensors import as_tensor
 
-__all__ = ["FetchedSamples", "decode_records", "fetch", "merge_parts"]
+__all__ = ["FetchedSamples", "both_message", "decode_records", "fetch", "merge_parts"]
 
 Arrays = list[npt.NDArray[np.uint8]]
 Process = Callable[[list[int], Arrays], list[Any]]
@@ -41,7 +44,14 @@ class FetchedSamples(NamedTuple):
 
 
 def fetch(
-    reader: Store, positions: list[int], process: Process | None, dataset: object, *, lazily: bool
+    reader: Store,
+    positions: list[int],
+    process: Process | None,
+    dataset: object,
+    *,
+    lazily: bool,
+    work: SampleWork | None = None,
+    seeds: list[int] | None = None,
 ) -> FetchedSamples:
     """Return the samples of `reader` at `positions`.
 
@@ -50,12 +60,16 @@ def fetch(
         positions: [k] ints in [0, reader.n).
         process: converts bytes to samples; None to decode them by the schema of the files.
         dataset: the dataset, for messages.
-        lazily: allow `LazySamples`.
+        lazily: allow `LazySamples` and `BatchedSamples`.
+        work: work that makes the samples; None for samples as they were written.
+        seeds: [k] seeds for `work`; None to draw them.
 
     Raises:
         NotImplementedError: there is neither `process` nor a schema.
-        Whatever reading, decoding and `process` raise.
+        Whatever reading, decoding, `process` and `work` raise.
     """
+    if work is not None:
+        return _fetch_by_work(reader, positions, process, dataset, work, seeds, lazily)
     if process is None and not isinstance(reader, FileReader):
         process = partial(_decode_by_store, reader)
     if process is not None:
@@ -105,11 +119,7 @@ def _fetch_skipping(
 ) -> FetchedSamples:
     """Return the samples of `reader` at `positions`, without those that cannot be read."""
     (data, offsets), failures = reader._begin_packed(positions)()
-    room = max(0, SKIPPED_MOST - reader.skipped)
-    tell_skipped(f"skipped or replaced: {error}" for _, error in failures[:room])
-    reader.skipped += len(failures[:room])
-    if len(failures) > room:
-        raise failures[room][1]
+    _note_skipped(reader, failures)
     missing = {place for place, _ in failures}
     kept = [place for place in range(len(positions)) if place not in missing]
     first = failures[0][1] if failures else None
@@ -124,6 +134,89 @@ def _fetch_skipping(
     offsets = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
     data = np.concatenate([*arrays, np.empty(0, np.uint8)])
     return FetchedSamples(_decode_packed(_find_schema(reader, dataset), data, offsets, lazily), kept, first)
+
+
+def _note_skipped(reader: Store, failures: Sequence[tuple[int, Exception]]) -> None:
+    """Log and count samples that are left out.
+
+    Raises:
+        Exception: the error of a sample, if the reader has left out too many.
+    """
+    room = max(0, SKIPPED_MOST - reader.skipped)
+    tell_skipped(f"skipped or replaced: {error}" for _, error in failures[:room])
+    reader.skipped += len(failures[:room])
+    if len(failures) > room:
+        raise failures[room][1]
+
+
+def _fetch_by_work(
+    reader: Store,
+    positions: list[int],
+    process: Process | None,
+    dataset: object,
+    work: SampleWork,
+    seeds: list[int] | None,
+    lazily: bool,
+) -> FetchedSamples:
+    """Return the samples that `work` makes of the records of `reader` at `positions`, or of those of `process`."""
+    if process is not None and work.decodes:
+        raise ArgumentError(both_message(dataset))
+    drawn = work.draw_seeds(positions, seeds)
+    if process is not None:
+        fetched = fetch(reader, positions, process, dataset, lazily=False)
+        kept = range(len(positions)) if fetched.kept is None else fetched.kept
+        if len(fetched.samples) != len(kept):
+            raise ArgumentError(
+                f"process of {type(dataset).__name__} gave {plural(len(fetched.samples), 'sample')} for "
+                f"{plural(len(kept), 'record')}: transform needs one for each"
+            )
+    else:
+        fetched = _decode_by_work(reader, positions, work, drawn, lazily)
+        kept = range(len(positions)) if fetched.kept is None else fetched.kept
+    if not work.transforms:
+        return fetched
+    indices = [positions[place] for place in kept]
+    return fetched._replace(
+        samples=work.transform(reader, indices, fetched.samples, None if drawn is None else drawn[list(kept)])
+    )
+
+
+def both_message(dataset: object) -> str:
+    """Return the message for a dataset with `process` and with arguments that decode."""
+    return (
+        f"{type(dataset).__name__} overrides process, which makes samples of the bytes itself: leave out fields= and "
+        "decode=, or do not override it; transform= works with both"
+    )
+
+
+def _decode_by_work(
+    reader: Store, positions: list[int], work: SampleWork, seeds: Seeds | None, lazily: bool
+) -> FetchedSamples:
+    skip = reader._on_error == "skip"
+    if skip:
+        (data, offsets), unread = reader._begin_packed(positions)()
+    else:
+        (data, offsets), unread = reader.read_packed(positions), []
+    kept = list(range(len(positions)))
+    if unread:
+        missing = {place for place, _ in unread}
+        kept = [place for place in kept if place not in missing]
+        records = [data[offsets[place] : offsets[place + 1]] for place in kept]
+        offsets = np.cumsum([0, *map(len, records)], dtype=np.int64)
+        data = np.concatenate([*records, np.empty(0, np.uint8)])
+        seeds = None if seeds is None else seeds[kept]
+    known = work.lazy_columns(reader) if lazily and kept else None
+    if known is not None and can_collate(known.schema, known.columns.names):
+        samples: list[Any] = LazySamples(SampleRecords(known.schema, data, offsets, known.columns))
+        failures = unread
+    else:
+        found = work.decode(reader, [positions[place] for place in kept], data, offsets, seeds, together=lazily)
+        if found.failures and not skip:
+            raise found.failures[0][1]
+        failures = sorted([*unread, *((kept[place], error) for place, error in found.failures)])
+        samples, kept = found.samples, [kept[place] for place in found.kept]
+    _note_skipped(reader, failures)
+    return FetchedSamples(samples, kept, failures[0][1] if failures else None)
 
 
 def _find_schema(reader: Store, dataset: object) -> tuple[Schema, bool]:
@@ -159,14 +252,20 @@ def merge_parts(parts: Sequence[FetchedSamples], places: Sequence[list[int]], co
 
 
 def _join_records(batches: list[list[Any]], places: Sequence[list[int]], count: int) -> SampleRecords | None:
-    """Join the records of batches in the order of their places; None unless all have one schema and record size."""
+    """Join the records of batches in the order of their places.
+
+    None unless all have one schema, the same columns and one record size.
+    """
     found = [batch.records for batch in batches if isinstance(batch, LazySamples) and batch.records is not None]
     if not found or len(found) != len(batches):
         return None
     schema, size = found[0].schema, found[0].schema.record_size
     if not size or any(each.schema != schema or len(each.data) != size * (len(each.offsets) - 1) for each in found):
         return None
+    if len({None if each.columns is None else each.columns.names for each in found}) > 1:
+        return None
     data = np.empty((count, size), np.uint8)
     for each, own in zip(found, places, strict=True):
         data[own] = each.data.reshape(-1, size)
-    return SampleRecords(schema, data.reshape(-1), np.arange(count + 1, dtype=np.int64) * size)
+    offsets = np.arange(count + 1, dtype=np.int64) * size
+    return SampleRecords(schema, data.reshape(-1), offsets, found[0].columns)

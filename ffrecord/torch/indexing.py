@@ -11,11 +11,48 @@ import torch
 from ffrecord.errors import SampleIndexError
 from ffrecord.reading.indices import as_indices
 
-__all__ = ["Indices", "KeptIndices", "MappedFile", "as_positions", "is_single", "keep_indices", "take_at", "take_range"]
+__all__ = [
+    "Indices",
+    "KeptIndices",
+    "MappedFile",
+    "SeededIndex",
+    "as_positions",
+    "is_single",
+    "keep_indices",
+    "seeds_of",
+    "take_at",
+    "take_range",
+]
 
 Integers: TypeAlias = "list[int] | list[SupportsIndex] | tuple[SupportsIndex, ...] | range"
 Indices: TypeAlias = "Integers | npt.NDArray[np.integer[Any]] | torch.Tensor"
 KeptIndices: TypeAlias = "range | npt.NDArray[np.integer[Any]]"
+
+
+class SeededIndex(int):
+    """An index that a sampler has given a random seed, for datasets whose samples depend on seeds.
+
+    Attributes:
+        seed: in [0, 2**64).
+    """
+
+    seed: int
+
+    def __new__(cls, index: int, seed: int) -> "SeededIndex":
+        made = super().__new__(cls, index)
+        made.seed = seed
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SeededIndex, (int(self), self.seed)
+
+
+def seeds_of(indices: object) -> list[int] | None:
+    """Return the seeds of a list of `SeededIndex`; None for other indices."""
+    if not isinstance(indices, list) or not indices or any(type(index) is not SeededIndex for index in indices):
+        return None
+    return [index.seed for index in indices]
+
 
 TYPE_MESSAGE = "indices must be a list of index"
 

@@ -22,7 +22,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ffrecord.errors import ArgumentError, ArgumentTypeError, StateError
 from ffrecord.order import Course, Identity, Order, Run, Step, identity_of
 from ffrecord.reading.store import Store
-from ffrecord.torch.dataset import Dataset
+from ffrecord.torch.dataset import Dataset, seed_indices
 from ffrecord.torch.distributed import Place, Ranks
 
 __all__ = ["BatchSampler", "Sampler"]
@@ -187,8 +187,7 @@ class SampledBatches(Iterator[list[int]]):
     def __next__(self) -> list[int]:
         if self._drawn is None:
             self._drawn = self._sampler.begin(patient=self._loaded)
-        indices: list[int] = next(self._drawn).indices.tolist()
-        return indices
+        return seed_indices(self._sampler.dataset, self._drawn.run.epoch, next(self._drawn))
 
     def state_dict(self) -> State:
         """Return the position after the batches drawn so far; see `Sampler.state_dict`."""

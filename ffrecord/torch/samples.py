@@ -1,8 +1,9 @@
-"""A batch of samples that is decoded when something looks at it.
+"""Batches of samples that know their columns.
 
 torch's loader asks a dataset for a list of samples and gives it to a collate function, which by default makes a tensor
-of each column. This needs no samples: the records hold the columns. So the list holds records, and
-`ffrecord.torch.collate` takes the columns, unless something has looked at the samples before.
+of each column. This needs no samples: the records hold the columns. So `LazySamples` holds records, and
+`ffrecord.torch.collate` takes the columns, unless something has looked at the samples before. Images that were decoded
+are already rows of one tensor, which `collate` finds in `BatchedSamples`.
 """
 
 from collections.abc import Callable
@@ -12,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.fields import Schema
+from ffrecord.torch.loading.columns import BatchColumns
 from ffrecord.torch.tensors import as_tensor
 
-__all__ = ["FIRST_TYPES", "LazySamples", "SampleRecords", "as_plain"]
+__all__ = ["FIRST_TYPES", "BatchedSamples", "LazySamples", "SampleRecords", "as_plain"]
 
 
 class SampleRecords(NamedTuple):
@@ -24,14 +26,19 @@ class SampleRecords(NamedTuple):
         schema: schema of the records.
         data: uint8, the records back to back.
         offsets: int64 [k + 1]; record i is `data[offsets[i]:offsets[i + 1]]`.
+        columns: the columns of the samples; None for all.
     """
 
     schema: Schema
     data: npt.NDArray[np.uint8]
     offsets: npt.NDArray[np.int64]
+    columns: BatchColumns | None = None
 
     def decode(self, stop: int) -> list[Any]:
         """Return the first `stop` samples."""
+        if self.columns is not None:
+            found = self.columns.records_from_packed(self.data, self.offsets[: stop + 1], np.arange(stop))
+            return self.columns.samples(found, None)
         samples: list[Any] = self.schema.decode_batch(self.data, self.offsets[: stop + 1], tensor=as_tensor)
         return samples
 
@@ -150,3 +157,20 @@ for _name in (
     *("append", "clear", "copy", "count", "extend", "index", "insert", "pop", "remove", "reverse", "sort"),
 ):
     setattr(LazySamples, _name, _make_decoding(_name))
+
+
+class BatchedSamples(list[Any]):
+    """The list of samples whose images are rows of one tensor for each column.
+
+    Its item 0 leads default_collate to our function, if it is a dict, tuple or list.
+    """
+
+    __slots__ = ()
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        kind = FIRST_TYPES.get(type(found)) if type(index) is int and index == 0 else None
+        return found if kind is None else kind(found)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        return list, (list(self),)

@@ -158,7 +158,11 @@ class DecodedColumns:
             found[name] = out = decoder.allocate(len(samples), self._pin)
             rows = decoder.rows(out)
             for row, sample, seed in zip(rows, samples, numbers, strict=True):
-                decoder.decode_into(_file_bytes(name, sample[name]), row, seed)
+                file = _file_bytes(name, sample[name])
+                try:
+                    decoder.decode_into(file, row, seed)
+                except FormatError as error:
+                    raise FormatError(f"{name}: {error}") from error
         return found
 
 
