@@ -217,7 +217,9 @@ class Schema(Generic[Sample]):
         batch = Batch(self._layout, *check_records(data, offsets))
         wanted = [name for name in self.columns if names is None or name in names]
         columns = dict(zip(wanted, decode_each(batch, batch.column, names), strict=True))
-        for position, dtype in self._tensors if tensor is not None else ():
+        if tensor is None:
+            return columns
+        for position, dtype in self._tensors:
             name = self.columns[position]
             if name in columns:
                 found = columns[name]
