@@ -59,13 +59,14 @@ def torch_figures(group: Group) -> list[Figure]:
 
 
 def picture_figures(group: Group) -> list[Figure]:
-    where, ours = "photographs", group.best("ours")
+    where, ours = "photographs", group.named("Loader, RandomResizedCrop")
     return [
         *ratio(where, ours, best(group, "ffcv"), 1),
         *ratio(where, ours, group.named("simplejpeg alone"), 0.95),
         *ratio(where, ours, group.named("our decoder alone"), None),
         *ratio(where, ours, group.named("DataLoader, Pillow"), 1.3),
         *ratio(where, ours, group.named("DataLoader, Pillow, draft"), None),
+        *ratio(where, group.named("DataLoader, Dataset"), group.named("DataLoader, ImageFolder"), 1.5),
     ]
 
 

@@ -45,7 +45,9 @@ THROUGH_TORCH = {
 }
 PICTURES = {
     "Loader, RandomResizedCrop": Way("ours", "ffrecord", "loader_pictures.loader"),
+    "DataLoader, Dataset": Way("ours", "ffrecord", "loader_pictures.dataset"),
     "ffcv": Way("peer", "ffcv", "loader_pictures.ffcv"),
+    "DataLoader, ImageFolder": Way("plain", "pillow", "loader_pictures.image_folder"),
     "DataLoader, Pillow": Way("plain", "pillow", "loader_pictures.pillow", {"draft": False}),
     "DataLoader, Pillow, draft": Way("plain", "pillow", "loader_pictures.pillow", {"draft": True}),
     "simplejpeg alone": Way("limit", "ffrecord", "loader_pictures.Bare"),

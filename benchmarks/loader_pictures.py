@@ -35,6 +35,14 @@ def loader(directory: Path, work: workloads.Crops) -> Opened:
     return Opened(lambda: pairs(made))
 
 
+def dataset(directory: Path, work: workloads.Crops) -> Opened:
+    """Open torch's DataLoader over our dataset."""
+    module, images = importlib.import_module("ffrecord.torch"), importlib.import_module("ffrecord.torch.images")
+    decode = {"image": images.RandomResizedCrop(work.side)}
+    loader = through_torch(module.Dataset(packed(directory, work), decode=decode), work)
+    return Opened(lambda: pairs(loader))
+
+
 class Alone(Opened):
     """The limit: our loader's decoder, called by threads on bytes in memory, into existing memory.
 
@@ -177,8 +185,30 @@ class Cropped(Files):
         return (width - side) // 2, (height - side) // 2, side, side
 
 
+class CroppedTensors(Cropped):
+    """The files as torchvision's ImageFolder gives them, cropped, flipped at random, and made tensors [3, H, W]."""
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        import torch
+
+        pixels, label = super().__getitem__(index)
+        if torch.rand(1) < 0.5:
+            pixels = np.ascontiguousarray(pixels[:, ::-1])
+        return torch.from_numpy(pixels).permute(2, 0, 1).contiguous(), label
+
+
+def image_folder(directory: Path, work: workloads.Crops) -> Opened:
+    loader = through_torch(CroppedTensors(directory, work.side, draft=False), work)
+    return Opened(lambda: loader)
+
+
 def pillow(directory: Path, work: workloads.Crops, draft: bool) -> Opened:
+    loader = through_torch(Cropped(directory, work.side, draft), work)
+    return Opened(lambda: loader)
+
+
+def through_torch(samples: Any, work: workloads.Crops) -> Any:
+    """Return torch's DataLoader, with processes that stay from epoch to epoch."""
     data = importlib.import_module("torch.utils.data")
     options = {"num_workers": work.workers, "persistent_workers": True, "multiprocessing_context": "fork"}
-    made = data.DataLoader(Cropped(directory, work.side, draft), work.batch, shuffle=True, **options)
-    return Opened(lambda: made)
+    return data.DataLoader(samples, work.batch, shuffle=True, **options)
