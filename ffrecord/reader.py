@@ -196,6 +196,10 @@ class FileReader(RecordReader[Sample_co]):
             return super()._decode(positions, records)
         return [schema.decode(record) for record in records]
 
+    def _column_types(self) -> Mapping[str, str]:
+        schema = schema_of(self)
+        return {} if schema is None else {name: repr(field) for name, field in schema.fields.items()}
+
     # Tables
 
     def validate(self) -> None:

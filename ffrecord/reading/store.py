@@ -6,7 +6,7 @@ import operator
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from types import TracebackType
@@ -70,6 +70,7 @@ INDEX = re.compile(r"Sample \d+: ")  # the start of an error message
 logger = logging.getLogger("ffrecord")
 
 
+SHOWN_MOST = 64 << 20  # bytes of a record; a larger one is not read only to be shown
 AT_ONCE = 256  # records read in one batch only to get their sizes
 SlotList = Sequence[tuple[int, int]]  # (offset, size) of pieces of a record, bytes
 S = TypeVar("S", bound="Store[Any]")
@@ -154,6 +155,18 @@ class Store(ABC, Generic[Sample_co]):
         more = " …" if len(self._fnames) > 1 else ""
         files = f"{plural(len(self._fnames), 'file')}, {self._fnames[0]!r}{more}"
         return f"<{type(self).__name__} of {plural(self.n, 'sample')} in {files}{state}>"
+
+    def _repr_html_(self) -> str:
+        """Return a table of the columns and of three samples, for notebooks. It never raises."""
+        from ffrecord.reading.notebook import samples_html  # only notebooks need it
+
+        return samples_html(self, lambda: self.n, self._sample_to_show, self._column_types)
+
+    def _sample_to_show(self, index: int) -> Any:
+        size = int(self._sizes(np.array([index]))[0])
+        if size > SHOWN_MOST:
+            raise ArgumentError(f"it has {size} bytes")
+        return self.sample(index)
 
     def keys(self) -> Sequence[str]:
         """Return the name of each record, in order.
@@ -450,6 +463,10 @@ class Store(ABC, Generic[Sample_co]):
     def _varies(self, column: str) -> bool:
         """Tell whether arrays of this column may differ in shape: loaders then never stack them into one tensor."""
         return column == "data"
+
+    def _column_types(self) -> Mapping[str, str]:
+        """Return the declared types of columns, by name, as text for people."""
+        return {}
 
     def _source(self) -> Any:
         """Return the first argument of the constructor, for unpickling."""

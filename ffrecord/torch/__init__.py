@@ -1,5 +1,6 @@
 """Datasets and loaders for torch over FFRecord files; the only part of the package that imports torch."""
 
+from ffrecord.reading.notebook import show as show
 from ffrecord.system.optional import install_command
 
 try:

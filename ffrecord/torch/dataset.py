@@ -8,6 +8,7 @@ from typing import Any, SupportsIndex, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch.utils.data import Dataset as TorchDataset
 
 from ffrecord._crc import crc32
@@ -17,6 +18,7 @@ from ffrecord.inputs.recognised import is_untouched, parts_of
 from ffrecord.order import Epoch, Step, sample_seeds
 from ffrecord.order.identity import Identity, identity_of
 from ffrecord.reader import FileReader
+from ffrecord.reading.notebook import samples_html
 from ffrecord.reading.paths import PathLike, Source, redact_source
 from ffrecord.reading.store import OnError, Store
 from ffrecord.system.sample_types import UNTOLD
@@ -290,6 +292,23 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         count = f"{plural(len(self), 'sample')} in {plural(len(names), 'file')}"
         return f"<{type(self).__name__} of {count}: {', '.join(redact_source)}>"
 
+    def _repr_html_(self) -> str:
+        """Return a table of the columns and of three samples, for notebooks. It never raises."""
+        return samples_html(self, lambda: len(self), self._sample_to_show, self._column_types)
+
+    def _sample_to_show(self, index: int) -> Any:
+        with torch.random.fork_rng(devices=[]):  # a look at a dataset changes no random numbers of the program
+            # The other kind of subclass takes lists only.
+            return self[[index]][0] if self._is_indexed_by_lists() else self[SeededIndex(index, index)]
+
+    def _column_types(self) -> Mapping[str, str]:
+        """Return the declared types of columns, by name, as text for people."""
+        reader = vars(self).get("reader")
+        if not isinstance(reader, Store) or self._is_processed() or self._is_indexed_by_lists():
+            return {}
+        types = reader._column_types()
+        return types if self._sample_work is None else self._sample_work.column_types(types)
+
 
 class Subset(Dataset[T_co]):
     """Some samples of a dataset, in their own order.
@@ -328,6 +347,9 @@ class Subset(Dataset[T_co]):
 
     def _is_seeded(self) -> bool:
         return self.dataset._is_seeded()
+
+    def _column_types(self) -> Mapping[str, str]:
+        return self.dataset._column_types()
 
     def _fetch(self, positions: list[int], *, lazily: bool = False, seeds: list[int] | None = None) -> FetchedSamples:
         own = self.dataset._positions(take_at(self._kept, positions))
@@ -395,6 +417,9 @@ class ConcatDataset(Dataset[T_co]):
 
     def _is_seeded(self) -> bool:
         return any(member._is_seeded() for member in self.datasets)
+
+    def _column_types(self) -> Mapping[str, str]:
+        return self.datasets[0]._column_types()
 
     def _fetch(self, positions: list[int], *, lazily: bool = False, seeds: list[int] | None = None) -> FetchedSamples:
         parts, places = [], []

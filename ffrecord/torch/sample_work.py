@@ -84,6 +84,14 @@ class SampleWork:
         random = any(not isinstance(decoder, UNSEEDED) for decoder in decoders)
         return random or (self._transform is not None and self._transform.seeded)
 
+    def column_types(self, types: Mapping[str, str]) -> dict[str, str]:
+        """Return the types of the samples' columns, as text for people, from those of the records."""
+        if self.transforms:
+            return {}
+        wanted = types if self._fields is None else set(self._fields)
+        decoders = {name: repr(decoder) for name, decoder in (self._decode or {}).items()}
+        return {name: kind for name, kind in {**types, **decoders}.items() if name in wanted or name in decoders}
+
     def columns(self, reader: Store) -> BatchColumns | DecodedColumns:
         """Return the columns to decode of the records of `reader`.
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from ffrecord.cli import format_values
 from ffrecord.cli.terminal.output import truncate
-from ffrecord.cli.viewer.pictures import bytes_of, is_picture
 from ffrecord.cli.viewer.records import Columns, Unreadable, ViewedRecords, damage_of
+from ffrecord.reading.pictures import bytes_of, is_picture
 
 COLUMNS_MOST = 6  # columns in a cell
 TEXT_CELL = 160  # characters of a value in a cell

@@ -12,11 +12,11 @@ from ffrecord.cli.viewer.cells import cell, whole
 from ffrecord.cli.viewer.jobs import BackgroundJob, ColumnsJob, Filter, SizesJob
 from ffrecord.cli.viewer.matching import Matcher
 from ffrecord.cli.viewer.page import make_server_page
-from ffrecord.cli.viewer.pictures import picture_of
 from ffrecord.cli.viewer.records import Unreadable, ViewedRecords, format_reason
 from ffrecord.cli.viewer.values import columns_to_filter
 from ffrecord.errors import ArgumentError, MissingNamesError, SampleIndexError
 from ffrecord.format import manifest
+from ffrecord.reading.pictures import picture_of
 
 CELLS_MOST = 256  # samples in one answer
 MATCHES_MOST = 10_000  # indices in one answer

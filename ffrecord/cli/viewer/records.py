@@ -9,10 +9,10 @@ import numpy as np
 
 from ffrecord.cli.classes import classes_of, schema_if_any
 from ffrecord.cli.format_values import columns_of
-from ffrecord.cli.viewer.pictures import bytes_of, type_of
 from ffrecord.errors import FFRecordError, MissingNamesError
 from ffrecord.fields.batch import Batch
 from ffrecord.fields.layout import RecordLayout
+from ffrecord.reading.pictures import bytes_of, type_of
 from ffrecord.reading.store import Store
 
 KEPT_BYTES = 64 << 20  # about the bytes of recent samples that are kept: a page asks for a sample, then for its picture

@@ -8,9 +8,9 @@ from ffrecord.cli.viewer.endpoints import Endpoints
 from ffrecord.cli.viewer.jobs import BackgroundJob, ColumnsJob, SizesJob
 from ffrecord.cli.viewer.matching import comparable_value
 from ffrecord.cli.viewer.page import make_standalone_page
-from ffrecord.cli.viewer.pictures import picture_of
 from ffrecord.cli.viewer.records import Unreadable, ViewedRecords
 from ffrecord.cli.viewer.values import columns_to_filter, value_of
+from ffrecord.reading.pictures import picture_of
 
 TOGETHER = 16  # samples that are read together
 

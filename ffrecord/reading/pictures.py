@@ -29,7 +29,7 @@ class Picture(NamedTuple):
     data: bytes
 
 
-def picture_of(value: Any, *, small: bool = False) -> Picture | None:
+def picture_of(value: Any, *, small: bool = False, side: int = SMALL, size: int = SMALL_BYTES) -> Picture | None:
     """Return a value as a file that browsers show; None if it is no picture.
 
     JPEG, PNG, GIF and WebP bytes stay as they are. PIL images, and arrays that look like pixels, become PNG.
@@ -37,15 +37,17 @@ def picture_of(value: Any, *, small: bool = False) -> Picture | None:
     Args:
         value: any value.
         small: whether a thumbnail is enough.
+        side: pixels of the longer side of a thumbnail.
+        size: files of up to so many bytes are their own thumbnails.
     """
     data = bytes_of(value)
     if data is not None:
         kind = type_of(data[:16])
-        return None if kind is None else _shrink_file(Picture(kind, bytes(data)), small)
+        return None if kind is None else _shrink_file(Picture(kind, bytes(data)), small, side, size)
     pixels = pixels_of(value)
     if pixels is None:
         return None
-    step = max(1, -(-max(pixels.shape[:2]) // SMALL)) if small else 1
+    step = max(1, -(-max(pixels.shape[:2]) // side)) if small else 1
     return Picture("image/png", encode_png(pixels[::step, ::step]))
 
 
@@ -122,17 +124,17 @@ def _encode_chunk(name: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
 
-def _shrink_file(picture: Picture, small: bool) -> Picture:
+def _shrink_file(picture: Picture, small: bool, side: int, size: int) -> Picture:
     """Return the picture, or a thumbnail of a large one if Pillow is installed and can read it."""
-    image = import_optional("PIL.Image") if small and len(picture.data) > SMALL_BYTES else None
+    image = import_optional("PIL.Image") if small and len(picture.data) > size else None
     if image is None:
         return picture
     try:
         with image.open(io.BytesIO(picture.data), formats=("JPEG", "PNG", "WEBP")) as opened:
             if opened.width * opened.height > PIXELS_MOST:
                 return picture
-            opened.draft("RGB", (SMALL, SMALL))  # makes the JPEG decoder skip detail that a thumbnail does not show
-            opened.thumbnail((SMALL, SMALL))
+            opened.draft("RGB", (side, side))  # makes the JPEG decoder skip detail that a thumbnail does not show
+            opened.thumbnail((side, side))
             out = io.BytesIO()
             opened.convert("RGB").save(out, "JPEG", quality=85)
     except Exception:  # Pillow does not document its errors for bad bytes; the browser may still show the picture
