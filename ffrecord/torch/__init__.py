@@ -12,6 +12,7 @@ except ModuleNotFoundError as error:
 
 from ffrecord.torch.collating import collate as collate
 from ffrecord.torch.dataloader import DataLoader
+from ffrecord.torch.dataloader import track as track
 from ffrecord.torch.dataset import ConcatDataset, Dataset, Subset
 from ffrecord.torch.iterable import IterableDataset as IterableDataset
 from ffrecord.torch.loader import Loader

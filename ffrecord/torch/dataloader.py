@@ -1,24 +1,27 @@
 """torch's DataLoader with batched reads, which can begin at any batch."""
 
 import multiprocessing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, SupportsIndex, TypeVar
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import IterableDataset, Sampler
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from ffrecord.errors import ArgumentError, StateError
 from ffrecord.torch.dataset import Dataset
 from ffrecord.torch.iterators import MultiProcessIterator, SingleProcessIterator, WorkersIterator
+from ffrecord.torch.loader import Loader
 from ffrecord.torch.progress import LoaderProgress
-from ffrecord.torch.sampler_progress import SamplerProgress, sampler_of
+from ffrecord.torch.sampler_progress import SamplerProgress, index_source, sampler_of
 from ffrecord.torch.skipping import SingleIndexSampler, SkipableSampler
 from ffrecord.torch.telling import ShuffleSampler
 
-__all__ = ["DataLoader", "SkipableSampler"]
+__all__ = ["DataLoader", "SkipableSampler", "track"]
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -178,3 +181,50 @@ class DataLoader(TorchDataLoader[T_co]):
             raise StateError("the loader of an IterableDataset has no state: only the dataset knows where it is")
         if self.num_workers > 0 and not getattr(self, "in_order", True):
             raise StateError("with in_order=False batches come in no order that could be taken up again")
+
+
+class BatchBar(tqdm):  # type: ignore[misc]
+    """A bar without tqdm's monitor thread, which would live on in processes that a loader forks."""
+
+    monitor_interval = 0
+
+    def begin_at(self, done: int) -> None:
+        """Let the bar begin at `done`, which counts for no speed."""
+        self.initial = self.last_print_n = self.n = done
+        self.refresh()
+
+
+def track(loader: Iterable[T], **options: Any) -> Iterator[T]:
+    """Yield the batches of a loader beside a progress bar. In an epoch that goes on from a state, it begins there.
+
+    Args:
+        loader: a `Loader`, our `DataLoader`, torch's with a sampler of this package, or anything with a length, which
+            begins at 0.
+        options: arguments of tqdm, such as `desc`.
+    """
+    batches: Any = iter(loader)
+    with BatchBar(total=len(loader), **{"unit": "batch", **options}) as bar:  # type: ignore[arg-type]
+        begun = False
+        for batch in batches:
+            if not begun:
+                begun = True
+                bar.begin_at(_batches_before(loader, batches))
+            yield batch
+            bar.update()
+
+
+def _batches_before(loader: Any, batches: Any) -> int:
+    """Return the number of batches before the beginning of a loop that has yielded its first batch."""
+    if isinstance(loader, Loader):
+        return loader._cursor.whole - len(loader._cursor) - 1
+    sampler = sampler_of(loader) if isinstance(loader, TorchDataLoader) and not _is_iterable(loader) else None
+    if sampler is not None and sampler._drawn is not None:
+        position = sampler._drawn.run.position
+        return int(position // (index_source(loader).batch_size * sampler.num_replicas))
+    if isinstance(batches, (SingleProcessIterator, MultiProcessIterator)):
+        return max(0, len(loader) - len(batches))
+    return 0
+
+
+def _is_iterable(loader: Any) -> bool:
+    return isinstance(loader.dataset, IterableDataset)

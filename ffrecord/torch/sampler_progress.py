@@ -13,14 +13,14 @@ from ffrecord.torch.iterators import LoaderEpoch
 from ffrecord.torch.samplers import BatchSampler, RunProgress, Sampler, place_in, position_after
 from ffrecord.torch.skipping import SkipableSampler
 
-__all__ = ["SamplerProgress", "sampler_of"]
+__all__ = ["SamplerProgress", "index_source", "sampler_of"]
 
 Loader: TypeAlias = "torch.utils.data.DataLoader[Any]"
 
 
 def sampler_of(loader: Loader) -> Sampler | None:
     """Return our sampler that decides the order of `loader`, if its batches can be counted in samples; else None."""
-    inside = _index_source(loader)
+    inside = index_source(loader)
     if isinstance(inside, BatchSampler):
         return inside.sampler
     if type(inside) is TorchBatchSampler:
@@ -28,7 +28,8 @@ def sampler_of(loader: Loader) -> Sampler | None:
     return inside if isinstance(inside, Sampler) else None
 
 
-def _index_source(loader: Loader) -> Any:
+def index_source(loader: Loader) -> Any:
+    """Return the sampler that `loader` was made with: of batches, or of single samples."""
     inside: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
     return inside.sampler if isinstance(inside, SkipableSampler) else inside
 
@@ -164,7 +165,7 @@ class SamplerProgress:
 
     def _position_after(self, loader: Loader, run: Run, passed: int) -> int:
         """Return the position after `passed` batches, one or more."""
-        inside = _index_source(loader)
+        inside = index_source(loader)
         if isinstance(inside, BatchSampler):
             return run[passed - 1].after
         size, drop_last = (1, False) if isinstance(inside, Sampler) else (inside.batch_size, inside.drop_last)

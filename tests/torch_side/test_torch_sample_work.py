@@ -171,12 +171,12 @@ def test_images_of_a_batch_are_one_tensor(photos: str):
     dataset: Dataset[Any] = Dataset(photos, decode={"image": CROP})
     samples = dataset.__getitems__([1, 4, 6])
     batch = default_collate(samples)
-    assert batch["image"].data_ptr() == list(samples)[0]["image"].data_ptr()
+    assert batch["image"].data_ptr() == next(iter(samples))["image"].data_ptr()
     assert batch["image"].is_contiguous(memory_format=torch.channels_last) and len(batch["image"]) == 3
     one, other = dataset[[1, 4]]
     assert one["image"].untyped_storage().data_ptr() != other["image"].untyped_storage().data_ptr()
     assert pickle.loads(pickle.dumps(samples))[0].keys() == samples[0].keys()
-    assert type(pickle.loads(pickle.dumps(samples))) is list and type(list(samples)[0]) is dict
+    assert type(pickle.loads(pickle.dumps(samples))) is list and type(next(iter(samples))) is dict
 
 
 def test_spawned_workers(photos: str):
@@ -260,7 +260,9 @@ def test_repeats_in_a_batch_differ(photos: str):
 def test_random_split_of_torch(photos: str):
     dataset: Dataset[Any] = Dataset(photos, decode={"image": CenterCrop(8)})
     parts = random_split(dataset, [8, 4], torch.Generator().manual_seed(0))
-    found = {int(i): image for part in parts for batch in DataLoader(part, 4) for i, image in zip(*both(batch))}
+    found = {
+        int(i): image for part in parts for batch in DataLoader(part, 4) for i, image in zip(*both(batch), strict=True)
+    }
     assert sorted(found) == list(range(COUNT))
     assert all(torch.equal(image, alone(CenterCrop(8), i)) for i, image in found.items())
 
@@ -324,7 +326,7 @@ def test_transform_that_fails(photos: str):
     dataset: Dataset[Any] = Dataset(photos, transform=fail)
     with pytest.raises(UserFunctionError, match=rf"transform failed on sample 2 \({photos}: sample 2\): ZeroDivision"):
         dataset.__getitems__([1, 2])
-    with pytest.raises(UserFunctionError, match="transform failed on sample 4 .*StopIteration"):
+    with pytest.raises(UserFunctionError, match=r"transform failed on sample 4 .*StopIteration"):
         dataset[4]
 
 
@@ -372,7 +374,7 @@ def test_process_then_transform(path: str, values: list[int]):
 
 def test_process_beside_fields(photos: str):
     for options in ({"fields": ["id"]}, {"decode": {"image": CROP}}):
-        with pytest.raises(ArgumentError, match="Ints overrides process.* leave out fields= and decode="):
+        with pytest.raises(ArgumentError, match=r"Ints overrides process.* leave out fields= and decode="):
             Ints(photos, **options)
     dataset: Dataset[Any] = Dataset(photos, fields=["id"])
     dataset.process = lambda indices, data: indices  # type: ignore[method-assign]
