@@ -13,7 +13,7 @@ from ffrecord.fields import BoolField, FloatField, IntField, NDArrayField, Scala
 from ffrecord.fields.field import Field
 from ffrecord.fields.layout import Slot
 from ffrecord.torch.loading.columns import prune
-from ffrecord.torch.samples import FIRST_TYPES, BatchedSamples, LazySamples, SampleRecords, as_plain
+from ffrecord.torch.samples import FIRST_TYPES, RowSamples, LazySamples, SampleRecords, as_plain
 from ffrecord.torch.sharing import carry, tensor_of
 from ffrecord.torch.tensors import as_tensor
 
@@ -63,7 +63,7 @@ def _collate_first(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
     if collate_fn_map is torchs.default_collate_fn_map and _is_unchanged(collate_fn_map):
         if fresh:
             return _collate_records(batch.records, collate_fn_map)  # type: ignore[attr-defined]
-        if type(batch) is BatchedSamples:
+        if type(batch) is RowSamples:
             return carry(torchs.collate(list(batch), collate_fn_map={**collate_fn_map, torch.Tensor: _join_rows}))
     return torchs.collate(list(map(as_plain, batch)), collate_fn_map=collate_fn_map)
 

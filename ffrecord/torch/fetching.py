@@ -60,7 +60,7 @@ def fetch(
         positions: [k] ints in [0, reader.n).
         process: converts bytes to samples; None to decode them by the schema of the files.
         dataset: the dataset, for messages.
-        lazily: allow `LazySamples` and `BatchedSamples`.
+        lazily: allow `LazySamples` and `RowSamples`.
         work: work that makes the samples; None for samples as they were written.
         seeds: [k] seeds for `work`; None to draw them.
 

@@ -17,7 +17,7 @@ from ffrecord.torch.loading.columns import BatchColumns, Seeds
 from ffrecord.torch.loading.decoded import DecodedColumns, StoreRecords
 from ffrecord.torch.loading.functions import UserFunction
 from ffrecord.torch.loading.records import Bytes, Offsets
-from ffrecord.torch.samples import BatchedSamples
+from ffrecord.torch.samples import RowSamples
 
 __all__ = ["DecodedSamples", "SampleWork"]
 
@@ -156,7 +156,7 @@ class SampleWork:
             else:
                 shared = bool(self._decode) and not self.transforms
                 kept = list(range(len(samples)))
-                return DecodedSamples(BatchedSamples(samples) if shared else samples, kept, [])
+                return DecodedSamples(RowSamples(samples) if shared else samples, kept, [])
         found = DecodedSamples([], [], [])
         for place, (index, (low, high)) in enumerate(zip(indices, pairwise(offsets.tolist()), strict=True)):
             record, seed = data[low:high], None if seeds is None else seeds[place : place + 1]

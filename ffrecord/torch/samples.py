@@ -3,7 +3,7 @@
 torch's loader asks a dataset for a list of samples and gives it to a collate function, which by default makes a tensor
 of each column. This needs no samples: the records hold the columns. So `LazySamples` holds records, and
 `ffrecord.torch.collate` takes the columns, unless something has looked at the samples before. Images that were decoded
-are already rows of one tensor, which `collate` finds in `BatchedSamples`.
+are already rows of one tensor, which `collate` finds in `RowSamples`.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from ffrecord.fields import Schema
 from ffrecord.torch.loading.columns import BatchColumns
 from ffrecord.torch.tensors import as_tensor
 
-__all__ = ["FIRST_TYPES", "BatchedSamples", "LazySamples", "SampleRecords", "as_plain"]
+__all__ = ["FIRST_TYPES", "RowSamples", "LazySamples", "SampleRecords", "as_plain"]
 
 
 class SampleRecords(NamedTuple):
@@ -159,7 +159,7 @@ for _name in (
     setattr(LazySamples, _name, _make_decoding(_name))
 
 
-class BatchedSamples(list[Any]):
+class RowSamples(list[Any]):
     """The list of samples whose images are rows of one tensor for each column.
 
     Its item 0 leads default_collate to our function, if it is a dict, tuple or list.
