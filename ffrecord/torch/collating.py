@@ -13,7 +13,7 @@ from ffrecord.fields import BoolField, FloatField, IntField, NDArrayField, Scala
 from ffrecord.fields.field import Field
 from ffrecord.fields.layout import Slot
 from ffrecord.torch.loading.columns import prune
-from ffrecord.torch.samples import FIRST_TYPES, RowSamples, LazySamples, SampleRecords, as_plain
+from ffrecord.torch.samples import FIRST_TYPES, LazySamples, RowSamples, SampleRecords, as_plain
 from ffrecord.torch.sharing import carry, tensor_of
 from ffrecord.torch.tensors import as_tensor
 

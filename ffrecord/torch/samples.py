@@ -16,7 +16,7 @@ from ffrecord.fields import Schema
 from ffrecord.torch.loading.columns import BatchColumns
 from ffrecord.torch.tensors import as_tensor
 
-__all__ = ["FIRST_TYPES", "RowSamples", "LazySamples", "SampleRecords", "as_plain"]
+__all__ = ["FIRST_TYPES", "LazySamples", "RowSamples", "SampleRecords", "as_plain"]
 
 
 class SampleRecords(NamedTuple):
