@@ -72,7 +72,8 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
     Random choices of `decode` and `transform` follow from one seed for each sample. Indices of a `Sampler` or
     `BatchSampler` of this package bring it: it depends on their seed, the epoch and the position, as in `Loader`. Other
     indices have none. Then each batch draws a number from torch's default generator, which torch seeds anew for each
-    worker and epoch. So epochs differ, and `torch.manual_seed` repeats them with as many workers.
+    worker and epoch. So epochs differ, and `torch.manual_seed` repeats them with as many workers. torch's own Subset
+    drops seeds; a slice of a dataset keeps them.
 
     Args:
         fnames: files for `FileReader`: a file, a list of files, a directory, a glob pattern, URLs. Or a reader of any

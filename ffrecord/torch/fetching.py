@@ -212,7 +212,12 @@ def _decode_by_work(
     else:
         found = work.decode(reader, [positions[place] for place in kept], data, offsets, seeds, together=lazily)
         if found.failures and not skip:
-            raise found.failures[0][1]
+            error = found.failures[0][1]
+            found.failures.clear()
+            try:
+                raise error
+            finally:  # its traceback holds this frame: else the error would keep itself and the batch alive
+                del error
         failures = sorted([*unread, *((kept[place], error) for place, error in found.failures)])
         samples, kept = found.samples, [kept[place] for place in found.kept]
     _note_skipped(reader, failures)
