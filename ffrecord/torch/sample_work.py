@@ -81,7 +81,8 @@ class SampleWork:
     def seeded(self) -> bool:
         """True if the samples depend on random seeds."""
         decoders = self._decode.values() if isinstance(self._decode, Mapping) else ()
-        random = any(not isinstance(decoder, UNSEEDED) for decoder in decoders)
+        # Decoders of masks and boxes make the choices of their image's decoder, their attribute `image`.
+        random = any(not isinstance(getattr(decoder, "image", decoder), UNSEEDED) for decoder in decoders)
         return random or (self._transform is not None and self._transform.seeded)
 
     def column_types(self, types: Mapping[str, str]) -> dict[str, str]:
@@ -99,14 +100,15 @@ class SampleWork:
             ArgumentError, ArgumentTypeError: there are no such columns, or a decoder's column holds no images.
         """
         # A dataset's reader may be replaced, so the columns belong to one reader.
-        if self._found is None or self._found[0] is not reader:
-            columns: BatchColumns | DecodedColumns
-            if isinstance(reader, FileReader):
-                columns = BatchColumns(schema_of(reader), self._fields, self._decode)
-            else:
-                columns = DecodedColumns(reader, self._fields, self._decode)
-            self._found = reader, columns
-        return self._found[1]
+        if self._found is not None and self._found[0] is reader:
+            return self._found[1]
+        columns: BatchColumns | DecodedColumns
+        if isinstance(reader, FileReader):
+            columns = BatchColumns(schema_of(reader), self._fields, self._decode)
+        else:
+            columns = DecodedColumns(reader, self._fields, self._decode)
+        self._found = reader, columns
+        return columns
 
     def lazy_columns(self, reader: Store) -> KnownColumns | None:
         """Return the schema and columns if samples need not be made before they are collated, else None."""
