@@ -16,13 +16,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from images_builders import jpeg, picture
+from loader_builders import mixed
+from loader_builders import write as write_samples
 from torch.utils.data import DataLoader, default_collate, random_split
 from torch_builders import WORKERS_ANYWHERE, Ints, write_file
 
 import ffrecord
 from ffrecord import FileReader, FileWriter
 from ffrecord.errors import ArgumentError, FormatError, UserFunctionError
-from ffrecord.fields import IntField, JPEGField, Schema, StrField
+from ffrecord.fields import IntField, JPEGField, Schema, StrField, schema_of
 from ffrecord.format.extension import Extension
 from ffrecord.order import sample_seeds
 from ffrecord.sources import ImageFolderReader, TFRecordReader, TFRecordWriter, WebDatasetReader, encode_example
@@ -35,6 +37,7 @@ pytestmark = WORKERS_ANYWHERE
 COUNT = 12
 BAD = (3, 7)
 CROP = RandomResizedCrop(16)
+NOTHING = object()
 SCHEMA = Schema.of({"image": JPEGField(), "id": IntField(), "name": StrField()})
 
 
@@ -537,3 +540,62 @@ def test_plain_records_stay_plain(tmp_path: Path):
     path = write_file(tmp_path / "ints.ffr", [1, 2])
     with pytest.raises(NotImplementedError):
         Dataset(path)[0]
+
+
+@given(st.data())
+def test_any_columns_of_nested_samples(nested: str, data: Any):
+    whole: Dataset[Any] = Dataset(nested)
+    schema = schema_of(whole.reader)
+    assert schema is not None
+    fields = data.draw(st.lists(st.sampled_from(schema.columns), min_size=1, unique=True))
+    asked = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=6))
+    dataset: Dataset[Any] = Dataset(nested, fields=fields)
+    expected = [pruned(mixed(i), "", fields) for i in asked]
+    assert_equal(dataset[asked], expected)
+    assert_equal(list(dataset.__getitems__(asked)), expected)
+    try:
+        collated = default_collate(expected)
+    except (TypeError, RuntimeError) as error:  # None, or shapes that differ
+        with pytest.raises(type(error)):
+            default_collate(dataset.__getitems__(asked))
+        return
+    assert_equal(default_collate(dataset.__getitems__(asked)), collated)
+    assert_equal(default_collate(Dataset(nested, fields=fields, transform=lambda x: x).__getitems__(asked)), collated)
+
+
+@pytest.fixture(scope="module")
+def nested(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_samples(tmp_path_factory.mktemp("nested") / "nested.ffr", map(mixed, range(10)))
+
+
+def pruned(sample: Any, name: str, fields: list[str]) -> Any:
+    """A sample without the other columns, and without structures that become empty."""
+    if not isinstance(sample, dict | tuple):
+        return sample if name in fields else NOTHING
+    if isinstance(sample, dict):
+        items = {key: (f"{name}.{key}".lstrip("."), child) for key, child in sample.items()}
+    else:
+        items = {i: (f"{name}[{i}]", child) for i, child in enumerate(sample)}
+    kept = {key: pruned(child, label, fields) for key, (label, child) in items.items()}
+    kept = {key: child for key, child in kept.items() if child is not NOTHING}
+    if not kept:
+        return NOTHING
+    return kept if isinstance(sample, dict) else tuple(kept.values())
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_crops_go_on_after_a_stop(photos: str, workers: int):
+    dataset: Dataset[Any] = Dataset(photos, decode={"image": CROP})
+
+    def loader() -> ffrecord.torch.DataLoader[Any]:
+        return ffrecord.torch.DataLoader(dataset, batch_sampler=BatchSampler(dataset, 3, seed=8), num_workers=workers)
+
+    whole = list(loader())
+    stopped = loader()
+    for step, _ in enumerate(stopped):
+        if step == 1:
+            state = stopped.state_dict()
+            break
+    resumed = loader()
+    resumed.load_state_dict(state)
+    assert_equal(list(resumed), whole[2:])
