@@ -89,7 +89,7 @@ class Archives:
         if isinstance(source, NamedFiles):
             layer = source
         elif not isinstance(source, str | os.PathLike):
-            raise ArgumentTypeError(f"a path or a reader of named files can be mounted, not {type(source).__name__}")
+            raise ArgumentTypeError(f"source must be a path or a reader of named files, not {type(source).__name__}")
         elif os.path.isdir(source):
             layer = os.fspath(source)
         else:
@@ -108,7 +108,7 @@ class Archives:
                 if any(layer is each for each in self._ours):
                     layer.close()  # type: ignore[union-attr]
                 return
-        raise ArgumentError(f"{source!r} is not mounted; these are: {self.mounted}")
+        raise ArgumentError(f"{source!r} is not mounted; mounted are {self.mounted}")
 
     @property
     def mounted(self) -> Listing:
@@ -118,7 +118,7 @@ class Archives:
     def _open(self, path: str) -> NamedFiles:
         kind = detect_readable([path])
         if kind not in MOUNTED:
-            raise ArgumentError(f"{path}: {kind} cannot be mounted, only {' and '.join(MOUNTED)}")
+            raise ArgumentError(f"{path}: format {kind} cannot be mounted, expected {' or '.join(MOUNTED)}")
         store = MOUNTED[kind](path, **self._options)
         self._ours.append(store)
         return store

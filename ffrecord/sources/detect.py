@@ -60,10 +60,10 @@ def detect(path: str) -> str:
     if not os.path.exists(path):
         told = f"no file matches {path!r}" if glob.has_magic(path) else f"{path} does not exist"
         raise MissingFileError(2, f"{told}{hints.missing_hint(path)}", path)
-    with add_file_to_errors("looking what it is", path), open(path, "rb", opener=_without_waiting) as file:
+    with add_file_to_errors("finding out its format", path), open(path, "rb", opener=_without_waiting) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise FormatError(f"{path}: not a regular file, but a {_kind(status.st_mode)}")
+            raise FormatError(f"{path} is a {_kind(status.st_mode)}, expected a regular file or a directory")
         size = status.st_size
         head = file.read(HEAD)
         file.seek(max(0, size - ZIP_END))
@@ -77,9 +77,9 @@ def detect(path: str) -> str:
     if empty is not None:
         return empty
     if size == 0:
-        raise FormatError(f"{path}: an empty file, of no format")
+        raise FormatError(f"{path}: unknown format: the file is empty")
     begins = f"{size} bytes that begin with {head[:16].hex(' ')}"
-    raise FormatError(f"{path}: {begins}, in no format known here{hints.file_hint(path, head)}")
+    raise FormatError(f"{path}: unknown format: {begins}{hints.file_hint(path, head)}")
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -219,7 +219,7 @@ def is_packed_folder(path: str) -> bool:
     Raises:
         OSError (also a RuntimeError): the file cannot be read.
     """
-    with add_file_to_errors("looking what it is", path):
+    with add_file_to_errors("finding out its format", path):
         if not _is_regular(path):
             return False
         return _ends_in_an_index(path)
@@ -283,19 +283,20 @@ def _most_common_format(path: str, names: list[str]) -> str:
     if most == 0 or len(datasets) >= most or (datasets and found == ["image folder"]):
         raise _unknown_error(path, names, hints.directory_hint(path, names) or unfinished.remark(path))
     if len(found) > 1:
-        raise FormatError(f"{path}: as many entries of {' as of '.join(found)}; say which format it is")
+        choices = " or ".join(f'format="{each}"' for each in found)
+        raise FormatError(f"{path}: it has as many entries of {' as of '.join(found)}; pass {choices}")
     if found == ["image folder"] and not _is_of_pictures(path, names):
-        said = "few of them are pictures, or directories of pictures; if it is an image folder all the same, "
-        raise _unknown_error(path, names, f'; {said}say format="image folder"')
+        said = "few of them are pictures or directories of pictures; if it is an image folder, "
+        raise _unknown_error(path, names, f'; {said}pass format="image folder"')
     return found[0]
 
 
 def _unknown_error(path: str, names: list[str], hint: str) -> FormatError:
     """Return the error for a directory of no known format."""
     if not names:
-        return FormatError(f"{path}: in no format known here; it is empty")
+        return FormatError(f"{path}: unknown format: the directory is empty")
     count = f"{len(names)} {'entry' if len(names) == 1 else 'entries'}"
-    return FormatError(f"{path}: a directory of {count}, in no format known here{hint}")
+    return FormatError(f"{path}: unknown format: a directory of {count}{hint}")
 
 
 def _is_of_pictures(path: str, names: list[str]) -> bool:

@@ -39,7 +39,9 @@ class NamedFileSystem(_AbstractFileSystem):  # type: ignore[misc]
     ) -> None:
         super().__init__(**kwargs)
         if target_protocol not in (None, "file", "local"):
-            raise ArgumentError(f"{fo}: archives of this machine can be read, not by {target_protocol}")
+            raise ArgumentError(
+                f"{fo}: target_protocol is {target_protocol!r}, expected 'file', as only local archives can be read"
+            )
         self.fo = fo
         self.store = self.reader_class(fo, check_data, **(reader or {}))
 
@@ -63,14 +65,14 @@ class NamedFileSystem(_AbstractFileSystem):  # type: ignore[misc]
             return {"name": path, "size": self.store.size(path), "type": "file"}
         if self.store.is_dir(path):
             return {"name": path, "size": 0, "type": "directory"}
-        raise FileNotFoundError(2, f"not in {self.fo}", path)
+        raise FileNotFoundError(2, f"{path} does not exist in {self.fo}", path)
 
     def exists(self, path: str, **kwargs: Any) -> bool:
         return self.store.exists(self._strip_protocol(path))
 
     def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> io.BufferedReader:
         if mode != "rb":
-            raise OSError(30, f"{self.fo} can only be read, not opened by {mode!r}", path)
+            raise OSError(30, f"mode is {mode!r}, expected 'rb': {self.fo} is read-only", path)
         return self.store.open(self._strip_protocol(path))
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:

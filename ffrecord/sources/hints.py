@@ -13,18 +13,18 @@ from ffrecord.sources.mds.index import INDEX_MOST
 from ffrecord.sources.registry import IMAGES, SUFFIXES, ends_as
 from ffrecord.system import filesystems
 
-CONVERTED = "ffrecord.convert takes any iterable of samples"
-PICTURE = 'a picture: open its directory, or [path, …] with format="path list"'
+CONVERTED = "pass its samples to ffrecord.convert, which takes any iterable"
+PICTURE = 'it looks like a picture: open its directory, or pass [path, …] with format="path list"'
 
 BEGINNINGS = (
     (b"\xff\xd8\xff", PICTURE),
     (b"\x89PNG\r\n", PICTURE),
-    (b"\x93NUMPY", "an array of numpy: `ffrecord write FILE OUT` makes samples of it"),
-    (b"\x0a\x23\xd7\xce", f"RecordIO of MXNet, which is another format and not read here; {CONVERTED}"),
-    (b"\xff\xff\xff\xff", "perhaps Arrow: ffrecord.convert takes what datasets.Dataset.from_file gives"),
-    (b"PAR1", "it begins as a Parquet file, whose last four bytes are PAR1, too: this one is cut"),
-    (b"\x04\x22\x4d\x18", "compressed by lz4, which is not read here: decompress it"),
-    (b"ARROW1\0\0", "Arrow: ffrecord.convert takes what datasets.Dataset.from_file gives"),
+    (b"\x93NUMPY", "it looks like an array of numpy: run `ffrecord write FILE OUT` to make samples of it"),
+    (b"\x0a\x23\xd7\xce", f"it looks like RecordIO of MXNet, another format, which cannot be read here; {CONVERTED}"),
+    (b"\xff\xff\xff\xff", "it may be Arrow: pass datasets.Dataset.from_file(FILE) to ffrecord.convert"),
+    (b"PAR1", "it looks like a Parquet file that was cut: it begins with PAR1, but does not end with it"),
+    (b"\x04\x22\x4d\x18", "it looks like lz4 data, which cannot be read here: decompress the file"),
+    (b"ARROW1\0\0", "it looks like Arrow: pass datasets.Dataset.from_file(FILE) to ffrecord.convert"),
 )
 SAVED = {"dataset_dict.json", "state.json"}  # written by datasets.save_to_disk
 ENTRIES = 1000  # most entries of a directory that are looked at
@@ -40,24 +40,25 @@ def file_hint(path: str, head: bytes) -> str:
         if head.startswith(begins):
             return f"; {said}"
     if ends_as(os.path.basename(path), SUFFIXES["tfrecord"]):
-        return '; a TFRecord by its name, so damaged at its start: open it with format="tfrecord" to see how'
+        return '; it has the name of a TFRecord, so its start may be damaged: pass format="tfrecord" to see how'
     lines = head.decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")[:2]
     if b"\0" not in head and any(LISTED.fullmatch(line) for line in lines):
-        return '; if its lines are "path label", format="path list" reads them'
+        return '; if its lines are "path label", pass format="path list"'
     return ""
 
 
 def directory_hint(path: str, names: Sequence[str]) -> str:
     """Return advice about a directory with these names in it: "", or text that begins with "; "."""
     if not SAVED.isdisjoint(names):
-        return "; ffrecord.convert takes what datasets.load_from_disk of it gives"
+        return "; it looks like a dataset of Hugging Face: pass datasets.load_from_disk(DIRECTORY) to ffrecord.convert"
     if said := _mds_hint(path, names):
         return said
     if not datasets_in(path, names):
         return _pictures_hint([os.path.join(path, name) for name in names[:ENTRIES] if not name.startswith(".")])
     found = _all_in(path, names)
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return f"; it holds the dataset{'s' if len(found) > 1 else ''} {', '.join(found[:SHOWN])}{more}"
+    noun, which = ("datasets", "one of them") if len(found) > 1 else ("dataset", "it")
+    return f"; it contains the {noun} {', '.join(found[:SHOWN])}{more}: open {which}"
 
 
 def datasets_in(path: str, names: Sequence[str]) -> list[str]:
@@ -93,10 +94,10 @@ def _mds_hint(path: str, names: Sequence[str]) -> str:
     """Return advice about a directory that looks like an MDS dataset with a missing or invalid index."""
     shards = any(name.endswith((".mds", ".mds.zstd")) for name in names[:ENTRIES])
     if "index.json" not in names:
-        return "; it has shards of MDS, but no index.json that lists them" if shards else ""
+        return "; it has shards of MDS, but no index.json to list them" if shards else ""
     if not shards and _is_json(os.path.join(path, "index.json")):
         return ""  # an index.json of something else
-    return '; an MDS dataset if index.json were one of MDS: open it with format="mds" to see what is wrong there'
+    return '; it has shards of MDS, but index.json does not list them: pass format="mds" to see why'
 
 
 def _pictures_hint(paths: Sequence[str]) -> str:
@@ -106,8 +107,8 @@ def _pictures_hint(paths: Sequence[str]) -> str:
             if any(name.lower().endswith(IMAGES) for name in names):
                 below = os.path.relpath(directory, path)
                 return (
-                    f'; there are pictures in {directory}: format="image folder" takes them for class '
-                    f"{os.path.basename(path)!r}, not {below!r}; or open each directory"
+                    f'; there are pictures in {directory}: pass format="image folder" to give them the class '
+                    f"{os.path.basename(path)!r}, not {below!r}, or open each directory"
                 )
     return ""
 
@@ -140,4 +141,4 @@ def missing_hint(path: str) -> str:
     gone = filesystems.remark(path)
     if gone or "}" not in path.partition("{")[2]:
         return gone
-    return '; braces are expanded with format="webdataset" only, elsewhere use a list, or a pattern with *'
+    return '; braces are expanded only with format="webdataset": pass a list, or a pattern with *'

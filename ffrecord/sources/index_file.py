@@ -104,12 +104,16 @@ def cached_index(
     arrays = {name: np.ascontiguousarray(array) for name, array in build().items()}
     now = os.stat(path)
     if _identity(now)[:3] != _identity(status)[:3]:
-        raise FormatError(f"{path}: changed while its index was made: {status.st_size} bytes, now {now.st_size}")
+        raise FormatError(
+            f"{path}: the file changed while its index was made: it had {status.st_size} bytes, now {now.st_size}"
+        )
     if place is not None and _identity(now) == _identity(status) and not _young(status):
         try:
             _save(place, _describe(format, status, arrays), arrays)
         except OSError as error:
-            logger.warning("%s: its index could not be kept as %s: %s", path, place, error)
+            logger.warning(
+                "%s: its index could not be saved as %s, so the next reader makes it again: %s", path, place, error
+            )
     return arrays
 
 
@@ -124,9 +128,11 @@ def check_columns(arrays: Arrays, **dtypes: type[np.generic]) -> int:
     """
     found = [arrays[name] for name in dtypes]
     if any(array.dtype != dtype for array, dtype in zip(found, dtypes.values(), strict=True)):
-        raise FormatError(f"columns of {[str(array.dtype) for array in found]}")
+        raise FormatError(
+            f"its columns are {[str(each.dtype) for each in found]}, expected {list(map(str, dtypes.values()))}"
+        )
     if len({len(array) for array in found}) != 1:
-        raise FormatError(f"columns of {[len(array) for array in found]} rows")
+        raise FormatError(f"its columns have {[len(array) for array in found]} rows, expected equal numbers")
     return len(found[0])
 
 
@@ -211,7 +217,7 @@ def _describe(format: str, status: os.stat_result, arrays: Arrays) -> _Descripti
 def _save(place: str, description: _Description, arrays: Arrays) -> None:
     os.makedirs(os.path.dirname(place) or ".", exist_ok=True)
     if os.path.islink(place):
-        raise OSError(errno.ELOOP, "it is a symbolic link, by which others could choose what is overwritten")
+        raise OSError(errno.ELOOP, "it is a symbolic link, so others could choose the file that is overwritten")
     encoded = msgspec.json.encode(description)
     encoded += b" " * (-(HEAD.size + len(encoded)) % ALIGNMENT)
     crc, offset = crc32(encoded, _crc_of(len(encoded))), HEAD.size + len(encoded)
@@ -248,7 +254,7 @@ def _load(
                 check(arrays)
             return arrays
         except (*REFUSED, msgspec.MsgspecError) as error:
-            logger.info("%s is made anew: %s", place, error)
+            logger.info("%s is made again: %s", place, error)
     return None
 
 
@@ -259,11 +265,11 @@ def check_owner(index: os.stat_result, indexed: os.stat_result) -> None:
         FormatError: it is not a regular file, has another owner, or everybody may write to it; without the path.
     """
     if not stat.S_ISREG(index.st_mode):
-        raise FormatError("not a file")
+        raise FormatError("it is not a regular file")
     if index.st_uid not in (0, os.geteuid(), indexed.st_uid):
-        raise FormatError(f"it belongs to user {index.st_uid}, the file indexed to user {indexed.st_uid}")
+        raise FormatError(f"it belongs to user {index.st_uid}, but the indexed file to user {indexed.st_uid}")
     if index.st_mode & ~indexed.st_mode & stat.S_IWOTH:
-        raise FormatError("everybody may write to it")
+        raise FormatError("all users may write to it")
 
 
 def _map_index(place: str, status: os.stat_result) -> memoryview:
@@ -274,7 +280,7 @@ def _map_index(place: str, status: os.stat_result) -> memoryview:
         check_owner(found, status)
         size = found.st_size
         if size < HEAD.size:
-            raise FormatError(f"{size} bytes, expected at least {HEAD.size}")
+            raise FormatError(f"it has {size} bytes, expected at least {HEAD.size}")
         if len(_mapped_now) >= (resources.MAPPED_FEW if size < LARGE else resources.mappings()):
             return memoryview(read_all(fd, size, 0))  # a process may have only some ten thousand mappings
         mapping = _KeptIndex(fd, size)
@@ -288,12 +294,12 @@ def _map_index(place: str, status: os.stat_result) -> memoryview:
 def _arrays(data: memoryview, format: str, status: os.stat_result) -> dict[str, npt.NDArray[np.generic]]:
     magic, length, crc = HEAD.unpack_from(data)
     if magic != MAGIC or length > min(DESCRIPTION_MOST, len(data) - HEAD.size):
-        raise FormatError("not an index")
+        raise FormatError("it is not an index")
     if crc32(data[HEAD.size :], _crc_of(length)) != crc:
         raise FormatError("its CRC-32 does not match")
     description = msgspec.json.decode(bytes(data[HEAD.size : HEAD.size + length]), type=_Description)
     if (description.format, description.file) != (format, _identity(status)):
-        raise FormatError("of another file")
+        raise FormatError("it is the index of another file")
     start = HEAD.size + length
     return {each.name: _array(data, each, start) for each in description.arrays}
 
@@ -301,8 +307,10 @@ def _arrays(data: memoryview, format: str, status: os.stat_result) -> dict[str, 
 def _array(data: memoryview, each: _Array, start: int) -> npt.NDArray[np.generic]:
     # Checked before numpy parses it: numpy accepts many strings as dtypes, warns about some, and fails in its own ways.
     if each.count < 0 or not NUMBERS.fullmatch(each.dtype):
-        raise FormatError(f"{each.name}: {each.count} times {each.dtype}, expected numbers")
+        raise FormatError(f"column {each.name!r}: {each.count} values of {each.dtype!r}, expected 0 or more numbers")
     array = np.frombuffer(data, each.dtype, each.count, start + each.offset)
     if not array.flags.aligned:  # compiled code relies on aligned arrays
-        raise FormatError(f"{each.name}: numbers of {array.itemsize} bytes at offset {start + each.offset}")
+        raise FormatError(
+            f"column {each.name!r}: offset is {start + each.offset}, expected a multiple of {array.itemsize}"
+        )
     return array

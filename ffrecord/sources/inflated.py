@@ -130,8 +130,8 @@ class Inflated:
                     view[done : done + len(part)] = part
                     done += len(part)
                 elif not self._advance():
-                    where = f"{plural(len(view), 'byte')} at offset {offset} of what it decompresses to"
-                    raise TruncatedError(f"{self.path}: {where}, which has {self._at}")
+                    where = f"expected {plural(len(view), 'byte')} at offset {offset} of the decompressed data"
+                    raise TruncatedError(f"{self.path}: {where}, which end at {self._at}")
 
     def pieces(self) -> Generator[bytes, None, None]:
         """Yield all decompressed bytes from the start. At the end, `end` is set.
@@ -197,8 +197,10 @@ class Inflated:
             except zlib.error as error:
                 found = self._before_damage(before, data, most)
                 if not found:
-                    where = f"at offset {self.source}, after {self._at} bytes of what they hold"
-                    raise FormatError(f"{self.path}: {self._compression} data damaged {where}: {error}") from None
+                    where = f"at offset {self.source}, after {self._at} decompressed bytes"
+                    raise FormatError(
+                        f"{self.path}: the {self._compression} data are damaged {where}: {error}"
+                    ) from None
             decoder = self._decoder  # `_before_damage` has replaced it
             if decoder.eof:
                 self.source -= len(decoder.unused_data)
@@ -238,7 +240,8 @@ class Inflated:
             if rest:
                 if self.source and (self._compression == "zlib" or not rest.startswith(b"\x1f\x8b"[: len(rest)])):
                     raise FormatError(
-                        f"{self.path}: {rest[:4].hex(' ')} at offset {self.source}, behind the {self._compression} data"
+                        f"{self.path}: {rest[:4].hex(' ')} at offset {self.source} follows the {self._compression} "
+                        "data, expected the end of the file"
                     )
                 self._decoder = zlib.decompressobj(WINDOW_BITS[self._compression])
                 self._step = FIRST_INPUT

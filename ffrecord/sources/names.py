@@ -117,7 +117,7 @@ class Names(Sequence[str]):
         """
         encoded = _encode(name)
         if encoded is None:
-            raise ValueError(f"{name!r} is no name that bytes can be")
+            raise ValueError(f"name is {name!r}, expected text that can be encoded")
         found = self._make_finder().place(encoded)
         check_there(self._file)
         return found
@@ -206,7 +206,7 @@ def check_members(arrays: dict[str, npt.NDArray[Any]], **dtypes: type[np.generic
     n, named = check_columns(arrays, **dtypes), len(Names.from_arrays(arrays))
     folders = Names(arrays["folders"], arrays["folder_offsets"])
     if named != n or not all(name.endswith("/") for name in folders):
-        raise FormatError(f"{n} members with {plural(named, 'name')}, and folders {folders!r}")
+        raise FormatError(f"it has {n} members with {plural(named, 'name')}, and folders {folders[:3]!r}")
 
 
 def _encode(name: str) -> bytes | None:

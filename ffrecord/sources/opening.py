@@ -74,8 +74,8 @@ def _open_reader(reader: Any, source: Any, paths: list[str], options: Mapping[st
 
 def _remote_error(url: str, format: str | None) -> ArgumentError:
     return ArgumentError(
-        f"{urls.redact(url)}: {format or 'this'} cannot be read from where it is, as .ffr files can: copy "
-        "it to this machine first; ffrecord.convert makes .ffr files of it"
+        f"{urls.redact(url)}: only .ffr files can be read from a URL{f', not {format}' if format else ''}: copy it to "
+        "this machine; ffrecord.convert makes .ffr files of it"
     )
 
 
@@ -109,7 +109,9 @@ def _refuse_mixture(paths: list[str], error: Exception) -> None:
         except (FFRecordError, OSError):
             return
         if first and found != first:
-            raise FormatError(f"{path} is {found}, {paths[0]} is {first}: a list is of one format") from error
+            raise FormatError(
+                f"{path} is {found}, {paths[0]} is {first}: all files of a list must have one format"
+            ) from error
         first = found
 
 
@@ -130,7 +132,9 @@ def detect_readable(paths: list[str]) -> str:
     """
     found = detect_first(paths)
     if found == "parquet":
-        raise FormatError(f"{first_of(paths)}: Parquet is not read in place; ffrecord.convert makes a dataset of it")
+        raise FormatError(
+            f"{first_of(paths)}: Parquet cannot be read in place; make a dataset of it with ffrecord.convert"
+        )
     return found
 
 
@@ -172,7 +176,10 @@ def _are_packed_folder(paths: list[str]) -> bool:
     if any(shards):
         return False
     if len(files) > 1 and is_packed_folder(files[0]):
-        raise FormatError(f"{files[0]} is a packed folder, of {len(files)} files that are no dataset: open it alone")
+        raise FormatError(
+            f"{files[0]} is a packed folder, which cannot be opened together with other files, here {len(files) - 1}: "
+            "open it alone"
+        )
     return is_packed_folder(files[-1])
 
 

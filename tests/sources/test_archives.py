@@ -91,7 +91,7 @@ def test_mounting(tmp_path):
         assert archives.read("b").tobytes() == b"zip" and archives.mounted == [top, archive]
         with pytest.raises(ValueError, match="is not mounted"):
             archives.unmount(packed)
-        with pytest.raises(TypeError, match="can be mounted, not int"):
+        with pytest.raises(TypeError, match="source must be a path or a reader of named files, not int"):
             archives.mount(5)
         with ZipReader(archive) as reader:
             archives.mount(reader, first=True)
@@ -110,7 +110,7 @@ def test_what_cannot_be_mounted(tmp_path):
         Archives([tmp_path / "fine.npz", tmp_path / "text"])
     with FileWriter(tmp_path / "a.ffr", 1) as writer:
         writer.write_one(b"x")
-    with pytest.raises(ValueError, match="ffrecord cannot be mounted, only zip and packed folder"):
+    with pytest.raises(ValueError, match="format ffrecord cannot be mounted, expected zip or packed folder"):
         Archives([tmp_path / "a.ffr"])
     with pytest.raises(FileNotFoundError):
         Archives([tmp_path / "none"])

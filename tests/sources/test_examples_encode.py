@@ -116,14 +116,14 @@ def test_tensors():
 @pytest.mark.parametrize(
     "value, message",
     [
-        (2**63, "9223372036854775808 is more than int64 holds"),
+        (2**63, "9223372036854775808, expected at most 9223372036854775807"),
         (2**70, "a string"),
-        (1e300, "1e\\+300 is more than float32 holds"),
+        (1e300, "1e\\+300, which float32 cannot hold"),
         (1j, "complex128 values, expected ints, floats, bytes or str"),
         ({"a": 1}, "dict"),
-        ([[1], [2, 3]], "is no array"),
+        ([[1], [2, 3]], "is not an array"),
         (["a", 1], "int among strings"),
-        (2**70, "an int of 71 bits, more than int64 holds"),
+        (2**70, "an int of 71 bits, which int64 cannot hold"),
         ([1, -(1 << 70)], "an int of 71 bits"),
         (np.array([b"a", None], object), "NoneType among strings"),
     ],
@@ -136,14 +136,14 @@ def test_values_that_are_refused(value, message):
 def test_columns_that_are_refused():
     for columns, message in [
         ({"a": [1, 2], "b": [1]}, "different numbers of rows"),
-        ({3: [1]}, "a feature's name is int"),
+        ({3: [1]}, "name of a feature must be str, not int"),
         ({"a": Ragged(np.arange(3), np.array([0, 4]))}, "rows of b'a'"),
         ({"a": Ragged(np.arange(3), np.array([0, 2, 1]))}, "offset 1 is 2, and offset 2 is 1"),
         ({"a": Ragged(np.arange(3, dtype=np.uint8), np.array([-1, 2]))}, "values of b'a'"),
         ({"a": RaggedStrings(np.zeros(3, np.uint8), np.array([0, 4]), np.array([0, 1]))}, "values of b'a'"),
         ({"a": RaggedStrings(np.zeros(3, np.uint8), np.array([0, 3]), np.array([0, 2]))}, "rows of b'a'"),
     ]:
-        with pytest.raises(ArgumentError, match=message):
+        with pytest.raises((ArgumentError, ArgumentTypeError), match=message):
             encode_batch(columns)
 
 

@@ -51,7 +51,7 @@ def test_lists_without_values_may_have_some_elsewhere():
 def test_two_kinds():
     records = [twin.example({"k": []}), twin.example({"k": [1]}), twin.example({"k": [b"a"]})]
     with pytest.raises(
-        FeatureKindError, match="example 2, feature 'k': it holds bytes values, those of example 1 are int64"
+        FeatureKindError, match="example 2, feature 'k': it holds bytes values, but int64 values in example 1"
     ):
         infer(records)
 
@@ -60,7 +60,9 @@ def test_sequences_are_not_taken_for_their_contexts():
     context = twin.example({"n": [1]})
     lists = twin.sequence({"n": [1]}, {"steps": [[1], [2]]})
     assert lists.startswith(context)
-    with pytest.raises(ExampleError, match=r"example 1: a SequenceExample, with a list 'steps', .*SequenceParser"):
+    with pytest.raises(
+        ExampleError, match=r"example 1 is a SequenceExample: it has the list 'steps'; .*SequenceParser"
+    ):
         infer([context, lists])
     assert infer(context + b"\x12\x02\xff\xff") == infer(context)  # an unknown field
 
@@ -68,5 +70,5 @@ def test_sequences_are_not_taken_for_their_contexts():
 def test_what_is_refused():
     with pytest.raises(ArgumentError, match="no records"):
         infer([])
-    with pytest.raises(ExampleError, match="example 1: no Example"):
+    with pytest.raises(ExampleError, match="example 1: not an Example"):
         infer([twin.example({}), b"\x0a"])

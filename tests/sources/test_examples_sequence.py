@@ -97,7 +97,7 @@ def test_pieces_and_repeated_keys():
     [
         ([[1, 2], [3]], FeatureCountError, "step 1: it has 1 values, expected 2"),
         ([[1, 2], [0.5, 1.5]], FeatureKindError, "step 1: it holds float values"),
-        ([[1, 2], [3, 4], []], MissingFeatureError, "step 2: it is absent"),
+        ([[1, 2], [3, 4], []], MissingFeatureError, "step 2: it is missing"),
     ],
 )
 def test_not_as_asked(steps, error, message):
@@ -118,7 +118,7 @@ def test_kinds_of_steps_of_any_size():
 def test_absent_lists():
     records = [twin.sequence({"id": [1]}, {"k": [[1]]}), twin.sequence({"id": [2]}, {})]
     for feature in (VarFeature("int64"), FixedFeature("int64")):
-        with pytest.raises(MissingFeatureError, match="example 1, feature 'k': it is absent"):
+        with pytest.raises(MissingFeatureError, match="example 1, feature 'k': it is missing"):
             SequenceParser({}, {"k": feature}).parse_batch(*pack(records))
         _, lists = SequenceParser({}, {"k": feature}, optional=["k"]).parse_batch(*pack(records))
         assert lists["k"].offsets.tolist() == [0, 1, 1]

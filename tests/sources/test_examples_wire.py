@@ -92,23 +92,23 @@ def test_what_is_not_asked_for_is_not_looked_at():
 @pytest.mark.parametrize(
     "record, message",
     [
-        (b"\x0a", "at byte 1: a number is cut short: 0 bytes are left, at least 1 are needed"),
-        (b"\x0a\x05abc", "at byte 0: a field of 5 bytes, where 3 are left"),
-        (b"\x0a" + varint(2**63), "a field of 9223372036854775807 bytes, where 0 are left"),
-        (b"\x80" * 11, "a varint of more than 10 bytes"),
-        (b"\x80" * 9, "at byte 0: a number is cut short: 9 bytes are left"),
-        (b"\x05\x00", "field number 0"),
-        (varint(2**29 << 3 | 2) + b"\x00", "field number 536870912, expected 1 to 536870912"),
-        (b"\x0b\x0c", "wire type 3, expected 0, 1, 2 or 5"),
-        (b"\x4b\x4c", "wire type 3"),
-        (b"\x0e", "wire type 6"),
-        (b"\x49abc", "a number is cut short: 3 bytes are left, at least 8 are needed"),
-        (features(entry(b"k\xff", int64s(1))), "at byte 6: a key of 2 bytes that is not UTF-8"),
-        (one(field(2, field(1, b"12345"))), "a run of numbers of 5 bytes, expected a multiple of 4"),
-        (one(field(3, field(1, b"\x01\x80"))), "a number is cut short: 1 bytes are left"),
-        (one(field(3, field(1, b"\x80" * 10 + b"\x01"))), "a varint of more than 10 bytes"),
-        (one(field(3, field(1, b"\x01" * 9 + b"\x80" * 10 + b"\x01" * 9))), "a varint of more than 10 bytes"),
-        (features(entry(b"k", b"\x1a\x09ab")), "a field of 9 bytes, where 2 are left"),
+        (b"\x0a", "at byte 1: a number is cut: 0 bytes are left, expected at least 1"),
+        (b"\x0a\x05abc", "at byte 0: a field has 5 bytes, but 3 are left"),
+        (b"\x0a" + varint(2**63), "a field has 9223372036854775807 bytes, but 0 are left"),
+        (b"\x80" * 11, "a varint has more than 10 bytes"),
+        (b"\x80" * 9, "at byte 0: a number is cut: 9 bytes are left"),
+        (b"\x05\x00", "field number is 0"),
+        (varint(2**29 << 3 | 2) + b"\x00", "field number is 536870912, expected 1 to 536870911"),
+        (b"\x0b\x0c", "wire type is 3, expected 0, 1, 2 or 5"),
+        (b"\x4b\x4c", "wire type is 3"),
+        (b"\x0e", "wire type is 6"),
+        (b"\x49abc", "a number is cut: 3 bytes are left, expected at least 8"),
+        (features(entry(b"k\xff", int64s(1))), "at byte 6: a key of 2 bytes is not UTF-8"),
+        (one(field(2, field(1, b"12345"))), "packed numbers have 5 bytes, expected a multiple of 4"),
+        (one(field(3, field(1, b"\x01\x80"))), "a number is cut: 1 bytes are left"),
+        (one(field(3, field(1, b"\x80" * 10 + b"\x01"))), "a varint has more than 10 bytes"),
+        (one(field(3, field(1, b"\x01" * 9 + b"\x80" * 10 + b"\x01" * 9))), "a varint has more than 10 bytes"),
+        (features(entry(b"k", b"\x1a\x09ab")), "a field has 9 bytes, but 2 are left"),
     ],
 )
 def test_what_is_refused(record, message):
@@ -171,7 +171,7 @@ def damaged_like_protobuf(record: bytes) -> None:
     try:
         found = infer(record)
     except ExampleError as error:
-        refused = ("wire type 3", "wire type 4", "a SequenceExample")
+        refused = ("wire type is 3", "wire type 4", "a SequenceExample")
         assert expected is None or any(each in str(error) for each in refused)
         return
     # It skips entries that have unknown fields as a whole.

@@ -99,7 +99,9 @@ def test_a_file_that_changes_meanwhile(path, tmp_path):
             file.write(b"more")
         return ARRAYS
 
-    with pytest.raises(FormatError, match=r"data\.bin: changed while its index was made: 9 bytes, now 13"):
+    with pytest.raises(
+        FormatError, match=r"data\.bin: the file changed while its index was made: it had 9 bytes, now 13"
+    ):
         cached_index(path, "test-1", build, True)
     assert os.listdir(tmp_path) == ["data.bin"]
 
@@ -144,7 +146,7 @@ def test_where_it_cannot_be_kept(path, tmp_path, caplog):
     blocked.write_bytes(b"")
     with caplog.at_level(logging.WARNING, "ffrecord"):
         assert open_again(path, build, blocked / "below") == 1
-    assert "data.bin: its index could not be kept as" in caplog.text
+    assert "data.bin: its index could not be saved as" in caplog.text
 
 
 def test_others_may_read_it(path):
@@ -205,9 +207,9 @@ def test_whose_indexes_are_believed(monkeypatch):
     for mine in (owned(0), owned(7), owned(8), owned(8, 0o100664)):
         index_file.check_owner(mine, owned(8))
     index_file.check_owner(owned(8, 0o100666), owned(8, 0o100666))
-    with pytest.raises(FormatError, match="it belongs to user 9, the file indexed to user 8"):
+    with pytest.raises(FormatError, match="it belongs to user 9, but the indexed file to user 8"):
         index_file.check_owner(owned(9), owned(8))
-    with pytest.raises(FormatError, match="everybody may write to it"):
+    with pytest.raises(FormatError, match="all users may write to it"):
         index_file.check_owner(owned(8, 0o100646), owned(8))
 
 

@@ -136,7 +136,7 @@ def test_a_bomb_takes_no_memory(tmp_path, monkeypatch):
 def test_beyond_the_end(tmp_path):
     of = stream(tmp_path, "gzip")
     with pytest.raises(
-        TruncatedError, match=f"20 bytes at offset {len(DATA) - 10} of what it decompresses to.*{len(DATA)}"
+        TruncatedError, match=f"20 bytes at offset {len(DATA) - 10} of the decompressed data, which end at {len(DATA)}"
     ):
         piece(of, len(DATA) - 10, 20)
     with pytest.raises(TruncatedError):

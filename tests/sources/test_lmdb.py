@@ -91,9 +91,11 @@ def test_named_databases(tmp_path):
 
 def test_databases_are_asked_for_by_name(tmp_path):
     write(tmp_path, [(b"a", b"1")], b"train")
-    with pytest.raises(ArgumentError, match=r"data\.mdb: only named databases: pass one as database: 'train'"):
+    with pytest.raises(
+        ArgumentError, match=r"data\.mdb: all records are in named databases; pass one as database=: 'train'"
+    ):
         LMDBReader(tmp_path)
-    with pytest.raises(ArgumentError, match=r"no database 'test'; it has 'train'"):
+    with pytest.raises(ArgumentError, match=r"database is 'test', expected one of 'train'"):
         LMDBReader(tmp_path, database="test")
     with pytest.raises(TypeError, match="database must be str, bytes or None, not int"):
         LMDBReader(tmp_path, database=3)
@@ -111,7 +113,7 @@ def test_what_is_no_environment(tmp_path):
     with pytest.raises(MissingFileError):
         LMDBReader(tmp_path / "nothing")
     (tmp_path / "data.mdb").write_bytes(bytes(10_000))
-    with pytest.raises(FormatError, match=r"data\.mdb: no LMDB environment: page 0 has magic 0x00000000"):
+    with pytest.raises(FormatError, match=r"data\.mdb: not an LMDB environment: page 0 has magic 0x00000000"):
         LMDBReader(tmp_path)
 
 
@@ -129,7 +131,7 @@ def test_a_write_after_opening_is_noticed(tmp_path):
         batches = iter(reader.iter_batches([[1], [2], [3]], prefetch=1))
         next(batches)
         write(tmp_path, [(b"k0001", b"other")])
-        message = r"data\.mdb: written to since it was opened: at transaction 2, opened at 1"
+        message = r"data\.mdb: the file changed after it was opened: its transaction is 2, was 1"
         calls = [lambda: reader.read([1]), lambda: next(batches), lambda: skipping.samples([0])]
         for call in [*calls, lambda: reader.sample(0), lambda: list(reader), lambda: skipping.read_packed([0])]:
             with pytest.raises(FormatError, match=message):

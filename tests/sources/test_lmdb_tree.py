@@ -63,7 +63,7 @@ def test_other_orders_of_keys(tmp_path, option):
 
 def test_several_values_of_a_key_are_refused(tmp_path):
     file = write(tmp_path / "env", [(b"a", b"1"), (b"a", b"2")], b"x", dupsort=True)
-    with pytest.raises(FormatError, match=r"data\.mdb: a database with several values of one key"):
+    with pytest.raises(FormatError, match=r"data\.mdb: a database with several values for a key"):
         found(file, b"x")
 
 
@@ -151,15 +151,15 @@ MAGIC, VERSION, PAGE_SIZE, FLAGS, DEPTH, ENTRIES, ROOT, LAST = 0, 4, 24, 76, 78,
     [
         (MAGIC, "I", 0, "magic 0x00000000, expected 0xbeefc0de"),
         (MAGIC, "I", 0xDEC0EFBE, "big-endian"),
-        (VERSION, "I", 999, "LMDB data version 999, expected 1"),
-        (PAGE_SIZE, "I", 4095, "pages of 4095 bytes"),
-        (PAGE_SIZE, "I", 1 << 31, "pages of 2147483648 bytes"),
-        (FLAGS, "H", 4, "several values of one key"),
-        (FLAGS, "H", 0x100, "unknown flags 0x0100"),
+        (VERSION, "I", 999, "LMDB data version is 999, expected 1"),
+        (PAGE_SIZE, "I", 4095, "page size is 4095"),
+        (PAGE_SIZE, "I", 1 << 31, "page size is 2147483648"),
+        (FLAGS, "H", 4, "several values for a key"),
+        (FLAGS, "H", 0x100, "flags are 0x0100, which are unknown"),
         (DEPTH, "H", 40, "40 levels, expected at most 32"),
         (DEPTH, "H", 1, "expected flags 2, found 1"),
-        (ENTRIES, "Q", 2**60, "a database of 1152921504606846976 records has 13"),
-        (ROOT, "Q", 2**63, "page 9223372036854775807, expected at most"),
+        (ENTRIES, "Q", 2**60, "a database has 13 records, expected 1152921504606846976"),
+        (ROOT, "Q", 2**63, "page number is 9223372036854775807, expected at most"),
         (ROOT, "Q", 1, "page 1 at offset 4096: expected flags 1, found 8"),
     ],
 )
@@ -193,7 +193,7 @@ def test_nodes_that_share_bytes(small, tmp_path):
     for place in (first, second + 2):
         assert not agree(tmp_path / "file", put(small, leaf + 18, "H", place))
     with pytest.raises(
-        FormatError, match=f"page {leaf // PAGE} .*a node at offset {first}, where the one before it ends"
+        FormatError, match=f"page {leaf // PAGE} .*a node begins at offset {first}, but the one before it ends"
     ):
         walked(tmp_path / "file", put(small, leaf + 18, "H", first))
 
@@ -218,14 +218,14 @@ def test_written_meanwhile(tmp_path):
     with Pages(file) as pages:
         pages.check_unchanged()
         write(tmp_path / "env", [(b"new", b"value")])
-        with pytest.raises(FormatError, match="written to since it was opened: at transaction 2, opened at 1"):
+        with pytest.raises(FormatError, match="the file changed after it was opened: its transaction is 2, was 1"):
             pages.check_unchanged()
 
 
 def test_no_environments(tmp_path):
     (tmp_path / "empty").write_bytes(b"")
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(FormatError, match="no LMDB environment: 0 bytes of page 0"):
+    with pytest.raises(FormatError, match="not an LMDB environment: page 0 at offset 0 has 0 bytes"):
         Pages(str(tmp_path / "empty"))
     with pytest.raises(ArgumentError, match="is not a file"):
         Pages(str(tmp_path / "fifo"))

@@ -199,9 +199,9 @@ def test_pickles_are_not_run_unless_allowed(tmp_path):
     columns, data = {"p": "pkl", "n": "int"}, pickle.dumps({"a": 1})
     write_mds(tmp_path / "a", columns, [{"p": data, "n": 5}])
     with MDSReader(tmp_path / "a") as reader:
-        with pytest.raises(FormatError, match=r"Sample 0: .*column 'p': a pickle of \d+ bytes, which may run any code"):
+        with pytest.raises(FormatError, match=r"Sample 0: .*column 'p': a pickle of \d+ bytes may run any code"):
             reader.samples([0])
-        with pytest.raises(FormatError, match="which may run any code"):
+        with pytest.raises(FormatError, match="may run any code"):
             reader.columns([0])
     with MDSReader(tmp_path / "a", columns=["n"]) as reader:
         assert reader.sample(0) == {"n": 5}
@@ -361,14 +361,14 @@ def test_hashes_are_compared_on_request(tmp_path):
         with MDSReader(directory, validate_hash="sha1") as reader:
             reader.read(range(11))
         with (
-            pytest.raises(FormatError, match="no hash 'sha256' of it, only"),
+            pytest.raises(FormatError, match="no 'sha256' hash of this file, only"),
             MDSReader(directory, validate_hash="sha256") as r,
         ):
             r.read([0])
         index = json.loads((directory / "index.json").read_text())
         index["shards"][1]["raw_data"]["hashes"]["md5"] = "0" * 32
         (directory / "index.json").write_text(json.dumps(index))
-        message = "shard.00001.mds.*: md5 .*, the index says 0000"
+        message = "shard.00001.mds.*: md5 .*, stored 0000"
         with pytest.raises(ChecksumError, match=message), MDSReader(directory, validate_hash="md5") as reader:
             reader.read([4])
 
@@ -444,5 +444,5 @@ def test_missing_files_are_named(directory, tmp_path):
     with pytest.raises(MissingFileError, match=r"index\.json does not exist"):
         MDSReader(tmp_path)
     (directory / "shard.00001.mds").unlink()
-    with pytest.raises(MissingFileError, match=r"shard\.00001\.mds does not exist, the index lists it"):
+    with pytest.raises(MissingFileError, match=r"shard\.00001\.mds does not exist, but the index lists it"):
         MDSReader(directory)

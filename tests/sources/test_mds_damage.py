@@ -84,31 +84,31 @@ def edited(directory: Path, **changes: object) -> Path:
     ("changes", "message"),
     [
         ({"samples": 5}, "4 samples, index.json says 5"),
-        ({"samples": 2**31}, "2147483648 samples, as index.json says, cannot fit in"),
-        ({"samples": -1}, "-1 samples"),
-        ({"samples": 2**70}, "1180591620717411303424 samples"),
-        ({"version": 1}, "version 1, expected 'mds', 2"),
-        ({"format": "csv"}, "format 'csv'"),
+        ({"samples": 2**31}, "417 bytes, too few for the 2147483648 samples in"),
+        ({"samples": -1}, "samples is -1"),
+        ({"samples": 2**70}, "samples is 1180591620717411303424"),
+        ({"version": 1}, "version 1, expected 'mds' and 2"),
+        ({"format": "csv"}, "format is 'csv'"),
         ({"raw_data__bytes": 7}, "bytes, index.json says 7"),
-        ({"raw_data__basename": "../x"}, "'../x' is no name of a file below the directory"),
-        ({"raw_data__basename": "/etc/passwd"}, "'/etc/passwd' is no name of a file below"),
-        ({"raw_data__basename": "a//b"}, "'a//b' is no name of a file below"),
-        ({"column_names": ["a", "b", "c", "d"]}, "with 5 encodings, 5 sizes, expected each name once"),
+        ({"raw_data__basename": "../x"}, "'../x' is not a valid name of a file below the directory"),
+        ({"raw_data__basename": "/etc/passwd"}, "'/etc/passwd' is not a valid name of a file below"),
+        ({"raw_data__basename": "a//b"}, "'a//b' is not a valid name of a file below"),
+        ({"column_names": ["a", "b", "c", "d"]}, "with 5 encodings and 5 sizes, expected each name once"),
         ({"column_names": ["a", "b", "c", "d", "a"]}, "expected each name once"),
         ({"column_names": ["a", "b", "c", "d", "x"]}, "index.json says MDSColumns"),
-        ({"column_encodings": ["str", "int", "ndarray", "list[jpeg]", "what"]}, "encoding 'what', expected one of"),
-        ({"column_sizes": [None, 4, None, None, None]}, "int has values of size 8, not 4"),
-        ({"column_sizes": [3, 8, None, None, None]}, "str has values of size None, not 3"),
+        ({"column_encodings": ["str", "int", "ndarray", "list[jpeg]", "what"]}, "encoding is 'what', expected one of"),
+        ({"column_sizes": [None, 4, None, None, None]}, "values of int have 8 bytes, the index says 4 bytes"),
+        ({"column_sizes": [3, 8, None, None, None]}, "values of str have varying sizes, the index says 3 bytes"),
         ({"column_encodings": ["str", "int", "ndarray:f4", "list[jpeg]", "json"]}, "expected ndarray:dtype:axes"),
         (
             {"column_encodings": ["str", "int", "ndarray:uint8:0,4294967296", "list[jpeg]", "json"]},
-            "an array of shape (0, 4294967296) and uint8, a shard has at most 4294967295 bytes",
+            "an array of shape (0, 4294967296) and uint8 has up to 4294967296 bytes, a shard at most 4294967295",
         ),
         (
             {"column_encodings": ["str", "int", f"ndarray:uint8:1{',1' * 63}", "list[jpeg]", "json"]},
-            "encoding 'ndarray:uint8:1,1",
+            "encoding is 'ndarray:uint8:1,1",
         ),
-        ({"compression": "zstd"}, "compression 'zstd', but no compressed file"),
+        ({"compression": "zstd"}, "compression is 'zstd', but it lists no compressed file"),
     ],
 )
 def test_an_index_that_does_not_fit_is_refused(directory, changes, message):
@@ -126,22 +126,22 @@ def test_an_index_that_is_none_is_refused(directory, text):
 
 def test_another_version(directory):
     (directory / "index.json").write_text('{"version": 3, "shards": []}')
-    with pytest.raises(FormatError, match="version 3, expected 2"):
+    with pytest.raises(FormatError, match="version is 3, expected 2"):
         MDSReader(directory)
 
 
 @pytest.mark.parametrize(
     ("data", "changes", "message"),
     [
-        (b"nothing compressed", {}, "not zstd that can be read"),
+        (b"nothing compressed", {}, "the zstd data are damaged"),
         (zstandard.compress(b"x" * 10), {}, "10 bytes after decompression, the index says"),
         (zstandard.compress(bytes(1 << 20)), {}, "more than the 4"),
-        (b"\x0a" * 9, {"compression": "br"}, "not br that can be read"),
-        (b"\xff" * 9, {"compression": "snappy:1"}, "not snappy:1 that can be read"),
-        (b"\x1f\x8b\x08", {"compression": "gz:9"}, "not gz:9 that can be read"),
-        (b"BZh9", {"compression": "bz2"}, "after decompression|not bz2 that can be read"),
-        (b"x", {"compression": "xz"}, "compression 'xz', expected one of zstd, gz, bz2, br, snappy"),
-        (b"x", {"compression": "gz", "raw_data__bytes": 1 << 32}, "a shard has at most 4294967295"),
+        (b"\x0a" * 9, {"compression": "br"}, "the br data are damaged"),
+        (b"\xff" * 9, {"compression": "snappy:1"}, "the snappy:1 data are damaged"),
+        (b"\x1f\x8b\x08", {"compression": "gz:9"}, "the gz:9 data are damaged"),
+        (b"BZh9", {"compression": "bz2"}, "after decompression|the bz2 data are damaged"),
+        (b"x", {"compression": "xz"}, "compression is 'xz', expected one of zstd, gz, bz2, br, snappy"),
+        (b"x", {"compression": "gz", "raw_data__bytes": 1 << 32}, "after decompression, expected at most 4294967295"),
     ],
 )
 def test_bad_compressed_shards_are_refused(packed, data, changes, message):
@@ -158,7 +158,7 @@ def test_a_bad_compressed_shard_does_not_hide_the_others(tmp_path):
     with MDSReader(directory, on_error="skip") as reader:
         assert [each["b"] for each in reader.samples(range(4))] == [2, 3]
         assert reader.columns(range(4))["b"].tolist() == [2, 3]
-    message = r"Sample 1: .*shard\.00000\.mds\.zstd: not zstd"
+    message = r"Sample 1: .*shard\.00000\.mds\.zstd: the zstd data are damaged"
     with MDSReader(directory) as reader, pytest.raises(FormatError, match=message):
         reader.read([2, 1])
 
@@ -203,27 +203,27 @@ except FormatError as error:
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("ndarray", b"", "an array of dtype b''"),
-        ("ndarray", b"\7\4\1x", "an array of dtype b'"),
-        ("ndarray", b"\x08", "an array without its shape"),
-        ("ndarray", b"\x08\xff" + b"\xff" * 8, "an array of 63 axes in 9 bytes"),
-        ("ndarray", b"\x08\x07" + b"\xff" * 8, "0 bytes of an array of shape (18446744073709551615,) and uint8"),
+        ("ndarray", b"", "dtype of an array is b''"),
+        ("ndarray", b"\7\4\1x", "dtype of an array is b'"),
+        ("ndarray", b"\x08", "an array has no shape"),
+        ("ndarray", b"\x08\xff" + b"\xff" * 8, "an array of 63 axes has 9 bytes"),
+        ("ndarray", b"\x08\x07" + b"\xff" * 8, "an array of shape (18446744073709551615,) and uint8 has 0 bytes"),
         ("ndarray", b"\x08\x0b\0\0\0\0\0\0\0\0" + b"\xff" * 8, "an array of shape (0, 18446744073709551615) and uint8"),
-        ("ndarray:uint8", b"\x08\0" + b"\xff\xff", "1 bytes of an array of shape (0, 255)"),
-        ("pil", b"123", "an image of 3 bytes"),
-        ("pil", struct.pack("<III", 2**32 - 1, 2**32 - 1, 3) + b"RGBxyz", "3 bytes of an array of shape"),
-        ("pil", struct.pack("<III", 1, 1, 2**32 - 1) + b"RGBxyz", "an image of mode 'RGBxyz'"),
-        ("pil", struct.pack("<III", 1, 1, 2) + b"??xyz", "an image of mode '??'"),
-        ("list[jpeg]", b"", "a list without the number of its items"),
-        ("list[jpeg]", struct.pack("<II", 0, 2**32 - 1), "a list of 4294967295 items in 4 bytes"),
-        ("jpeg_array", struct.pack("<III", 1, 2**32 - 1, 0), "a list of 1 items, 4294967303 bytes, in 12 bytes"),
-        ("jpeg_array", struct.pack("<II", 0, 0), "a list of 0 items, 4 bytes, in 8 bytes"),
-        ("json", b"[" * 100_000, "JSON that is nested too deeply"),
+        ("ndarray:uint8", b"\x08\0" + b"\xff\xff", "an array of shape (0, 255) and uint8 has 1 bytes"),
+        ("pil", b"123", "an image has 3 bytes"),
+        ("pil", struct.pack("<III", 2**32 - 1, 2**32 - 1, 3) + b"RGBxyz", "and uint8 has 3 bytes"),
+        ("pil", struct.pack("<III", 1, 1, 2**32 - 1) + b"RGBxyz", "mode of an image is 'RGBxyz'"),
+        ("pil", struct.pack("<III", 1, 1, 2) + b"??xyz", "mode of an image is '??'"),
+        ("list[jpeg]", b"", "a list has 0 bytes, expected at least 4"),
+        ("list[jpeg]", struct.pack("<II", 0, 2**32 - 1), "a list of 4294967295 items has 4 bytes"),
+        ("jpeg_array", struct.pack("<III", 1, 2**32 - 1, 0), "a list of 1 items has 12 bytes, expected 4294967303"),
+        ("jpeg_array", struct.pack("<II", 0, 0), "a list of 0 items has 8 bytes, expected 4"),
+        ("json", b"[" * 100_000, "its JSON is nested too deeply"),
         ("json", b"{", "Expecting property name"),
         ("str", b"\xff", "can't decode"),
         ("str_int", b"9" * 10_000, "Exceeds the limit"),
         ("str_float", b"x", "could not convert"),
-        ("str_decimal", b"x", "no decimal number"),
+        ("str_decimal", b"x", "is not a decimal number"),
     ],
 )
 def test_values_that_are_none_are_refused(name, data, message):
@@ -240,7 +240,9 @@ def test_a_sample_whose_sizes_do_not_fit_is_named(directory):
     path.write_bytes(data)
     with MDSReader(directory) as reader:
         for read in (reader.samples, reader.columns):
-            with pytest.raises(FormatError, match=rf"Sample 2: {path}: sample 2: \d+ bytes, its columns have 42949"):
+            with pytest.raises(
+                FormatError, match=rf"Sample 2: {path}: sample 2: record of \d+ bytes, its columns have 42949"
+            ):
                 read([1, 2])
         assert reader.sample(3)["b"] == 3
 

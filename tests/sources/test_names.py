@@ -63,7 +63,7 @@ def test_sequence():
     assert names.find("\ud800") == -1
     assert names.find_each(["b", "\ud800", "a"]).tolist() == [1, -1, 2]
     assert names.find_each([]).tolist() == []
-    with pytest.raises(ValueError, match="no name that bytes can be"):
+    with pytest.raises(ValueError, match="expected text that can be encoded"):
         names.place("\ud800")
     with pytest.raises(IndexError):
         names[3]

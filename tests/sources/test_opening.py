@@ -42,16 +42,16 @@ def test_readers_of_one_format_name_what_opens_others(read):
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
-        ("list.txt", b"cat/1.jpg 3\ndog/2.jpg 4\n", r"format=\"path list\" reads them"),
-        ("list.csv", b"path,label\r\ncat/1.jpg,cat\r\n", r"format=\"path list\" reads them"),
+        ("list.txt", b"cat/1.jpg 3\ndog/2.jpg 4\n", r"pass format=\"path list\""),
+        ("list.csv", b"path,label\r\ncat/1.jpg,cat\r\n", r"pass format=\"path list\""),
         ("1.jpg", b"\xff\xd8\xff\xe0" + bytes(600), "open its directory"),
         ("m.rec", struct.pack("<II", 0xCED7230A, 16) + bytes(200), "RecordIO of MXNet.*ffrecord.convert"),
         ("a.arrow", b"\xff\xff\xff\xff\xf8" + bytes(600), "datasets.Dataset.from_file"),
-        ("a.parquet", b"PAR1" + bytes(600), "begins as a Parquet file, .* PAR1, too: this one is cut$"),
-        ("a.tfrecord", bytes(range(64)), 'TFRecord by its name, .* format="tfrecord" to see how$'),
-        ("a.TFRecords", b"\x0c" + bytes(64), 'TFRecord by its name, .* format="tfrecord" to see how$'),
-        ("nothing", b"", "an empty file"),
-        ("notes", b"some text\n" * 100, "in no format known here$"),
+        ("a.parquet", b"PAR1" + bytes(600), "looks like a Parquet file that was cut: .* does not end with it$"),
+        ("a.tfrecord", bytes(range(64)), 'it has the name of a TFRecord, .* pass format="tfrecord" to see how$'),
+        ("a.TFRecords", b"\x0c" + bytes(64), 'it has the name of a TFRecord, .* pass format="tfrecord" to see how$'),
+        ("nothing", b"", "the file is empty"),
+        ("notes", b"some text\n" * 100, "unknown format: 1000 bytes that begin with [0-9a-f ]+$"),
     ],
 )
 def test_what_is_not_known_is_led_on(name, data, said):
@@ -69,7 +69,7 @@ def test_directories_of_saved_datasets(folder):
 
 @pytest.mark.parametrize("format", [None, "tar"])
 def test_braces_where_nothing_expands_them(format):
-    with pytest.raises(FileNotFoundError, match='does not exist; braces are expanded with format="webdataset"'):
+    with pytest.raises(FileNotFoundError, match='does not exist; braces are expanded only with format="webdataset"'):
         ffrecord.open("a-{0..1}.tar", format)
 
 
@@ -81,7 +81,7 @@ def test_tars_without_members():
     with ffrecord.open(["empty.tar", "full.tar"]) as store:
         assert len(store) == 2
     Path("zeros.bin").write_bytes(bytes(10240))
-    with pytest.raises(FormatError, match="in no format known here"):
+    with pytest.raises(FormatError, match="unknown format"):
         ffrecord.open("zeros.bin")
 
 
@@ -90,7 +90,7 @@ def test_small_compressed_tars(format):
     tar_at("plain.tar", "a")
     Path("small.tar.gz").write_bytes(gzip.compress(Path("plain.tar").read_bytes()))
     assert Path("small.tar.gz").stat().st_size < 512
-    with pytest.raises(FormatError, match="compressed by gzip: its members cannot be read in place"):
+    with pytest.raises(FormatError, match="compressed by gzip, so its members cannot be read in place"):
         ffrecord.open("small.tar.gz", format)
 
 
@@ -106,10 +106,10 @@ def test_lists_are_of_one_format():
     zip_at("s.zip")
     tar_at("a.tar", "a")
     for source in (["s.zip", "a.tar"], ["a.tar", "s.zip"], ["*.zip", "a.tar"]):
-        with pytest.raises(FormatError, match=r"(a\.tar|s\.zip) is .*: a list is of one format"):
+        with pytest.raises(FormatError, match=r"(a\.tar|s\.zip) is .*: all files of a list must have one format"):
             ffrecord.open(source)
     Path("bad.zip").write_bytes(b"PK\3\4" + bytes(50))
-    with pytest.raises(FormatError, match=r"bad\.zip: no zip archive"):
+    with pytest.raises(FormatError, match=r"bad\.zip: not a zip archive"):
         ffrecord.open(["s.zip", "bad.zip"])
 
 
@@ -126,7 +126,7 @@ def test_packed_folders_in_directories(folder):
         with ffrecord.open(source) as store:
             assert (store.format, len(store)) == ("packed folder", 2)
     packed_at("c.ffr", "x")
-    with pytest.raises(FormatError, match=r"b\.ffr is a packed folder, of 2 files that are no dataset: open it alone"):
+    with pytest.raises(FormatError, match=r"b\.ffr is a packed folder, .* with other files, here 1: open it alone"):
         ffrecord.open(folder)
     with ffrecord.open(folder, "ffrecord") as store:
         assert len(store) == 5

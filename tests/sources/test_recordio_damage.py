@@ -104,7 +104,9 @@ def test_what_looks_like_chunks_does_not_hide_those_behind_a_damaged_size(tmp_pa
     data[second + (12 if dialect == "B" else 16) + 3] ^= 0x7F
     (tmp_path / "x").write_bytes(data)
     for on_torn in ("raise", "skip"):
-        with pytest.raises(FormatError, match=rf"x: chunk 1 at offset {second}: .* at 8 places behind it"):
+        with pytest.raises(
+            FormatError, match=rf"x: chunk 1 at offset {second}: .* and 8 places after it look like another chunk"
+        ):
             RecordIOReader(tmp_path / "x", on_torn=on_torn)
 
 
@@ -151,7 +153,10 @@ def test_a_count_that_is_wrong_is_seen_when_its_chunk_is_read(tmp_path, count):
 )
 def test_lengths_are_compared_with_what_is_there(tmp_path, stored):
     (tmp_path / "x").write_bytes(twin.chunk(stored, 1, "B", "none"))
-    with RecordIOReader(tmp_path / "x") as reader, pytest.raises(FormatError, match="do not hold just so many"):
+    with (
+        RecordIOReader(tmp_path / "x") as reader,
+        pytest.raises(FormatError, match="decompressed bytes hold another number"),
+    ):
         reader.read_one(0)
 
 
@@ -159,7 +164,9 @@ def test_lengths_are_compared_with_what_is_there(tmp_path, stored):
 def test_headers_that_cannot_be(tmp_path, count, code, size):
     first, payload = twin.build([b"first"], "B", "none"), bytes(size)
     (tmp_path / "x").write_bytes(first + header("B", count, zlib.crc32(payload), code, size) + payload)
-    with pytest.raises(FormatError, match=rf"x: chunk 1 at offset {len(first)}: {count} records in 8 bytes"):
+    with pytest.raises(
+        FormatError, match=rf"x: chunk 1 at offset {len(first)}: its header says {count} records, 8 bytes"
+    ):
         RecordIOReader(tmp_path / "x")
 
 
@@ -182,7 +189,7 @@ def test_bombs(tmp_path, name):
     (tmp_path / "x").write_bytes(twin.chunk(stored, 1, dialect, compressor))
     with (
         RecordIOReader(tmp_path / "x", expanded_most=20_000_000) as reader,
-        pytest.raises(FormatError, match=r"x: chunk 0, .*(expand to|expands to|they say)"),
+        pytest.raises(FormatError, match=r"x: chunk 0, .*(decompress to|are damaged)"),
     ):
         reader.read_one(0)
 
@@ -201,7 +208,7 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     reader.read_one(0)
 except FormatError as error:
-    assert "expand to more than 1048576" in str(error), error
+    assert "decompress to more than 1048576" in str(error), error
 assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 30 << 10
 """,
         tmp_path / "x",
@@ -240,7 +247,7 @@ ZIPPED = gzip.compress(b"\0\0\0\0", mtime=0)  # else names of tests would have t
 @pytest.mark.parametrize("stored", [ZIPPED[:-1], ZIPPED + b"?", b"\x1f\x8b??"])
 def test_gzip_that_is_none(tmp_path, stored):
     (tmp_path / "x").write_bytes(twin.chunk(stored, 1, "B", "gzip"))
-    with RecordIOReader(tmp_path / "x") as reader, pytest.raises(FormatError, match=r"of gzip|follow what gzip made"):
+    with RecordIOReader(tmp_path / "x") as reader, pytest.raises(FormatError, match=r"the gzip data"):
         reader.read_one(0)
 
 

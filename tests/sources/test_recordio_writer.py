@@ -161,7 +161,7 @@ def test_what_cannot_be_appended_to(tmp_path):
     with pytest.raises(NotAFileError):
         RecordIOWriter(tmp_path, mode="append")
     (tmp_path / "x").write_bytes(b"something else entirely")
-    with pytest.raises(FormatError, match="no RecordIO"):
+    with pytest.raises(FormatError, match="not a RecordIO file"):
         RecordIOWriter(tmp_path / "x", mode="append")
     assert (tmp_path / "x").read_bytes() == b"something else entirely"
 

@@ -145,7 +145,7 @@ def test_several_files_of_all_kinds(tmp_path):
     for number, kind in enumerate(twin.PACK):
         made(tmp_path, kind, [f"{kind} {i}".encode() for i in range(10)], f"{number}.tfrecord")
     expected = [f"{kind} {i}".encode() for kind in twin.PACK for i in range(10)]
-    (tmp_path / "other.txt").write_text("no TFRecord")
+    (tmp_path / "other.txt").write_text("not a TFRecord")
     for source in (tmp_path, str(tmp_path / "?.tfrecord"), sorted(map(str, tmp_path.glob("*.tfrecord")))):
         with TFRecordReader(source) as reader:
             assert everything(reader) == expected
@@ -156,7 +156,7 @@ def test_several_files_of_all_kinds(tmp_path):
 
 def test_compression_as_told(tmp_path):
     path = made(tmp_path, "gzip")
-    with pytest.raises(FormatError, match="no TFRecord"):
+    with pytest.raises(FormatError, match="not a TFRecord"):
         TFRecordReader(path, compression="none")
     with pytest.raises(FormatError, match="zlib data are damaged"):
         TFRecordReader(path, compression="zlib")
@@ -273,14 +273,14 @@ def test_errors_of_features_name_file_and_record(tmp_path):
     paths = [made(tmp_path, None, data[:4], "x"), made(tmp_path, "gzip", data[4:], "y")]
     with TFRecordReader(paths, features={"a": FixedFeature("int64")}) as reader:
         with pytest.raises(
-            MissingFeatureError, match=r"^Sample 7: .*/y: record 3: feature 'a': it is absent"
+            MissingFeatureError, match=r"^Sample 7: .*/y: record 3: feature 'a': it is missing"
         ) as caught:
             reader.samples([5, 7, 8])
         assert caught.value.index == 7
         with pytest.raises(MissingFeatureError, match=r"Sample 7: .*/y: record 3"):
             reader.sample(-2)
     broken = made(tmp_path, None, [*data[:4], b"\xff\xff"], "z")
-    with pytest.raises(ExampleError, match=r"^Sample 4: .*/z: record 4: no Example: at byte 0"):
+    with pytest.raises(ExampleError, match=r"^Sample 4: .*/z: record 4: not an Example: at byte 0"):
         TFRecordReader(broken, features="infer")
 
 

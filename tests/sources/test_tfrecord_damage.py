@@ -66,12 +66,12 @@ def test_every_cut(tmp_path):
 
 def test_a_cut_file_says_what_reads_it(tmp_path, caplog):
     path = write(tmp_path, DATA[:-1])
-    with pytest.raises(TruncatedError, match=r"; on_torn='skip' reads everything before it$"):
+    with pytest.raises(TruncatedError, match=r"; pass on_torn='skip' to read everything before it$"):
         TFRecordReader(path)
     caplog.set_level(logging.WARNING)
     TFRecordReader(path, on_torn="skip").close()
     assert "left out" in caplog.text and "on_torn" not in caplog.text
-    with pytest.raises(FormatError, match=r"no TFRecord, or damaged at its start$"):  # which no option mends
+    with pytest.raises(FormatError, match=r"not a TFRecord file, or damaged at its start$"):  # which no option mends
         TFRecordReader(write(tmp_path, b"\xff" * 40))
 
 
@@ -126,7 +126,7 @@ def test_every_byte_of_a_compressed_file_flipped(tmp_path, kind):
 def test_lengths_beyond_the_file(tmp_path, length, kind):
     path = write(tmp_path, twin.PACK[kind](twin.encode([b"one"]) + twin.header(length) + b"data"))
     with pytest.raises(
-        TruncatedError, match=f"record 1 at offset 19: {length} bytes, {length + 16} with.* but 16 are left"
+        TruncatedError, match=f"record 1 at offset 19: it has {length} bytes, {length + 16} with.* but 16 are left"
     ):
         TFRecordReader(path)
     assert outcome(path, on_torn="skip") == [b"one"]

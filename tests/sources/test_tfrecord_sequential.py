@@ -64,7 +64,9 @@ def expected(path, **options):
             except ChecksumError as error:
                 return found, error
         torn = reader.torn.get(path)
-        return found, None if torn is None else torn.as_error(path, "; on_torn='skip' reads everything before it")
+        return found, None if torn is None else torn.as_error(
+            path, "; pass on_torn='skip' to read everything before it"
+        )
 
 
 def agrees(path, **options):
@@ -225,14 +227,14 @@ def test_left_out(tmp_path, caplog):
     found, error = had(path, on_error="skip")
     assert found == RECORDS[1:-1]
     assert isinstance(error, TruncatedError)
-    assert "; on_torn='skip' reads everything before it" in str(error)
+    assert "; pass on_torn='skip' to read everything before it" in str(error)
     skipped = [record.message for record in caplog.records]
     assert len(skipped) == 1
     assert skipped[0].startswith(f"skipped: checksum mismatch: {path}: record 0: CRC-32C 0x")
     caplog.clear()
     assert had(path, on_error="skip", on_torn="skip") == (RECORDS[1:-1], None)
     reason = str(error).partition(";")[0]
-    assert [record.message for record in caplog.records] == [*skipped, f"left out, with all behind it: {reason}"]
+    assert [record.message for record in caplog.records] == [*skipped, f"left out, with everything after it: {reason}"]
     found, error = had(path, on_torn="skip")
     assert found == []
     assert "record 0: CRC-32C 0x" in str(error)
@@ -243,7 +245,7 @@ def test_no_tfrecord(tmp_path):
     path = write(tmp_path, b"something else, of some length")
     for how in ("raise", "skip"):
         for io in WAYS:
-            with pytest.raises(FormatError, match=f"{path}: record 0 at offset 0: .*this is no TFRecord"):
+            with pytest.raises(FormatError, match=f"{path}: record 0 at offset 0: .*not a TFRecord file"):
                 next(stream_tfrecord(path, on_torn=how, io=io))
     for io in WAYS:
         assert list(stream_tfrecord(write(tmp_path, b""), io=io)) == []
@@ -301,7 +303,7 @@ def test_a_file_that_becomes_shorter(tmp_path, monkeypatch, cut):
     left = len(DATA) * 10 + cut
     good = 50 if cut >= 0 else 49
     with pytest.raises(
-        TruncatedError, match=rf"{path}: record {good}: the file has {left} bytes, {len(DATA) * 20} when"
+        TruncatedError, match=rf"{path}: record {good}: the file was cut to {left} bytes, it had {len(DATA) * 20} when"
     ):
         for record in reading:
             found.append(bytes(record))

@@ -80,10 +80,10 @@ def test_what_is_none(tmp_path):
     with pytest.raises(MissingFileError, match=r"no data\.mdb"):
         TorchRecordReader(tmp_path)
     write(tmp_path / "a", messages(0, 2, 1), b"db1")
-    with pytest.raises(FormatError, match=r"1 databases, expected db0 to db0, found \['db1'\]"):
+    with pytest.raises(FormatError, match=r"it has 1 databases, expected db0 to db0, found \['db1'\]"):
         TorchRecordReader(tmp_path / "a")
     write(tmp_path / "b", [(b"x", b"y")], b"db0")
-    with pytest.raises(FormatError, match="keys of TorchRecord are numbers"):
+    with pytest.raises(FormatError, match="expected numbers, as TorchRecord writes them"):
         TorchRecordReader(tmp_path / "b")
 
 
@@ -91,6 +91,6 @@ def test_a_damaged_message_is_named(tmp_path):
     write(tmp_path, [(b"0", default_sample(pixels(0), 0)), (b"1", b"\x0a\x7f")], b"db0")
     with (
         TorchRecordReader(tmp_path) as reader,
-        pytest.raises(FormatError, match=r"data\.mdb: key 'db0/1' \(sample 1\): field 1 at byte 0 ends at 129"),
+        pytest.raises(FormatError, match=r"^Sample 1: .*data\.mdb: key 'db0/1': field 1 at byte 0 ends at byte 129"),
     ):
         reader.samples([0, 1])

@@ -185,10 +185,10 @@ def test_a_field_twice(tmp_path):
     path = tars.archive(tmp_path / "a.tar", [("0.cls", b"0"), ("1.jpg", b"1"), ("1.cls", b"2"), ("1.JPG", b"3")])
     with WebDatasetReader(path) as reader:
         assert plain(reader.samples([0])) == [{"__key__": "0", "cls": b"0"}]
-        message = r"a\.tar: sample 1, '1' at offset \d+: field 'jpg' twice: '1\.jpg' and '1\.JPG'"
+        message = r"a\.tar: sample 1, '1' at offset \d+: field 'jpg' occurs twice: as '1\.jpg' and as '1\.JPG'"
         with pytest.raises(FormatError, match=message):
             reader.sample(1)
-    with pytest.raises(FormatError, match="'__key__' twice"):
+    with pytest.raises(FormatError, match="'__key__' occurs twice: as the key"):
         ours(tars.archive(tmp_path / "b.tar", [("0.__key__", b"0")]))
 
 

@@ -128,19 +128,22 @@ def test_wrong_crc(opened, method):
         (Raw(b"m", b"x", method=9), r"method 9 \(deflate64\), expected one of"),
         (Raw(b"m", b"x", method=99), r"method 99 \(AES\)"),
         (Raw(b"m", b"x", method=77), r"method 77 \(unknown\)"),
-        (Raw(b"m", b"x", size=2), "it is stored, yet 2 bytes are said to be in 1"),
+        (Raw(b"m", b"x", size=2), "it is stored without compression, but has 2 bytes in 1"),
         (Raw(b"m", b"x", local_name=b"n"), "no local header with its name"),
-        (Raw(b"m", b"no deflate", method=8, size=3), "compressed bytes are damaged: .*invalid"),
+        (Raw(b"m", b"no deflate", method=8, size=3), "compressed data are damaged: .*invalid"),
         (Raw(b"m", b"BZh9 no", method=12, size=3), "damaged: Invalid data stream"),
-        (Raw(b"m", b"\x09", method=14, size=3), "1 bytes of LZMA, expected 9"),
-        (Raw(b"m", b"\x09\x14\5\0\xff" + bytes(9), method=14, size=3), "begin with 255, expected 5 and less than 225"),
+        (Raw(b"m", b"\x09", method=14, size=3), "its LZMA data have 1 bytes, expected at least 9"),
+        (
+            Raw(b"m", b"\x09\x14\5\0\xff" + bytes(9), method=14, size=3),
+            "begin with 255, expected 5 bytes and a number below 225",
+        ),
         (Raw(b"m", b"\x09\x14\5\0\x5d" + bytes(4) + b"\xff" * 9, method=14, size=3), "damaged: Corrupt input data"),
-        (Raw(b"m", lzma_without_mark(bytes(300))[:-2], method=14, size=300), "bytes of content, expected 300"),
-        (Raw(b"m", lzma_with_mark(b"abc"), method=14, flags=2, size=2), "more than 2 bytes of content, expected 2"),
-        (Raw(b"m", deflated(b"abc"), method=8, size=2), "more than 2 bytes of content, expected 2"),
-        (Raw(b"m", deflated(b"abc"), method=8, size=4), "have 3 bytes of content, expected 4"),
+        (Raw(b"m", lzma_without_mark(bytes(300))[:-2], method=14, size=300), "decompress to .* bytes, expected 300"),
+        (Raw(b"m", lzma_with_mark(b"abc"), method=14, flags=2, size=2), "more than 2 bytes, expected 2"),
+        (Raw(b"m", deflated(b"abc"), method=8, size=2), "more than 2 bytes, expected 2"),
+        (Raw(b"m", deflated(b"abc"), method=8, size=4), "decompress to 3 bytes, expected 4"),
         (Raw(b"m", deflated(b"abc"), method=8, size=0), "more than 0 bytes"),
-        (Raw(b"m", deflated(b"abc" * 99)[:-3], method=8, size=297), "bytes of content, expected 297"),
+        (Raw(b"m", deflated(b"abc" * 99)[:-3], method=8, size=297), "decompress to .* bytes, expected 297"),
     ],
 )
 def test_a_member_that_cannot_be_read(opened, member, wrong):
@@ -167,8 +170,8 @@ def test_zstd_that_is_damaged(opened):
     for packed, size, wrong in [
         (b"no zstd", 3, "damaged: .*"),
         (good, 149, "more than 149 bytes"),
-        (good, 151, "150 bytes of content, expected 151"),
-        (good[:-4], 150, "0 bytes of content, expected 150"),
+        (good, 151, "150 bytes, expected 151"),
+        (good[:-4], 150, "0 bytes, expected 150"),
     ]:
         with opened(raw([Raw(b"m", packed, 93, size=size)])) as reader:
             with pytest.raises(FormatError, match=wrong):
@@ -182,7 +185,7 @@ def test_memory_is_taken_as_content_comes(opened):
     zstandard = pytest.importorskip("zstandard")
     tib = struct.pack("<HHQ", 1, 8, 1 << 40)
     member = Raw(b"m", zstandard.compress(b"x" * 100), method=93, crc=0, size=0xFFFFFFFF, extra=tib)
-    wrong = pytest.raises(FormatError, match="have 100 bytes of content, expected 1099511627776")
+    wrong = pytest.raises(FormatError, match="decompress to 100 bytes, expected 1099511627776")
     with opened(raw([member]), max_ratio=None) as reader, wrong:
         reader.read([0])
 
@@ -208,9 +211,7 @@ def test_bombs(opened):
         assert len(reader.read_one(0)) == 20 << 20  # deflate's own limit is below ours
     with opened(raw([made]), max_ratio=100) as reader:
         for read in (reader.read_one, reader.open):
-            with pytest.raises(
-                FormatError, match=rf"20971520 bytes are said to be in {len(packed)}.*at most 100 times"
-            ):
+            with pytest.raises(FormatError, match=rf"it has 20971520 bytes in {len(packed)}.*at most 100 times"):
                 read(0)
     # Nothing is allocated for what is only said.
     made.extra, made.size = struct.pack("<HHQ", 1, 8, 5 << 40), 0xFFFFFFFF
@@ -226,11 +227,13 @@ def test_max_ratio_option(opened):
 
 def test_overlapping_members(opened):
     shared = [Raw(b"a", b"x" * 50), Raw(b"a", b"x" * 50, local=0)]
-    with pytest.raises(FormatError, match=r"a\.zip: members overlap: 'a', 81 bytes at 0, reaches into 'a' at 0"):
+    with pytest.raises(
+        FormatError, match=r"a\.zip: members overlap: 'a' of 81 bytes at offset 0 reaches into 'a' at offset 0"
+    ):
         opened(raw(shared))
     data = bytearray(raw([Raw(b"a", b"x")]))
     data[28] = 9  # bytes of local extra fields that are not there
-    with pytest.raises(FormatError, match="reaches into the directory at"):
+    with pytest.raises(FormatError, match="reaches into the directory at offset"):
         opened(bytes(data))
 
 
@@ -240,16 +243,16 @@ def test_members_outside(opened):
             FormatError, match=r"directory entry 0, at byte 0 of 47, 'a': .* do not lie in the 32 bytes"
         ):
             opened(raw([member]))
-    with pytest.raises(FormatError, match="numbers of all ones, but no ZIP64 field"):
+    with pytest.raises(FormatError, match="its numbers are in a ZIP64 field, which is missing"):
         opened(raw([Raw(b"a", b"x", local=0xFFFFFFFF)]))
-    with pytest.raises(FormatError, match="numbers of all ones, but no ZIP64 field"):
+    with pytest.raises(FormatError, match="its numbers are in a ZIP64 field, which is missing"):
         opened(raw([Raw(b"a", b"x", size=0xFFFFFFFF, extra=b"\1\0\4\0abcd")]))
 
 
 def test_a_damaged_directory(opened):
     data = zipped(SMALL)
     second = data.index(b"PK\1\2", data.index(b"PK\1\2") + 1)
-    with pytest.raises(FormatError, match=r"directory entry 1, at byte 47 of 147: begins with b'XK"):
+    with pytest.raises(FormatError, match=r"directory entry 1, at byte 47 of 147: it begins with b'XK"):
         opened(data[:second] + b"X" + data[second + 1 :])
     with pytest.raises(FormatError, match="directory entry 1, at byte 47 of 147: it does not end within"):
         opened(data[: second + 28] + b"\xff\xff" + data[second + 30 :])
@@ -268,7 +271,7 @@ def test_an_archive_cut_while_it_is_open(opened, tmp_path):
 def test_what_is_no_archive(opened, tmp_path):
     (tmp_path / "empty").mkdir()
     for data in (b"", b"P", b"PK\5\6", bytes(1000), b"PK\3\4" * 100, zipped(SMALL)[:-1]):
-        with pytest.raises(FormatError, match=r"a\.zip: no zip archive: "):
+        with pytest.raises(FormatError, match=r"a\.zip: not a zip archive: "):
             opened(data)
     with pytest.raises(FileNotFoundError):
         ZipReader(tmp_path / "none.zip")

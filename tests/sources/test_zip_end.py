@@ -82,10 +82,10 @@ def test_more_entries_than_the_end_record_can_say(tmp_path):
 @pytest.mark.parametrize(
     "end, wrong",
     [
-        ({"disk": 1}, "several disks, number 1, its directory begins on 0"),
+        ({"disk": 1}, "several disks .*: this is disk 1, its directory is on disk 0"),
         ({"here": 1}, "several disks"),
-        ({"here": 3, "entries": 3}, "2 entries in the directory, the end record says 3"),
-        ({"size": 1 << 20}, "its directory, 1048576 bytes at .* does not end before its end record"),
+        ({"here": 3, "entries": 3}, "its directory has 2 entries, the end record says 3"),
+        ({"size": 1 << 20}, "its directory of 1048576 bytes at .* does not end before its end record"),
         ({"offset": 1 << 20}, "does not end before its end record"),
         ({"size": 90}, "no directory entry at offset"),
     ],
@@ -98,24 +98,24 @@ def test_end_records_that_are_wrong(tmp_path, end, wrong):
 def test_zip64_records_that_are_wrong(tmp_path):
     with pytest.raises(FormatError, match="4611686018427387904 entries do not fit in a directory of"):
         contents(tmp_path / "a.zip", raw(RAW, zip64=True, here=1 << 62, entries=1 << 62))
-    with pytest.raises(FormatError, match=r"5 entries do not fit|2 entries in the directory, the end record says 5"):
+    with pytest.raises(FormatError, match=r"5 entries do not fit|its directory has 2 entries, the end record says 5"):
         contents(tmp_path / "a.zip", raw(RAW, zip64=True, here=5, entries=5))
     data = raw(RAW, zip64=True)
     for at, replacement in ((data.index(b"PK\6\6") + 4, b"\x2d"), (data.index(b"PK\6\6"), b"X")):
         with pytest.raises(FormatError, match="no ZIP64 end record at"):
             contents(tmp_path / "a.zip", data[:at] + replacement + data[at + 1 :])
     at = data.index(b"PK\6\7")
-    with pytest.raises(FormatError, match="no zip archive"):  # nothing says what the numbers are
+    with pytest.raises(FormatError, match="not a zip archive"):  # nothing says what the numbers are
         contents(tmp_path / "a.zip", data[:at] + b"X" + data[at + 1 :])
 
 
 def test_a_file_cut_inside_its_directory(tmp_path):
     data = zipped(MEMBERS)
     for size in (len(data) - 22, data.index(b"PK\1\2") + 10):
-        with pytest.raises(FormatError, match=f"no end record in its last {size} bytes; it begins as one, so it may"):
+        with pytest.raises(FormatError, match=f"no end record in its last {size} bytes; it begins like one, so it may"):
             contents(tmp_path / "a.zip", data[:size])
     long = data[:-22] + b"X" * (1 << 16)
-    for begun, said in ((long, "65557 bytes; it begins as one, so"), (b"X" + long, "65557 bytes$")):
+    for begun, said in ((long, "65557 bytes; it begins like one, so"), (b"X" + long, "65557 bytes$")):
         with pytest.raises(FormatError, match=f"no end record in its last {said}"):
             contents(tmp_path / "a.zip", begun)
 

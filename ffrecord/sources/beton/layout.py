@@ -101,21 +101,23 @@ def descriptors_size(head: bytes, size: int) -> int:
         FormatError: not such a file, of another version, or unfinished.
     """
     if len(head) < HEADER.size:
-        raise FormatError(f"{len(head)} bytes, expected at least {HEADER.size}: not a .beton file")
+        raise FormatError(f"not a .beton file: it has {len(head)} bytes, expected at least {HEADER.size}")
     version, count, page_size, _, table = HEADER.unpack_from(head)
     if version != VERSION:
-        raise FormatError(f"version {version} of .beton, expected {VERSION}; or not such a file")
+        raise FormatError(f"not a .beton file of a known version: version is {version}, expected {VERSION}")
     if not _power_of_two(page_size):
-        raise FormatError(f"pages of {page_size} bytes, expected a power of two: not a .beton file")
+        raise FormatError(f"not a .beton file: page size is {page_size}, expected a power of 2")
     if count == 0:
-        raise FormatError("no fields: not a .beton file")
+        raise FormatError("not a .beton file: it has no fields")
     needed = HEADER.size + count * DESCRIPTOR.itemsize
     if needed > size:
-        raise FormatError(f"{count} field descriptors end at offset {needed}, the file has {size} bytes")
+        raise FormatError(f"{count} field descriptors end at offset {needed}, but the file has {size} bytes")
     if table == 0:
-        raise FormatError("unfinished: its writer was interrupted before it wrote the table of allocations")
+        raise FormatError(
+            "unfinished: its writer stopped before it wrote the table of allocations; write the file again"
+        )
     if not needed <= table <= size:
-        raise FormatError(f"the table of allocations is said to begin at offset {table}, the file has {size} bytes")
+        raise FormatError(f"the table of allocations begins at offset {table}, but the file has {size} bytes")
     return int(needed) - HEADER.size
 
 
@@ -140,11 +142,12 @@ def parse(head: bytes, descriptors: bytes, size: int, custom: Mapping[str, npt.D
     if rows_end > table_start:
         raise FormatError(
             f"{n} rows of metadata of {row.itemsize} bytes end at offset {rows_end}, "
-            f"after the table of allocations begins, {table_start}"
+            f"but the table of allocations begins at offset {table_start}"
         )
     if (size - table_start) % ALLOCATION.itemsize:
         raise FormatError(
-            f"{size - table_start} bytes after offset {table_start}, expected allocations of {ALLOCATION.itemsize} each"
+            f"the table of allocations has {size - table_start} bytes from offset {table_start}, expected a multiple "
+            f"of {ALLOCATION.itemsize}"
         )
     data_start = -(-rows_end // page_size) * page_size
     count = (size - table_start) // ALLOCATION.itemsize
@@ -161,8 +164,10 @@ def _fields(described: npt.NDArray[np.void], size: int, n: int) -> tuple[BetonFi
     for place, (number, raw, arguments) in enumerate(described.tolist()):
         name = _name(raw, place)
         name = name if name not in names else f"{name}_{place}"
-        if name in names or (number not in KINDS and number != CUSTOM):
-            raise FormatError(f"field {place}, {name!r}: of type {number}, or of a name that another one has")
+        if name in names:
+            raise FormatError(f"field {place}, {name!r}: another field has the same name")
+        if number not in KINDS and number != CUSTOM:
+            raise FormatError(f"field {place}, {name!r}: type is {number}, expected one of {[*KINDS, CUSTOM]}")
         names.add(name)
         kind = KINDS.get(number, "custom")
         if kind != "array":
@@ -172,7 +177,7 @@ def _fields(described: npt.NDArray[np.void], size: int, n: int) -> tuple[BetonFi
         # Leave out axes of 0: numpy multiplies all other axes, and fails if their product is too large.
         item = dtype.itemsize * math.prod(axis for axis in shape if axis)
         if item > (size if n else SHAPE_MOST) or not item:
-            raise FormatError(f"field {place}, {name!r}: arrays of {item} bytes in a file of {size}")
+            raise FormatError(f"field {place}, {name!r}: its arrays have {item} bytes, but the file has {size}")
         fields.append(BetonField(name, kind, f"f{place}", dtype, shape, 0 if 0 in shape else item))
     return tuple(fields)
 
@@ -181,7 +186,7 @@ def _name(raw: bytes, place: int) -> str:
     try:
         return raw.partition(b"\0")[0].decode("ascii")
     except UnicodeDecodeError:
-        raise FormatError(f"field {place}: {raw!r} is no name of ASCII characters") from None
+        raise FormatError(f"field {place}: name is {raw!r}, expected ASCII characters") from None
 
 
 def _array(arguments: bytes, where: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
@@ -190,17 +195,17 @@ def _array(arguments: bytes, where: str) -> tuple[np.dtype[Any], tuple[int, ...]
         axes.pop()
     text = arguments[ARRAY_HEAD.size : ARRAY_HEAD.size + length]
     if len(text) != length:
-        raise FormatError(f"{where}: a dtype of {length} bytes, expected at most {len(arguments) - ARRAY_HEAD.size}")
+        raise FormatError(f"{where}: its dtype has {length} bytes, expected at most {len(arguments) - ARRAY_HEAD.size}")
     try:
         described = msgspec.json.decode(text, type=list[tuple[str, str]])
     except (msgspec.MsgspecError, UnicodeDecodeError):
         described = []
     if len(described) != 1 or not SIMPLE_DTYPE.fullmatch(described[0][1]):
-        raise FormatError(f"{where}: {text[:80]!r} is not the description of one simple dtype")
+        raise FormatError(f"{where}: dtype is {text[:80]!r}, expected one simple dtype")
     try:
         return np.dtype(described[0][1]), tuple(axes)
     except (TypeError, ValueError) as error:
-        raise FormatError(f"{where}: {text[:80]!r} is not the description of a dtype: {error}") from None
+        raise FormatError(f"{where}: dtype is {text[:80]!r}, expected one simple dtype: {error}") from None
 
 
 def _row(fields: tuple[BetonField, ...], custom: Mapping[str, npt.DTypeLike]) -> np.dtype[Any]:
@@ -209,13 +214,13 @@ def _row(fields: tuple[BetonField, ...], custom: Mapping[str, npt.DTypeLike]) ->
     for field in fields:
         if field.kind == "custom" and field.name not in known:
             raise FormatError(
-                f"field {field.name!r} is of a class of the user's own: nothing says how long its metadata is, and so "
-                f"where that of the others lies; give custom={{{field.name!r}: dtype of its metadata}}"
+                f"field {field.name!r} has a custom class, so the size of its metadata is unknown; pass "
+                f"custom={{{field.name!r}: dtype of its metadata}}"
             )
         dtype = np.dtype(known.pop(field.name)) if field.kind == "custom" else METADATA[field.kind]
         if dtype.hasobject or not dtype.itemsize:
-            raise ArgumentError(f"custom has {dtype} for {field.name!r}, expected a dtype of a fixed number of bytes")
+            raise ArgumentError(f"custom[{field.name!r}] is {dtype}, expected a dtype of a fixed number of bytes")
         parts.append((field.column, dtype))
     if known:
-        raise ArgumentError(f"custom has {sorted(known)}, which are no fields of classes of the user's own")
+        raise ArgumentError(f"custom has {sorted(known)}, expected only fields of custom classes")
     return np.dtype(parts, align=True)

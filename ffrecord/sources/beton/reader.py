@@ -79,7 +79,7 @@ class BetonFile(SpanFile):
         n = check_columns(arrays, offsets=np.int64, sizes=np.int64)
         check_columns(arrays, allocated_at=np.uint64, allocated=np.int64)
         if n != self.layout.n:
-            raise FormatError(f"{plural(n, 'sample')}, the file has {self.layout.n}")
+            raise FormatError(f"it has {plural(n, 'sample')}, the file has {self.layout.n}")
 
     def _find(self, fd: int, check: bool) -> dict[str, npt.NDArray[Any]]:
         """Find the values of all samples."""
@@ -277,7 +277,7 @@ class BetonReader(RecordReader):
         if len(other):
             index = positions[other[0]]
             raise FormatError(
-                f"Sample {index}: {plural(sizes[other[0]], 'byte')}, its metadata in {self.locate(index)[0]} says "
+                f"Sample {index}: {self.locate(index)[0]}: it has {plural(sizes[other[0]], 'byte')}, its metadata says "
                 f"{found.totals[other[0]]}"
             )
         return rows, found
@@ -314,4 +314,4 @@ def _choose_fields(fields: Sequence[BetonField], columns: Sequence[str] | None) 
 
 def _check_same(first: BetonFile, other: BetonFile) -> None:
     if other.layout.fields != first.layout.fields:
-        raise ArgumentError(f"{other.path}: its fields differ from those of {first.path}")
+        raise ArgumentError(f"{other.path}: its fields differ from those of {first.path}; open these files separately")

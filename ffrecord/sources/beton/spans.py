@@ -43,7 +43,7 @@ class Allocations:
         if outside.any():
             bad = table[np.argmax(outside)]
             raise FormatError(
-                f"sample {bad['sample']} is said to have {bad['size']} bytes at offset {bad['offset']}, "
+                f"sample {bad['sample']} has an allocation of {bad['size']} bytes at offset {bad['offset']}, "
                 f"expected within {start} .. {stop}"
             )
         # Each worker of FFCV wrote its own allocations in ascending order. A stable sort uses such runs, and is fast.
@@ -53,8 +53,8 @@ class Allocations:
         if overlapping.any():
             place = int(np.argmax(overlapping))
             raise FormatError(
-                f"allocations overlap: {lengths[place]} bytes at offset {offsets[place]} and others at offset "
-                f"{offsets[place + 1]}"
+                f"allocations overlap: one of {lengths[place]} bytes at offset {offsets[place]} reaches into the next "
+                f"one at offset {offsets[place + 1]}"
             )
         return cls(offsets, lengths)
 
@@ -134,10 +134,10 @@ def why_wrong(row: Rows, layout: BetonLayout, allocations: Allocations) -> str:
         at, size = _stated_spans(row[field.column], field)
         found = int(allocations.size_of(at)[0])
         mode = f"mode {row[field.column]['mode'][0]}, " if field.kind == "image" else ""
-        listed = "none" if found == ABSENT else f"{found} bytes"
-        said.append(f"{field.name!r}: {mode}{size[0]} bytes at offset {at[0]} where {listed} are allocated")
+        listed = "nothing is allocated there" if found == ABSENT else f"{found} bytes are allocated there"
+        said.append(f"field {field.name!r} has {mode}{size[0]} bytes at offset {at[0]}, but {listed}")
     return (
-        f"values that are not within one page of offsets {layout.data_start} .. {layout.table_start}, as allocated: "
+        f"expected its values in allocations of one page, at offsets {layout.data_start} .. {layout.table_start}: "
         + "; ".join(said)
     )
 

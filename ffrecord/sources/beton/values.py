@@ -48,7 +48,7 @@ def _value(field: BetonField, said: Any, piece: Array, decode: bool) -> Any:
     if field.kind == "json":
         text, end, _ = piece.tobytes().partition(b"\0")
         if not end:
-            raise FormatError(f"{len(text)} bytes of JSON without the NUL that ends them")
+            raise FormatError(f"its {len(text)} bytes of JSON do not end with a NUL byte")
         return json.loads(text.decode())
     shape = (int(said["height"]), int(said["width"]), 3)
     if said["mode"] != JPEG:
@@ -57,7 +57,7 @@ def _value(field: BetonField, said: Any, piece: Array, decode: bool) -> Any:
         return piece.tobytes()
     image = decompress(piece.data, grey=False)
     if image.shape != shape:
-        raise FormatError(f"a JPEG of shape {image.shape}, its metadata says {shape}")
+        raise FormatError(f"its JPEG has shape {image.shape}, its metadata says {shape}")
     return image
 
 

@@ -81,7 +81,7 @@ def _data_files(path: str) -> list[str]:
         return expand(path, (DATA,))
     inside = os.path.join(path, DATA)
     if not os.path.exists(inside):
-        raise MissingFileError(2, f"{path}: no {DATA} in this directory", path)
+        raise MissingFileError(2, f"{path}: there is no {DATA} in this directory", path)
     return expand(inside, (DATA,))
 
 
@@ -112,7 +112,7 @@ def _check_kept(arrays: dict[str, npt.NDArray[Any]]) -> None:
     """
     n, nested_names = check_columns(arrays, offsets=np.int64, sizes=np.int64), len(Names.from_arrays(arrays))
     if (nested_names, check_columns(arrays, transaction=np.uint64)) != (n, 1):
-        raise FormatError(f"{n} records with {nested_names} keys")
+        raise FormatError(f"it has {n} records, but {nested_names} keys")
 
 
 def _arrays(pages: Pages, database: bytes | None) -> dict[str, npt.NDArray[Any]]:
@@ -129,12 +129,13 @@ def _records(pages: Pages, database: bytes | None) -> TreeRecords:
         trees = databases(pages, main)
         if database not in trees:
             raise ArgumentError(
-                f"{pages.path}: no database {name_as_text(database)!r}; it has {_list_names(list(trees))}"
+                f"{pages.path}: database is {name_as_text(database)!r}, expected one of {_list_names(list(trees))}"
             )
         return records(pages, trees[database])
     if main.nested.all() and len(main.nested):
         raise ArgumentError(
-            f"{pages.path}: only named databases: pass one as database: {_list_names(nested_names(main))}"
+            f"{pages.path}: all records are in named databases; pass one as database=: "
+            f"{_list_names(nested_names(main))}"
         )
     return main.without_nested()
 
@@ -155,5 +156,5 @@ def name_as_text(name: bytes) -> str:
 
 
 def _list_names(names: list[bytes]) -> str:
-    more = f", … ({len(names)})" if len(names) > SHOWN else ""
+    more = f", … ({len(names)} in all)" if len(names) > SHOWN else ""
     return ", ".join(repr(name_as_text(name)) for name in names[:SHOWN]) + more if names else "none"

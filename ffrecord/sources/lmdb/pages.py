@@ -156,12 +156,12 @@ class Pages:
     def _check_there(self, numbers: Numbers) -> None:
         beyond = numbers[numbers > self.snapshot.last_page]
         if len(beyond):
-            raise FormatError(f"{self.path}: page {beyond[0]}, expected at most {self.snapshot.last_page}")
+            raise FormatError(f"{self.path}: page number is {beyond[0]}, expected at most {self.snapshot.last_page}")
         cut = numbers[numbers >= self.count]
         if len(cut):
             raise TruncatedError(
                 f"{self.path}: page {cut[0]} is missing: the file has {self.size} bytes, "
-                f"{self.count} pages of {self.snapshot.page_size}"
+                f"{self.count} pages of {self.snapshot.page_size} bytes"
             )
 
     def _fill(self, out: Array, number: int) -> None:
@@ -174,23 +174,24 @@ class Pages:
                 raise file_error(error.errno or 5, f"{self.path}: reading page {number}", self.path) from None
             if count == 0:
                 raise TruncatedError(
-                    f"{self.path}: cut to {offset + got} bytes, page {number} ends at {offset + len(view)}"
+                    f"{self.path}: the file was cut to {offset + got} bytes, but page {number} ends at "
+                    f"{offset + len(view)}"
                 )
             got += count
 
     def check_unchanged(self) -> None:
         """Raise FormatError if a transaction was committed since: LMDB may have used these pages for something else."""
-        with add_file_to_errors("looking whether it was written to", self.path):
+        with add_file_to_errors("checking for changes", self.path):
             now = snapshot(self.fd, self.path).transaction
         if now != self.snapshot.transaction:
             raise changed_error(self.path, self.snapshot.transaction, now)
 
     def check_same(self, device: int, inode: int) -> None:
         """Raise FormatError unless this file has that device and inode."""
-        with add_file_to_errors("looking at it again", self.path):
+        with add_file_to_errors("checking for changes", self.path):
             status = os.fstat(self.fd)
         if (status.st_dev, status.st_ino) != (device, inode):
-            raise FormatError(f"{self.path}: replaced while its index was made")
+            raise FormatError(f"{self.path}: the file was replaced while its index was made")
 
     def close(self) -> None:
         """Close the file. A second call does nothing."""
@@ -211,7 +212,7 @@ class Pages:
 def changed_error(path: str, opened: int, now: int) -> FormatError:
     """Return the error for a file that was written to."""
     return FormatError(
-        f"{path}: written to since it was opened: at transaction {now}, opened at {opened}; open it again"
+        f"{path}: the file changed after it was opened: its transaction is {now}, was {opened}; open it again"
     )
 
 
@@ -231,7 +232,7 @@ def _read_snapshot(fd: int, path: str) -> Snapshot:
         before, found = found, snapshot(fd, path)
         if found == before:
             return found
-    raise FormatError(f"{path}: its meta pages change all the time")
+    raise FormatError(f"{path}: its meta pages changed at every try to read them; open it when no process writes to it")
 
 
 def snapshot(fd: int, path: str) -> Snapshot:
@@ -243,10 +244,10 @@ def snapshot(fd: int, path: str) -> Snapshot:
     first = _meta(fd, path, 0, 0)
     page_size = int(first["free"]["pad"])
     if not PAGE_LEAST <= page_size <= PAGE_MOST or page_size & (page_size - 1):
-        raise FormatError(f"{path}: pages of {page_size} bytes, expected a power of 2, {PAGE_LEAST} to {PAGE_MOST}")
+        raise FormatError(f"{path}: page size is {page_size}, expected a power of 2, {PAGE_LEAST} to {PAGE_MOST}")
     second = _meta(fd, path, 1, page_size)
     if int(second["free"]["pad"]) != page_size:
-        raise FormatError(f"{path}: page 1 says pages of {int(second['free']['pad'])} bytes, page 0 {page_size}")
+        raise FormatError(f"{path}: page size is {int(second['free']['pad'])} in page 1, but {page_size} in page 0")
     newest = first if first["transaction"] >= second["transaction"] else second
     return Snapshot(
         page_size, min(int(newest["last_page"]), 2**63 // page_size), int(newest["transaction"]), tree(newest["main"])
@@ -256,14 +257,17 @@ def snapshot(fd: int, path: str) -> Snapshot:
 def _meta(fd: int, path: str, number: int, offset: int) -> np.void:
     data = read_up_to(fd, HEADER.itemsize + META.itemsize, offset)
     if len(data) < HEADER.itemsize + META.itemsize:
-        raise FormatError(f"{path}: no LMDB environment: {len(data)} bytes of page {number} at offset {offset}")
+        raise FormatError(
+            f"{path}: not an LMDB environment: page {number} at offset {offset} has {len(data)} bytes, expected at "
+            f"least {HEADER.itemsize + META.itemsize}"
+        )
     header, meta = np.frombuffer(data, HEADER, 1)[0], np.frombuffer(data, META, 1, HEADER.itemsize)[0]
     if int(meta["magic"]) != MAGIC:
         raise FormatError(f"{path}: {_describe_unknown(data, number)}")
     if int(meta["version"]) != VERSION:
-        raise FormatError(f"{path}: LMDB data version {int(meta['version'])}, expected {VERSION}")
+        raise FormatError(f"{path}: LMDB data version is {int(meta['version'])}, expected {VERSION}")
     if not header["flags"] & META_PAGE:
-        raise FormatError(f"{path}: page {number} has flags {int(header['flags']):#06x}, no meta page")
+        raise FormatError(f"{path}: page {number} has flags {int(header['flags']):#06x}, expected those of a meta page")
     return meta  # type: ignore[no-any-return]
 
 
@@ -271,9 +275,12 @@ def _describe_unknown(data: bytes, number: int) -> str:
     """Describe a page that does not have the magic number."""
     ours = data[HEADER.itemsize :][:4]
     if ours == MAGIC.to_bytes(4, "big"):
-        return "an LMDB environment of a big-endian machine, which is not read here: dump it there with mdb_dump"
+        return (
+            "an LMDB environment of a big-endian machine, which cannot be read here: copy it with mdb_dump and mdb_load"
+        )
     if data[NARROW_HEADER:][:4] in (MAGIC.to_bytes(4, "little"), MAGIC.to_bytes(4, "big")):
-        return "an LMDB environment of a 32-bit machine, which is not read here: dump it there with mdb_dump"
+        return "an LMDB environment of a 32-bit machine, which cannot be read here: copy it with mdb_dump and mdb_load"
     return (
-        f"no LMDB environment: page {number} has magic {int.from_bytes(ours, 'little'):#010x}, expected {MAGIC:#010x}"
+        f"not an LMDB environment: page {number} has magic {int.from_bytes(ours, 'little'):#010x}, expected "
+        f"{MAGIC:#010x}"
     )

@@ -180,7 +180,7 @@ def _check_unchanged(file: SpanFile, transaction: int) -> None:
         fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return
-    with add_file_to_errors("looking whether it was written to", file.path):
+    with add_file_to_errors("checking for changes", file.path):
         try:
             status = os.fstat(fd)
             if (status.st_dev, status.st_ino) == (file.device, file.inode):

@@ -74,7 +74,9 @@ class Tensor:
         if len(self.dims) > AXES_MOST:
             raise FormatError(f"a tensor of {len(self.dims)} axes, expected at most {AXES_MOST}")
         if min(self.dims) < 0 or math.prod(self.dims) != len(self.values):
-            raise FormatError(f"a tensor of shape {self.dims} has {len(self.values)} values")
+            raise FormatError(
+                f"a tensor of shape {self.dims} has {len(self.values)} values, expected the product of its axes"
+            )
         try:
             return self.values.reshape(self.dims)
         except ValueError as error:  # for [0, 2**62, 2**62], for example: numpy multiplies all axes but the 0
@@ -172,7 +174,7 @@ def _values(data_type: int, content: memoryview, repeated: dict[int, bytearray])
         return integers.astype(np.uint16).view(dtype) if data_type == HALF else integers.view(np.int64).astype(dtype)
     size = np.dtype(dtype).itemsize
     if len(stored) % size:
-        raise FormatError(f"field {number} has {len(stored)} bytes, which is no multiple of {size}")
+        raise FormatError(f"field {number} has {len(stored)} bytes, expected a multiple of {size}")
     return np.frombuffer(stored, dtype).copy()
 
 
@@ -197,10 +199,12 @@ def _fields(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int,
             high = low + (4 if wire == FIXED32 else 8)
         else:
             raise FormatError(
-                f"field {number} at byte {at} has wire type {wire}, which is none of a TensorProtos message"
+                f"field {number} at byte {at} has wire type {wire}, which TensorProtos messages do not use"
             )
-        if not 0 < number <= NUMBER_MOST or high > stop:
-            raise FormatError(f"field {number} at byte {at} ends at {high}, its message at {stop}")
+        if not 0 < number <= NUMBER_MOST:
+            raise FormatError(f"field number at byte {at} is {number}, expected 1 to {NUMBER_MOST}")
+        if high > stop:
+            raise FormatError(f"field {number} at byte {at} ends at byte {high}, but its message at byte {stop}")
         yield number, wire, low, high
         at = high
 
@@ -217,7 +221,7 @@ def _varint(data: memoryview, at: int, stop: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * i)
         if byte < 0x80:
             return value & (2**64 - 1), at + i + 1
-    raise FormatError(f"a number at byte {at} has no end")
+    raise FormatError(f"the number at byte {at} does not end")
 
 
 def _varints(stored: "memoryview | bytes | bytearray") -> npt.NDArray[np.uint64]:
@@ -228,7 +232,7 @@ def _varints(stored: "memoryview | bytes | bytearray") -> npt.NDArray[np.uint64]
         return np.empty(0, np.uint64)
     starts = np.concatenate([[0], ends[:-1] + 1])
     if not len(ends) or ends[-1] != len(found) - 1 or (ends - starts).max() >= 10:
-        raise FormatError(f"{len(found)} bytes of packed numbers: one of them has no end")
+        raise FormatError(f"in {len(found)} bytes of packed numbers, one number does not end")
     nth = np.arange(len(found)) - np.repeat(starts, ends - starts + 1)
     shifted = (found & 0x7F).astype(np.uint64) << (7 * nth).astype(np.uint64)
     return np.bitwise_or.reduceat(shifted, starts)

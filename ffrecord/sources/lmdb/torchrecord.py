@@ -63,7 +63,7 @@ class TorchRecordReader(EnvironmentReader):
             return sample(record)
         except FormatError as error:
             name, _ = self.locate(position)
-            raise FormatError(f"{name}: key {self.keys()[position]!r} (sample {position}): {error}") from None
+            raise FormatError(f"Sample {position}: {name}: key {self.keys()[position]!r}: {error}") from None
 
 
 def _environments(source: Source) -> list[PathLike]:
@@ -85,7 +85,8 @@ def _in_order(path: str, names: list[str]) -> list[str]:
     expected = [f"db{i}" for i in range(len(names))]
     if sorted(names) != sorted(expected):
         strange = sorted(set(names) - set(expected))
-        raise FormatError(f"{path}: {len(names)} databases, expected db0 to db{len(names) - 1}, found {strange[:3]}")
+        wanted = f"expected db0 to db{len(names) - 1}, found {strange[:3]}"
+        raise FormatError(f"{path}: it has {len(names)} databases, {wanted}")
     return expected
 
 
@@ -102,7 +103,7 @@ def _database(pages: Pages, name: bytes | None, index_cache: IndexCache) -> LMDB
     found = index(pages, name, index_cache)
     blob, sizes = found.names.blob, np.diff(found.names.offsets)
     if ((blob < ord("0")) | (blob > ord("9"))).any():
-        raise FormatError(f"{pages.path}: {found.names!r}: keys of TorchRecord are numbers")
+        raise FormatError(f"{pages.path}: its keys are {found.names!r}, expected numbers, as TorchRecord writes them")
     if len(sizes) and sizes.min() != sizes.max():
         # LMDB keeps keys of one width in order. A longer key has a larger number than all shorter ones.
         found = found.reordered(np.argsort(sizes, kind="stable"))

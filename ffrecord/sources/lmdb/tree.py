@@ -99,11 +99,11 @@ def databases(pages: Pages, main: TreeRecords) -> dict[bytes, Tree]:
 def _check_kind(pages: Pages, database: Tree) -> None:
     if database.flags & SORTED_DUPLICATES:
         raise FormatError(
-            f"{pages.path}: a database with several values of one key (MDB_DUPSORT, flags {database.flags:#06x}), "
-            "which is not read here"
+            f"{pages.path}: a database with several values for a key (MDB_DUPSORT, flags {database.flags:#06x}), "
+            "which cannot be read here"
         )
     if database.flags & ~(REVERSED | INTEGER_KEYS):
-        raise FormatError(f"{pages.path}: a database with unknown flags {database.flags:#06x}")
+        raise FormatError(f"{pages.path}: database flags are {database.flags:#06x}, which are unknown")
     if database.depth > DEPTH_MOST:
         raise FormatError(f"{pages.path}: a tree of {database.depth} levels, expected at most {DEPTH_MOST}")
 
@@ -111,11 +111,11 @@ def _check_kind(pages: Pages, database: Tree) -> None:
 def _check_tree(pages: Pages, level: Numbers) -> None:
     """Raise FormatError if a page has several parents. So the file bounds the number of pages that are read."""
     if len(level) > pages.count:
-        raise FormatError(f"{pages.path}: a level of {len(level)} pages in a file of {pages.count}")
+        raise FormatError(f"{pages.path}: a level of its tree has {len(level)} pages, but the file has {pages.count}")
     ascending = np.sort(level)
     twice = ascending[1:][ascending[1:] == ascending[:-1]]
     if len(twice):
-        raise FormatError(f"{pages.path}: page {twice[0]} has several parents")
+        raise FormatError(f"{pages.path}: page {twice[0]} has several parents, expected one")
 
 
 def _parts(pages: Pages, numbers: Numbers) -> list[Numbers]:
@@ -127,7 +127,7 @@ def _concatenate(pages: Pages, database: Tree, parts: list[TreeRecords]) -> Tree
     none = np.empty(0, np.int64)
     offsets = np.concatenate([none, *(part.offsets for part in parts)])
     if len(offsets) != database.entries:
-        raise FormatError(f"{pages.path}: a database of {database.entries} records has {len(offsets)}")
+        raise FormatError(f"{pages.path}: a database has {len(offsets)} records, expected {database.entries}")
     return TreeRecords(
         offsets,
         np.concatenate([none, *(part.sizes for part in parts)]),
@@ -188,15 +188,15 @@ class _Nodes:
             row, place = divmod(int(taken[both[0] + 1] >> SIZE_BITS), self._size)
             number = int(self.page[np.searchsorted(self.start, row * self._size)])
             raise FormatError(
-                f"{self._path}: page {number} at offset {number * self._size}: a node at offset {place}, where the one "
-                f"before it ends at {int(ends[both[0]]) - row * self._size}"
+                f"{self._path}: page {number} at offset {number * self._size}: a node begins at offset {place}, but "
+                f"the one before it ends at {int(ends[both[0]]) - row * self._size}"
             )
 
     def _counts(self, read: Array, numbers: Numbers, kind: int) -> Numbers:
         headers = np.ascontiguousarray(read[:, : HEADER.itemsize]).view(HEADER)[:, 0]
         lower, upper = headers["lower"].astype(np.int64), headers["upper"].astype(np.int64)
         self.page = numbers
-        self.refuse(headers["number"] != numbers.astype(np.uint64), headers["number"], "which says its number is")
+        self.refuse(headers["number"] != numbers.astype(np.uint64), headers["number"], "its own number is")
         self.refuse(headers["flags"] != kind, headers["flags"], f"expected flags {kind}, found")
         bad = (lower <= HEADER.itemsize) | (lower & 1 != 0) | (lower > upper) | (upper > self._size)
         self.refuse(bad, lower, "a table of nodes that ends at offset")
@@ -208,7 +208,7 @@ class _Nodes:
             i = int(np.argmax(bad))
             raise FormatError(
                 f"{self._path}: page {self.page[i]} at offset {int(self.page[i]) * self._size}: {what} "
-                f"{values[i]}, which cannot be with pages of {self._size} bytes"
+                f"{values[i]}, which is impossible with pages of {self._size} bytes"
             )
 
     def keys(self) -> Array:
@@ -238,7 +238,7 @@ def _leaves(pages: Pages, numbers: Numbers) -> TreeRecords:
     nodes = _Nodes(pages, numbers, LEAF)
     nodes.refuse(nodes.flags & ~(BIG | SUBDATABASE) != 0, nodes.flags, "a record with flags")
     nested, big = nodes.flags & SUBDATABASE != 0, nodes.flags & BIG != 0
-    nodes.refuse(nested & (big | (nodes.low != DATABASE.itemsize)), nodes.low, "a database described by")
+    nodes.refuse(nested & (big | (nodes.low != DATABASE.itemsize)), nodes.low, "a database description of size")
     room = nodes.room - nodes.key_size
     inside = np.where(big, 8, nodes.low)
     nodes.refuse(inside > room, inside, "a value of size")
@@ -265,4 +265,4 @@ def _check_overflow(nodes: _Nodes, pages: Pages, far: Numbers, first: Numbers) -
     bad[far] = (first < METAS) | (first > last) | (needs > last + 1 - first)
     at = np.zeros(len(nodes.flags), np.int64)
     at[far] = first
-    nodes.refuse(bad, at, f"a value on its own pages, of which the last is at most {last}, from page")
+    nodes.refuse(bad, at, f"a value on its own pages, expected up to page {last}, from page")

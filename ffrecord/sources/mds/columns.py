@@ -39,7 +39,8 @@ class MDSLayout:
         self.encodings = [encoding(name, decode, allow_pickle) for name in columns.column_encodings]
         for name, each, size in zip(self.names, self.encodings, columns.column_sizes, strict=True):
             if each.size != size:
-                raise FormatError(f"column {name!r}: {each.name} has values of size {each.size}, not {size}")
+                found, said = ("varying sizes" if one is None else f"{one} bytes" for one in (each.size, size))
+                raise FormatError(f"column {name!r}: values of {each.name} have {found}, the index says {said}")
         chosen = self.names if wanted is None else list(wanted)
         unknown = [name for name in chosen if name not in self.names]
         if unknown or len(set(chosen)) != len(chosen):
@@ -68,7 +69,7 @@ class MDSLayout:
         for each in self.encodings:
             bounds.append(bounds[-1] + (next(sizes, 0) if each.size is None else each.size))
         if bounds[-1] != len(record):
-            raise FormatError(f"{len(record)} bytes, its columns have {bounds[-1]}")
+            raise FormatError(f"record of {len(record)} bytes, its columns have {bounds[-1]}")
         return bounds
 
     def starts(self, data: Array, offsets: Table) -> tuple[Table, int]:

@@ -90,7 +90,7 @@ def encoding(name: str, images: bool, allow_pickle: bool) -> ColumnEncoding:
     simple = {**PLAIN, **(DECODED if images else COMPRESSED)}
     if name not in simple:
         known = sorted([*simple, *SCALARS, "int", "ndarray", "pkl"])
-        raise FormatError(f"encoding {name!r}, expected one of {', '.join(known)}")
+        raise FormatError(f"encoding is {name[:200]!r}, expected one of {', '.join(known)}")
     return ColumnEncoding(name, None, simple[name])
 
 
@@ -110,27 +110,27 @@ def _json(data: memoryview) -> Any:
     try:
         return json.loads(_str(data))
     except RecursionError:
-        raise FormatError("JSON that is nested too deeply") from None
+        raise FormatError("its JSON is nested too deeply") from None
 
 
 def _decimal(data: memoryview) -> decimal.Decimal:
     try:
         return decimal.Decimal(_str(data))
     except decimal.InvalidOperation:
-        raise FormatError(f"{bytes(data[:40])!r} is no decimal number") from None
+        raise FormatError(f"{bytes(data[:40])!r} is not a decimal number") from None
 
 
 def _unpickle(data: memoryview) -> Any:
     try:
         return pickle.loads(data)
     except Exception as error:  # the classes in it may raise anything
-        raise FormatError(f"a pickle of {len(data)} bytes that does not load: {error!r}") from error
+        raise FormatError(f"its pickle of {len(data)} bytes does not load: {error!r}") from error
 
 
 def _refuse_pickle(data: memoryview) -> Any:
     raise FormatError(
-        f"a pickle of {len(data)} bytes, which may run any code when it is read: leave it out with columns=, "
-        "or give allow_pickle=True if you trust who wrote it"
+        f"a pickle of {len(data)} bytes may run any code when it is read: leave the column out with columns=, "
+        "or pass allow_pickle=True if you trust its writer"
     )
 
 
@@ -143,7 +143,8 @@ def _ndarray(name: str) -> ColumnEncoding:
         return ColumnEncoding(name, None, _array_of_any)
     found = STATIC.fullmatch(static)
     if found is None or found[1] not in SCALARS:
-        raise FormatError(f"encoding {name!r}, expected ndarray:dtype:axes with a dtype of {', '.join(SCALARS)}")
+        wanted = f"ndarray:dtype:axes with a dtype of {', '.join(SCALARS)}"
+        raise FormatError(f"encoding is {name[:200]!r}, expected {wanted}")
     dtype = SCALARS[found[1]]
     if found[2] is None:
         return ColumnEncoding(name, None, lambda data: _array_of_dtype(data, dtype))
@@ -151,7 +152,7 @@ def _ndarray(name: str) -> ColumnEncoding:
     try:
         np.empty((0, *shape), dtype)  # `columns` makes arrays of this shape
     except ValueError as error:
-        raise FormatError(f"encoding {name[:200]!r}: {error}") from None
+        raise FormatError(f"encoding is {name[:200]!r}: {error}") from None
     _check_shape(dtype, shape)
     size = dtype.itemsize * math.prod(shape)
     return ColumnEncoding(name, size, lambda data: _array(data, dtype, shape), dtype, shape)
@@ -159,17 +160,17 @@ def _ndarray(name: str) -> ColumnEncoding:
 
 def _array_of_any(data: memoryview) -> npt.NDArray[Any]:
     if not len(data) or data[0] not in DTYPES:
-        raise FormatError(f"an array of dtype {bytes(data[:1])!r}, expected one of {', '.join(map(str, DTYPES))}")
+        raise FormatError(f"dtype of an array is {bytes(data[:1])!r}, expected one of {', '.join(map(str, DTYPES))}")
     return _array_of_dtype(data[1:], DTYPES[data[0]])
 
 
 def _array_of_dtype(data: memoryview, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     if not len(data):
-        raise FormatError("an array without its shape")
+        raise FormatError("an array has no shape")
     count, axis = data[0] >> 2, AXIS[data[0] & 3]
     end = 1 + count * axis.itemsize
     if end > len(data):
-        raise FormatError(f"an array of {count} axes in {len(data)} bytes")
+        raise FormatError(f"an array of {count} axes has {len(data)} bytes, expected at least {end}")
     return _array(data[end:], dtype, tuple(np.frombuffer(data, axis, count, 1).tolist()))
 
 
@@ -178,13 +179,15 @@ def _check_shape(dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
     # Leave out axes of 0: numpy multiplies all other axes, and fails if their product is too large.
     most = dtype.itemsize * math.prod(axis for axis in shape if axis)
     if most > SHARD_MOST:
-        raise FormatError(f"an array of shape {shape} and {dtype.name}, a shard has at most {SHARD_MOST} bytes")
+        raise FormatError(
+            f"an array of shape {shape} and {dtype.name} has up to {most} bytes, a shard at most {SHARD_MOST}"
+        )
 
 
 def _array(data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
     expected = dtype.itemsize * math.prod(shape)
     if len(data) != expected:
-        raise FormatError(f"{len(data)} bytes of an array of shape {shape} and {dtype.name}, expected {expected}")
+        raise FormatError(f"an array of shape {shape} and {dtype.name} has {len(data)} bytes, expected {expected}")
     _check_shape(dtype, shape)
     # A copy is aligned, and does not keep the memory of its batch alive.
     return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="))
@@ -196,14 +199,14 @@ def _array(data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np
 def _pixels(data: memoryview) -> npt.NDArray[Any]:
     """Return the pixels of a stored PIL image: [height, width] or [height, width, channels]."""
     if len(data) < IMAGE_HEAD.size:
-        raise FormatError(f"an image of {len(data)} bytes, expected at least {IMAGE_HEAD.size}")
+        raise FormatError(f"an image has {len(data)} bytes, expected at least {IMAGE_HEAD.size}")
     width, height, length = IMAGE_HEAD.unpack_from(data)
     mode = bytes(data[IMAGE_HEAD.size : IMAGE_HEAD.size + min(length, 8)]).decode("latin-1")
     pixels = data[IMAGE_HEAD.size + length :]
     if mode == "1":
         return _bits(pixels, width, height)
     if mode not in PIXELS:
-        raise FormatError(f"an image of mode {mode!r}, expected one of 1, {', '.join(PIXELS)}")
+        raise FormatError(f"mode of an image is {mode!r}, expected one of 1, {', '.join(PIXELS)}")
     kind, channels = PIXELS[mode]
     return _array(pixels, np.dtype(kind), (height, width, channels) if channels > 1 else (height, width))
 
@@ -232,15 +235,15 @@ def _list(data: memoryview, decode: Decode) -> list[Any]:
 
 def _items(data: memoryview, decode: Decode) -> list[Any]:
     if len(data) < COUNT.size:
-        raise FormatError("a list without the number of its items")
+        raise FormatError(f"a list has {len(data)} bytes, expected at least {COUNT.size} for the number of its items")
     count = COUNT.unpack_from(data)[0]
     head = COUNT.size * (1 + count)
     if head > len(data):
-        raise FormatError(f"a list of {count} items in {len(data)} bytes")
+        raise FormatError(f"a list of {count} items has {len(data)} bytes, expected at least {head}")
     ends = np.frombuffer(data, "<u4", count, COUNT.size).cumsum(dtype=np.int64) + head
     total = int(ends[-1]) if count else head
     if total != len(data):
-        raise FormatError(f"a list of {count} items, {total} bytes, in {len(data)} bytes")
+        raise FormatError(f"a list of {count} items has {len(data)} bytes, expected {total}")
     return [decode(data[low:high]) for low, high in zip([head, *ends.tolist()[:-1]], ends.tolist(), strict=bool(count))]
 
 

@@ -88,7 +88,7 @@ def read_index(directory: str) -> list[MDSShard]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"{path}: not an index of MDS shards: {error}") from None
     if index.version != VERSION:
-        raise FormatError(f"{path}: version {index.version}, expected {VERSION}")
+        raise FormatError(f"{path}: version is {index.version}, expected {VERSION}")
     for place, shard in enumerate(index.shards):
         wrong = _wrong(shard)
         if wrong:
@@ -99,21 +99,22 @@ def read_index(directory: str) -> list[MDSShard]:
 def _wrong(shard: MDSShard) -> str | None:
     """Return the reason why a shard's entry is invalid, or None."""
     if shard.format != FORMAT or shard.version != VERSION:
-        return f"format {shard.format!r}, version {shard.version}, expected {FORMAT!r}, {VERSION}"
+        return f"format is {shard.format!r} and version {shard.version}, expected {FORMAT!r} and {VERSION}"
     counts = {len(shard.column_names), len(shard.column_encodings), len(shard.column_sizes)}
     if len(counts) != 1 or len(set(shard.column_names)) != len(shard.column_names):
-        given = f"{len(shard.column_encodings)} encodings, {len(shard.column_sizes)} sizes"
-        return f"columns {shard.column_names} with {given}, expected each name once, and one of each for it"
+        given = f"{len(shard.column_encodings)} encodings and {len(shard.column_sizes)} sizes"
+        return f"columns are {shard.column_names} with {given}, expected each name once, one encoding and one size"
     files = [file for file in (shard.raw_data, shard.zip_data) if file is not None]
     sizes = [*(file.bytes for file in files), *(size for size in shard.column_sizes if size is not None)]
     numbers = [shard.samples, *sizes]
     if min(numbers) < 0 or shard.samples >= 1 << 32:
-        return f"{plural(shard.samples, 'sample')}, sizes {sizes}"
+        return f"samples is {shard.samples} and sizes are {sizes}, expected 0 or more, and below 2**32 samples"
     for file in files:
         if not all(map(untrusted.is_plain, file.basename.split("/"))):
-            return f"{file.basename!r} is no name of a file below the directory"
+            return f"{file.basename!r} is not a valid name of a file below the directory"
     if bool(shard.compression) != (shard.zip_data is not None):
-        return f"compression {shard.compression!r}, but {'no' if shard.zip_data is None else 'a'} compressed file"
+        listed = "no compressed file" if shard.zip_data is None else "a compressed file"
+        return f"compression is {shard.compression!r}, but it lists {listed}"
     return None
 
 
@@ -128,17 +129,18 @@ def shard_offsets(fd: int, size: int, shard: MDSShard, check: bool) -> npt.NDArr
         FormatError: the numbers do not fit each other, the file, or the index.
     """
     if size != shard.raw_data.bytes:
-        raise FormatError(f"{plural(size, 'byte')}, {NAME} says {shard.raw_data.bytes}")
+        raise FormatError(f"it has {plural(size, 'byte')}, {NAME} says {shard.raw_data.bytes}")
     head = WORD.itemsize * (shard.samples + 2)
     if head > size:
-        raise FormatError(f"{plural(shard.samples, 'sample')}, as {NAME} says, cannot fit in {plural(size, 'byte')}")
+        raise FormatError(f"it has {plural(size, 'byte')}, too few for the {plural(shard.samples, 'sample')} in {NAME}")
     words = np.frombuffer(read_all(fd, head, 0), WORD)
     if words[0] != shard.samples:
-        raise FormatError(f"{plural(words[0], 'sample')}, {NAME} says {shard.samples}")
+        raise FormatError(f"it has {plural(words[0], 'sample')}, {NAME} says {shard.samples}")
     offsets: npt.NDArray[np.int64] = words[1:].astype(np.int64)
     if offsets[0] < head or offsets[-1] != size or (np.diff(offsets) < 0).any():
         raise FormatError(
-            f"samples from {offsets[0]} to {offsets[-1]}, expected ascending offsets from {head} or more to {size}"
+            f"its samples have offsets {offsets[0]} to {offsets[-1]}, expected them ascending from {head} or more to "
+            f"{size}"
         )
     if check:
         _check_columns(read_all(fd, int(offsets[0]) - head, head), shard)
@@ -149,9 +151,9 @@ def _check_columns(data: bytes, shard: MDSShard) -> None:
     try:
         found = msgspec.json.decode(data, type=MDSColumns)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"its {plural(len(data), 'byte')} about columns are none: {error}") from None
+        raise FormatError(f"its description of columns, {plural(len(data), 'byte')}, cannot be read: {error}") from None
     if found != shard.columns:
-        raise FormatError(f"{found}, {NAME} says {shard.columns}")
+        raise FormatError(f"its columns are {found}, {NAME} says {shard.columns}")
 
 
 def distinct(shards: Sequence[MDSShard]) -> tuple[list[MDSColumns], npt.NDArray[Any]]:

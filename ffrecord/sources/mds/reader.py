@@ -136,7 +136,7 @@ class MDSReader(Store):
         kinds = np.unique(self._kind_of(positions)) if len(positions) else np.zeros(1, np.int64)
         if len(kinds) > 1:
             raise ArgumentError(
-                f"{name_files(self._fnames)}: samples of shards with different columns; `samples` gives them"
+                f"{name_files(self._fnames)}: the samples are from shards with different columns; use `samples` instead"
             )
         if not self._layouts:
             return {}
@@ -254,7 +254,7 @@ def _directories(source: Directories) -> list[str]:
     given = [source] if isinstance(source, str | os.PathLike) else list(source)
     paths = [check_type(each) for each in given]
     if not paths:
-        raise ArgumentError("no directory to open")
+        raise ArgumentError(f"nothing to open: the {type(source).__name__} is empty")
     return [os.path.dirname(each) or "." if os.path.basename(each) == NAME else each for each in paths]
 
 

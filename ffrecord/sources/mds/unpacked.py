@@ -49,16 +49,16 @@ def shard_file(directory: str, shard: MDSShard) -> ShardFile:
     plain = os.path.join(directory, shard.raw_data.basename)
     if shard.zip_data is None:
         if not os.path.isfile(plain):
-            raise MissingFileError(2, f"{plain} does not exist, the index lists it", plain)
+            raise MissingFileError(2, f"{plain} does not exist, but the index lists it", plain)
         return ShardFile(shard, plain, False)
     if os.path.isfile(plain) and os.path.getsize(plain) == shard.raw_data.bytes:
         return ShardFile(shard, plain, False)
     packed = os.path.join(directory, shard.zip_data.basename)
     if not os.path.isfile(packed):
-        raise MissingFileError(2, f"neither {packed} nor {plain} exists, the index lists them", packed)
+        raise MissingFileError(2, f"neither {packed} nor {plain} exists, but the index lists them", packed)
     size = os.path.getsize(packed)
     if size != shard.zip_data.bytes:
-        raise TruncatedError(f"{packed}: {size} bytes, the index says {shard.zip_data.bytes}")
+        raise TruncatedError(f"{packed}: it has {size} bytes, the index says {shard.zip_data.bytes}")
     unpacker(shard.compression or "", packed)
     return ShardFile(shard, packed, True)
 
@@ -75,11 +75,11 @@ def unpacker(compression: str, path: str) -> Unpack:
     """
     name = compression.partition(":")[0]
     if name not in UNPACKERS:
-        raise FormatError(f"{path}: compression {compression!r}, expected one of {', '.join(UNPACKERS)}")
+        raise FormatError(f"{path}: compression is {compression!r}, expected one of {', '.join(UNPACKERS)}")
     if name == "zstd":
-        require("zstandard", "zstd", "a shard compressed with Zstandard")
+        require("zstandard", "zstd", "a shard compressed by zstd")
     if name in ("br", "snappy"):
-        require("cramjam", "snappy", f"a shard compressed as {name!r}")
+        require("cramjam", "snappy", f"a shard compressed by {name}")
     return UNPACKERS[name]
 
 
@@ -134,7 +134,9 @@ def unpack(found: ShardFile, fd: int, algorithm: str | None) -> None:
     shard = found.shard
     size = shard.raw_data.bytes
     if size > SHARD_MOST:
-        raise FormatError(f"{found.path}: {size} bytes after decompression, a shard has at most {SHARD_MOST}")
+        raise FormatError(
+            f"{found.path}: the index says {size} bytes after decompression, expected at most {SHARD_MOST}"
+        )
     if algorithm is not None and shard.zip_data is not None:
         check_hash(found.path, shard.zip_data, algorithm)
     digest = None if algorithm is None else expected_hash(shard.raw_data, algorithm, found.path)[0]
@@ -143,7 +145,7 @@ def unpack(found: ShardFile, fd: int, algorithm: str | None) -> None:
         try:
             for piece in unpacker(shard.compression or "", found.path)(file, size):
                 if done + len(piece) > size:
-                    raise FormatError(f"more than the {size} bytes that the index says")
+                    raise FormatError(f"they decompress to more than the {size} bytes that the index says")
                 write_all(fd, memoryview(piece), done)
                 done += len(piece)
                 if digest is not None:
@@ -152,11 +154,11 @@ def unpack(found: ShardFile, fd: int, algorithm: str | None) -> None:
             # For bad data, decompressors raise all kinds of exceptions. An OSError of the disk has an errno.
             if isinstance(error, MemoryError) or error.errno:
                 raise
-            raise FormatError(f"{found.path}: not {shard.compression} that can be read: {error}") from None
+            raise FormatError(f"{found.path}: the {shard.compression} data are damaged: {error}") from None
         except Exception as error:
-            raise FormatError(f"{found.path}: not {shard.compression} that can be read: {error}") from None
+            raise FormatError(f"{found.path}: the {shard.compression} data are damaged: {error}") from None
     if done != size:
-        raise FormatError(f"{found.path}: {done} bytes after decompression, the index says {size}")
+        raise FormatError(f"{found.path}: it has {done} bytes after decompression, the index says {size}")
     if digest is not None:
         _compare(digest, shard.raw_data, algorithm or "", f"{found.path}, decompressed")
 
@@ -173,13 +175,13 @@ def expected_hash(file: MDSFile, algorithm: str, path: str) -> tuple[Any, str]:
         FormatError: the index has no such hash of the file.
     """
     if algorithm not in file.hashes:
-        raise FormatError(f"{path}: the index has no hash {algorithm!r} of it, only {sorted(file.hashes)}")
+        raise FormatError(f"{path}: the index has no {algorithm!r} hash of this file, only {sorted(file.hashes)}")
     if algorithm.startswith("xxh"):
         made = getattr(require("xxhash", "huggingface", f"the hash {algorithm}"), algorithm, None)
     else:
         made = getattr(hashlib, algorithm, None) if algorithm in hashlib.algorithms_available else None
     if made is None or algorithm.startswith("shake"):
-        raise ArgumentError(f"hash {algorithm!r} is not known here")
+        raise ArgumentError(f"hash is {algorithm!r}, expected one that hashlib or xxhash has")
     return made(), file.hashes[algorithm]
 
 
@@ -199,7 +201,7 @@ def check_hash(path: str, file: MDSFile, algorithm: str) -> None:
 def _compare(digest: Any, file: MDSFile, algorithm: str, path: str) -> None:
     found, stored = digest.hexdigest(), file.hashes[algorithm]
     if found != stored.lower():
-        raise ChecksumError(f"{path}: {algorithm} {found}, the index says {stored}", path=path)
+        raise ChecksumError(f"checksum mismatch: {path}: {algorithm} {found}, stored {stored} in the index", path=path)
 
 
 # Decompressed shards
@@ -276,7 +278,9 @@ class UnpackedShards:
             if _is_believed(there, status, found.shard.raw_data.bytes):
                 return path
             if there.st_uid != os.geteuid():
-                logger.warning("%s is not used: it is not a file of this user, or of the owner of %s", path, found.path)
+                logger.warning(
+                    "%s is not used: it belongs neither to this user nor to the owner of %s", path, found.path
+                )
                 return None
         os.makedirs(directory, exist_ok=True)
         part = PartFile(path, follow=False)

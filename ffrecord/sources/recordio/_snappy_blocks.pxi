@@ -33,10 +33,10 @@ cdef enum Wrong:
 
 _WORDS = {
     CUT: "is cut short",
-    NO_IDENTIFIER: "is not the stream's identifier",
-    UNDEFINED: "is of a kind that nobody defined",
-    IMPOSSIBLE: "says to expand to more than its bytes can, or nothing",
-    TOO_LARGE: f"expands to more than {BLOCK_MOST} bytes",
+    NO_IDENTIFIER: "is not the identifier of a stream",
+    UNDEFINED: "is of an unknown kind",
+    IMPOSSIBLE: "gives no decompressed size, or an impossible one",
+    TOO_LARGE: f"decompresses to more than {BLOCK_MOST} bytes",
 }
 
 
@@ -155,7 +155,7 @@ def blocks(const uint8_t[::1] data not None, bint framed, int64_t most):
                     if total > most:
                         wrong = BEYOND
     if wrong == BEYOND:
-        raise FormatError(f"a snappy stream of {size} bytes expands to {total} in its first {at}, expected at most {most}")
+        raise FormatError(f"the first {at} of {size} bytes of a snappy stream decompress to {total} bytes, expected at most {most}")
     if wrong != FINE:
         raise FormatError(f"the block at byte {at} of {size} of a snappy stream {_WORDS[wrong]}")
     table = np.empty((count, 5), np.int64)

@@ -85,7 +85,7 @@ class GroupBatch:
         np.cumsum(self._sizes, out=offsets[1:])
         size = int(offsets[-1])
         if out is not None and size > len(out):
-            raise ArgumentError(f"out has {len(out)} bytes, the samples have {size}")
+            raise ArgumentError(f"out has {len(out)} bytes, expected at least {size}")
         data = pooled(size) if out is None else out[:size]
         for places, (part, starts) in self._parts:
             _recordio.gather(part, starts[:-1], np.diff(starts), offsets[places], data)

@@ -74,13 +74,13 @@ def _gunzip(payload: Array, most: int) -> Array:
     try:
         data = machine.decompress(payload.data, most + 1)
     except zlib.error as error:
-        raise FormatError(f"{len(payload)} bytes of gzip cannot be expanded: {error}") from None
+        raise FormatError(f"the gzip data, {len(payload)} bytes, are damaged: {error}") from None
     if len(data) > most:
-        raise FormatError(f"{len(payload)} bytes of gzip expand to more than {most}")
+        raise FormatError(f"the gzip data, {len(payload)} bytes, decompress to more than {most} bytes")
     if not machine.eof:
-        raise FormatError(f"{len(payload)} bytes of gzip end before their end: {len(data)} bytes came out of them")
+        raise FormatError(f"the gzip data, {len(payload)} bytes, end too early, after {len(data)} decompressed bytes")
     if machine.unused_data:
-        raise FormatError(f"{len(machine.unused_data)} bytes follow what gzip made, of {len(payload)}")
+        raise FormatError(f"{len(machine.unused_data)} of {len(payload)} bytes follow the gzip data, expected none")
     return np.frombuffer(data, np.uint8)
 
 
@@ -113,8 +113,8 @@ def locate(
     for i in bad.tolist():
         size, at = int(ends[i] - starts[i]), int(wrong[i] - starts[i]) if counts[i] else 0
         failures[int(chunks[i])] = FormatError(
-            f"its header says {records[i]} records; the {size} bytes that it expands to do not hold just so many, "
-            f"as is seen at byte {at}"
+            f"its header says {records[i]} records, but its {size} decompressed bytes hold another number: the fault "
+            f"is at byte {at}"
         )
     first = np.concatenate([[0], np.cumsum(counts)])
     if failures:

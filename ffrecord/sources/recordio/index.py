@@ -48,7 +48,7 @@ class TornChunk(NamedTuple):
 
     def __str__(self) -> str:
         if self.expected == 0:
-            return f"{self.size} bytes that are no chunk"
+            return f"{self.size} bytes that are not a chunk"
         return f"{self.size} of {self.expected} bytes"
 
 
@@ -165,7 +165,7 @@ def _check_kept(chunks: Chunks, size: int) -> None:
     fits = known & (sizes >= 0) & (sizes <= SIZE_MOST) & (records > 0) & (records <= room)
     follows = offsets == np.concatenate([[0], ends])[:-1] + HEADER.size
     if not (fits & follows & (ends <= size)).all():
-        raise FormatError(f"chunks that a file of {size} bytes cannot have")
+        raise FormatError(f"its chunks do not fit in a file of {size} bytes")
 
 
 def _arrays(chunks: Chunks) -> dict[str, npt.NDArray[Any]]:
@@ -178,8 +178,9 @@ def _check_headers(path: str, dialect: Dialect, headers: Headers, offsets: Numbe
     if len(wrong):
         chunk, words = int(wrong[0]), headers[wrong[0]].tolist()
         raise FormatError(
-            f"{path}: chunk {chunk} at offset {offsets[chunk]}: {words[dialect.records]} records in "
-            f"{words[dialect.size]} bytes by compressor {words[dialect.compressor]}; dialect {dialect.name} has no such"
+            f"{path}: chunk {chunk} at offset {offsets[chunk]}: its header says {words[dialect.records]} records, "
+            f"{words[dialect.size]} bytes and compressor {words[dialect.compressor]}, which is impossible in dialect "
+            f"{dialect.name}"
         )
 
 
@@ -202,15 +203,16 @@ def _torn(fd: int, path: str, dialect: Dialect, chunk: int, stop: int, end: int)
         if after is not None:
             others = f"another chunk begins at offset {after}"
             if after == GAVE_UP:
-                others = f"at {TRIED} places behind it another one may begin that does not match its checksum"
+                others = f"{TRIED} places after it look like another chunk, but do not match its checksum"
             raise FormatError(
-                f"{path}: chunk {chunk} at offset {stop}: {expected} bytes, but {end - stop} are left, and {others}"
+                f"{path}: chunk {chunk} at offset {stop}: it has {expected} bytes, but {end - stop} are left, and "
+                f"{others}"
             )
     elif head.startswith(MAGIC_BYTES) or MAGIC_BYTES.startswith(head):
         expected = HEADER.size
     elif not _only_zeros(fd, stop, end):
         raise FormatError(
-            f"{path}: chunk {chunk} at offset {stop}: begins with {head[:4].hex()}, expected {MAGIC_BYTES.hex()}; "
+            f"{path}: chunk {chunk} at offset {stop}: it begins with {head[:4].hex()}, expected {MAGIC_BYTES.hex()}; "
             f"{end - stop} bytes follow"
         )
     return TornChunk(chunk, stop, end - stop, expected)
@@ -244,7 +246,9 @@ def _only_zeros(fd: int, start: int, end: int) -> bool:
     return all(piece.count(0) == len(piece) for piece in pieces)
 
 
-def torn_error(path: str, torn: TornChunk, remedy: str = "on_torn='skip' reads everything before it") -> TruncatedError:
+def torn_error(
+    path: str, torn: TornChunk, remedy: str = "pass on_torn='skip' to read everything before it"
+) -> TruncatedError:
     """Return the error for a file with a torn last chunk that may not be skipped."""
     return TruncatedError(
         f"{path}: chunk {torn.chunk} at offset {torn.offset}: {torn}: its writer did not finish it; {remedy}"
@@ -259,10 +263,12 @@ def _find_dialect(fd: int, path: str, end: int) -> Dialect:
     head = read_up_to(fd, HEADER.size, 0)
     if len(head) < HEADER.size:
         if not (head + MAGIC_BYTES[len(head) :]).startswith(MAGIC_BYTES):
-            raise FormatError(f"{path}: begins with {head[:4].hex()}, expected {MAGIC_BYTES.hex()}: no RecordIO")
+            raise FormatError(
+                f"{path}: not a RecordIO file: it begins with {head[:4].hex()}, expected {MAGIC_BYTES.hex()}"
+            )
         return DIALECTS["B"]  # empty, or the start of a first chunk, which is the same in all dialects
     if not head.startswith(MAGIC_BYTES):
-        raise FormatError(f"{path}: begins with {head[:4].hex()}, expected {MAGIC_BYTES.hex()}: no RecordIO")
+        raise FormatError(f"{path}: not a RecordIO file: it begins with {head[:4].hex()}, expected {MAGIC_BYTES.hex()}")
     first = np.frombuffer(head, "<u4")[None]
     likely = [each for each in DIALECTS.values() if each.sound(first)[0]]
     for dialect in likely:
@@ -290,9 +296,7 @@ def _dialect_of_others(fd: int, path: str, end: int) -> Dialect:
     torn = [name for name, (_, offsets, _) in hops.items() if len(offsets) == 0]
     if torn and not whole:
         return DIALECTS[torn[0]]  # one chunk, cut short: no dialect can read it
-    raise FormatError(
-        f"{path}: no chunk of it matches its checksum in any dialect; the argument dialect can say which it is"
-    )
+    raise FormatError(f"{path}: no chunk matches its checksum in any dialect; pass dialect= if you know it")
 
 
 def _payload_matches(fd: int, dialect: Dialect, header: Headers, offset: int, end: int) -> bool:

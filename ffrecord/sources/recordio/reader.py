@@ -149,7 +149,7 @@ class RecordIOReader(Store):
         """
         low, high = as_int64(start), self.n if end is None else as_int64(end)
         if min(low, high) < 0:
-            raise SampleIndexError(f"range {low} .. {high}, expected numbers >= 0: {name_files(self.fnames)}")
+            raise SampleIndexError(f"range is {low} .. {high}, expected numbers >= 0: {name_files(self.fnames)}")
         return (record.tobytes() for record in self[low:high])
 
     def tasks(self, samples: SupportsIndex) -> list[Task]:

@@ -92,14 +92,16 @@ def expand_pieces(
             try:
                 into(data[start:end], out[places[i] : places[i + 1]])
             except Exception as error:  # cramjam's own class, which has no other base
-                failures[i] = FormatError(f"{end - start} bytes of snappy cannot be expanded: {error}")
+                failures[i] = FormatError(f"the snappy data, {end - start} bytes, are damaged: {error}")
     return out, bounds, failures
 
 
 def _wrong_size(size: int, expanded: int, most: int) -> FormatError:
     if expanded < 0:
-        return FormatError(f"{size} bytes are no snappy: they say to expand to more than they can, or nothing")
-    return FormatError(f"{size} bytes of snappy expand to {expanded}, expected at most {most}")
+        return FormatError(
+            f"the snappy data, {size} bytes, are damaged: the size that they give is missing or impossible"
+        )
+    return FormatError(f"the snappy data, {size} bytes, decompress to {expanded} bytes, expected at most {most}")
 
 
 def _expand_raw(data: Array, most: int) -> Array:
@@ -118,6 +120,6 @@ def _expand_into(data: Array, out: Array) -> None:
     try:
         written = into(data, out)
     except Exception as error:  # cramjam's own class, which has no other base
-        raise FormatError(f"{len(data)} bytes of snappy cannot be expanded to {len(out)}: {error}") from None
+        raise FormatError(f"the snappy data, {len(data)} bytes, are damaged: {error}") from None
     if written != len(out):
-        raise FormatError(f"{len(data)} bytes of snappy expand to {written}, they say {len(out)}")
+        raise FormatError(f"the snappy data, {len(data)} bytes, decompress to {written} bytes, expected {len(out)}")

@@ -120,7 +120,7 @@ class RecordIOWriter:
         if chunks.torn is None and not last_matches(self._path, chunks):
             chunks = chunks.without_last()
         if chunks.torn is not None and not cut:
-            raise torn_error(self._path, chunks.torn, "torn='cut' cuts it off")
+            raise torn_error(self._path, chunks.torn, "pass torn='cut' to cut it off")
         if not len(chunks.offsets):
             return dialect_of(dialect or "B"), 0
         if chunks.dialect.name not in ("A", "B") or dialect not in (None, chunks.dialect.name):
@@ -233,7 +233,7 @@ class RecordIOWriter:
 
     def _check_usable(self) -> None:
         if not self._open:
-            raise ClosedError(f"{self._path}: closed")
+            raise ClosedError(f"{type(self).__name__} has been closed. {self._path}")
         if not self._part.owned:
             raise StateError(f"{self._path}: opened by another process; a forked child cannot write to it")
 
@@ -255,7 +255,7 @@ class RecordIOWriter:
             try:
                 os.ftruncate(self._part.fd, self._safe_end)
             except OSError as error:
-                told = f"{self._path}: not cut back to {plural(self._safe_end, 'byte')}: {error}"
+                told = f"{self._path}: the file could not be cut back to {plural(self._safe_end, 'byte')}: {error}"
                 warnings.warn(escape_unprintable(told), stacklevel=3)
         self._part.discard()
 

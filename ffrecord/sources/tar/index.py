@@ -29,14 +29,14 @@ COLUMNS: dict[str, type[np.generic]] = {
 }
 THREADS = 8  # archives scanned at once
 
-SPARSE = "a sparse file, whose holes are left out: not supported, store it whole"
+SPARSE = "a sparse file, which is not supported: store it with its holes filled"
 PROBLEMS = {
-    "size": "a size that is no number >= 0",
-    "pax": "a pax header with a record that is none",
+    "size": "its size is not a number >= 0",
+    "pax": "a pax header has an invalid record",
     "sparse": SPARSE,
-    "volume": "a file continued from another volume: not supported",
-    "global": "a global pax header that sets a name, link or size for all members: refused",
-    "lonely": "an extension header, and no member after it",
+    "volume": "a file continued from another volume, which is not supported",
+    "global": "a global pax header sets a name, link or size for all members, which is not supported",
+    "lonely": "an extension header without a member after it",
 }
 
 
@@ -114,7 +114,7 @@ def _build(path: str, ignore_zeros: bool, cut: Callable[[str], None] | None) -> 
         try:
             size = os.fstat(fd).st_size
             if size == 0:
-                raise FormatError(f"{path}: an empty file is no tar archive")
+                raise FormatError(f"{path}: not a tar archive: the file is empty")
             scan = _tar.Scan(fd, size, ignore_zeros)
             if not scan.run():
                 error = _error(path, size, scan, read_up_to(fd, 8, 0))
@@ -133,7 +133,7 @@ def _build(path: str, ignore_zeros: bool, cut: Callable[[str], None] | None) -> 
 
 def log_unended(path: str, size: int, members: int) -> None:
     """Log that an archive lacks the zeros at its end. Nothing else shows that it was cut between two members."""
-    end = "without the zeros that end an archive, so it may have been cut"
+    end = "but no zeros at its end: the archive may have been cut"
     logger.warning("%s: %d members in %d bytes, %s", path, members, size, end)
 
 
@@ -142,7 +142,9 @@ def _error(path: str, size: int, scan: _tar.Scan, begins: bytes) -> Exception:
     if scan.problem == "failed":
         if scan.failure:
             return file_error(scan.failure, f"{path}: reading headers at offset {scan.offset}", path)
-        return TruncatedError(f"{path}: cut while it was read: nothing at offset {scan.offset}, it had {size} bytes")
+        return TruncatedError(
+            f"{path}: the file was cut while it was read: it had {size} bytes, now none at offset {scan.offset}"
+        )
     small = scan.problem == "cut header" and compression_of(begins) is not None
     if (scan.problem == "checksum" or small) and scan.n == 0 and scan.offset == 0:
         return not_tar_error(path, begins)
@@ -158,7 +160,8 @@ def _cut(scan: _tar.Scan, size: int) -> str:
         return f"cut in a header at offset {scan.offset}, of {_tar.BLOCK} bytes"
     if scan.problem == "cut extension":
         return f"cut in an extension header at offset {scan.offset}, with {headers.size} bytes from {data} on"
-    return f"cut in member {text(headers.name)!r}: {headers.size} bytes from offset {data} on, {size - data} are there"
+    name = text(headers.name)
+    return f"cut in member {name!r}: it has {headers.size} bytes from offset {data} on, {size - data} are left"
 
 
 def not_tar_error(path: str, begins: bytes) -> FormatError:
@@ -166,11 +169,10 @@ def not_tar_error(path: str, begins: bytes) -> FormatError:
     name = compression_of(begins)
     if name is not None:
         return FormatError(
-            f"{path}: compressed by {name}: its members cannot be read in place. "
-            "ffrecord.sources.iter_members reads them in order, "
-            "and ffrecord.convert makes records of them in one pass; or decompress it"
+            f"{path}: the archive is compressed by {name}, so its members cannot be read in place: read them in order "
+            "with ffrecord.sources.iter_members, make records of them with ffrecord.convert, or decompress the archive"
         )
-    return FormatError(f"{path}: begins with {begins.hex(' ')}, and no header of a tar archive")
+    return FormatError(f"{path}: not a tar archive: it begins with {begins.hex(' ')}")
 
 
 def header_error(path: str, offset: int, headers: _tar.Headers, problem: str | None) -> FormatError:
@@ -178,12 +180,13 @@ def header_error(path: str, offset: int, headers: _tar.Headers, problem: str | N
     where = f"{path}: header at offset {offset}"
     if problem == "checksum":
         stored = "none" if headers.stored < 0 else f"{headers.stored:#o}"
-        return FormatError(f"{where}: checksum {headers.computed:#o}, stored {stored}: damaged, or no header")
+        return FormatError(f"{where}: checksum {headers.computed:#o}, stored {stored}: damaged, or not a header")
     if problem == "long":
-        return FormatError(
-            f"{where}: an extension or name of {headers.size} bytes, expected at most {_tar.EXTENSION_MOST} and "
-            f"{_tar.NAME_MOST}"
-        )
+        if headers.size > _tar.EXTENSION_MOST:
+            return FormatError(
+                f"{where}: an extension has {headers.size} bytes, expected at most {_tar.EXTENSION_MOST}"
+            )
+        return FormatError(f"{where}: a name is too long, expected at most {_tar.NAME_MOST} bytes")
     named = f" of member {text(headers.name)!r}" if problem in ("sparse", "volume") and headers.name else ""
     return FormatError(f"{where}{named}: {PROBLEMS.get(str(problem), problem)}")
 
@@ -245,7 +248,7 @@ def _follow(path: str, found: Arrays) -> npt.NDArray[np.bool_]:
             target = earlier.get(os.path.normpath(links[i]), -1)
             if target < 0:
                 raise FormatError(
-                    f"{path}: member {name!r} at offset {found['headers'][i]} is a hard link to {links[i]!r}, and no "
+                    f"{path}: member {name!r} at offset {found['headers'][i]} is a hard link to {links[i]!r}, but no "
                     "member before it has that name"
                 )
             # The target of a hard link may also be a symbolic link or a device.

@@ -123,7 +123,7 @@ def cut_handler(on_error: OnError) -> Callable[[str], None] | None:
 
 
 def _log_cut(message: str) -> None:
-    logger.warning("%s; what is before that can be read", message)
+    logger.warning("%s; everything before it can be read", message)
 
 
 def open_archives(archives: Sequence[Members], io: str, spans: Sequence[tuple[Any, Any]]) -> list[SpanFile]:

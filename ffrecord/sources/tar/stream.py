@@ -90,7 +90,7 @@ def _group(path: str, members: Iterator[Member]) -> Iterator[dict[str, Any]]:
             sample = {}
         sample.setdefault("__key__", key)
         if field in sample:
-            raise FormatError(f"{path}: sample {key!r}: field {field!r} twice, again as member {member.name!r}")
+            raise FormatError(f"{path}: sample {key!r}: field {field!r} occurs twice, again as member {member.name!r}")
         sample[field] = member.data
     if sample:
         yield sample
@@ -123,17 +123,17 @@ def _translate_errors(path: str, kind: str | None) -> Iterator[None]:
     try:
         yield
     except EOFError as error:
-        raise TruncatedError(f"{path}: cut: {error}") from None
+        raise TruncatedError(f"{path}: the {kind} data are cut: {error}") from None
     except (zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
-        raise FormatError(f"{path}: {kind} data that are damaged: {error}") from None
+        raise FormatError(f"{path}: the {kind} data are damaged: {error}") from None
     except OSError as error:
         if error.errno is not None or isinstance(error, FormatError):
             raise
-        raise FormatError(f"{path}: {kind} data that are damaged: {error}") from None  # raised by bz2
+        raise FormatError(f"{path}: the {kind} data are damaged: {error}") from None  # raised by bz2
     except Exception as error:
         if type(error).__name__ != "ZstdError":
             raise
-        raise FormatError(f"{path}: {kind} data that are damaged: {error}") from None
+        raise FormatError(f"{path}: the {kind} data are damaged: {error}") from None
 
 
 def _decompressor(file: IO[bytes], kind: str | None) -> Callable[[int], bytes]:
@@ -177,7 +177,7 @@ class _Parts:
             if not self._input and self._stream.needs_input:
                 self._input = self._next()
                 if not self._input:
-                    raise EOFError("compressed data end inside a stream")
+                    raise EOFError("they end inside a stream")
             data: bytes = self._stream.decompress(self._input, size)
             self._input = b""
             if data:
@@ -242,7 +242,7 @@ class _Stream:
                 self._extend(found, block)
         if not self._ended:
             if self._needs_end:
-                end = f"compressed data end at offset {self._offset}, before the archive does"
+                end = f"the compressed data end at offset {self._offset}, before the archive does"
                 raise TruncatedError(f"{self._path}: {end}")
             log_unended(self._path, self._offset, count)
         # Read on: behind the archive's end, decompressors compare the checksum of the compressed data.
@@ -255,9 +255,11 @@ class _Stream:
         if len(block) == _tar.BLOCK:
             return bytes(block)
         if self._offset == 0 and not self._needs_end:
-            raise FormatError(f"{self._path}: an empty file is no tar archive")
+            raise FormatError(f"{self._path}: not a tar archive: the file is empty")
         if any(block):
-            raise TruncatedError(f"{self._path}: cut in a header at offset {self._header}; ends at {self._offset}")
+            raise TruncatedError(
+                f"{self._path}: cut in a header at offset {self._header}; the archive ends at {self._offset}"
+            )
         if self._headers.pending:
             raise self._refusal("lonely")
         # Not all programs write whole blocks of zeros.
@@ -270,7 +272,7 @@ class _Stream:
         if headers.kind == _tar.LINK and self._wanted(name):
             raise FormatError(
                 f"{self._path}: member {name!r} at offset {self._header} is a hard link to {text(headers.link)!r}, "
-                "whose data have gone by: decompress the archive to read it"
+                "whose data were passed already: decompress the archive to read it"
             )
         if headers.kind == _tar.SPARSE_FILE:
             raise self._refusal("sparse")
@@ -278,7 +280,7 @@ class _Stream:
         if headers.kind == _tar.FILE:
             if size > self._size_most:
                 raise FormatError(
-                    f"{self._path}: member {name!r} at offset {self._header} of {size} bytes, "
+                    f"{self._path}: member {name!r} at offset {self._header} has {size} bytes, "
                     f"size_most is {self._size_most}"
                 )
             yield Member(name, np.frombuffer(self._whole(size, name), np.uint8), offset)
@@ -320,7 +322,7 @@ class _Stream:
     def _cut(self, size: int, got: int, name: str | None) -> TruncatedError:
         what = "an extension header" if name is None else f"member {name!r}"
         return TruncatedError(
-            f"{self._path}: cut in {what}, header at offset {self._header}: {size} bytes, {got} are there; "
+            f"{self._path}: cut in {what}, header at offset {self._header}: it has {size} bytes, {got} are left; "
             f"the archive ends at {self._offset}"
         )
 

@@ -158,12 +158,16 @@ class WebDatasetReader(MixedReader):
         seen: dict[str, int] = {"__key__": -1}
         starts, lengths = members.starts[start:stop].tolist(), members.lengths[start:stop].tolist()
         if starts[-1] + lengths[-1] > len(record):
-            raise self._sample_error(position, f"{len(record)} bytes, its members have {starts[-1] + lengths[-1]}")
+            raise self._sample_error(
+                position, f"record of {len(record)} bytes, its members have {starts[-1] + lengths[-1]}"
+            )
         for member, offset, size in zip(range(start, stop), starts, lengths, strict=True):
             field = self._field(member)
             if field in seen:
-                first = members.names[seen[field]] if seen[field] >= 0 else "its key"
-                raise self._sample_error(position, f"field {field!r} twice: {first!r} and {members.names[member]!r}")
+                first = repr(members.names[seen[field]]) if seen[field] >= 0 else "the key"
+                raise self._sample_error(
+                    position, f"field {field!r} occurs twice: as {first} and as {members.names[member]!r}"
+                )
             seen[field] = member
             sample[field] = record[offset : offset + size]
         return sample

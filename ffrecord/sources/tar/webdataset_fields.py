@@ -56,19 +56,21 @@ def _npy(data: memoryview) -> npt.NDArray[Any]:
     version = np.lib.format.read_magic(file)
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
     if read is None:
-        raise FormatError(f"an array of version {version}, expected (1, 0) or (2, 0)")
+        raise FormatError(f"version of the array is {version}, expected (1, 0) or (2, 0)")
     try:
         shape, fortran, dtype = read(file, max_header_size=HEADER_MOST)
     except Exception as error:  # numpy parses a Python literal, which may raise almost anything
-        raise FormatError(f"an array whose description is none: {type(error).__name__}: {error}") from None
+        raise FormatError(f"the description of the array cannot be read: {type(error).__name__}: {error}") from None
     if dtype.hasobject:
-        raise FormatError("an array of Python objects, which are pickled: refused")
+        raise FormatError("an array of Python objects may run any code when it is read: store numbers or text")
     left = len(data) - file.tell()
     count = 1
     for side in shape:
         count *= side
     if min(shape, default=0) < 0 or count * dtype.itemsize != left:
-        raise FormatError(f"an array {list(shape)} of {dtype} has {count * dtype.itemsize} bytes, {left} are there")
+        raise FormatError(
+            f"an array of shape {list(shape)} and {dtype} has {left} bytes, expected {count * dtype.itemsize}"
+        )
     flat = np.frombuffer(data, dtype, count, file.tell()).copy()
     return flat.reshape(shape[::-1]).transpose() if fortran else flat.reshape(shape)
 

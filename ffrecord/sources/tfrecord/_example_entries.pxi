@@ -133,7 +133,7 @@ cdef class Keys:
             slot = _hash(<const unsigned char*> lookup.names[i].start, lookup.names[i].size) & lookup.mask
             while lookup.slots[slot] != 0:
                 if self.names[lookup.slots[slot] - 1] == self.names[i]:
-                    raise ArgumentError(f"feature {self.names[i]!r} is asked for twice")
+                    raise ArgumentError(f"feature {self.names[i]!r} occurs twice, expected each name once")
                 slot = (slot + 1) & lookup.mask
             lookup.slots[slot] = i + 1
 

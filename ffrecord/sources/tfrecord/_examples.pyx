@@ -47,7 +47,7 @@ cdef class Wanted:
             column.optional = default is not None or column.size < 0
             if default is not None:
                 if len(default) != column.size * _value_size(dtype):
-                    raise ArgumentError(f"a default of {len(default)}, expected {column.size * _value_size(dtype)}")
+                    raise ArgumentError(f"default has {len(default)} bytes, expected {column.size * _value_size(dtype)}")
                 if dtype != _STRING:
                     default = bytes(default)
                     column.default = default
@@ -84,7 +84,7 @@ cdef class _Rows:
             self.values = pooled(rows * self._row_size()) if out is None else out
             if len(self.values) < self._row_size() * rows:
                 raise ArgumentError(
-                    f"out[{which}] has {len(self.values)} bytes, {rows} rows of {self._row_size()} have {self._row_size() * rows}"
+                    f"out[{which}] has {len(self.values)} bytes, expected {self._row_size() * rows}: {rows} rows of {self._row_size()}"
                 )
             self.column.out = _memory(self.values)
 
@@ -151,10 +151,10 @@ cdef class _Arena:
         work.rows = len(offsets) - 1
         work.data, work.offsets, work.lookup = &data[0], &offsets[0], &wanted.keys.lookup
         if work.rows < 0 or offsets[0] < 0 or offsets[work.rows] > len(data):
-            raise ArgumentError(f"{len(offsets)} offsets of records in {len(data)} bytes, expected them in [0, {len(data)}]")
+            raise ArgumentError(f"offsets has {len(offsets)} values, expected at least one, and all within 0 .. {len(data)}, the size of data")
         for i in range(work.rows):
             if offsets[i] > offsets[i + 1]:
-                raise ArgumentError(f"record {i} begins at {offsets[i]} and ends at {offsets[i + 1]}")
+                raise ArgumentError(f"record {i} begins at offset {offsets[i]}, but ends at offset {offsets[i + 1]}")
         work.count = work.lookup.count
         work.columns = <Column*> calloc(max(work.count, 1), sizeof(Column))
         work.places = <int*> calloc(max(work.count, 1), sizeof(int))

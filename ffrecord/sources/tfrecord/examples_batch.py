@@ -32,7 +32,7 @@ def check_arguments(data: Any, offsets: Any) -> Packed:
     """
     numbers = np.asarray(offsets)
     if numbers.ndim != 1 or len(numbers) == 0 or numbers.dtype.kind not in "iu":
-        raise ArgumentError(f"offsets are {numbers.dtype} {numbers.shape}, expected ints [k + 1]")
+        raise ArgumentError(f"offsets must be ints [k + 1], not {numbers.dtype} of shape {numbers.shape}")
     return np.frombuffer(as_bytes(data), np.uint8), np.require(numbers, np.int64, ["C", "A"])
 
 
@@ -44,24 +44,24 @@ def rows_memory(features: Features, k: int, into: Mapping[str, npt.NDArray[Any]]
     """
     for key in into:
         if key not in features:
-            raise ArgumentError(f"into has {key!r}, expected features: {', '.join(map(repr, features))}")
+            raise ArgumentError(f"into has {key!r}, expected only features: {', '.join(map(repr, features))}")
     return [_memory(key, feature, k, into.get(key)) for key, feature in features.items()]
 
 
 def _memory(key: str, feature: Feature, k: int, given: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
     if not isinstance(feature, FixedFeature) or feature.dtype == "string":
         if given is not None:
-            raise ArgumentError(f"into[{key!r}]: rows of {feature} have no fixed number of bytes")
+            raise ArgumentError(f"into[{key!r}] cannot be filled: rows of {feature} have no fixed number of bytes")
         return None
     dtype = DTYPES[feature.dtype]
     if given is None:
         return pooled(k * feature.size * dtype.itemsize).view(dtype).reshape(k, *feature.shape)
     fits = isinstance(given, np.ndarray) and given.dtype == dtype and given.shape[1:] == feature.shape
     if not fits or len(given) < k or not given.flags.carray:
-        has = f"{given.dtype} {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
+        has = f"{given.dtype} of shape {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
         raise ArgumentError(
-            f"into[{key!r}] is {has}, expected a writable, aligned, C-ordered {dtype} array [>= {k}, "
-            f"{', '.join(map(str, feature.shape))}]"
+            f"into[{key!r}] is {has}, expected a writable, aligned, C-ordered {dtype} array of shape "
+            f"[>= {k}, {', '.join(map(str, feature.shape))}]"
         )
     return given
 

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
+from ffrecord.fields.describe import describe
 from ffrecord.reading.batch_forms import Packed
 from ffrecord.sources.tfrecord import _examples
 from ffrecord.sources.tfrecord.examples_batch import Column
@@ -89,39 +90,41 @@ def _string(key: str, value: Any) -> bytes:
         return value.encode()
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    raise ArgumentError(f"feature {key!r}: {type(value).__name__} among strings, expected bytes or str")
+    raise ArgumentError(f"feature {key!r} has {type(value).__name__} among strings, expected bytes or str")
 
 
 def _array(key: str, value: Any) -> npt.NDArray[Any]:
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:  # rows of different lengths, among others
-        raise ArgumentError(f"feature {key!r}: {type(value).__name__} is no array: {error}") from error
+        raise ArgumentError(f"feature {key!r} is {type(value).__name__}, which is not an array: {error}") from error
     if array.dtype == object:
         for each in array.ravel().tolist():
             if isinstance(each, int) and each.bit_length() > 63:
-                raise ArgumentError(f"feature {key!r}: an int of {each.bit_length()} bits, more than int64 holds")
+                raise ArgumentError(f"feature {key!r} has an int of {each.bit_length()} bits, which int64 cannot hold")
     return array
 
 
 def _numbers(key: str, array: npt.NDArray[Any]) -> tuple[int, npt.NDArray[Any]]:
     if array.dtype.kind in "biu":
         if array.dtype.kind == "u" and array.size and int(array.max()) >= 1 << 63:
-            raise ArgumentError(f"feature {key!r}: {array.max()} is more than int64 holds, {(1 << 63) - 1}")
+            raise ArgumentError(
+                f"feature {key!r} has {array.max()}, expected at most {(1 << 63) - 1}, the largest int64"
+            )
         return INT64, array.astype("<i8").ravel()
     if array.dtype.kind != "f":
-        raise ArgumentError(f"feature {key!r}: {array.dtype} values, expected ints, floats, bytes or str")
+        raise ArgumentError(f"feature {key!r} has {array.dtype} values, expected ints, floats, bytes or str")
     with np.errstate(over="ignore"):
         numbers = array.astype("<f4").ravel()
     lost = np.isinf(numbers) & ~np.isinf(array.ravel())
     if lost.any():
-        raise ArgumentError(f"feature {key!r}: {array.ravel()[lost][0]} is more than float32 holds")
+        raise ArgumentError(f"feature {key!r} has {array.ravel()[lost][0]}, which float32 cannot hold")
     return FLOAT, numbers
 
 
 def _name(key: str) -> bytes:
     if not isinstance(key, str):
-        raise ArgumentError(f"a feature's name is {type(key).__name__} {key!r}, expected str")
+        raise ArgumentTypeError(f"name of a feature must be str, not {describe(key)}")
     return key.encode()
 
 

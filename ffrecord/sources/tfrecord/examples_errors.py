@@ -7,13 +7,13 @@ __all__ = ["ExampleError", "FeatureCountError", "FeatureKindError", "MissingFeat
 
 KINDS = {1: "bytes", 2: "float", 3: "int64"}
 WIRE = {
-    1: "a number is cut short: {found} bytes are left, at least {expected} are needed",
-    2: "a varint of more than {expected} bytes",
-    3: "field number {found}, expected 1 to {expected}",
-    4: "wire type {found}, expected 0, 1, 2 or 5 (groups are not read)",
-    5: "a field of {found} bytes, where {expected} are left",
-    6: "a run of numbers of {found} bytes, expected a multiple of {expected}",
-    7: "a key of {found} bytes that is not UTF-8",
+    1: "a number is cut: {found} bytes are left, expected at least {expected}",
+    2: "a varint has more than {expected} bytes",
+    3: "field number is {found}, expected 1 to {expected}",
+    4: "wire type is {found}, expected 0, 1, 2 or 5 (groups cannot be read)",
+    5: "a field has {found} bytes, but {expected} are left",
+    6: "packed numbers have {found} bytes, expected a multiple of {expected}",
+    7: "a key of {found} bytes is not UTF-8",
 }
 ABSENT, KIND, COUNT, CHANGED = 11, 12, 13, 14
 
@@ -71,7 +71,7 @@ def error_of(fault: Fault, keys: tuple[bytes, ...], bytes_of: frozenset[int] = f
         where += f", feature {key!r}" + (f", step {fault.step}" if fault.step >= 0 else "")
     found, expected = fault.found, fault.expected
     if fault.code == ABSENT:
-        return MissingFeatureError(f"{where}: it is absent, and has no default", key=key, index=fault.row, found=0)
+        return MissingFeatureError(f"{where}: it is missing, and has no default", key=key, index=fault.row, found=0)
     if fault.code == KIND:
         has, wanted = KINDS[found], KINDS[expected]
         message = f"{where}: it holds {has} values (kind {found}), expected {wanted} (kind {expected})"
@@ -80,6 +80,6 @@ def error_of(fault: Fault, keys: tuple[bytes, ...], bytes_of: frozenset[int] = f
         unit = "bytes" if fault.column in bytes_of else "values"
         message = f"{where}: it has {found} {unit}, expected {expected}"
         return FeatureCountError(message, key=key, index=fault.row, found=found, expected=expected)
-    reason = WIRE.get(fault.code, "it was written to meanwhile: {found} values, then {expected}")
-    message = f"{where}: no Example: at byte {fault.offset}: {reason.format(found=found, expected=expected)}"
+    reason = WIRE.get(fault.code, "the record changed while it was read: {found} values, then {expected}")
+    message = f"{where}: not an Example: at byte {fault.offset}: {reason.format(found=found, expected=expected)}"
     return ExampleError(message, key=key, index=fault.row, found=found, expected=expected)

@@ -103,7 +103,7 @@ class FixedFeature:
                 return [_as_bytes(value) for value in np.broadcast_to(np.array(self.default, object), self.shape).flat]
             array = np.array(self.default)
             if not np.can_cast(array.dtype, DTYPES[self.dtype], "same_kind") and not _holds(array, DTYPES[self.dtype]):
-                raise ValueError(f"of dtype {array.dtype}")
+                raise ValueError(f"its dtype is {array.dtype}")
             return np.broadcast_to(array, self.shape).astype(DTYPES[self.dtype]).tobytes()
         except (TypeError, ValueError) as error:
             raise ArgumentError(f"default {self.default!r} does not fit {self.dtype} {self.shape}: {error}") from error

@@ -49,7 +49,7 @@ def infer(records: Any) -> dict[str, Feature]:
     """
     facts = [_features(record, index) for index, record in enumerate(_several(records))]
     if not facts:
-        raise ArgumentError("no records to infer features from")
+        raise ArgumentError("features cannot be inferred: there are no records")
     names = dict.fromkeys(name for each in facts for name in each)
     return {name: feature for name in names if (feature := _feature(name, facts)) is not None}
 
@@ -70,8 +70,8 @@ def _features(record: Any, index: int) -> Facts:
     key = first_list(record)
     if key is not None:
         raise ExampleError(
-            f"example {index}: a SequenceExample, with a list {key!r}, which features of Examples are without; "
-            "ffrecord.sources.SequenceParser reads it",
+            f"example {index} is a SequenceExample: it has the list {key!r}; read it with "
+            "ffrecord.sources.SequenceParser",
             key=key,
             index=index,
         )
@@ -106,7 +106,7 @@ def _kind(name: str, kinds: Iterable[list[int]]) -> int:
             if kind and known and kind != known:
                 has, before = KINDS[kind], KINDS[known]
                 message = (
-                    f"example {index}, feature {name!r}: it holds {has} values, those of example {since} are {before}"
+                    f"example {index}, feature {name!r}: it holds {has} values, but {before} values in example {since}"
                 )
                 raise FeatureKindError(message, key=name, index=index, found=has, expected=before)
             if kind and not known:

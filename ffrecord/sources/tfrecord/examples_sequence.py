@@ -55,7 +55,7 @@ class SequenceParser:
         self._wanted = compile_features(self.lists)
         for key, feature in self.lists.items():
             if isinstance(feature, FixedFeature) and feature.default is not None:
-                raise ArgumentError(f"lists[{key!r}] has a default, expected none: see optional=")
+                raise ArgumentError(f"lists[{key!r}] has a default, expected none: name it in optional= instead")
         if unknown := self.optional - self.lists.keys():
             raise ArgumentError(f"optional has {sorted(unknown)}, expected names of lists: {', '.join(self.lists)}")
 

@@ -193,8 +193,8 @@ def _of_stream(stream: Inflated, check: bool) -> dict[str, npt.NDArray[Any]]:
         damaged = True
     except MemoryError:
         raise FormatError(
-            f"{stream.path}: {chain.n} records in the first {end} bytes it decompresses to: an index of "
-            f"{ROW_SIZE * chain.n} bytes, where {2 * room} bytes of memory are free"
+            f"{stream.path}: the first {end} decompressed bytes have {chain.n} records, whose index needs "
+            f"{ROW_SIZE * chain.n} bytes, but {2 * room} bytes of memory are free"
         ) from None
     broken = chain.ending
     chain.finish()
@@ -216,10 +216,10 @@ def _check_kept(arrays: dict[str, npt.NDArray[Any]], most: int) -> None:
     check_columns(arrays, offsets=np.int64, sizes=np.int64, checksums=np.uint32)
     rows, end = check_columns(arrays, ending=np.uint64), int(arrays["ending"][1])
     if rows != ENDINGS or end > most:
-        raise FormatError(f"an end at {end} of a file that gives at most {most} bytes")
+        raise FormatError(f"its records end at {end}, but the file gives at most {most} bytes")
     offsets, sizes = arrays["offsets"], arrays["sizes"]
     if not ((offsets >= 0) & (offsets <= end) & (sizes >= 0) & (sizes <= end - offsets)).all():
-        raise FormatError(f"records that are not within {end} bytes")
+        raise FormatError(f"its records do not lie within {end} bytes")
 
 
 def refuse_or_log(path: str, torn: TornRecord, skip: bool) -> Exception | None:
@@ -228,8 +228,8 @@ def refuse_or_log(path: str, torn: TornRecord, skip: bool) -> Exception | None:
     if torn.record == 0 and torn.error is FormatError:
         return torn.as_error(path)
     if not skip:
-        return torn.as_error(path, "; on_torn='skip' reads everything before it")
-    logger.warning("left out, with all behind it: %s", torn.as_error(path))
+        return torn.as_error(path, "; pass on_torn='skip' to read everything before it")
+    logger.warning("left out, with everything after it: %s", torn.as_error(path))
     return None
 
 
@@ -253,13 +253,13 @@ def torn_of(path: str, n: int, ending: list[int], compression: str | None) -> To
     if kind == _tfrecord.WRONG:
         reason = f"CRC-32C {computed:#010x} of its length {length}, stored {stored:#010x}"
         if n == 0:
-            return TornRecord(n, at, f"{reason}: this is no TFRecord, or damaged at its start", FormatError)
-        return TornRecord(n, at, f"{reason}; nobody knows where another one begins", ChecksumError, stored, computed)
+            return TornRecord(n, at, f"{reason}: not a TFRecord file, or damaged at its start", FormatError)
+        return TornRecord(n, at, f"{reason}; the next record cannot be found", ChecksumError, stored, computed)
     if kind == _tfrecord.TORN:
         return TornRecord(
-            n, at, f"{end - at} bytes are left, a length and its checksum have {_tfrecord.HEADER}", TruncatedError
+            n, at, f"{end - at} bytes are left, but a length and its checksum have {_tfrecord.HEADER}", TruncatedError
         )
     needed = length + _tfrecord.HEADER + _tfrecord.FOOTER
     return TornRecord(
-        n, at, f"{length} bytes, {needed} with length and checksums, but {end - at} are left", TruncatedError
+        n, at, f"it has {length} bytes, {needed} with length and checksums, but {end - at} are left", TruncatedError
     )

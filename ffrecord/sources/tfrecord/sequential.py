@@ -289,7 +289,7 @@ class _Windows:
 
     def _mismatch(self, place: int, computed: int, start: int, size: int, stored: int) -> ChecksumError:
         where = f"{self._path}: record {self._n + place}"
-        of = "" if self._file.compression is None else " of what is decompressed"
+        of = "" if self._file.compression is None else " of the decompressed data"
         return ChecksumError(
             f"checksum mismatch: {where}: CRC-32C {computed:#010x}, stored {stored:#010x} "
             f"({plural(size, 'byte')} at offset {self._base + start}{of})",
@@ -301,8 +301,8 @@ class _Windows:
     def _end(self, found: _tfrecord.Chain, whole: int) -> None:
         end = self._base + self._have
         if end < self._file.size and self._have < self._room:
-            was = f"{end} bytes, {self._file.size} when it was opened"
-            self._failure = TruncatedError(f"{self._path}: record {self._n + whole}: the file has {was}")
+            cut = f"the file was cut to {end} bytes, it had {self._file.size} when it was opened"
+            self._failure = TruncatedError(f"{self._path}: record {self._n + whole}: {cut}")
             return
         kind, end = self._broken or self._file.damage or found.ending, max(end, self._file.size)
         numbers = [kind, end, self._base + found.at, found.length, found.stored, found.computed, self._file.source]

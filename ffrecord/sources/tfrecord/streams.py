@@ -99,7 +99,7 @@ class Streams:
                 where = f"{index.path}: record {local[place]}"
                 records[place] = ChecksumError(
                     f"Sample {index_of_all}: checksum mismatch: {where}: CRC-32C {crc:#010x}, stored {expected:#010x} "
-                    f"({plural(sizes[place], 'byte')} at offset {offsets[place]} of what is decompressed)",
+                    f"({plural(sizes[place], 'byte')} at offset {offsets[place]} of the decompressed data)",
                     path=index.path,
                     index=index_of_all,
                     stored=expected,

@@ -16,7 +16,7 @@ enum { FFR_VARINT = 0, FFR_EIGHT = 1, FFR_BYTES = 2, FFR_FOUR = 5 };
 enum {
     FFR_WIRE_CUT = 1,    /* a varint or a number does not end where its message does [bytes left, bytes needed] */
     FFR_WIRE_LONG,       /* a varint of more than 10 bytes [11, 10] */
-    FFR_WIRE_TAG,        /* a field number outside [1, 2^29) [the number, 2^29] */
+    FFR_WIRE_TAG,        /* a field number outside [1, 2^29) [the number, 2^29 - 1] */
     FFR_WIRE_TYPE,       /* a group, or no type at all [the type, 5] */
     FFR_WIRE_LENGTH,     /* a length beyond the end of the message [the length, bytes left] */
     FFR_WIRE_RUN,        /* a run of numbers whose last one is not complete [bytes, bytes of a number] */
@@ -97,7 +97,7 @@ static inline int ffr_next_field(ffr_piece *message, ffr_field *field, ffr_fault
     if (at == NULL)
         return ffr_refuse_varint(fault, start, end);
     if (tag < 8 || tag > UINT32_MAX)
-        return ffr_refuse(fault, FFR_WIRE_TAG, start, tag >> 3, 1u << 29);
+        return ffr_refuse(fault, FFR_WIRE_TAG, start, tag >> 3, (1u << 29) - 1);
     field->number = (uint32_t)(tag >> 3);
     field->type = (int)(tag & 7);
     field->bytes.at = field->bytes.end = at;

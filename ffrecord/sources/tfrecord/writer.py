@@ -103,7 +103,7 @@ class TFRecordWriter:
         piece, ends = as_bytes(data), np.ascontiguousarray(offsets, np.int64)
         self._check_open()
         if ends.ndim != 1 or not len(ends) or (np.diff(ends) < 0).any() or ends[0] < 0 or ends[-1] > len(piece):
-            raise ArgumentError(f"offsets must ascend within 0 .. {len(piece)}, the bytes of data")
+            raise ArgumentError(f"offsets must ascend within 0 .. {len(piece)}, the size of data")
         # Pieces of about FLUSH_SIZE, cut between records.
         cuts = np.flatnonzero(np.diff(ends[1:] // FLUSH_SIZE)) + 1 if len(ends) > 2 else np.empty(0, np.int64)
         for start, stop in pairwise([0, *cuts.tolist(), len(ends) - 1]):
@@ -136,9 +136,9 @@ class TFRecordWriter:
         if self._failure is not None:
             raise self._failure
         if self._part is None:
-            raise ClosedError(f"TFRecordWriter has been closed. {self.path}")
+            raise ClosedError(f"{type(self).__name__} has been closed. {self.path}")
         if not self._part.owned:
-            raise StateError(f"{self.path}: this is a fork of the process that is writing it")
+            raise StateError(f"{self.path}: opened by another process; a forked child cannot write to it")
         return self._part
 
     def close(self) -> None:

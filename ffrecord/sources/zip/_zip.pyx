@@ -236,12 +236,12 @@ cdef str _wrong_words(Wrong wrong, const uint8_t* d, int64_t at, int64_t number,
     if wrong == CUT:
         return f"{where}: it does not end within the directory"
     if wrong == SIGNATURE:
-        return f"{where}: begins with {bytes(d[at:at + 4])!r}, expected {b'PK' + bytes([1, 2])!r}"
+        return f"{where}: it begins with {bytes(d[at:at + 4])!r}, expected {b'PK' + bytes([1, 2])!r}"
     name = bytes(d[at + ENTRY_SIZE:at + ENTRY_SIZE + _u16(d + at + 28)]).decode(errors="replace")
     if wrong == NO_ZIP64:
-        return f"{where}, {name!r}: numbers of all ones, but no ZIP64 field that has them"
+        return f"{where}, {name!r}: its numbers are in a ZIP64 field, which is missing"
     return (
-        f"{where}, {name!r}: {_u32(d + at + 20)} bytes at {_u32(d + at + 42)} (or as its ZIP64 field says) do not lie in the "
+        f"{where}, {name!r}: its {_u32(d + at + 20)} bytes at offset {_u32(d + at + 42)} (or as its ZIP64 field says) do not lie in the "
         f"{limit - base} bytes before the directory"
     )
 

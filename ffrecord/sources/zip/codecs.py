@@ -36,7 +36,7 @@ def check_ratio(size: int, compressed: int, max_ratio: float | None) -> None:
     """Raise FormatError if large content is said to have more than `max_ratio` times its compressed bytes."""
     if max_ratio is not None and size > RATIO_FREE and size > max_ratio * compressed:
         raise FormatError(
-            f"{size} bytes are said to be in {compressed}, {size / max(compressed, 1):.0f} times as much, "
+            f"it has {size} bytes in {compressed} compressed ones, {size / max(compressed, 1):.0f} times as much, "
             f"expected at most {max_ratio:g} times (max_ratio)"
         )
 
@@ -83,7 +83,7 @@ def inflate(method: int, flags: int, data: memoryview, size: int) -> bytes:
             left -= len(piece)
     if left != 1:
         found = f"more than {size}" if left == 0 else f"{size + 1 - left}"
-        raise FormatError(f"{len(data)} compressed bytes have {found} bytes of content, expected {size}")
+        raise FormatError(f"its {len(data)} compressed bytes decompress to {found} bytes, expected {size}")
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
@@ -98,7 +98,7 @@ class translate_errors:  # noqa: N801 - used as a function
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, MemoryError | ImportError | FormatError):
-            raise FormatError(f"its compressed bytes are damaged: {error}") from error
+            raise FormatError(f"its compressed data are damaged: {error}") from error
 
 
 def _deflate(source: Read) -> Read:
@@ -125,10 +125,12 @@ def _lzma(source: Read, size: int) -> Read:
     while len(head) < LZMA_HEAD.size and (piece := source(LZMA_HEAD.size - len(head))):
         head += bytes(piece)
     if len(head) < LZMA_HEAD.size:
-        raise FormatError(f"{len(head)} bytes of LZMA, expected {LZMA_HEAD.size} of properties alone")
+        raise FormatError(f"its LZMA data have {len(head)} bytes, expected at least {LZMA_HEAD.size} of properties")
     _, length, packed, dictionary = LZMA_HEAD.unpack(head)
     if length != 5 or packed >= 9 * 5 * 5:
-        raise FormatError(f"LZMA properties of {length} bytes that begin with {packed}, expected 5 and less than 225")
+        raise FormatError(
+            f"its LZMA properties have {length} bytes and begin with {packed}, expected 5 bytes and a number below 225"
+        )
     filters = {
         "id": lzma.FILTER_LZMA1,
         "lc": packed % 9,

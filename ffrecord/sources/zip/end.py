@@ -85,12 +85,12 @@ def read_end(fd: int, size: int) -> EndRecord:
     for end in (empty, padded):
         if end is not None:
             return end
-    raise FormatError(f"no zip archive: {wrong or _without_end(fd, len(tail))}")
+    raise FormatError(f"not a zip archive: {wrong or _without_end(fd, len(tail))}")
 
 
 def _without_end(fd: int, searched: int) -> str:
     """Return the text for an archive without an end record in its last `searched` bytes."""
-    cut = "; it begins as one, so it may be cut" if read_up_to(fd, 4, 0) == MEMBER_MAGIC else ""
+    cut = "; it begins like one, so it may have been cut" if read_up_to(fd, 4, 0) == MEMBER_MAGIC else ""
     return f"no end record in its last {searched} bytes{cut}"
 
 
@@ -107,12 +107,16 @@ def _end_at(fd: int, record: bytes, position: int) -> EndRecord:
     if found is not None:
         position, disk, first_disk, here, entries, size, offset = found
     if disk != first_disk or here != entries:
-        raise FormatError(f"an archive of several disks, number {disk}, its directory begins on {first_disk}")
+        raise FormatError(
+            f"an archive of several disks cannot be read: this is disk {disk}, its directory is on disk {first_disk}"
+        )
     start = position - size
     if start < 0 or offset > start:
-        raise FormatError(f"its directory, {size} bytes at {offset}, does not end before its end record at {position}")
+        raise FormatError(
+            f"its directory of {size} bytes at offset {offset} does not end before its end record at {position}"
+        )
     if entries and read_up_to(fd, 4, start) != ENTRY_MAGIC:
-        raise FormatError(f"no directory entry at offset {start}, where {entries} of them in {size} bytes should be")
+        raise FormatError(f"there is no directory entry at offset {start}, expected {entries} of them in {size} bytes")
     if exact and entries > size // ENTRY_SIZE:
         raise FormatError(f"{entries} entries do not fit in a directory of {size} bytes")
     return EndRecord(start, size, entries, exact, start - offset)
@@ -140,4 +144,4 @@ def _end64(fd: int, position: int, needed: bool) -> tuple[int, int, int, int, in
                 return place, disk, first_disk, here, entries, size, offset
     if not needed:
         return None
-    raise FormatError(f"no ZIP64 end record at {stated}, where its locator at {at} says it is")
+    raise FormatError(f"there is no ZIP64 end record at offset {stated}, as its locator at {at} says")

@@ -99,7 +99,7 @@ def _read(fd: int, end: EndRecord) -> npt.NDArray[np.uint8]:
     while done < end.size:
         got = read_into(fd, directory[done:].data, end.offset + done)
         if got == 0:
-            raise TruncatedError(f"{done} bytes of the directory, expected {end.size}")
+            raise TruncatedError(f"its directory has {done} bytes, expected {end.size}")
         done += got
     return directory
 
@@ -107,7 +107,7 @@ def _read(fd: int, end: EndRecord) -> npt.NDArray[np.uint8]:
 def _check_count(arrays: Arrays, end: EndRecord) -> None:
     found = len(arrays["sizes"]) + len(arrays["folder_offsets"]) - 1
     if end.entries != (found if end.exact else found % 65536):
-        raise FormatError(f"{found} entries in the directory, the end record says {end.entries}")
+        raise FormatError(f"its directory has {found} entries, the end record says {end.entries}")
 
 
 def _check_overlaps(arrays: Arrays, local: npt.NDArray[np.int64], order: npt.NDArray[np.int64], limit: int) -> None:
@@ -123,7 +123,7 @@ def _check_overlaps(arrays: Arrays, local: npt.NDArray[np.int64], order: npt.NDA
         k = int(bad[0])
         names = Names.from_arrays(arrays)
         name, size = names[int(order[k])], ends[k] - starts[k]
-        other = f"the directory at {limit}"
+        other = f"the directory at offset {limit}"
         if k + 1 < len(order):
-            other = f"{names[int(order[k + 1])]!r} at {starts[k + 1]}"
-        raise FormatError(f"members overlap: {name!r}, {size} bytes at {starts[k]}, reaches into {other}")
+            other = f"{names[int(order[k + 1])]!r} at offset {starts[k + 1]}"
+        raise FormatError(f"members overlap: {name!r} of {size} bytes at offset {starts[k]} reaches into {other}")

@@ -60,9 +60,9 @@ class ZipMembers:
         method, size, compressed = int(self.methods[index]), int(self.sizes[index]), int(self.compressed[index])
         reason = refusal(method, int(self.flags[index]))
         if reason is None and self.data[index] < 0:
-            reason = "where the directory says it is, there is no local header with its name"
+            reason = "there is no local header with its name at the offset that the directory says"
         if reason is None and method == STORED and size != compressed:
-            reason = f"it is stored, yet {size} bytes are said to be in {compressed}"
+            reason = f"it is stored without compression, but has {size} bytes in {compressed}"
         if reason is None:
             try:
                 check_ratio(size, compressed, self._max_ratio)
