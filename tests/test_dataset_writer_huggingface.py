@@ -223,7 +223,7 @@ def test_a_stream_gives_what_is_decoded(tmp_path: Path, caplog: pytest.LogCaptur
     for i, sample in enumerate(stored(tmp_path / "out")):
         assert np.array_equal(np.asarray(sample["image"]), np.asarray(Image.open(io.BytesIO(PNGS[i]))))
     assert [each.getMessage() for each in caplog.records if each.name == "ffrecord"] == [
-        "files of 'image' are decoded and stored anew: load the dataset without streaming to keep them"
+        "columns 'image': files are decoded and encoded again; load the dataset without streaming to keep their bytes"
     ]
     caplog.clear()
     convert(photographs().select_columns("label").to_iterable_dataset(), tmp_path / "other", num_workers=0)
@@ -233,7 +233,7 @@ def test_a_stream_gives_what_is_decoded(tmp_path: Path, caplog: pytest.LogCaptur
 @pytest.mark.parametrize("call", ["from_indexed_dataset", "from_iterable"])
 def test_several_are_refused(tmp_path: Path, call: str) -> None:
     both = datasets.DatasetDict(train=photographs(), test=photographs())
-    with pytest.raises(ArgumentError, match="DatasetDict has several datasets: give one of 'train', 'test'"):
+    with pytest.raises(ArgumentError, match="DatasetDict has several datasets: pass one of 'train', 'test'"):
         getattr(DatasetWriter(tmp_path / "out", num_workers=0), call)(both)
 
 

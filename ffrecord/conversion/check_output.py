@@ -24,9 +24,7 @@ def check_outside(source: Any, out: str | os.PathLike[str]) -> None:
     for directory in _directories(source):
         read = filesystems.real_path(directory)
         if written != read and os.path.commonpath([written, read]) == read:
-            raise ArgumentError(
-                f"{os.fspath(out)} is inside {directory}, which is read: expected a place outside of the source"
-            )
+            raise ArgumentError(f"{os.fspath(out)} is inside {directory}, which is read: choose a place outside of it")
 
 
 def _directories(source: Any) -> list[str]:

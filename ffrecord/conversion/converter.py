@@ -94,7 +94,7 @@ def convert(
     with open_input(source, format, fields, options, storage_options, skips="max_skipped" in asked) as found:
         if verify and found.once:
             raise ArgumentError(
-                f"verify=True needs to read the samples again, and {type(source).__name__} gives them once"
+                f"verify=True has to read the samples again, but {type(source).__name__} gives them only once"
             )
         summary = _write(found, DatasetWriter(out, found.fields, **asked))
         if verify:
@@ -113,7 +113,7 @@ def _skip_options(max_skipped: SupportsIndex, verify: bool) -> dict[str, Any]:
     if most == 0:
         return {}
     if verify:
-        raise ArgumentError("verify=True compares every sample, max_skipped leaves some out: one of the two")
+        raise ArgumentError("verify=True compares every sample, but max_skipped leaves some out: pass only one of them")
     return {"on_error": "skip", "max_skipped": most}
 
 

@@ -49,7 +49,10 @@ class Naming:
             base = _replace_dots(base)
         names = [f"{base}.{self._suffix(column, content)}" for column, content in contents.items()]
         if not dots and len({each.lower() for each in names}) < len(names):
-            raise FormatError(f"sample {index}: {', '.join(names)}: WebDataset takes two of them for the same field")
+            raise FormatError(
+                f"sample {index}: of the files {', '.join(names)}, WebDataset takes two for the same field: rename a "
+                "column"
+            )
         if dots and name is not None and self._ending is not None:
             # Keep the sample's own ending if it fits: a sample "b.png" among .jpg samples has the picture "b.png" and
             # the label "b.png.cls", and "B.JPEG" keeps its spelling.
@@ -102,8 +105,8 @@ def _check_column(column: str, suffix: str) -> str:
     """
     if "/" in column or (column != suffix and column in ("", ".", "..")):
         raise FormatError(
-            f"column {column!r} cannot be part of a file's name, as in NAME.{suffix}: expected one without '/', and of "
-            "more than dots; call it otherwise"
+            f"column {column!r} cannot be part of a file's name, as in NAME.{suffix}: rename it, without '/' and not "
+            "only dots"
         )
     return suffix
 
@@ -115,12 +118,14 @@ def _replace_dots(name: str) -> str:
 
 def _check_name(name: str, dots: bool) -> str:
     if "/".join(safe_parts(name)) != name:
-        raise FormatError(f"{name!r} is no name of a file below a directory")
+        raise FormatError(f"{name!r} is not a valid name of a file below the directory")
     size = len(name.encode(errors="surrogateescape"))
     if size > NAME_MOST:
-        raise FormatError(f"{name[:40]!r}…, {size} bytes, is no name of a file: expected at most {NAME_MOST}")
+        raise FormatError(
+            f"{name[:40]!r}… of {size} bytes is not a valid name of a file, expected at most {NAME_MOST} bytes"
+        )
     if not dots:
         names = Names.of([name])
         if split_names(names.blob, names.offsets)[0][0] < 0:
-            raise FormatError(f"{name!r} would be of no sample of a WebDataset")
+            raise FormatError(f"{name!r} would not belong to any sample of a WebDataset")
     return name

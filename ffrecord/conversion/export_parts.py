@@ -11,7 +11,7 @@ from ffrecord.conversion.export_names import key_of
 from ffrecord.conversion.export_samples import Packed, SampleSource
 from ffrecord.conversion.export_targets import TARGETS, TFRecordTarget
 from ffrecord.dataset_writer.progress import WriteProgress
-from ffrecord.errors import FormatError
+from ffrecord.errors import FormatError, plural
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Heart
 from ffrecord.processes.map import map_parts, receive_parts
@@ -131,7 +131,8 @@ def check_names(samples: SampleSource, path: str, hashes: Sequence[bytes]) -> No
     if len(same):
         twice = ordered[same[0]].tobytes()
         named = _find_name(samples, twice)
-        raise FormatError(f"{path}: {named} comes twice, and {len(same) - 1} other names do; nothing was written")
+        more = f", and so do {plural(len(same) - 1, 'other name')}" if len(same) > 1 else ""
+        raise FormatError(f"{path}: {named} occurs twice{more}; nothing was written")
 
 
 def _find_name(samples: SampleSource, wanted: bytes) -> str:
@@ -142,7 +143,7 @@ def _find_name(samples: SampleSource, wanted: bytes) -> str:
                 for file, _ in samples.files(sample, dots):
                     for name in (file, key_of(file)):
                         if _hash(name) == wanted:
-                            return f"{name!r}, of sample {sample.index},"
+                            return f"{name!r} of sample {sample.index}"
     return "a name"
 
 

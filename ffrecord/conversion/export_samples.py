@@ -12,6 +12,7 @@ from ffrecord.conversion.export_names import Naming
 from ffrecord.conversion.export_values import Content, content_of, content_of_bytes
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, FormatError
 from ffrecord.fields import Field, JPEGField, LabelField, ListField, OptionalField, Schema, schema_of
+from ffrecord.fields.describe import describe
 from ffrecord.fields.tree import as_mapping
 from ffrecord.inputs.stores import BYTES_AT_ONCE, DATA, KEY, LABEL, RAW_FORMATS, class_names, names_of
 from ffrecord.reader import FileReader
@@ -182,7 +183,7 @@ class SampleSource:
         if _is_plain(sample.columns):
             return as_bytes(sample.columns[DATA])
         there = ", ".join(f"{name!r}: {type(value).__name__}" for name, value in sample.columns.items())
-        raise FormatError(f"sample {sample.index} has the columns {{{there}}}, where sample 0 is only bytes")
+        raise FormatError(f"sample {sample.index} has the columns {{{there}}}, but sample 0 is only bytes")
 
     def files(self, sample: Sample, dots: bool) -> list[File]:
         """Return the files of a sample: (name, content) of each, at least one.
@@ -200,7 +201,7 @@ class SampleSource:
             content = content_of_bytes(self._whole_bytes(sample))
             return [(self._naming.name_of_bytes(sample.name, content, dots), content)]
         if not sample.columns:
-            raise FormatError(f"sample {sample.index} has no columns: no file would say that it is there")
+            raise FormatError(f"sample {sample.index} has no columns, so it would have no file")
         contents = {name: self._content(sample.index, name, value) for name, value in sample.columns.items()}
         names = self._naming.names_of_columns(sample.index, sample.name, contents, dots)
         return list(zip(names, contents.values(), strict=True))
@@ -214,13 +215,16 @@ class SampleSource:
         """
         if self.raw:
             if sample.name is not None:
-                raise FormatError(f"sample {sample.index} has the name {sample.name!r}, where sample 0 has none")
+                raise FormatError(f"sample {sample.index} has the name {sample.name!r}, but sample 0 has none")
             return self._whole_bytes(sample)
         values = {name: self._feature(sample.index, name, value) for name, value in sample.columns.items()}
         if sample.name is not None:
             free = [each for each in (KEY, KEYS[0]) if each not in values]
             if not free:
-                raise FormatError(f"sample {sample.index} has a name, and columns called {KEY!r} and {KEYS[0]!r}")
+                raise FormatError(
+                    f"sample {sample.index} has a name, but its columns {KEY!r} and {KEYS[0]!r} leave no feature for "
+                    "it: rename one of them"
+                )
             values = {free[0]: sample.name.encode(errors="surrogateescape"), **values}
         try:
             return encode_example(values)
@@ -233,7 +237,7 @@ class SampleSource:
         self._warn_of_changes(name, value)
         if isinstance(value, int):
             if value not in INT64:
-                raise ArgumentError(f"sample {index}, column {name!r}: {value} is no int64")
+                raise ArgumentError(f"sample {index}, column {name!r}: {describe(value)} does not fit in int64")
             return value
         if self._is_field(name, ListField) and all(isinstance(each, bytes) for each in value):
             return value
@@ -255,7 +259,7 @@ class SampleSource:
             changes.append(f"the shape {array.shape} is not kept")
         if changes:
             self._warned.add(name)
-            _log.warning("column %r: %s, as Examples know no other", name, ", ".join(changes))
+            _log.warning("column %r: %s, because Examples cannot hold them otherwise", name, ", ".join(changes))
 
 
 def _fits_float32(array: npt.NDArray[Any]) -> bool:
@@ -275,7 +279,7 @@ def _name_error(error: TypeError | ValueError, where: str) -> Exception:
 
 def _check_count(found: int, wanted: int) -> None:
     if found != wanted:
-        raise FFRecordError(f"{found} of {wanted} samples could be had; none must be left out of an export")
+        raise FFRecordError(f"only {found} of {wanted} samples could be read, and none may be left out of an export")
 
 
 def _columns(value: Any) -> Mapping[str, Any]:

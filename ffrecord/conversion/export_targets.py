@@ -112,7 +112,7 @@ class ZipTarget(_Archive):
 
     def _add(self, file: File) -> None:
         if file[0] in self._archive.NameToInfo:  # zipfile only warns
-            raise FormatError(f"{self.shown}: {file[0]!r} comes twice; nothing was written")
+            raise FormatError(f"{self.shown}: {file[0]!r} occurs twice; nothing was written")
         member = zipfile.ZipInfo(file[0], ZIP_DATE)
         member.external_attr = (0o100000 | MODE) << 16
         self._archive.writestr(member, file[1].data)
@@ -195,7 +195,7 @@ class FolderTarget(_Files):
                 out.write(file[1].data)
         except (FileExistsError, NotADirectoryError):
             raise FormatError(
-                f"{self.shown}: {file[0]!r} is there already, or another name needs a directory there"
+                f"{self.shown}: {file[0]!r} already exists, or another name needs a directory there"
             ) from None
 
     def publish(self) -> None:

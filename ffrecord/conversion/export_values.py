@@ -91,12 +91,16 @@ def check_unmasked(value: Any) -> None:
         TypeError: the value is a masked array.
     """
     if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{describe(value)} is masked, and its mask would be lost: export its data and mask")
+        raise TypeError(
+            f"{describe(value)} is masked, and its mask would be lost: export its data and its mask as two columns"
+        )
 
 
 def _encode_npy(array: np.ndarray[Any, Any]) -> memoryview:
     if array.dtype.hasobject:
-        raise TypeError(f"{describe(array)} holds Python objects, which only a pickle would keep")
+        raise TypeError(
+            f"{describe(array)} holds Python objects, which only a pickle could keep: export numbers or text"
+        )
     out = io.BytesIO()
     np.lib.format.write_array(out, array, allow_pickle=False)
     return out.getbuffer()
@@ -105,7 +109,7 @@ def _encode_npy(array: np.ndarray[Any, Any]) -> memoryview:
 def _encode_image(image: Any) -> Content:
     form = "PNG" if image.mode in PNG_MODES else "TIFF" if image.mode in TIFF_MODES else None
     if form is None:
-        raise ArgumentError(f"{describe(image)}: neither PNG nor TIFF keeps that mode; convert it")
+        raise ArgumentError(f"{describe(image)}: neither PNG nor TIFF can keep this mode: convert the image")
     out = io.BytesIO()
     image.save(out, form)
     return Content(out.getbuffer(), {"PNG": "png", "TIFF": "tif"}[form], BYTES)
@@ -116,9 +120,9 @@ def _encode_json(value: Any) -> bytes:
         text = msgspec.json.encode(value, enc_hook=_to_builtin)
         same = bool(msgspec.json.decode(text) == value)
     except TypeError as error:
-        raise ArgumentTypeError(f"{describe(value)} has no form in JSON: {error}") from None
+        raise ArgumentTypeError(f"{describe(value)} cannot be written as JSON: {error}") from None
     except (ValueError, OverflowError, RecursionError) as error:
-        raise ArgumentError(f"{describe(value)} has no form in JSON: {error}") from None
+        raise ArgumentError(f"{describe(value)} cannot be written as JSON: {error}") from None
     # JSON would silently change some values: tuples to lists, NaN to null, the key 1 to "1". `JSONField` refuses
     # them in the same way.
     if not same:
@@ -132,4 +136,4 @@ def _encode_json(value: Any) -> bytes:
 def _to_builtin(value: Any) -> Any:
     if isinstance(value, np.integer | np.floating | np.bool_) and not isinstance(value, np.timedelta64):
         return value.item()
-    raise TypeError(f"{describe(value)} is inside")
+    raise TypeError(f"it contains {describe(value)}")

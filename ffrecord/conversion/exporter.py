@@ -57,14 +57,14 @@ def verify_files(samples: SampleSource, kind: str, files: Sequence[str], shown: 
             for (name, data), other in zip(part, read(count, [name for name, _ in part]), strict=True):
                 if other is None or len(data) != len(other) or crc32(data) != crc32(other):
                     size = "nothing" if other is None else f"{plural(len(other), 'byte')}"
-                    found.append(f"{name}: {size}, its source has {plural(len(data), 'byte')} with another CRC-32")
+                    found.append(f"{name} has {size}, its source has {plural(len(data), 'byte')} with another CRC-32")
             count += len(part)
     if total is not None and total != count:
-        found.append(f"{plural(total, 'record')}, its source has {count}")
+        found.append(f"it has {plural(total, 'record')}, its source has {count}")
     if kind == "webdataset":
         with open_store(list(files), kind) as store:
             if len(store) != samples.n:
-                found.append(f"{plural(len(store), 'sample')}, its source has {samples.n}")
+                found.append(f"it has {plural(len(store), 'sample')}, its source has {samples.n}")
     if found:
         raise MismatchError(f"{shown}: {len(found)} of {count} differ from their source: {found[0]}", found[:NAMED])
 
@@ -167,7 +167,7 @@ def export(
     kind = _choose_format(path, format)
     per_shard = arguments.check_positive("samples_per_shard", samples_per_shard)
     if per_shard is not None and kind == "folder":
-        raise ArgumentError("samples_per_shard is for files, a folder has one for each sample")
+        raise ArgumentError("samples_per_shard is only for formats with several samples in a file, not for a folder")
     workers = arguments.check_num_workers(num_workers)
     arguments.check_flag("verify", verify)
     _check_free(path, directory=per_shard is not None or kind == "folder")
@@ -179,7 +179,7 @@ def export(
         )
     given_options = [*options, *([] if source_format is None else ["source_format"])]
     if given_options and opened:
-        raise ArgumentTypeError(f"options {sorted(given_options)} are for a source that is opened here, by its path")
+        raise ArgumentTypeError(f"options {sorted(given_options)} are only for a source that is given by its path")
     by_path: Any = source
     with nullcontext(source) if opened else open_for("ffrecord.export", by_path, source_format, options) as given:
         samples = SampleSource(given)
@@ -204,7 +204,7 @@ def _choose_format(path: str, format: str | None) -> str:
 def _check_free(path: str, directory: bool) -> None:
     if not os.path.lexists(path) or (directory and os.path.isdir(path) and not os.listdir(path)):
         return
-    raise file_error(EEXIST, f"{path}: something is there, nothing was written", path)
+    raise file_error(EEXIST, f"{path} already exists; nothing was written", path)
 
 
 def _write(
@@ -232,7 +232,7 @@ def _write(
             os.mkdir(inside)
             held.append(_lock_directory(inside))
         except OSError as error:
-            raise file_error(error.errno or EIO, f"{path}: no file can be made there", path) from None
+            raise file_error(error.errno or EIO, f"{path}: a file could not be created there", path) from None
         done = write_parts(samples, kind, parts, min(workers, len(parts)), start_method, progress, path)
         check_names(samples, path, [each.hashes for each in done])
         written = inside if per_shard is not None else parts[0].path
@@ -241,7 +241,7 @@ def _write(
         elif samples.classes:
             columns = ", ".join(map(repr, samples.classes))
             _log.warning(
-                "%s: names of the classes of %s are not kept: only directories have a %s", path, columns, CLASSES
+                "%s: class names of %s are not kept, because only a directory has a %s", path, columns, CLASSES
             )
         if verify:
             verify_files(samples, kind, [part.path for part in parts], path)
@@ -297,7 +297,9 @@ def _write_classes(classes: Mapping[str, list[str]], directory: str, path: str) 
             file.flush()
             os.fsync(file.fileno())
     except FileExistsError:
-        raise FormatError(f"{path}: a sample is called {CLASSES!r}, where names of classes are kept") from None
+        raise FormatError(
+            f"{path}: a sample is called {CLASSES!r}, as the file of the class names: rename the sample"
+        ) from None
     fsync_directory(directory)
 
 

@@ -80,7 +80,7 @@ def open_input(
         The errors of `convert`.
     """
     if isinstance(source, Store):
-        _refuse({**options, **_format_option(format)}, "a store that is open")
+        _refuse({**options, **_format_option(format)}, "an open store")
         yield _from_store(source, fields, skips)
     elif _is_path(source):
         of_url = {"storage_options": storage_options} if is_remote(local_paths(source)) else {}
@@ -102,7 +102,7 @@ def _format_option(format: str | None) -> dict[str, Any]:
 
 def _refuse(options: Mapping[str, Any], what: str) -> None:
     if options:
-        raise ArgumentTypeError(f"{next(iter(options))!r} is no argument for {what}")
+        raise ArgumentTypeError(f"{next(iter(options))!r} is not an argument for {what}")
 
 
 @contextmanager

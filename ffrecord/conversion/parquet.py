@@ -61,8 +61,8 @@ def expand(source: Sequence[Any], suffixes: Sequence[str]) -> list[PartitionFile
     for part in found:
         if part.values.keys() != found[0].values.keys():
             raise FormatError(
-                f"{part.path}: partitions {list(part.values)}, {found[0].path}: {list(found[0].values)}; convert these "
-                "files apart"
+                f"{part.path}: its partitions are {list(part.values)}, those of {found[0].path} are "
+                f"{list(found[0].values)}; convert these files separately"
             )
     return found
 
@@ -198,8 +198,8 @@ def join_schemas(schema: Any, other: Any, first: str, path: str) -> Any:
         strange = [f"{name!r} is only in {first}" for name in names if name not in others]
         strange += [f"{name!r} is only in {path}" for name in others if name not in names]
         raise FormatError(
-            f"{path}: other columns than in {first}: {'; '.join(strange)}; give them the same, or convert these files "
-            "apart"
+            f"{path}: its columns differ from those of {first}: {'; '.join(strange)}; give them the same columns, or "
+            "convert these files separately"
         )
     kinds = [(each, other.field(each.name)) for each in schema]
     wrong = [
@@ -209,8 +209,8 @@ def join_schemas(schema: Any, other: Any, first: str, path: str) -> Any:
     ]
     if wrong:
         raise FormatError(
-            f"{path}: columns of other types than in {first}: {'; '.join(wrong)}; give them one type, or convert these "
-            "files apart"
+            f"{path}: the types of its columns differ from those of {first}: {'; '.join(wrong)}; give them one type, "
+            "or convert these files separately"
         )
     for one, two in kinds:
         if _is_null(one.type):
@@ -360,7 +360,7 @@ class ParquetDataset:
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         if self.columns is None:
-            raise IndexError(f"{self._paths[0]}: no rows")
+            raise IndexError(f"{self._paths[0]}: the files have no rows")
         return [self.columns.prepare(sample) for sample in self._read(indices)]
 
     def _read(self, indices: Sequence[int]) -> list[dict[str, Any]]:

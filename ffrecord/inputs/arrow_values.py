@@ -147,7 +147,7 @@ def array_values(array: Any) -> Values:
     flat = decode(array.flatten())
     if flat.null_count:
         place = next(place for place, value in enumerate(array.to_pylist()) if value is not None and None in value)
-        raise RowError(place, "a list of numbers with a value missing; declare MsgpackField() for this column")
+        raise RowError(place, "a list of numbers has a missing value; declare MsgpackField() for this column")
     numbers = flat.to_numpy(zero_copy_only=False)
     sizes = _compute().list_value_length(array).drop_null().to_numpy(zero_copy_only=False)
     parts = iter(np.split(numbers, np.cumsum(sizes)[:-1]) if len(sizes) else [])
@@ -175,7 +175,10 @@ def file_values(array: Any) -> Values:
     values: Values = decode(array).to_pylist()
     for place, value in enumerate(values):
         if value is not None and value["bytes"] is None and value["path"] is not None:
-            raise RowError(place, f"a file that is not in the table, but at {value['path']!r}")
+            raise RowError(
+                place,
+                f"the table has no bytes of a file, only its path {value['path']!r}; store the bytes in the table",
+            )
     return [value and value["bytes"] for value in values]
 
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ffrecord.errors import ArgumentError
+from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import BytesField, JPEGField, JSONField, LabelField, ListField, NDArrayField, OptionalField, Schema
 from ffrecord.fields.complete import complete_tree
 from ffrecord.fields.declare import declare_tree
@@ -93,7 +93,9 @@ def choose_columns(samples: Sequence[Any], wanted: Any, facts: ColumnFacts) -> S
     if not all(isinstance(sample, dict) for sample in samples):
         return SampleColumns(Schema(infer_tree(samples)) if wanted is None else Schema.of(wanted))
     if wanted is not None and not isinstance(wanted, Mapping):
-        raise ArgumentError(f"fields must be a mapping of columns to fields, or a Schema, not {type(wanted).__name__}")
+        raise ArgumentTypeError(
+            f"fields must be a mapping of columns to fields, or a Schema, not {type(wanted).__name__}"
+        )
     names = list(dict.fromkeys(name for sample in samples for name in sample))
     known = {
         **_loose_fields(samples, names, facts),
@@ -104,7 +106,7 @@ def choose_columns(samples: Sequence[Any], wanted: Any, facts: ColumnFacts) -> S
     unseen = [name for name in wanted or {} if name not in names]
     strange = [name for name in unseen if not isinstance(known[name], OptionalField)]
     if strange:
-        raise ArgumentError(f"fields has {strange[0]!r}, which is no column; there are {', '.join(names)}")
+        raise ArgumentError(f"fields has {strange[0]!r}, expected some of the columns {', '.join(names)}")
     flat = _flat_columns(samples, known, facts)
     schema = Schema(_build_tree(samples, names + unseen, known, flat, facts))
     bare = frozenset(name for name in flat if type(schema.fields.get(name)) is not BytesField)

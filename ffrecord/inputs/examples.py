@@ -45,14 +45,14 @@ class ExampleDataset(StoreSamples):
         facts = describe(record, place)
         # A feature that has no value of any kind is missing: TFX writes it so.
         unknown = {name for name, held in facts.items() if any(kind for kind, _ in held)} - self._parser.features.keys()
-        found = f"feature {min(unknown)!r}" if unknown else ""
+        found = f"the feature {min(unknown)!r}" if unknown else ""
         steps = first_list(record)
         if steps is not None:
-            found = f"list {steps!r} of a SequenceExample"
+            found = f"the list {steps!r} of a SequenceExample"
         if found:
             raise FormatError(
-                f"{self._name(index)}: {found}, which the examples looked at do not have; "
-                'fields={"data": BytesField()} keeps examples as they are'
+                f"{self._name(index)}: it has {found}, but no example that was looked at has it; "
+                'pass fields={"data": BytesField()} to keep examples as bytes'
             )
 
     def _name(self, index: int) -> str:
@@ -80,9 +80,9 @@ def open_examples(store: Store, skips: bool = False) -> ExampleDataset | None:
         index = indices[error.index or 0]
         path, local = store.locate(index)
         raise FeatureKindError(
-            f"{path}: record {local}: feature {error.key!r} holds {error.found} values, and {error.expected} values in "
-            "other records, but a column has one kind: give features= of the reader, or "
-            'fields={"data": BytesField()}, which keeps examples as they are',
+            f"{path}: record {local}: feature {error.key!r} holds {error.found} values, but {error.expected} values in "
+            "other records, and a column has one kind: pass features= to the reader, or "
+            'fields={"data": BytesField()} to keep examples as bytes',
             key=error.key,
             index=index,
             found=error.found,
@@ -90,13 +90,15 @@ def open_examples(store: Store, skips: bool = False) -> ExampleDataset | None:
         ) from None
     except ExampleError as error:
         if error.index and error.key is None:
-            _log.warning("%s: %s, so all records are kept as bytes", name_files(store.fnames), error)
+            _log.warning("%s: %s, so all records are stored as bytes", name_files(store.fnames), error)
         return None
     try:
         samples = [_as_python_sample(sample) for sample in parser.decode(records)]
         return ExampleDataset(store, parser, choose_columns(samples, None, ColumnFacts()))
     except (FFRecordError, TypeError, ValueError) as error:
-        _log.warning("%s: no columns hold these examples, which are kept as bytes: %s", name_files(store.fnames), error)
+        _log.warning(
+            "%s: no columns can hold these examples, so they are stored as bytes: %s", name_files(store.fnames), error
+        )
         return None
 
 

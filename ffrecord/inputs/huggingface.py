@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.errors import ArgumentError, FormatError, plural
+from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.fields import ImageField, JPEGField, ListField, OptionalField, RGBImageField, Schema, ZstdField
 from ffrecord.fields.images.jpeg_codec import MAGIC
 from ffrecord.inputs.arrow_types import depends_on_nulls
@@ -70,7 +70,7 @@ class HuggingFaceDataset:
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         if self.columns is None:
-            raise IndexError(f"{plural(len(self), 'row')}")
+            raise IndexError("the dataset has no rows")
         return [self.columns.prepare(sample) for sample in self._read(indices)]
 
     def _stored(self, indices: Sequence[int]) -> list[dict[str, Any]]:
@@ -144,8 +144,8 @@ def check_format(source: Any) -> None:
     kind = source.format["type"]
     if kind not in (*STORED, "custom"):
         raise FormatError(
-            f"the dataset has the format {kind!r}, which changes values, such as float64 to float32: convert "
-            "dataset.with_format(None) for what is stored, or [*dataset] for what it gives"
+            f"the dataset has the format {kind!r}, which changes values, such as float64 to float32: pass "
+            "dataset.with_format(None) to write the stored values, or [*dataset] to write the changed ones"
         )
 
 
@@ -155,7 +155,7 @@ def _dataset_of(source: Any) -> Any:
         return None
     if any(isinstance(source, getattr(library, name, ())) for name in SEVERAL):
         kinds = ", ".join(repr(name) for name in source)
-        raise ArgumentError(f"{type(source).__name__} has several datasets: give one of {kinds}")
+        raise ArgumentError(f"{type(source).__name__} has several datasets: pass one of {kinds}")
     if _is_dataset(source):
         return source if source.format["type"] in STORED and _is_untouched(source, library.Dataset) else None
     torch = sys.modules.get("torch.utils.data")
@@ -184,7 +184,10 @@ def _tell_of_decoded(source: Any) -> None:
     decoded = [name for name, feature in (source.features or {}).items() if getattr(feature, "decode", False)]
     if decoded:
         names = ", ".join(map(repr, decoded))
-        _log.warning("files of %s are decoded and stored anew: load the dataset without streaming to keep them", names)
+        _log.warning(
+            "columns %s: files are decoded and encoded again; load the dataset without streaming to keep their bytes",
+            names,
+        )
 
 
 def _is_dataset(source: Any) -> bool:

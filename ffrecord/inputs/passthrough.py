@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from importlib import import_module
+from itertools import zip_longest
 from typing import Any
 
 from ffrecord.errors import ArgumentError
@@ -70,7 +71,7 @@ def _wanted_tree(old: Tree, fields: Any) -> Tree:
     if isinstance(fields, Mapping) and isinstance(old, Node) and old.kind == "dict":
         strange = [name for name in fields if name not in old.keys]
         if strange:
-            raise ArgumentError(f"fields has {strange[0]!r}, which is no column; there are {', '.join(old.keys)}")
+            raise ArgumentError(f"fields has {strange[0]!r}, expected some of the columns {', '.join(old.keys)}")
         return overlay_fields(old, declare_tree(fields))
     return declare_tree(fields)
 
@@ -178,7 +179,12 @@ def _reading_tree(old: Tree, new: Tree) -> Tree:
         if names and wanted and names != wanted:
             if isinstance(old, LabelField):
                 return _ClassNameField(old)
-            raise ArgumentError(f"{old!r} and {new!r} have other classes, or in another order: declare the former")
+            place = next(i for i, (one, two) in enumerate(zip_longest(names, wanted)) if one != two)
+            here, there = (repr(each[place]) if place < len(each) else "none" for each in (wanted, names))
+            raise ArgumentError(
+                f"fields has other classes than the source: class {place} is {here}, in the source {there}; declare "
+                "those of the source"
+            )
     return old
 
 

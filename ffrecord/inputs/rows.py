@@ -61,7 +61,7 @@ class TableRows:
             if each.name in classes and isinstance(field, IntField):
                 field = LabelField(classes[each.name])
             for zone in dict.fromkeys(zones(each.type)):
-                _log.warning("column %r: times are kept as those of UTC, without their zone %s", each.name, zone)
+                _log.warning("column %r: times are stored in UTC, without their zone %s", each.name, zone)
             if field is not None:
                 self.fields[each.name] = field
             self._takes[each.name] = plan.take
@@ -87,7 +87,10 @@ class TableRows:
         place = -1 if name not in self._whole else next((i for i, value in enumerate(values) if value is None), -1)
         if place >= 0:
             advice = "declare OptionalField(...) or MsgpackField() for this column"
-            raise RowError(place, f"column {name!r}: a value is missing, which was not said in advance; {advice}")
+            raise RowError(
+                place,
+                f"column {name!r}: a value is missing, but the column was declared without missing values; {advice}",
+            )
         return values
 
 
@@ -103,7 +106,8 @@ def _plan_of(column: Any, missing: Missing, declared: Any) -> ArrowPlan:
     found = plan_column(column.type, missing)
     if found is None and declared is None:
         raise FormatError(
-            f"column {column.name!r}: {column.type}, which no field holds: leave it out, or give it another type"
+            f"column {column.name!r} has type {column.type}, which no field can hold: leave it out, or give it another "
+            "type"
         )
     return ArrowPlan(None, PYTHON) if found is None else found
 
@@ -116,4 +120,4 @@ def check_names(names: Sequence[str]) -> None:
     """
     name, count = max(Counter(names).items(), key=lambda pair: pair[1], default=("", 0))
     if count > 1:
-        raise FormatError(f"{count} columns are called {name!r}")
+        raise FormatError(f"{count} columns are called {name!r}, expected different names: rename them")

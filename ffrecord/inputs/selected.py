@@ -108,10 +108,10 @@ def _common_columns(members: Sequence[StoreSamples]) -> SampleColumns | None:
     for member, schema in zip(members, schemas, strict=True):
         if schema != schemas[0]:
             raise MismatchError(
-                f"{name_files(member.store.fnames)}: its columns are not those of "
+                f"{name_files(member.store.fnames)}: its columns differ from those of "
                 f"{name_files(members[0].store.fnames)}, which is written with it: "
-                f"{_describe(schema)}, there {_describe(schemas[0])}; give fields= for what "
-                "differs, or write one and append the other"
+                f"{_describe(schema)}, there {_describe(schemas[0])}; pass fields= for the columns that differ, or "
+                "write one dataset and append the other"
             )
     return None if schemas[0] is None else SampleColumns(Verbatim(schemas[0]))
 

@@ -168,8 +168,8 @@ def check_complete(store: Store, indices: Sequence[int], found: list[Any]) -> li
     """
     if len(found) != len(indices):
         raise FFRecordError(
-            f"{name_files(store.fnames)}: {len(found)} of {len(indices)} samples could be had; a store to write from "
-            'must not leave any out (on_error="skip")'
+            f"{name_files(store.fnames)}: only {len(found)} of {len(indices)} samples could be read, and none may be "
+            'left out: open the store without on_error="skip"'
         )
     return found
 
@@ -257,7 +257,12 @@ def class_names(names: Sequence[str], store: Store) -> list[str]:
             continue
         if found.count(text) > 1:
             raise FormatError(f"{name_files(store.fnames)}: two classes would be called {text!r}: rename a directory")
-        _log.warning("%s: the class %r is no UTF-8, and called %r", name_files(store.fnames), os.fsencode(name), text)
+        _log.warning(
+            "%s: the name of the class %r is not UTF-8, so it is called %r",
+            name_files(store.fnames),
+            os.fsencode(name),
+            text,
+        )
     return found
 
 

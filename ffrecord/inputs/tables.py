@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.errors import ArgumentError, FormatError, plural
+from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.inputs.arrow_values import RowError, count_missing
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows
@@ -38,7 +38,7 @@ class TableDataset:
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         if self.columns is None:
-            raise IndexError(f"{plural(len(self), 'row')}")
+            raise IndexError("the table has no rows")
         return [self.columns.prepare(sample) for sample in self._table.samples(indices)]
 
 
@@ -145,15 +145,15 @@ def _mapping_table(source: Mapping[Any, Any]) -> Table | None:
     for name, column in source.items():
         if isinstance(column, str | bytes | Mapping) or not hasattr(column, "__getitem__") or not _has_length(column):
             raise ArgumentError(
-                f"source is a dict, and {name!r} is {type(column).__name__}, no column of values; write one sample "
-                "as [sample], several as a list of dicts"
+                f"source is a dict, so {name!r} must be a column of values, not {type(column).__name__}; pass one "
+                "sample as [sample], several as a list of dicts"
             )
         lengths[name] = len(column)
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name!r} {length}" for name, length in lengths.items())
         raise ArgumentError(
-            f"source is a dict of columns of different lengths: {told}; columns of one length are a table, one "
-            "sample is written as [sample]"
+            f"source is a dict of columns of different lengths: {told}; give all columns one length, or pass one "
+            "sample as [sample]"
         )
     columns = {
         name: _pandas_values(each) if _is_instance(each, "pandas", "Series") else each for name, each in source.items()

@@ -128,7 +128,7 @@ def test_a_store_that_is_open(tmp_path):
     with ZipReader(zipped(tmp_path / "source", FILES)) as store:
         convert(store, tmp_path / "out", num_workers=0)
         assert not store.closed
-        with pytest.raises(ArgumentTypeError, match="'index_cache' is no argument for a store that is open"):
+        with pytest.raises(ArgumentTypeError, match="'index_cache' is not an argument for an open store"):
             convert(store, tmp_path / "other", index_cache=True)
     assert len(samples(tmp_path / "out")) == 10
 
@@ -139,7 +139,7 @@ def test_a_dataset_and_an_iterable(tmp_path):
         convert(source, tmp_path / name, num_workers=2, verify=name != "generator")
         assert [each["x"] for each in samples(tmp_path / name)] == list(range(200))
     with pytest.raises(
-        ArgumentError, match="verify=True needs to read the samples again, and generator gives them once"
+        ArgumentError, match="verify=True has to read the samples again, but generator gives them only once"
     ):
         convert((each for each in given), tmp_path / "again", verify=True)
     with pytest.raises(ArgumentTypeError, match="must be a path, a store, a dataset or an iterable, not int"):
@@ -150,7 +150,7 @@ def test_other_fields_for_some_columns(tmp_path):
     source = zipped(tmp_path / "source", FILES)
     convert(source, tmp_path / "out", fields={"data": BytesField()}, num_workers=0)
     assert fields(tmp_path / "out")["data"] == BytesField()
-    with pytest.raises(ArgumentError, match="fields has 'image', which is no column; there are key, data"):
+    with pytest.raises(ArgumentError, match="fields has 'image', expected some of the columns key, data"):
         convert(source, tmp_path / "other", fields={"image": JPEGField()}, num_workers=0)
 
 
@@ -223,7 +223,7 @@ def test_a_store_that_leaves_out_is_refused(tmp_path):
     data = bytearray(source.read_bytes())
     data[data.index(bytes([7]) * 100)] ^= 1
     source.write_bytes(data)
-    with pytest.raises(FFRecordError, match="9 of 10 samples could be had"):
+    with pytest.raises(FFRecordError, match="only 9 of 10 samples could be read"):
         convert(source, tmp_path / "out", num_workers=0, on_error="skip")
 
 

@@ -92,7 +92,9 @@ def test_a_feature_that_comes_late_is_not_lost(tmp_path):
     with TFRecordWriter(tmp_path / "x.tfrecord") as writer:
         for i in range(200):
             writer.write(encode_example({"a": i} if i != 150 else {"a": i, "late": 3.5}))
-    with pytest.raises(WorkerError, match=r"x\.tfrecord: record 150: feature 'late', which the examples looked at"):
+    with pytest.raises(
+        WorkerError, match=r"x\.tfrecord: record 150: it has the feature 'late', but no example that was looked at"
+    ):
         convert(tmp_path / "x.tfrecord", tmp_path / "out", num_workers=0)
     convert(tmp_path / "x.tfrecord", tmp_path / "out", fields={"data": BytesField()}, num_workers=0, verify=True)
 
@@ -137,7 +139,7 @@ def test_records_that_are_kept_as_bytes_are_told(tmp_path, caplog):
                 writer.write(other if i == 3 else encode_example({"x": i}))
         convert(tmp_path / f"{name}.tfrecord", tmp_path / name, num_workers=0, verify=True)
         assert [*result(tmp_path / name)[0]] == ["data"]
-        assert f"{name}.tfrecord: " in caplog.text and "kept as bytes" in caplog.text
+        assert f"{name}.tfrecord: " in caplog.text and "stored as bytes" in caplog.text
         caplog.clear()
 
 
@@ -168,7 +170,7 @@ def test_classes_whose_names_are_no_utf_8(tmp_path, caplog, workers):
     assert [each["key"] for each in result(tmp_path / "out")] == [b"caf\xe9/1.jpg", b"cat/1.jpg"]
     with FileReader(tmp_path / "out") as reader:
         assert schema_of(reader).fields["label"] == LabelField(["caf\\xe9", "cat"])
-    assert "no UTF-8, and called 'caf\\\\xe9'" in caplog.text
+    assert "is not UTF-8, so it is called 'caf\\\\xe9'" in caplog.text
     for source in ("in", "out"):
         ffrecord.export(tmp_path / source, tmp_path / f"{source}.folder", "folder", verify=True, progress=False)
         assert json.loads((tmp_path / f"{source}.folder/classes.json").read_text()) == {"label": ["caf\\xe9", "cat"]}
@@ -197,7 +199,7 @@ def test_lists_of_sequence_examples_are_not_lost(tmp_path):
     with TFRecordWriter(tmp_path / "late.tfrecord") as writer:
         for i in range(200):
             writer.write(encode_example({"a": i}) if i != 150 else sequence_example(i))
-    with pytest.raises(WorkerError, match=r"late\.tfrecord: record 150: list 'tok' of a SequenceExample"):
+    with pytest.raises(WorkerError, match=r"late\.tfrecord: record 150: it has the list 'tok' of a SequenceExample"):
         convert(tmp_path / "late.tfrecord", tmp_path / "late", num_workers=0)
 
 

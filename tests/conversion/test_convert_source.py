@@ -132,7 +132,7 @@ def test_plain_records_of_which_some_are_left_out(tmp_path):
 def test_a_format_for_what_is_open(tmp_path):
     with (
         ffrecord.open(zipped(tmp_path / "source", {"a": b"1"})) as store,
-        pytest.raises(ArgumentTypeError, match="'format' is no argument for a store that is open"),
+        pytest.raises(ArgumentTypeError, match="'format' is not an argument for an open store"),
     ):
         convert(store, tmp_path / "out", format="lmdb")
 

@@ -57,7 +57,7 @@ def test_samples_that_are_not_only_bytes_among_such_that_are(tmp_path, second):
 
 
 def test_names_among_records_without(tmp_path):
-    with pytest.raises(FormatError, match="sample 1 has the name 'b', where sample 0 has none"):
+    with pytest.raises(FormatError, match="sample 1 has the name 'b', but sample 0 has none"):
         export([{"data": b"1"}, {"key": "b", "data": b"2"}], tmp_path / "out", "tfrecord", progress=False)
 
 
@@ -103,7 +103,7 @@ def test_nan_has_a_file(tmp_path):
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 2**70, 1e300])
 def test_numbers_that_tfrecord_does_not_hold(tmp_path, value):
-    with pytest.raises(ArgumentError, match=r"sample 1.* (is no int64|more than float32 holds)"):
+    with pytest.raises(ArgumentError, match=r"sample 1.* (does not fit in int64|which float32 cannot hold)"):
         export([{"a": 1, "b": 1}, {"a": 1, "b": value}], tmp_path / "out.tfrecord", progress=False)
 
 
@@ -122,20 +122,20 @@ def test_files_as_samples_of_webdataset(tmp_path):
 def test_files_that_would_be_one_sample(tmp_path):
     archive = write_zip(tmp_path / "in.zip", ["a.jpg", "b.jpg", "a.txt", "c.jpg"])
     for options in ({}, {"samples_per_shard": 2, "num_workers": 0}):
-        with pytest.raises(FormatError, match=r"'a', of sample 0, comes twice"):
+        with pytest.raises(FormatError, match=r"'a' of sample 0 occurs twice"):
             export(archive, tmp_path / "out", "webdataset", progress=False, **options)
     assert os.listdir(tmp_path) == ["in.zip"]
 
 
 @pytest.mark.parametrize("name", ["__meta__/a.jpg", "__a.b__"])
 def test_names_that_webdataset_leaves_out(tmp_path, name):
-    with pytest.raises(FormatError, match="would be of no sample of a WebDataset"):
+    with pytest.raises(FormatError, match="would not belong to any sample of a WebDataset"):
         rows = [{"key": "__meta__/a.jpg", "data": JPG}, {"key": "b", "data": JPG}]
         export(rows, tmp_path / "out.tar", "webdataset", progress=False)
 
 
 def test_columns_that_webdataset_does_not_tell_apart(tmp_path):
-    with pytest.raises(FormatError, match=r"sample 0: 000000\.A\.bin, 000000\.a\.bin: .* the same field"):
+    with pytest.raises(FormatError, match=r"sample 0: of the files 000000\.A\.bin, 000000\.a\.bin, .* the same field"):
         export([{"A": b"1", "a": b"2"}], tmp_path / "out.tar", "webdataset", progress=False)
     export([{"A": b"1", "a": b"2"}], tmp_path / "out.tar", verify=True, progress=False)
 
@@ -281,7 +281,7 @@ def test_nothing_is_left_of_what_differs(tmp_path, kind):
 
 def test_a_directory_that_is_not_there(tmp_path):
     for kind in ("zip", "tfrecord", "folder"):
-        with pytest.raises(FileNotFoundError, match=f"{tmp_path / 'no' / 'out'}: no file can be made there"):
+        with pytest.raises(FileNotFoundError, match=f"{tmp_path / 'no' / 'out'}: a file could not be created there"):
             export([b"x"], tmp_path / "no" / "out", kind, progress=False)
 
 
