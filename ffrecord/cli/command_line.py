@@ -16,10 +16,10 @@ from ffrecord.cli.terminal.output import Output, StandardOutputError, make_print
 from ffrecord.system.signals import ENDED, defer_ctrl_c
 
 EPILOG = """\
-ffrecord COMMAND --help says what a command takes.
+Run `ffrecord COMMAND --help` for the arguments of a command.
 
-exit codes: 0 done; 1 done, and something is wrong with the data; 2 wrong arguments; 3 it could not be done;
-129 its terminal was closed; 130 stopped by Ctrl-C; 141 nobody reads the output any more; 143 ended by SIGTERM"""
+exit codes: 0 done; 1 done, but something is wrong with the data; 2 wrong arguments; 3 failed;
+129 the terminal was closed; 130 stopped by Ctrl-C; 141 the reader of the output has ended; 143 ended by SIGTERM"""
 
 
 class Format(argparse.HelpFormatter):
@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the message and exit with `exit_codes.USAGE`."""
-        self.exit(exit_codes.USAGE, f"{self.prog}: {make_printable(message)}; {self.prog} --help says more\n")
+        self.exit(exit_codes.USAGE, f"{self.prog}: {make_printable(message)}; see {self.prog} --help\n")
 
     def print_help(self, file: Any = None) -> None:
         """Print the help as other output is printed, so that a failed write is noticed."""
@@ -92,7 +92,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """
     parser = Parser(
         prog="ffrecord",
-        description="Look into datasets for deep learning, check them, make them.",
+        description="Inspect, check and write datasets for deep learning.",
         epilog=EPILOG,
         formatter_class=Format,
     )

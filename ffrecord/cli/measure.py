@@ -101,7 +101,7 @@ def cold(store: Store, batch_size: int, seconds: float) -> Measurement:
     paths = [path for path in dict.fromkeys(store.fnames) if os.path.isfile(path)]
     drop_from_cache(paths)
     if _is_still_cached(paths):
-        raise NotMeasurable("the page cache keeps these files, whatever it is told: they lie in memory, or are in use")
+        raise NotMeasurable("the page cache does not drop these files: they are stored in memory, or in use")
     measured = _time_batches("cold", _read_cold_batches(store, paths, batch_size), seconds)
     try:
         measured.limit = _measure_storage(paths, min(seconds, 1.5))
@@ -290,7 +290,7 @@ def _measure_storage(paths: list[str], seconds: float) -> float:
     """
     pieces = [(path, at) for path in paths for at in range(0, os.path.getsize(path) - DIRECT_BYTES + 1, DIRECT_BYTES)]
     if not pieces:
-        raise NotMeasurable("no file has 1 MiB, which one direct read of it takes")
+        raise NotMeasurable("no file has 1 MiB, the size of one direct read")
     np.random.default_rng(0).shuffle(pieces)
     opened: dict[str, int] = {}
     try:

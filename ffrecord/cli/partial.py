@@ -89,7 +89,7 @@ class PartialDataset:
         if piece is None or index >= piece.first + piece.samples:
             return index
         if piece.place is None:
-            raise FFRecordError(f"Sample {index} is not there: {piece.wrong}")
+            raise FFRecordError(f"Sample {index} is missing: {piece.wrong}")
         return piece.place + index - piece.first
 
     def index(self, place: int) -> int:
@@ -120,7 +120,7 @@ class PartialDataset:
             return ""
         more = f" (and {len(self.wrong) - 1} more)" if len(self.wrong) > 1 else ""
         whole = format_count(self.n, "sample")
-        return f"{source}: {self.wrong[0]}{more}; this is of the other {self.store.n:,} of {whole}"
+        return f"{source}: {self.wrong[0]}{more}; the output is about the other {self.store.n:,} of {whole}"
 
 
 def open_partial(given: argparse.Namespace, out: Output | None = None, **options: Any) -> PartialDataset:

@@ -41,7 +41,7 @@ def path_of(text: str) -> str:
         argparse.ArgumentTypeError: it is empty, as an unset variable of a script is.
     """
     if not text:
-        raise argparse.ArgumentTypeError("'' is no path")
+        raise argparse.ArgumentTypeError("the path is empty")
     return text
 
 
@@ -128,7 +128,7 @@ def manifest_of(given: argparse.Namespace, directory: str | None = None) -> mani
             return manifest.load(directory or given.source)
         except FormatError as error:
             if given.command != "verify":
-                add_note(error, "ffrecord verify reads the shards without it")
+                add_note(error, "run `ffrecord verify` to check the shards without it")
             raise
     return None
 
@@ -149,4 +149,4 @@ def refuse_inside(sources: Iterable[str], *outs: str) -> None:
             (out for out in outs if os.path.isdir(source) and filesystems.real_path(out).startswith(top)), None
         )
         if wrong is not None:
-            raise ArgumentError(f"{wrong} lies in {source}, which would then have it as a part: name a place outside")
+            raise ArgumentError(f"{wrong} is inside {source}, which is read: choose a place outside of it")

@@ -28,9 +28,9 @@ def add_writing(parser: argparse.ArgumentParser) -> None:
         "--shard-size",
         type=size_of,
         metavar="BYTES",
-        help="most bytes of a shard, such as 500M or 2Gi (default: 256Mi)",
+        help="largest size of a shard, such as 500M or 2Gi (default: 256Mi)",
     )
-    cut.add_argument("--samples-per-shard", type=int, metavar="N", help="samples of each shard but the last")
+    cut.add_argument("--samples-per-shard", type=int, metavar="N", help="samples in each shard except the last")
     cut.add_argument("--num-shards", type=int, metavar="N", help="number of shards")
     add_jobs(parser, "processes that write")
     parser.add_argument("--restart", action="store_true", help="discard the finished shards of an interrupted run")
@@ -45,7 +45,7 @@ def size_of(text: str) -> int:
     try:
         return parse_size("it", text, least=0)
     except ArgumentError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes, such as 500M, 1.5TB or 2GiB") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes, such as 500M, 1.5TB or 2GiB") from None
 
 
 def options_of(given: argparse.Namespace, out: Output) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def hint_at_skipping(given: argparse.Namespace) -> Iterator[None]:
         yield
     except WorkerError as error:
         if error.index is not None and error.exitcode is None and not given.max_skipped:
-            add_note(error, "--max-skipped N leaves out up to N samples that cannot be read")
+            add_note(error, "use --max-skipped N to leave out up to N samples that cannot be read")
         raise
 
 
@@ -93,7 +93,7 @@ def open_indexed(source: Any, format: str | None) -> Iterator[ConversionInput]:
     """
     with open_input(source, format, None, {}) as found:
         if found.dataset is None:
-            raise ArgumentError(f"{source}: samples come only one after the other; convert it first")
+            raise ArgumentError(f"{source}: its samples can only be read in order; run `ffrecord convert` on it first")
         yield found
 
 
@@ -127,7 +127,7 @@ def conclude(summaries: Iterable[Summary], out: Output, **more: Any) -> int:
         _print_summaries(told, out)
         out.flush()
     except StandardOutputError as error:
-        add_note(error, "all is written")
+        add_note(error, "everything was written")
         raise
     return exit_codes.BAD_NEWS if any(each.get("skipped") for each in told) else exit_codes.DONE
 

@@ -74,7 +74,7 @@ def test_files_in_memory_are_never_cold():
     try:
         path = builders.write_samples(Path(directory, "a.ffr"), [bytes(1000)] * 100)
         found = bench(path, "--only", "cold", "--only", "cached")
-        assert "the page cache keeps these files" in found["cold"]["missing"]
+        assert "the page cache does not drop these files" in found["cold"]["missing"]
     finally:
         for name in os.listdir(directory):
             os.unlink(f"{directory}/{name}")
@@ -161,7 +161,7 @@ def test_wrong_arguments(dataset, arguments):
 def test_what_is_not_on_this_machine():
     ran = run("bench", "https://user:secret@host/train")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert "https://host/train: bench compares with the disk and the memory of this machine" in ran.err
+    assert "https://host/train: bench measures the disk and the memory of this machine" in ran.err
 
 
 def test_nothing_to_measure(tmp_path):
@@ -172,7 +172,7 @@ def test_nothing_to_measure(tmp_path):
 def test_verdicts():
     assert judge(Measurement("cold", missing="because")) == "not measured: because"
     assert judge(Measurement("cached", 10, 9e9, 1e6, 1e10)) == "as fast as memory allows here (90% of it)"
-    assert "something below keeps" in judge(Measurement("cold", 10, 3e9, 1e6, 1e9))
+    assert "a cache below them keeps" in judge(Measurement("cold", 10, 3e9, 1e6, 1e9))
     assert judge(Measurement("cold", 10, 3e8, 1e6, 1e9)) == "30% of what the storage allows here"
     assert "larger batches" in judge(Measurement("cached", 10, 1e9, 1e4, 1e10))
     assert "too small to say more" in judge(Measurement("cached", 10, 1e9, 1e4, 1e10), whole=True)

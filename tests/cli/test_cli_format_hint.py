@@ -24,7 +24,7 @@ def test_a_webdataset(tmp_path, mode, count):
     names = [f"a/{i:06}.{end}" for i in range(count) for end in ("jpg", "seg.png", "cls")]
     path = tar_of(tmp_path / "a.tar", *names, mode=mode)
     ran = run("convert", path, tmp_path / "out", "-j", "1")
-    told = f"ffrecord convert: {path} looks like a WebDataset: --format webdataset groups its files\n"
+    told = f"ffrecord convert: {path} looks like a WebDataset: use --format webdataset to group its files\n"
     assert (ran.code, ran.err) == (0, told)
     for quiet in (["--quiet"], ["--format", "webdataset"]):
         ran = run("convert", path, tmp_path / quiet[-1], "-j", "1", *quiet)
@@ -50,7 +50,7 @@ def test_arrays(tmp_path):
     path = tmp_path / "arrays.npz"
     np.savez(path, x=np.zeros((3, 2)), y=np.arange(3))
     ran = run("convert", path, tmp_path / "out", "-j", "1")
-    told = f"ffrecord convert: {path} is taken as a zip: `ffrecord write {path} OUT` makes samples of its arrays\n"
+    told = f"ffrecord convert: {path} is read as a zip: run `ffrecord write {path} OUT` to make samples of its arrays\n"
     assert (ran.code, ran.err) == (0, told)
 
 

@@ -61,19 +61,19 @@ def test_help_is_quick_and_loads_little():
         (["nonsense"], 2, "invalid choice: 'nonsense'"),
         (["info"], 2, "required: PATH"),
         (["info", "--format", "nonsense", "x"], 2, "invalid choice: 'nonsense'"),
-        (["info", ""], 2, "argument PATH: '' is no path"),
-        (["export", "x", ""], 2, "argument OUT: '' is no path"),
-        (["convert", "x", ""], 2, "argument OUT: '' is no path"),
-        (["pack", "", "x.ffr"], 2, "argument FOLDER: '' is no path"),
-        (["view", "x", "--export", ""], 2, "argument --export: '' is no path"),
-        (["stats", "x", "--plot", ""], 2, "argument --plot: '' is no path"),
-        (["bench", "x", "--plot", ""], 2, "argument --plot: '' is no path"),
-        (["write", "x", "", "out"], 2, "argument SOURCE: '' is no path"),
-        (["merge", "x", "--out", ""], 2, "argument -o/--out: '' is no path"),
-        (["recover", ""], 2, "argument PATH: '' is no path"),
-        (["get", "x", "1", "--out", "y"], 2, "unrecognized arguments: --out y; ffrecord get --help says more"),
-        (["--json", "info", "x"], 2, "ffrecord info: options come after info: --json; ffrecord info --help says more"),
-        (["--nonsense"], 2, "ffrecord: unrecognized arguments: --nonsense; ffrecord --help says more"),
+        (["info", ""], 2, "argument PATH: the path is empty"),
+        (["export", "x", ""], 2, "argument OUT: the path is empty"),
+        (["convert", "x", ""], 2, "argument OUT: the path is empty"),
+        (["pack", "", "x.ffr"], 2, "argument FOLDER: the path is empty"),
+        (["view", "x", "--export", ""], 2, "argument --export: the path is empty"),
+        (["stats", "x", "--plot", ""], 2, "argument --plot: the path is empty"),
+        (["bench", "x", "--plot", ""], 2, "argument --plot: the path is empty"),
+        (["write", "x", "", "out"], 2, "argument SOURCE: the path is empty"),
+        (["merge", "x", "--out", ""], 2, "argument -o/--out: the path is empty"),
+        (["recover", ""], 2, "argument PATH: the path is empty"),
+        (["get", "x", "1", "--out", "y"], 2, "unrecognized arguments: --out y; see ffrecord get --help"),
+        (["--json", "info", "x"], 2, "ffrecord info: options come after info: --json; see ffrecord info --help"),
+        (["--nonsense"], 2, "ffrecord: unrecognized arguments: --nonsense; see ffrecord --help"),
         (["info", "/nowhere/at.all"], 3, "/nowhere/at.all"),
         (["info", "/dev/null"], 3, "/dev/null"),
     ],
@@ -401,7 +401,7 @@ def test_a_full_standard_output(path, arguments):
 def test_what_is_done_is_said_where_standard_output_is_full(path, tmp_path):
     ran = run("convert", path, tmp_path / "out", into="/dev/full")
     full = "standard output: No space left on device"
-    assert (ran.code, ran.err) == (3, f"ffrecord convert: {full}; all is written\n")
+    assert (ran.code, ran.err) == (3, f"ffrecord convert: {full}; everything was written\n")
     assert (tmp_path / "out" / "dataset.json").exists()
     assert run("--version", into="/dev/full") == (3, "", f"ffrecord: {full}\n")
 

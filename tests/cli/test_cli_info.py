@@ -126,7 +126,7 @@ def test_a_manifest_that_was_cut(dataset):
     for command in ("info", "head"):
         ran = run(command, dataset)
         assert (ran.code, ran.err.count("\n")) == (3, 1)
-        assert "ffrecord verify reads the shards without it" in ran.err
+        assert "run `ffrecord verify` to check the shards without it" in ran.err
     assert json.loads(run("verify", dataset, "--json").out)["records"] == 30
 
 

@@ -54,4 +54,4 @@ def test_arguments_are_options():
     assert format_error(ArgumentError("a/num_shards is there, my_num_shards is not")).startswith(
         "a/num_shards is there, my_num"
     )
-    assert format_error(ArgumentError('format="path list" reads them')) == "--format 'path list' reads them"
+    assert format_error(ArgumentError('pass format="path list"')) == "use --format 'path list'"

@@ -33,7 +33,7 @@ def test_each_sample_has_its_place(seed):
                 assert (rest.place(index), rest.index(place)) == (place, index)
                 place += 1
             else:
-                with pytest.raises(FFRecordError, match=f"Sample {index} is not there: {number} is missing"):
+                with pytest.raises(FFRecordError, match=f"Sample {index} is missing: {number} is missing"):
                     rest.place(index)
             index += 1
 

@@ -116,7 +116,7 @@ def test_get_from_the_end(dataset, wanted, indices):
 
 def test_get_with_a_step(dataset):
     ran = run("get", dataset, "-9:-1:2")
-    assert (ran.code, "'-9:-1:2' is no index, such as 0, -1 or 3:7 (no steps)" in ran.err) == (2, True)
+    assert (ran.code, "'-9:-1:2' is not an index, such as 0, -1 or 3:7 (no steps)" in ran.err) == (2, True)
     assert run("get", dataset, "-x").code == 2
 
 
@@ -244,7 +244,7 @@ def test_of_a_torn_dataset_what_is_there_is_shown(torn):
     found = json.loads(ran.out)
     assert (ran.code, [each["index"] for each in found]) == (1, [24, 9, 10, 11])
     assert [each.get("text") for each in found] == ["sample 24", "sample 9", None, None]
-    assert found[2]["error"] == f"Sample 10 is not there: {sorted(torn.glob('*.ffr'))[0].name[:-5]}1.ffr is missing"
+    assert found[2]["error"] == f"Sample 10 is missing: {sorted(torn.glob('*.ffr'))[0].name[:-5]}1.ffr is missing"
     assert run("get", torn, "24", "--raw").code == 0
     assert run("get", torn, "10", "--raw").code == 3
     assert run("get", torn, "25").code == 2
@@ -256,7 +256,7 @@ def test_ls_of_a_torn_dataset(torn):
     assert (ran.code, [row["samples"] for row in rows]) == (1, [10, 10, 5])
     assert [row["wrong"] and row["wrong"][-10:] for row in rows] == [None, "is missing", None]
     ran = run("ls", torn)
-    assert (ran.code, ran.err.count("\n"), "of the other 15 of 25 samples" in ran.err) == (1, 1, True)
+    assert (ran.code, ran.err.count("\n"), "about the other 15 of 25 samples" in ran.err) == (1, 1, True)
     assert [int(line.split()[0]) for line in ran.out.splitlines()] == [*range(10), *range(20, 25)]
 
 
@@ -270,7 +270,7 @@ def test_other_shards_than_the_listed_ones_are_not_shown(dataset, tmp_path, miss
     ran = run("get", path, "10", "20", "--json")
     other, good = json.loads(ran.out)
     assert (ran.code, ran.err, good["text"]) == (1, "", "sample 20")
-    assert other["error"].startswith(f"Sample 10 is not there: {second}: ")
+    assert other["error"].startswith(f"Sample 10 is missing: {second}: ")
     assert "not the shard that dataset.json lists" in other["error"]
     ran = run("head", path, "-n", "21", "--json")
     assert [each.get("text") for each in json.loads(ran.out)] == [

@@ -56,7 +56,7 @@ PartDirectory.keep = stop
 sys.exit(main(sys.argv[1:]))
 """
     ended = subprocess.run([sys.executable, "-c", stopped, *command], capture_output=True, text=True, check=False)
-    assert (ended.returncode, "the same call goes on from there" in ended.stderr) == (130, True)
+    assert (ended.returncode, "repeat the same call to continue" in ended.stderr) == (130, True)
     other = run(*command, "--seed", "7")
     assert (other.code, "order.seed was " in other.err, "the same call" in other.err) == (3, True, False)
     seed = json.loads(run(*command, "--json").out)["seed"]
@@ -116,7 +116,7 @@ def test_a_split_of_something_else_leaves_what_is_finished(dataset, tmp_path):
     command = ["split", dataset, f"{tmp_path}/a=0.5", f"{tmp_path}/b=rest"]
     assert children.finished(CRASHES, "written", *command).returncode == 9
     ran = run(*command, "--seed", "1")
-    assert (ran.code, "--restart discards it" in ran.err, ran.err.count("\n")) == (3, True, 1)
+    assert (ran.code, "use --restart to discard them" in ran.err, ran.err.count("\n")) == (3, True, 1)
     assert [part["samples"] for part in done(*command, "--seed", "1", "--restart")] == [10, 10]
 
 
@@ -124,7 +124,7 @@ def test_parts_are_published_together_or_not_at_all(dataset, tmp_path):
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "mine").touch()
     ran = run("split", dataset, f"{tmp_path}/a=0.5", f"{tmp_path}/b=rest")
-    assert (ran.code, "there is something" in ran.err) == (3, True)
+    assert (ran.code, "it already exists" in ran.err) == (3, True)
     assert [each.name for each in tmp_path.iterdir()] == ["b"]
 
 
@@ -200,7 +200,7 @@ def test_what_is_in_place_after_a_failure_is_told_and_gone_on_from(dataset, tmp_
     monkeypatch.setenv("TARGET", str(tmp_path))
     command = ["split", dataset, f"{tmp_path}/a=0.5", f"{tmp_path}/b=rest"]
     ran = children.finished(FAILING, what, *command)
-    words = {"rename": f"{tmp_path}/a could not be taken back", "fsync": "all parts are in place, but fsync"}[what]
+    words = {"rename": f"{tmp_path}/a could not be hidden again", "fsync": "all parts are complete, but fsync"}[what]
     assert (ran.returncode, words in ran.stderr, "nothing was published" in ran.stderr) == (3, True, False), ran.stderr
     assert [(tmp_path / name).exists() for name in "ab"] == [True, what == "fsync"]
     assert [part["samples"] for part in done(*command)] == [10, 10]
@@ -301,7 +301,7 @@ def test_nothing_is_written_into_its_source(dataset, tmp_path):
         ["pack", source, f"{inside}.ffr"],
     ):
         ran = run(*command)
-        assert (ran.code, "lies in" in ran.err) == (2, True), command
+        assert (ran.code, "is inside" in ran.err) == (2, True), command
     assert sorted(each.name for each in source.iterdir()) == sorted(each.name for each in dataset.iterdir())
 
 
@@ -312,9 +312,9 @@ def test_nothing_is_written_into_its_source(dataset, tmp_path):
         (["a=25", "b=rest"], "ask for 25 samples"),
         (["a=rest", "b=rest"], "only one part"),
         (["a=0.5", "a=0.5"], "twice"),
-        (["a=2.5"], "no share"),
+        (["a=2.5"], "expected 0 to 1"),
         (["a"], "OUT=SHARE"),
-        (["a=nan", "b=rest"], "no share"),
+        (["a=nan", "b=rest"], "expected 0 to 1"),
     ],
 )
 def test_wrong_parts(dataset, tmp_path, parts, words):

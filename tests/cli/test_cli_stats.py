@@ -191,7 +191,7 @@ def test_damaged_samples_are_counted(dataset, tmp_path):
     assert (ran.code, found["looked_at"], [each["index"] for each in found["damaged"]]) == (1, 40, [39])
     assert found["columns"]["label"]["samples"] == 39
     ran = run("stats", path)
-    assert (ran.code, "1 of 40 samples looked at cannot be read:" in ran.out) == (1, True)
+    assert (ran.code, "1 of 40 samples that were looked at cannot be read:" in ran.out) == (1, True)
 
 
 def test_records_that_were_cut_off_have_no_size(tmp_path):
@@ -217,7 +217,7 @@ def test_in_words(dataset):
 
 def test_no_figure(dataset, tmp_path):
     ran = run("stats", dataset, "--plot", tmp_path / "a.txt")
-    assert (ran.code, ran.err.count("\n"), "a figure ends in" in ran.err) == (2, 1, True)
+    assert (ran.code, ran.err.count("\n"), "expected a file name that ends in" in ran.err) == (2, 1, True)
 
 
 def test_an_empty_dataset(tmp_path):

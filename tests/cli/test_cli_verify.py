@@ -128,8 +128,8 @@ def test_a_damaged_list_is_named_beside_damaged_shards(dataset):
 def test_a_damaged_list_of_no_shards_is_no_reason_to_verify_again(tmp_path):
     (tmp_path / "dataset.json").write_text("{")
     ran = run("verify", tmp_path)
-    assert (ran.code, ran.err.count("\n"), "ffrecord verify reads" in ran.err) == (3, 1, False)
-    assert "ffrecord verify reads" in run("info", tmp_path).err
+    assert (ran.code, ran.err.count("\n"), "run `ffrecord verify` to check" in ran.err) == (3, 1, False)
+    assert "run `ffrecord verify` to check" in run("info", tmp_path).err
 
 
 def test_samples_keep_their_number_whatever_is_missing(dataset):

@@ -326,7 +326,7 @@ def test_a_dataset_of_which_a_shard_is_missing(tmp_path):
     ran = run("view", tmp_path / "a", "--export", tmp_path / "a.html")
     assert (ran.code, ran.err.count("\n")) == (1, 1)
     data = data_of((tmp_path / "a.html").read_text())
-    assert "is missing; this is of the other 20 of 30 samples" in data["begin"]["remark"]
+    assert "is missing; the output is about the other 20 of 30 samples" in data["begin"]["remark"]
     assert data["begin"]["count"] == 20
     assert (data["facts"]["samples"], data["facts"]["files"]) == (30, 3)
     assert "is missing" in data["facts"]["wrong"][0]
@@ -359,7 +359,7 @@ def test_a_port_in_use(pictures):
         port = taken.getsockname()[1]
         ran = run("view", pictures, "--port", port)
     assert (ran.code, ran.out) == (3, "")
-    assert ran.err == f"ffrecord view: port {port} is in use; --port 0 takes a free one\n"
+    assert ran.err == f"ffrecord view: port {port} is in use; use --port 0 for a free one\n"
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "http"])

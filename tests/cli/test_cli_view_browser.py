@@ -322,7 +322,7 @@ WITHOUT_NUMBERS = {
 
 @pytest.mark.parametrize("case", WITHOUT_NUMBERS)
 def test_nothing_is_filtered_before_anybody_asks(browser, tmp_path, case):
-    """Where no column can be filtered by, the choice began with damaged samples, and the page with "Nothing found"."""
+    """Where no column can be filtered by, the choice began with damaged samples, and the page found nothing."""
     fields, samples, damaged = WITHOUT_NUMBERS[case]
     path = written(tmp_path / "a.ffr", fields, samples, damaged)
     assert run("view", path, "--export", tmp_path / "a.html").code == bool(damaged)
@@ -332,7 +332,7 @@ def test_nothing_is_filtered_before_anybody_asks(browser, tmp_path, case):
             browser.until(f"document.querySelectorAll('.cell:not(.waiting)').length == {len(samples)}")
             text = browser.run("document.querySelector('main').innerText")
             assert ("no samples" in text) == (not samples)
-            assert "Nothing found" not in text
+            assert "No sample matches" not in text
             status = browser.run(STATUS)
             assert status == (f"0 – {len(samples) - 1} of {len(samples)}" if samples else "no samples")
             whole = len(samples) - len(damaged)
@@ -360,7 +360,7 @@ def look_for_damaged(browser, count):
     )
     browser.until(f"{STATUS} == 'damaged: {count} found'")
     assert browser.run("wanted.disabled")
-    assert browser.until("document.querySelector('main').innerText").count("Nothing found") == (not count)
+    assert browser.until("document.querySelector('main').innerText").count("No sample matches") == (not count)
 
 
 def test_the_first_column_is_ready_again_after_damaged_ones(browser, pictures):

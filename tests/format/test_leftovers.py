@@ -93,7 +93,7 @@ def test_the_manifest_is_gone(place: Path, kind: str, moves: int, opened: Any) -
         assert read(place) == before
     else:
         with pytest.raises(
-            ValueError, match=rf"(is a directory without any|in no format known here); a write .*{GOES_ON}"
+            ValueError, match=rf"(is a directory without any|unknown format: a directory of .*); a write .*{GOES_ON}"
         ):
             opened(str(place))
     write(place)

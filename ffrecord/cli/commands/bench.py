@@ -19,8 +19,8 @@ examples:
   ffrecord bench data/train
   ffrecord bench data/train --batch-size 256 --seconds 5 --plot bench.svg
 
-cached: random batches of what is in the page cache; the limit is to compute checksums of memory, without a copy.
-cold: random batches after the page cache was told to forget the files; the limit is large direct reads of them.
+cached: random batches from the page cache; the limit is the speed of checksums of memory, without a copy.
+cold: random batches after the files were dropped from the page cache; the limit is large direct reads of them.
 loader: batches of tensors for training, as ffrecord.torch.Loader gives them (needs torch).
 sizes: samples of 1 kB to 4 MB, of files that are made for it in the directory for temporary files; with --plot."""
 WAYS = ("cached", "cold", "loader")
@@ -32,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_source(parser)
     parser.add_argument(
-        "--batch-size", type=positive, default=64, metavar="N", help="samples of a batch (default: %(default)s)"
+        "--batch-size", type=positive, default=64, metavar="N", help="samples in a batch (default: %(default)s)"
     )
     parser.add_argument(
         "--seconds", type=float, default=2.0, metavar="S", help="seconds of each measurement (default: %(default)s)"
@@ -45,18 +45,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace, out: Output) -> int:
     """Measure and print the results, with a verdict on each."""
     if not given.seconds > 0:
-        raise ArgumentError(f"--seconds {given.seconds}, expected more than 0")
+        raise ArgumentError(f"--seconds is {given.seconds}, expected > 0")
     if given.plot:
         from ffrecord.cli.plots import check
 
         check(given.plot)
     if urls.is_remote(given.source):
-        what = "bench compares with the disk and the memory of this machine, where that is not"
+        what = "bench measures the disk and the memory of this machine, so it needs a local path"
         raise ArgumentError(f"{urls.redact(given.source)}: {what}")
     # Signals become exceptions, so that the files made for measuring are removed.
     with signals_exit(), open_source(given) as store:
         if not store.n:
-            raise ArgumentError(f"{given.source}: nothing to measure in 0 samples")
+            raise ArgumentError(f"{given.source}: there is nothing to measure: it has 0 samples")
         found = measure(store, given, out)
         swept = sweep(found, given, out)
         whole = given.batch_size >= store.n
@@ -132,20 +132,20 @@ def judge(measured: Measurement, whole: bool = False) -> str:
         return f"not measured: {measured.missing}"
     share = measured.bytes_per_second / measured.limit if measured.limit else None
     if share is None:
-        why = measured.unlimited or "none is known of decoding"
-        told = f"{measured.samples_per_second:,.0f} samples/s: training is not kept waiting if it takes fewer"
+        why = measured.unlimited or "unknown for decoding"
+        told = f"{measured.samples_per_second:,.0f} samples/s: training does not wait if it takes fewer"
         return f"{told} (limit: {why})"
     what = {"cached": "memory", "cold": "the storage"}.get(measured.way, "the machine")
     if share > 1.1 and measured.way == "cold":
-        return f"faster than large direct reads of {what}: something below keeps what was read"
+        return f"faster than large direct reads of {what}: a cache below them keeps the data"
     if share > 1.1:
-        return f"faster than {what} allows here: the caches of the CPU hold what is read"
+        return f"faster than {what} allows here: the data fit in the caches of the CPU"
     if share >= 0.8:
         return f"as fast as {what} allows here ({share:.0%} of it)"
     if whole:
-        return f"{share:.0%} of what {what} allows: a batch is the whole dataset, which is too small to say more"
+        return f"{share:.0%} of what {what} allows: the dataset is too small to say more, as a batch is the whole of it"
     if measured.bytes_per_batch < 64 * 4096:
-        return f"{share:.0%} of what {what} allows: samples are small, larger batches would cost less each"
+        return f"{share:.0%} of what {what} allows: samples are small, so larger batches would be faster"
     return f"{share:.0%} of what {what} allows here"
 
 

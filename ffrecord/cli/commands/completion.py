@@ -54,7 +54,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace, out: Output) -> int:
     """Print the script."""
     if out.json:
-        raise ArgumentError("--json is for facts; this is a script for a shell")
+        raise ArgumentError("--json cannot be used here: the output is a script for a shell")
     scripts = {"bash": make_bash_script, "zsh": lambda: ZSH + make_bash_script(), "fish": make_fish_script}
     for line in scripts[given.shell]().splitlines():
         out.line(line)

@@ -25,9 +25,9 @@ def format_hint(source: str) -> str:
         paths = local_paths(source)
         format = detect_first(paths)
         if format == "zip" and first_of(paths).endswith(".npz"):
-            return f"{source} is taken as a zip: `ffrecord write {source} OUT` makes samples of its arrays"
+            return f"{source} is read as a zip: run `ffrecord write {source} OUT` to make samples of its arrays"
         if format == "tar" and _are_grouped(_read_names(first_of(paths, SUFFIXES["tar"]))):
-            return f"{source} looks like a WebDataset: --format webdataset groups its files"
+            return f"{source} looks like a WebDataset: use --format webdataset to group its files"
     return ""
 
 

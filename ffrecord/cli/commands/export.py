@@ -28,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         choices=FORMATS,
         metavar="FORMAT",
-        help=f"format: {', '.join(FORMATS)}; by default, that of the suffix of OUT",
+        help=f"format: {', '.join(FORMATS)}; by default, the one of the suffix of OUT",
     )
     parser.add_argument(
         "--samples-per-shard", type=int, metavar="N", help="write files of N samples into the directory OUT"

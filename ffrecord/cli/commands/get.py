@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace, out: Output) -> int:
     """Print samples, or write their bytes."""
     if given.raw and out.json:
-        raise ArgumentError("--raw writes bytes, which are no JSON")
+        raise ArgumentError("--json cannot be used with --raw, which writes bytes")
     with open_partial(given) as rest:
         indices = [index for text in given.index for index in indices_of(rest.store, text, rest.n)]
         if not given.raw:
@@ -88,7 +88,7 @@ def _index_of_name(store: Store, name: str) -> int:
         names = store.keys()
     except MissingNamesError:
         wanted = "0, -1 or 3:7 (no steps)" if ":" in name else "0, -1 or 3:7"
-        raise ArgumentError(f"{name!r} is no index, such as {wanted}, and {store.format} has no names") from None
+        raise ArgumentError(f"{name!r} is not an index, such as {wanted}, and {store.format} has no names") from None
     find: Callable[[str], int] | None = getattr(names, "find", None)
     found = _last_index(list(names), name) if find is None else find(name)
     if found < 0:

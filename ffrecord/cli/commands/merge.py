@@ -38,4 +38,4 @@ def _check(sources: list[str]) -> None:
     other = next((path for path, format in found.items() if format != found[sources[0]]), None)
     if other is not None:
         formats = f"{other} is {found[other]}, {sources[0]} is {found[sources[0]]}"
-        raise ArgumentError(f"{formats}: ffrecord convert one of them first")
+        raise ArgumentError(f"{formats}: run `ffrecord convert` on one of them first")

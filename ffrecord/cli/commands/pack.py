@@ -30,7 +30,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
     """Pack the folder."""
     refuse_inside([given.folder], given.out)
     if os.path.lexists(given.out) and not given.replace:
-        raise FileExistsError(17, "there is something; --replace replaces it", given.out)
+        raise FileExistsError(17, "it already exists; use --replace to replace it", given.out)
     report_leftovers(given.out, out, "pack")
     with out.progress(None, " files", "packing") as bar:
         pack_folder(given.folder, given.out, on_file=bar.reach)

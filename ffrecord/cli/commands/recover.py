@@ -32,12 +32,11 @@ def run(given: argparse.Namespace, out: Output) -> int:
         out.line(f"{_relative_path(found.path)}: {format_count(found.samples, 'sample')}, {format_size(found.bytes)}")
         if found.dropped:
             out.line(
-                f"{format_count(found.dropped, 'byte')} were written after the last flush: nothing tells what they were"
+                f"{format_count(found.dropped, 'byte')} were written after the last flush, and cannot be recovered"
             )
         if found.damaged:
             out.line(
-                f"{format_count(found.damaged, 'sample')} had been flushed, and came damaged: the disk did not "
-                f"keep what it said"
+                f"{format_count(found.damaged, 'sample')} had been flushed, but are damaged: the disk did not keep them"
             )
     return exit_codes.BAD_NEWS if found.damaged else exit_codes.DONE
 

@@ -75,7 +75,7 @@ class SplitPart:
         self.target = filesystems.real_path(path)
         parent, self._name = os.path.split(self.target)
         if os.path.ismount(self.target) or self.target == filesystems.working_directory():
-            raise ArgumentError(f"{path}: nothing can take the place of this directory; name a new one in it")
+            raise ArgumentError(f"{path}: this directory cannot be replaced; name a new one in it")
         self.hidden = os.path.join(parent, f".{self._name}.split")
         self._written = os.path.join(self.hidden, self._name)
         self.summary: Summary | None = None
@@ -96,7 +96,7 @@ class SplitPart:
         try:
             self._own = LockedDirectory(self.hidden)
         except BlockingIOError as error:
-            raise OSError(error.errno, "another process splits into it", self.path) from None
+            raise OSError(error.errno, "another process is splitting into it", self.path) from None
         except OSError as error:
             raise OSError(error.errno, error.strerror, self.path) from None
         if self._restart:
@@ -115,8 +115,8 @@ class SplitPart:
         state = self._state()
         found = differences(state.request, request)
         if state.request is not None and found and self._has_finished_work():
-            told = f"{self.hidden} has what an interrupted split has finished that was asked for something else"
-            raise MismatchError(f"{self.path}: {told}; --restart discards it", found)
+            told = f"{self.hidden} has finished parts of an interrupted split that was requested otherwise"
+            raise MismatchError(f"{self.path}: {told}; use --restart to discard them", found)
         self.check_vacant()
         if state.summary and not found and self._is_whole(state.fingerprint):
             self.summary = replace(state.summary, path=self.path)
@@ -164,7 +164,7 @@ class SplitPart:
         return os.path.lexists(self.target) and (not os.path.isdir(self.target) or bool(os.listdir(self.target)))
 
     def _exists_error(self) -> FileExistsError:
-        return FileExistsError(EEXIST, "there is something, expected a new directory", self.path)
+        return FileExistsError(EEXIST, "it already exists, expected a new directory", self.path)
 
     def write(self, make: Callable[[str], Summary]) -> None:
         """Write the part with `make`, which gets the path, unless the part is complete."""
@@ -238,7 +238,7 @@ def publish(parts: Sequence[SplitPart]) -> None:
         for directory in {os.path.dirname(part.target) for part in parts}:
             fsync_directory(directory)
     except OSError as error:
-        sentence = "all parts are in place, but fsync of a directory failed and a crash may undo it"
+        sentence = "all parts are complete, but fsync of a directory failed and a crash may undo it"
         raise file_error(error.errno or EIO, f"{parts[0].path}: {sentence}", parts[0].path) from None
     for part in parts:
         part.done = True
@@ -250,7 +250,7 @@ def _hide_again(parts: Sequence[SplitPart], cause: BaseException) -> None:
         try:
             part.take_back()
         except OSError as error:
-            add_note(cause, f"{part.path} could not be taken back ({error.strerror})")
+            add_note(cause, f"{part.path} could not be hidden again ({error.strerror})")
 
 
 EXAMPLES = """\
@@ -316,10 +316,10 @@ def _note_progress(parts: list[SplitPart], error: BaseException) -> None:
     hidden = [part.path for part in parts if part.summary is not None and part.path not in published]
     said = f"published: {', '.join(published)}" if published else "nothing was published"
     if hidden:
-        said += f"; what is complete stays hidden ({', '.join(hidden)})"
+        said += f"; complete parts stay hidden ({', '.join(hidden)})"
     if published or hidden:
-        discards = "" if published else ", and --restart discards it"
-        add_note(error, f"{said}: the same call goes on from there{discards}")
+        discards = "" if published else ", or use --restart to discard them"
+        add_note(error, f"{said}: repeat the same call to continue{discards}")
 
 
 def part_sizes(parts: list[tuple[str, float | int | None]], n: int) -> list[int]:
@@ -333,11 +333,11 @@ def part_sizes(parts: list[tuple[str, float | int | None]], n: int) -> list[int]
     known = sum(count for count in counts if count is not None)
     if None in counts:
         if known > n:
-            raise ArgumentError(f"the parts ask for {plural(known, 'sample')}, and there are {n}")
+            raise ArgumentError(f"the parts ask for {plural(known, 'sample')}, but there are {n}")
         return [n - known if count is None else count for count in counts]
     if known != n:
         raise ArgumentError(
-            f"the parts ask for {plural(known, 'sample')}, and there are {n}: every sample goes into one part"
+            f"the parts ask for {plural(known, 'sample')}, but there are {n}: every sample goes into one part"
         )
     return counts  # type: ignore[return-value]
 
@@ -363,7 +363,9 @@ def _parse_part(text: str) -> tuple[str, float | int | None]:
     except ValueError:
         number = -1
     if not 0 <= number <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: {share!r} is no share from 0 to 1, no number, and not 'rest'")
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: share is {share!r}, expected 0 to 1, a number of samples, or 'rest'"
+        )
     return path, number
 
 

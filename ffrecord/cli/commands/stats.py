@@ -96,11 +96,13 @@ def _read_spread_indices(rest: PartialDataset, count: int) -> tuple[list[Any], l
 def _print_damaged(good: int, damaged: list[dict[str, Any]], out: Output) -> None:
     if damaged:
         out.line()
-        out.line(f"{len(damaged):,} of {format_count(good + len(damaged), 'sample')} looked at cannot be read:")
+        out.line(
+            f"{len(damaged):,} of {format_count(good + len(damaged), 'sample')} that were looked at cannot be read:"
+        )
         for each in damaged[:DAMAGED_SHOWN]:
             out.line(f"  {each['error']}")
         if len(damaged) > DAMAGED_SHOWN:
-            out.line("  … ffrecord verify names all")
+            out.line("  … run `ffrecord verify` to see all")
 
 
 def _print(sizes: Sizes, without_size: int, columns: dict[str, dict[str, Any]], out: Output) -> None:

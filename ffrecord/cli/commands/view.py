@@ -87,7 +87,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace, out: Output) -> int:
     """Serve the page until Ctrl-C, or export it. Return BAD_NEWS if samples of an exported page are damaged."""
     if given.export and not given.export.endswith((".html", ".htm")):
-        raise ArgumentError(f"{given.export}: a page ends in .html")
+        raise ArgumentError(f"{given.export}: expected a file name that ends in .html")
     from ffrecord.cli.viewer.endpoints import Endpoints
     from ffrecord.cli.viewer.records import ViewedRecords
 
@@ -121,7 +121,7 @@ def _open_dataset(given: argparse.Namespace) -> tuple[Store, str, bool]:
             store = open_source(given, check_data=False)
         except Exception:
             raise error from None
-        return store, f"damaged, so nothing of it is compared with checksums: {error}", False
+        return store, f"its tables are damaged, so no checksums are compared: {error}", False
 
 
 def _export(
@@ -155,7 +155,7 @@ def _start_server(server: type["Server"], answers: "Endpoints", given: argparse.
         return server(answers, given.port, debug=given.debug)
     except OSError as error:
         if error.errno == EADDRINUSE:
-            raise OSError(f"port {given.port} is in use; --port 0 takes a free one") from None
+            raise OSError(f"port {given.port} is in use; use --port 0 for a free one") from None
         raise OSError(f"port {given.port}: {error.strerror}") from None
 
 
@@ -168,7 +168,7 @@ def _serve(server: "Server", given: argparse.Namespace, out: Output) -> int:
             out.line(server.url)
         out.flush()
         if out.tty:
-            out.remark("Ctrl-C ends it")
+            out.remark("press Ctrl-C to end it")
         if _has_screen(out) if given.open is None else given.open:
             with ExitStack() as stack:
                 try:

@@ -25,7 +25,7 @@ examples:
   ffrecord write images.npy labels.npy data/train  # "images", "labels"
   ffrecord write arrays.npz data/train             # a column for each array"""
 
-NO_ARRAYS = "damaged, or no .npy or .npz file of numbers or text; Python objects in such files are not taken"
+NO_ARRAYS = "damaged, or not a .npy or .npz file of numbers or text; Python objects cannot be read"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,14 +45,15 @@ def run(given: argparse.Namespace, out: Output) -> int:
         summary = writer.from_indexed_dataset(ArrayRows(load_columns(given.sources)))
     elif len(given.sources) > 1:
         raise ArgumentError(
-            f"{given.sources[0]}: several sources are for .npy and .npz files; ffrecord merge puts datasets together"
+            f"{given.sources[0]}: several sources must be .npy or .npz files; use `ffrecord merge` for datasets"
         )
     else:
         format = "image folder" if os.path.isdir(given.sources[0]) else "path list"
         with open(given.sources[0], format) as store:
             if not store.n:
                 raise FormatError(
-                    f"{given.sources[0]}: nothing to write: no pictures in directories of classes, no lines"
+                    f"{given.sources[0]}: there is nothing to write: it has no lines, and no pictures in directories "
+                    "of classes"
                 )
         summary = convert(given.sources[0], given.out, format=format, **options)
     conclude([summary], out)
@@ -86,9 +87,9 @@ def load_columns(paths: list[str]) -> dict[str, Any]:
     for path in paths:
         for name, array in _load_arrays(path).items():
             if name in found:
-                raise ArgumentError(f"{path}: a second column {name!r}")
+                raise ArgumentError(f"{path}: column {name!r} occurs twice")
             if array.ndim == 0:
-                raise FormatError(f"{path}: {name!r} is a single number, expected an axis of samples")
+                raise FormatError(f"{path}: {name!r} is a single number, expected an array with an axis of samples")
             found[name] = array
     lengths = {name: len(array) for name, array in found.items()}
     if len(set(lengths.values())) != 1:

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import shlex
 
 from ffrecord.errors import FFRecordError, MismatchError
 
@@ -12,15 +13,15 @@ CREDENTIALS = (
     "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY for az://"
 )
 ADVICE = {
-    "or pass resume=False to discard": "or use --restart to discard",
-    "resume=False of DatasetWriter": "--restart",
+    "pass resume=False of DatasetWriter": "use --restart",
+    "pass resume=False": "use --restart",
     "resume=False": "--restart",
     "(max_size)": "(--max-size)",
-    'format="path list"': "--format 'path list'",
-    'format="webdataset"': "--format webdataset",
-    "verify=True compares every sample, max_skipped leaves": "--verify compares every sample, --max-skipped leaves",
-    "give a length (from_iterable), or use samples_per_shard or shard_size": "use --samples-per-shard or --shard-size",
-    "left as it is, and so is": "there is something, which --replace replaces; as it is stays",
+    "verify=True compares every sample, but max_skipped leaves": (
+        "--verify compares every sample, but --max-skipped leaves"
+    ),
+    "pass a length (from_iterable), or use samples_per_shard or shard_size": "use --samples-per-shard or --shard-size",
+    "left as it is, and so is": "it already exists, use --replace to replace it; unchanged stays",
     "; ffrecord.open opens others": "",
     "'folder' must be a directory": "no directory",
     ": format must be one of": ": --to must be one of",
@@ -34,6 +35,7 @@ ADVICE = {
 }
 # Arguments that messages name ("shard_size is …", "num_shards=…") and that are options of the command.
 ARGUMENTS = re.compile(r"(?<![\w/.-])(shard_size|samples_per_shard|num_shards|max_skipped)(?= is |=)")
+FORMAT_ADVICE = re.compile(r'(pass )?(?<![\w/])format="([^"]*)"')  # advice to pass the argument `format`
 SAID = (errno.EINVAL, errno.EEXIST, errno.EWOULDBLOCK)  # the system's words for these add nothing to our own sentence
 
 SHOWN = 3  # differences in a message
@@ -85,6 +87,7 @@ def _advise_for_command(text: str) -> str:
     """Replace advice for callers of functions by advice for users of the command. Words inside paths stay."""
     for advice, ours in ADVICE.items():
         text = re.sub(rf"(?<!/){re.escape(advice)}(?![\w/])", lambda _, ours=ours: ours, text)  # type: ignore[misc]
+    text = FORMAT_ADVICE.sub(lambda found: f"{'use ' if found[1] else ''}--format {shlex.quote(found[2])}", text)
     return ARGUMENTS.sub(lambda found: f"--{found[0].replace('_', '-')}", text)
 
 

@@ -108,7 +108,7 @@ class Endpoints:
     def _samples(self, query: Query) -> Response:
         indices = [self._index(text) for text in query["at"].split(",")[: CELLS_MOST + 1]]
         if len(indices) > CELLS_MOST:
-            raise ArgumentError(f"more than {CELLS_MOST} samples at a time")
+            raise ArgumentError(f"at has {len(indices)} samples, expected at most {CELLS_MOST}")
         return _json_response(self.cells(indices))
 
     def cells(self, indices: list[int]) -> list[dict[str, Any]]:
@@ -128,7 +128,7 @@ class Endpoints:
         value = None if isinstance(columns, Exception) else columns.get(query["column"])
         found = None if isinstance(value, Unreadable) else picture_of(value, small="small" in query)
         if found is None:
-            raise NotThereError("no picture")
+            raise NotThereError(f"sample {query['at']} has no picture in column {query['column']!r}")
         return Response(found.data, found.type)
 
     def _index(self, text: str) -> int:
@@ -142,9 +142,9 @@ class Endpoints:
         try:
             return _json_response({"at": next(indices_of(self._records.store, what, self._records.store.n))})
         except StopIteration:
-            raise ArgumentError(f"{what}: no samples there") from None
+            raise ArgumentError(f"{what}: there are no samples at these indices") from None
         except MissingNamesError:
-            raise ArgumentError(f"{what!r} is no index, and records of this format have no names") from None
+            raise ArgumentError(f"{what!r} is not an index, and records of this format have no names") from None
 
     def _facts(self, _: Query) -> Response:
         return _json_response(self.facts())
@@ -188,7 +188,7 @@ class Endpoints:
         with self._lock:
             found = self._filters.get(int(query["id"]))
         if found is None:
-            raise NotThereError("no such filter any more")
+            raise NotThereError("the filter has ended; start it again")
         told, after = found.state(), int(query.get("after", "0"))
         if "stop" in query:
             found.stop()

@@ -142,7 +142,7 @@ async function receive(indices) {
     for (const cell of await source.cells(indices, request.abort.signal)) cells.set(cell.at, cell);
     tell("");
   } catch (error) {
-    if (error.name !== "AbortError") tell(`No answer: ${error.message}`);
+    if (error.name !== "AbortError") tell(`The samples could not be loaded: ${error.message}`);
     return;
   } finally {
     asked.delete(request);
@@ -192,7 +192,7 @@ function inRows(cell) {
 
 function thumbnail(cell) {
   const made = make("div", "thumb");
-  const unknown = () => made.append(make("p", "trouble unknown", "a picture that this browser cannot show"));
+  const unknown = () => made.append(make("p", "trouble unknown", "This browser cannot show the picture."));
   if (cell.pictures.length) made.append(picture(cell, cell.pictures[0], true, unknown));
   else if (cell.error) made.append(make("p", "trouble", cell.error));
   else made.append(inRows(cell));

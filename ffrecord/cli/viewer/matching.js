@@ -8,7 +8,7 @@ const INFINITE = /^([+-]?)inf(?:inity)?$/;
 
 function matcher(wanted, classes) {
   const parts = wanted.split(",").map((part) => folded(part.trim())).filter(Boolean);
-  if (!parts.length) throw new Error("a filter without anything to look for");
+  if (!parts.length) throw new Error("the filter is empty; enter values or text to look for");
   const spans = parts.flatMap((part) => spansOf(part, classes));
   return ({ number, text }) => {
     if (number !== undefined) return spans.some(([low, high]) => low <= Number(number) && Number(number) <= high);

@@ -32,7 +32,7 @@ class Matcher:
     def __init__(self, wanted: str, classes: list[str] | None) -> None:
         parts = [part.strip() for part in wanted.split(",") if part.strip()]
         if not parts:
-            raise ArgumentError("a filter without anything to look for")
+            raise ArgumentError("the filter is empty; enter values or text to look for")
         self._spans = [span for part in parts for span in _parse_spans(part, classes)]
         self._pieces = [part.casefold() for part in parts]
 

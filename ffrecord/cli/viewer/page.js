@@ -8,7 +8,7 @@ function say() {
     const { told, text } = filter;
     const found = told ? `${amount(view.matches.length)} found` : "…";
     const looked = told && !told.ended ? `, ${amount(told.looked)} of ${amount(told.total)} looked at` : "";
-    const more = told && told.full ? ", and no further" : told && told.unreadable ? `, ${amount(told.unreadable)} unreadable` : "";
+    const more = told && told.full ? ", the limit of a filter" : told && told.unreadable ? `, ${amount(told.unreadable)} unreadable` : "";
     part("status").textContent = `${text}: ${found}${looked}${more}`;
     return;
   }
@@ -109,7 +109,7 @@ function grow() {
 }
 
 function emptiness() {
-  const text = count() ? "" : !filter ? "This dataset has no samples." : filter.told && filter.told.ended ? "Nothing found." : "Looking …";
+  const text = count() ? "" : !filter ? "This dataset has no samples." : filter.told && filter.told.ended ? "No sample matches." : "Looking …";
   grid.querySelector(".nothing")?.remove();
   if (text) grid.append(make("p", "nothing", text));
 }

@@ -32,14 +32,14 @@ function showWhole(told) {
   if (told.error) parts.push(make("p", "trouble", told.error));
   for (const column of told.pictures) {
     const frame = make("div", "shown");
-    frame.append(picture(told, column, false, () => frame.append(make("p", "trouble unknown", "a picture that this browser cannot show"))));
+    frame.append(picture(told, column, false, () => frame.append(make("p", "trouble unknown", "This browser cannot show the picture."))));
     parts.push(frame);
   }
   const list = make("dl", "told");
   for (const [name, value] of told.fields) row(list, name, value, value.includes("\n"));
   if (told.bytes !== undefined) row(list, "record", inBytes(told.bytes));
   if (told.file !== undefined) row(list, "file", told.file);
-  if (told.place !== undefined) row(list, "its place there", amount(told.place));
+  if (told.place !== undefined) row(list, "index in the file", amount(told.place));
   parts.push(list);
   panel.replaceChildren(...parts);
 }

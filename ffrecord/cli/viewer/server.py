@@ -145,13 +145,13 @@ class Handler(BaseHTTPRequestHandler):
         path, _, arguments = self.path.partition("?")
         names = path.split("/")  # ["", secret, address]
         if len(names) != 3 or not hmac.compare_digest(names[1].encode(errors="replace"), server.token.encode()):
-            self._refuse(HTTPStatus.NOT_FOUND, "there is nothing here")
+            self._refuse(HTTPStatus.NOT_FOUND, "this address does not exist")
             return
         try:
             query = dict(parse_qsl(arguments, keep_blank_values=True, max_num_fields=QUERY_MOST))
             self._send(HTTPStatus.OK, server.answers(names[2], query))
         except NotThereError as error:
-            self._refuse(HTTPStatus.NOT_FOUND, f"there is nothing here: {error}")
+            self._refuse(HTTPStatus.NOT_FOUND, f"this address does not exist: {error}")
         except (ArgumentError, SampleIndexError, KeyError, ValueError) as error:
             self._refuse(HTTPStatus.BAD_REQUEST, format_reason(error))
         except ConnectionError:
@@ -168,7 +168,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _not_get(self) -> None:
         self.close_connection = True  # its body is not read, and would be taken for the next request
-        self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, "only GET")
+        self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, f"method is {self.command}, expected GET")
 
     def __getattr__(self, name: str) -> Any:
         """Refuse every other method: http.server looks for an attribute `do_` and the method's name."""
