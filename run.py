@@ -227,7 +227,7 @@ def set_up(needed: Sequence[str], task: Task, lock: int) -> None:
     editable = task.package and (stale or state.get("installed") != project)
     if sys.version_info[:2] > NEWEST:
         this, newest = format_version(sys.version_info[:2]), format_version(NEWEST)
-        say(f"Python {this} is newer than those tested, up to {newest}; going on")
+        say(f"Python {this} is newer than the tested versions, up to {newest}; continuing")
     say(f"setting up {VENV.name} ({', '.join(name for name in lacking if name != 'build') or 'the package'}); "
         f"all output is in {LOG.relative_to(ROOT)}")  # fmt: skip
     if stale:
@@ -339,7 +339,7 @@ def make_environment(lock: int) -> None:
     """Make a new, empty .venv with a pip that knows dependency groups, whatever was there."""
     ours = {"bin", "include", "lib", "lib64", STATE.name, LOG.name}
     if VENV.is_dir() and not (VENV / "pyvenv.cfg").exists() and not {path.name for path in VENV.iterdir()} <= ours:
-        raise SetUpError(f"{VENV} is something else than a virtual environment: move it away, then run this again")
+        raise SetUpError(f"{VENV} is not a virtual environment: move it away, then run this again")
     say(f"making {VENV} with Python {sys.version.split()[0]}{', in place of the old one' if VENV.exists() else ''}")
     if VENV.is_symlink() or VENV.is_file():
         VENV.unlink()
@@ -372,7 +372,7 @@ def mend() -> None:
         shutil.rmtree(about)
         damaged.append(about.name.partition("-")[0])
         if lost != "RECORD":
-            say(f"{damaged[-1]} in {VENV.name} lacks {lost}; the next set-up installs it anew")
+            say(f"{damaged[-1]} in {VENV.name} lacks {lost}; the next set-up installs it again")
     if damaged:
         steps = load_state()
         kept = () if "pip" in damaged else ("python", "compiled")  # without pip, .venv is made anew
@@ -419,11 +419,11 @@ class Pip:
                 raise SetUpError(explain(output))
             for name in projects_not_found(output):
                 if any(name_of(pin) == name and pin_applies(pin) for pin in self.pins):
-                    say(f"the version of {name} in constraints.txt cannot be had for this Python; taking another")
+                    say(f"the version of {name} in constraints.txt is not available for this Python; using another one")
                     self.pins = [pin for pin in self.pins if name_of(pin) != name]
                     break
                 if spare and any(name_of(each) == name for each in asked):
-                    say(f"{name} cannot be had for this Python; going on without")
+                    say(f"{name} is not available for this Python; continuing without it")
                     asked = [each for each in asked if name_of(each) != name]
                     break
             else:
@@ -433,7 +433,7 @@ class Pip:
                     return
                 if "ResolutionImpossible" not in output or not self.pins:
                     raise SetUpError(explain(output))
-                say("the versions of constraints.txt cannot be had together for this Python; taking others")
+                say("the versions in constraints.txt are not available together for this Python; using others")
                 self.pins = []
 
     def _install_each(self, asked: Sequence[str], *options: str) -> None:
@@ -444,12 +444,12 @@ class Pip:
                 continue
             if known_cause(output):
                 raise SetUpError(explain(output))
-            say(f"{name_of(each)}, or a package that it needs, cannot be had for this Python; going on without")
+            say(f"{name_of(each)}, or a package that it needs, is not available for this Python; continuing without it")
 
     def without_dependencies(self, name: str) -> None:
         """Install a package that asks for more than is used of it; go on without it if it cannot be had."""
         if self._try("--no-deps", name) is not None:
-            say(f"{name} cannot be had for this Python; going on without")
+            say(f"{name} is not available for this Python; continuing without it")
 
     def editable(self) -> None:
         """Make the tree the package, with the modules that were compiled in it."""
@@ -622,7 +622,7 @@ def explain(output: str) -> str:
         return known_cause(output)
     for name in projects_not_found(output):
         this, others = ".".join(map(str, sys.version_info[:3])), f"{format_version(OLDEST)} to {format_version(NEWEST)}"
-        return f"{name} cannot be had for Python {this} here: run this with another Python, {others}"
+        return f"{name} is not available for Python {this} here: run this with another Python, {others}"
     last = [line.strip() for line in output.splitlines() if re.search(r"error", line, re.IGNORECASE)]
     shown = (last or output.strip().splitlines() or ["it printed nothing"])[-1][:200]
     return f"{shown} (all of it is in {LOG.relative_to(ROOT)}; delete .venv to begin again)"

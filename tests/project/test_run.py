@@ -215,7 +215,7 @@ def test_packages_that_lost_a_file_are_installed_again(run, capsys):
     assert capsys.readouterr().out == "" and set(run.load_state()) == {"python", "compiled", "torch"}
     (packages / "b.py").unlink()
     run.mend()
-    assert capsys.readouterr().out == "run.py: b in .venv lacks b.py; the next set-up installs it anew\n"
+    assert capsys.readouterr().out == "run.py: b in .venv lacks b.py; the next set-up installs it again\n"
     assert [path.name for path in packages.glob("*.dist-info")] == ["a-1.dist-info"]
     assert run.load_state() == {"python": "this", "compiled": "1"}
 
@@ -245,11 +245,11 @@ def test_finds_what_cannot_be_had(run, output, expected):
         ("OSError: [Errno 28] No space left on device", "the disk is full"),
         ("fatal error: Python.h: No such file or directory", "apt install python3-dev"),
         ("gcc: fatal error: Killed signal terminated program cc1", "memory ran out"),
-        ("ERROR: No matching distribution found for torch>=2.0", "torch cannot be had for Python 3"),
+        ("ERROR: No matching distribution found for torch>=2.0", "torch is not available for Python 3"),
         (
             "WARNING: Retrying after NewConnectionError\nERROR: Could not find a version that fits "
             "torch==9 (from versions: 2.0, 2.1)\nERROR: No matching distribution found for torch==9",
-            "torch cannot be had for Python 3",
+            "torch is not available for Python 3",
         ),
         (
             "WARNING: Retrying after NewConnectionError\nERROR: Could not find a version that fits "
@@ -318,7 +318,7 @@ def test_what_others_need_and_cannot_have_is_left_out(run, monkeypatch):
     pip = run.Pip(0)
     pip.install(["a", "b", "c"], spare=True)
     assert tried[-1] == ("c",) and pip.pins == run.pins()
-    with pytest.raises(run.SetUpError, match="a cannot be had for Python"):
+    with pytest.raises(run.SetUpError, match="a is not available for Python"):
         pip.install(["a", "c"])
 
 
@@ -360,7 +360,7 @@ def test_a_directory_of_somebody_else_stays(run):
     run.VENV.mkdir()
     (run.VENV / "precious").write_text("mine")
     status, printed = ended(run.ROOT, "digits")
-    assert status == 1 and "something else than a virtual environment: move it away" in printed
+    assert status == 1 and "is not a virtual environment: move it away" in printed
     assert (run.VENV / "precious").read_text() == "mine"
 
 
@@ -438,7 +438,7 @@ def test_goes_on_without_a_pin_that_cannot_be_had(run):
     status, printed = real(run.ROOT, "digits")
     assert status == 0 and "one is 1 1." in printed, printed
     for name in ("six", "pluggy"):
-        assert f"the version of {name} in constraints.txt cannot be had for this Python" in printed
+        assert f"the version of {name} in constraints.txt is not available for this Python" in printed
 
 
 @pytest.mark.long
