@@ -71,7 +71,7 @@ def read_blocks(
     for piece in pieces:
         with open_piece(piece, opening) as reader:
             if schema_of(reader) != wanted.stored:
-                raise FormatError(f"{reader.fnames[0]}: its schema differs from that of the first shard")
+                raise FormatError(f"{reader.fnames[0]}: its columns differ from those of the first shard")
             for start, stop in _block_bounds(reader, piece, target):
                 yield make_block(reader, np.arange(start, stop), wanted)
 
@@ -100,7 +100,7 @@ def make_block(reader: FileReader, indices: Any, wanted: WantedColumns) -> Any:
     except FormatError as error:
         if str(error).startswith(reader.fnames[0]):
             raise
-        raise FormatError(f"{reader.fnames[0]}: samples from {indices[0]} on: {error}") from error
+        raise FormatError(f"{reader.fnames[0]}: samples from index {indices[0]} on: {error}") from error
     return pa.table(arrays, schema=wanted.arrow)
 
 

@@ -24,7 +24,7 @@ from ffrecord.system.optional import require
 
 pa: Any = require("pyarrow", "ray", "ffrecord.ray")
 
-ADVICE = "say in schema= which field holds it"
+ADVICE = "declare its field in schema="
 PYTHON_NUMBERS: Mapping[Any, Field] = {pa.int64(): IntField(), pa.float64(): FloatField(), pa.bool_(): BoolField()}
 
 
@@ -36,7 +36,7 @@ def schema_of_types(types: Mapping[str, Any]) -> Schema | None:
         TypeError: a type that does not tell how to store its values.
     """
     if not types:
-        raise ArgumentError("a dataset without columns")
+        raise ArgumentError("the dataset has no columns")
     if list(types) == [PLAIN] and is_binary(types[PLAIN]):
         return None
     return Schema.of({name: _field_of_type(name, kind) for name, kind in types.items()})
@@ -75,7 +75,7 @@ def _nested(name: str, kind: Any) -> Field:
         return NDArrayField(kind.value_type.to_pandas_dtype(), (None,))
     if _is_json(kind):
         return JSONField()
-    raise ArgumentTypeError(f"column {name!r} is of type {kind}: {ADVICE}")
+    raise ArgumentTypeError(f"column {name!r} has type {kind}: {ADVICE}")
 
 
 def tensor_shape(kind: Any) -> tuple[int | None, ...] | None:

@@ -201,8 +201,8 @@ def _check_same(shard: WholeShard, samples: int, size: int, crc: int) -> None:
     found, planned = (samples, size, crc), (shard.samples, shard.size, shard.crc)
     if found != planned:
         raise FormatError(
-            f"{shard.label}: (samples, size, CRC-32 of tables) {found}, and {planned} when reading was "
-            "planned: it was replaced meanwhile"
+            f"{shard.label}: the file was replaced after reading was planned: (samples, size, CRC-32 of tables) is "
+            f"{found}, was {planned}"
         )
 
 

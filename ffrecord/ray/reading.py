@@ -105,14 +105,14 @@ def _select_columns(reader: Any, columns: Sequence[str] | None, fields: Mapping[
     if isinstance(columns, str):
         raise ArgumentTypeError(f"columns must be a list of names, not {columns!r}")
     if stored is None and fields:
-        raise ArgumentError(f"{reader.fnames[0]}: its samples are plain bytes, which fields do not read")
+        raise ArgumentError(f"{reader.fnames[0]}: its samples are plain bytes, so fields= cannot be used")
     schema = stored if stored is None or not fields else stored.replace(fields)
     there = (PLAIN,) if schema is None else schema.columns
     strange = [name for name in columns or () if name not in there]
     if strange:
-        raise ArgumentError(f"columns has {strange[0]!r}, which is no column; there are {', '.join(there)}")
+        raise ArgumentError(f"columns has {strange[0]!r}, expected some of the columns {', '.join(there)}")
     if columns is not None and (not columns or len(set(columns)) < len(columns)):
-        raise ArgumentError(f"columns is {list(columns)}, expected one name or more, each once")
+        raise ArgumentError(f"columns is {list(columns)}, expected at least one name, each once")
     return WantedColumns(schema, stored, tuple(columns or there))
 
 

@@ -61,10 +61,10 @@ class ArrowRecords:
         if missing or extra:
             if missing:
                 has = f"the dataset has {', '.join(sorted(found))}"
-                raise ArgumentError(f"the schema has a column {min(missing)!r}, which the dataset has not; {has}")
+                raise ArgumentError(f"the schema has a column {min(missing)!r}, which is missing in the dataset; {has}")
             has = f"the schema has {', '.join(sorted(self._names))}"
-            wrong = f"the dataset has a column {min(extra)!r}, which the schema has not; {has}"
-            raise ArgumentError(f"{wrong}; drop_columns leaves it out")
+            wrong = f"the dataset has a column {min(extra)!r}, which is missing in the schema; {has}"
+            raise ArgumentError(f"{wrong}; leave it out with drop_columns")
 
 
 def _as_arrow(block: Any) -> Any:
@@ -84,9 +84,9 @@ def _as_arrow(block: Any) -> Any:
 
 def _check_plain(column: Any) -> None:
     if column.null_count:
-        raise ArgumentTypeError(f"{PLAIN}: {column.null_count} values are missing, which plain bytes cannot be")
+        raise ArgumentTypeError(f"{PLAIN}: {column.null_count} values are missing, but plain bytes cannot be missing")
     if not is_binary(column.type):
-        raise ArgumentTypeError(f"{PLAIN} is of type {column.type}, expected bytes")
+        raise ArgumentTypeError(f"{PLAIN} has type {column.type}, expected bytes")
 
 
 class RecordAssembly:
@@ -181,5 +181,5 @@ class RecordAssembly:
 
 def _stack_payloads(payloads: Sequence[Encoded], size: int) -> Array:
     if any(len(payload) != size for payload in payloads):
-        raise ValueError(f"values of other sizes than {size} bytes")
+        raise ValueError(f"values have other sizes, expected {size} bytes each")
     return np.frombuffer(b"".join(payloads), np.uint8).reshape(len(payloads), size)

@@ -64,7 +64,7 @@ class RemotePlace:
 
     def _check_going_on(self) -> None:
         if not self._objects.check_free(self._token):
-            raise MissingFileError(2, f"{self._objects.label}: the write of it has ended", self._objects.label)
+            raise MissingFileError(2, f"{self._objects.label}: this write has already ended", self._objects.label)
 
     def _local(self, name: str) -> str:
         if self._scratch is None:
@@ -148,7 +148,7 @@ class RayRemoteTarget(RayTarget):
                 try:
                     step(objects)
                 except (FFRecordError, OSError) as error:
-                    _log.warning("%s: what this write has left there stays: %s", self.label, error)
+                    _log.warning("%s: files of this write could not be removed: %s", self.label, error)
 
     def _release(self, objects: Objects) -> None:
         objects.release(self._token)

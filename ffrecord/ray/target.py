@@ -31,7 +31,7 @@ from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.system import signals
 from ffrecord.writing.file_writer import FileWriter
 
-SHARED = "driver and workers of Ray must share the file system of a dataset that they write"
+SHARED = "the driver and the workers of Ray must share the file system of the dataset"
 
 
 class ShardPlace(Protocol):
@@ -105,7 +105,8 @@ class LocalPlace:
         if not os.path.isdir(self.directory):
             raise MissingFileError(
                 2,
-                f"{self.label}: {self.directory} is not there on {platform.node()}: {SHARED}; or the write has ended",
+                f"{self.label}: {self.directory} does not exist on {platform.node()}: {SHARED}; or this write has "
+                "already ended",
                 self.label,
             )
         return os.path.join(self.directory, name)
@@ -185,7 +186,7 @@ class LocalTarget(RayTarget):
             check_listed(self._part.open, shard).close()
         except (FileNotFoundError, FormatError) as error:
             raise MissingFileError(
-                2, f"{self._path}: what a task has written is not there: {SHARED} ({error})", self._path
+                2, f"{self._path}: the shards of a task do not exist: {SHARED} ({error})", self._path
             ) from error
 
     def abandon(self) -> None:

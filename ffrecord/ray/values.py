@@ -231,7 +231,8 @@ def _check_items(column: Any, field: Field, name: str) -> None:
 
 def _missing_error(name: str, count: int, field: Field) -> ArgumentTypeError:
     return ArgumentTypeError(
-        f"{name}: {count} values are missing, which {field!r} does not hold; OptionalField(...) holds None"
+        f"column {name!r}: {count} values are missing, which {field!r} cannot hold; declare OptionalField(...) for "
+        "this column"
     )
 
 

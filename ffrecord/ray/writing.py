@@ -100,7 +100,9 @@ def target_of(path: str, storage_options: Mapping[str, Any] | None, *, appends: 
     """Return the target for a path or a URL."""
     if urls.is_remote(path):
         if not resumes:
-            sentence = "resume=False is of directories: nothing at a URL is discarded, what is there is refused"
+            sentence = (
+                "resume=False is only for directories: pass resume=True, and remove unwanted objects at the URL first"
+            )
             raise ArgumentError(f"{urls.redact(path)}: {sentence}")
         from ffrecord.ray.remote_target import RayRemoteTarget  # imported late: few programs need it
 
@@ -159,11 +161,11 @@ class ShardDatasink(Datasink[WrittenShard]):
         tasks = {each.task for each in written}
         if len(tasks) != len(written) or samples != write_result.num_rows:
             raise FFRecordError(
-                f"{len(written)} results of {len(tasks)} tasks with {samples} samples, and Ray counts "
-                f"{write_result.num_rows} rows: nothing was published"
+                f"{len(written)} results of {len(tasks)} tasks have {samples} samples, but Ray counts "
+                f"{write_result.num_rows} rows; nothing was published"
             )
         if self._target is None:
-            raise FFRecordError("Ray ended a write that it never began")
+            raise FFRecordError("Ray ended a write that it had not begun")
         self._target.commit(shards, self._schema)
         self.samples, self.shards, self.bytes = samples, len(shards), sum(each.bytes for each in written)
 

@@ -168,7 +168,7 @@ def test_a_task_that_fails_leaves_nothing(tmp_path):
     with pytest.raises(TypeError, match=r"id: 1 values are missing"):
         ffrecord.ray.write(ray.data.range(100).map(odd), tmp_path / "d", schema={"id": IntField()})
     with pytest.raises(
-        ValueError, match="the schema has a column 'other', which the dataset has not; the dataset has id"
+        ValueError, match="the schema has a column 'other', which is missing in the dataset; the dataset has id"
     ):
         ffrecord.ray.write(ray.data.range(100), tmp_path / "d", schema={"id": IntField(), "other": BytesField()})
     assert os.listdir(tmp_path) == []

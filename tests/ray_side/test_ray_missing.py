@@ -131,7 +131,7 @@ def test_missing_values(field: Field, kind: Any, values: list[Any], expected: li
             assert alike(there(optional, pa.chunked_array([array, array[:0], array])), [*wanted, *wanted])
             assert alike(there(optional, array[1:]), wanted[1:])
     if not isinstance(field, JSONField) and kind not in [each for _, kinds, _, _ in TIMES for each in kinds]:
-        with pytest.raises(TypeError, match=r"x: 1 values are missing, which .*; OptionalField\(...\) holds None"):
+        with pytest.raises(TypeError, match=r"column 'x': 1 values are missing, which .*; declare OptionalField"):
             encoded(field, pa.array([*values, None], kind))
 
 

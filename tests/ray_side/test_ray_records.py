@@ -90,7 +90,7 @@ def test_types_say_fields(values, field):
     "kind", [pa.decimal128(5), pa.timestamp("s", "UTC"), pa.date32(), pa.struct([("a", pa.binary())])], ids=str
 )
 def test_types_that_say_none(kind):
-    with pytest.raises(TypeError, match=r"column 'x' .*: say in schema= which field holds it"):
+    with pytest.raises(TypeError, match=r"column 'x' .*: declare its field in schema="):
         schema_of_types({"x": kind})
 
 
@@ -215,13 +215,16 @@ def test_what_fields_refuse(field, values, message):
 
 def test_missing_and_other_columns():
     table = pa.table({"a": [1], "b": [2]})
-    with pytest.raises(ValueError, match="a column 'c', which the dataset has not; the dataset has a, b"):
+    with pytest.raises(ValueError, match="a column 'c', which is missing in the dataset; the dataset has a, b"):
         encoded({"a": IntField(), "c": IntField()}, table)
-    with pytest.raises(ValueError, match="a column 'b', which the schema has not; the schema has a; drop_columns"):
+    with pytest.raises(
+        ValueError,
+        match="a column 'b', which is missing in the schema; the schema has a; leave it out with drop_columns",
+    ):
         encoded({"a": IntField()}, table)
     with pytest.raises(TypeError, match="data: 1 values are missing"):
         encoded(None, pa.table({"data": [b"", None]}))
-    with pytest.raises(TypeError, match="data is of type int64, expected bytes"):
+    with pytest.raises(TypeError, match="data has type int64, expected bytes"):
         encoded(None, pa.table({"data": [1]}))
 
 

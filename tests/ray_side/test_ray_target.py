@@ -91,7 +91,7 @@ def test_a_task_that_outlives_the_write_writes_nowhere(tmp_path):
     target.abandon()
     with pytest.raises(OSError, match="nothing was published"):
         late.close()
-    with pytest.raises(FileNotFoundError, match=r"is not there on .*: driver and workers of Ray must share"):
+    with pytest.raises(FileNotFoundError, match=r"does not exist on .*: the driver and the workers of Ray must share"):
         run(sink, 0, range(3))
     assert os.listdir(tmp_path) == []
 
@@ -102,7 +102,7 @@ def test_what_a_task_says_must_be_there(tmp_path):
     sink = sink_at(target)
     written = run(sink, 0, range(20))
     os.unlink(sink._place.path(written.shards[1].name))
-    with pytest.raises(FileNotFoundError, match="what a task has written is not there: driver and workers"):
+    with pytest.raises(FileNotFoundError, match="the shards of a task do not exist: the driver and the workers"):
         sink.on_write_complete(result(written))
     target.abandon()
     assert os.listdir(tmp_path) == []
@@ -111,7 +111,7 @@ def test_what_a_task_says_must_be_there(tmp_path):
 def test_one_writes_at_a_time(tmp_path):
     target = target_at(tmp_path / "d")
     target.begin()
-    with pytest.raises(BlockingIOError, match="another process, or another thread, writes to it"):
+    with pytest.raises(BlockingIOError, match="another process or thread is writing to it"):
         target_at(tmp_path / "d").begin()
     target.abandon()
 

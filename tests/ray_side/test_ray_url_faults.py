@@ -83,7 +83,7 @@ def test_nothing_is_removed_where_the_manifest_cannot_be_read(url, monkeypatch, 
     monkeypatch.setattr(Objects, "manifest", unreadable)
     sink.on_write_failed(RuntimeError("a task failed"))
     assert set(names(url)) == complete_names
-    assert "what this write has left there stays: damaged" in caplog.text
+    assert "files of this write could not be removed: damaged" in caplog.text
 
 
 @pytest.mark.parametrize("appends", [False, True], ids=["create", "append"])
@@ -119,10 +119,10 @@ def test_a_task_that_comes_late_leaves_nothing(url, monkeypatch):
         return call
 
     changed(monkeypatch, "put_file", late)
-    with pytest.raises(FileNotFoundError, match="memory://bucket/dataset: the write of it has ended"):
+    with pytest.raises(FileNotFoundError, match="memory://bucket/dataset: this write has already ended"):
         run(sink, 1, range(5, 10))
     assert names(url) == []
-    with pytest.raises(FileNotFoundError, match="memory://bucket/dataset: the write of it has ended"):
+    with pytest.raises(FileNotFoundError, match="memory://bucket/dataset: this write has already ended"):
         run(sink, 2, range(10, 15))
     assert names(url) == []
 

@@ -60,7 +60,7 @@ def test_one_writes_at_a_time_and_to_nothing(url):
 
 
 def test_nothing_at_a_url_is_discarded(url):
-    with pytest.raises(ValueError, match=r"memory://bucket/dataset: resume=False is of directories"):
+    with pytest.raises(ValueError, match=r"memory://bucket/dataset: resume=False is only for directories"):
         write(None, url, resume=False)
 
 
