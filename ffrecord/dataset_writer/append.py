@@ -90,7 +90,7 @@ def _read_headers(path: str, names: Sequence[str]) -> tuple[list[Shard], Extensi
             if not shards:
                 said = opened.extension
             elif not (said or Extension()).has_same_schema(opened.extension):
-                raise FormatError(f"{opened.path}: its columns are not those of {names[0]}")
+                raise FormatError(f"{opened.path}: its columns differ from those of {names[0]}")
             shards.append(Shard(name, opened.n, opened.size, opened.crc))
     return shards, said
 
@@ -120,4 +120,6 @@ def check_same_encoding(path: str, base: Base, schema: dict[str, Any] | None, se
         return
     found = differences(before, now)
     if found:
-        raise MismatchError(f"{path}: what is appended differs from what is there: {'; '.join(found)}", found)
+        raise MismatchError(
+            f"{path}: the samples to append differ from those of the dataset: {'; '.join(found)}", found
+        )

@@ -291,7 +291,7 @@ def _check_sizes(records: Records, first: int, size: int) -> None:
     """Raise FFRecordError unless records from `first` on exist and all have `size` bytes, as their places require."""
     found = records.sizes()[first:]
     if not len(found):
-        raise FFRecordError(f"no record, expected some of {size} bytes each")
+        raise FFRecordError(f"there are no records, expected some of {size} bytes each")
     if (wrong := found != size).any():
         which = int(wrong.argmax())
         sample = int(records.indices()[first + which])
@@ -299,4 +299,4 @@ def _check_sizes(records: Records, first: int, size: int) -> None:
 
 
 def _unknown(sample: object) -> bytes:
-    raise TypeError(f"a sample of {type(sample).__name__} before anybody knows how to encode it")
+    raise TypeError(f"a sample is {type(sample).__name__}, but its encoding is not known yet")

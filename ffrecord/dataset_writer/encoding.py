@@ -131,7 +131,9 @@ def encode_plain(sample: Any) -> Any:
         TypeError: not bytes, bytearray or memoryview.
     """
     if not isinstance(sample, PLAIN):
-        raise TypeError(f"{type(sample).__name__} among samples of plain bytes; give fields or serializer")
+        raise TypeError(
+            f"a sample is {type(sample).__name__}, but earlier ones are plain bytes; pass fields or serializer"
+        )
     return sample
 
 
@@ -277,9 +279,9 @@ def _probe_samples(
         if not samples and request.declared is not None:
             return ProbeResult(None, [])
         if not samples:
-            what = f"none of the samples {indices} can be had, to see what they are like"
-            why = "" if failure is None else f", the last of them because of {sentence(failure)}"
-            raise SampleError(f"{what}{why}; with `fields` given, nobody looks") from failure
+            what = f"the columns are unknown, because none of the samples {indices} could be read"
+            why = "" if failure is None else f", the last one because of {sentence(failure)}"
+            raise SampleError(f"{what}{why}; pass `fields` to declare them") from failure
         shape = _infer_shape_of(samples, request.declared)
         schema, encode = shape.schema, encoding_from_schema(shape, request.declared).encode
     if request.exact and request.declared is not None:

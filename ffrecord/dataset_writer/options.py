@@ -34,7 +34,7 @@ def check_path(path: Any, argument: str = "path") -> str:
     if not name:
         raise ArgumentError(f"{argument} is empty")
     if "\0" in name:
-        raise ArgumentError(f"{argument} is {name!r} with a null character, which no path has")
+        raise ArgumentError(f"{argument} is {name!r}, expected a path without null characters")
     if urls.has_lost_slash(name) and not os.path.isdir(name.partition("/")[0]):
         raise urls.lost_slash_error(name)
     return name
@@ -43,7 +43,7 @@ def check_path(path: Any, argument: str = "path") -> str:
 def schema_of_fields(fields: Any, serializer: Callable[[Any], Any] | None) -> Schema | None:
     """Return the schema that `fields` stand for, or None."""
     if fields is not None and serializer is not None:
-        raise ArgumentError("give fields or serializer, not both")
+        raise ArgumentError("pass fields or serializer, not both")
     if serializer is not None and not callable(serializer):
         raise ArgumentTypeError(f"serializer must be callable, not {type(serializer).__name__}")
     return fields if fields is None or isinstance(fields, Schema) else Schema.of(fields)
@@ -54,7 +54,7 @@ def check_cuts(**cuts: Size | None) -> dict[str, int | None]:
     found = {name: _cut(name, value) for name, value in cuts.items()}
     given = [f"{name}={value}" for name, value in found.items() if value is not None]
     if len(given) > 1:
-        raise ArgumentError(f"{' and '.join(given)} ask for different shards: give one of them")
+        raise ArgumentError(f"{' and '.join(given)} exclude each other: pass only one of them")
     return found
 
 
@@ -193,7 +193,7 @@ class WriterOptions:
         if self.num_shards is not None:
             if total is None:
                 raise ArgumentError(
-                    f"num_shards={self.num_shards} needs the number of samples: give a length (from_iterable), or use "
+                    f"num_shards={self.num_shards} needs the number of samples: pass a length (from_iterable), or use "
                     "samples_per_shard or shard_size"
                 )
             return split_evenly(total, self.num_shards)

@@ -31,7 +31,7 @@ class SpillFile:
         try:
             self._fd = _unnamed_file(directory)
         except OSError as error:
-            raise self._error(error, "a spill file could not be made") from None
+            raise self._error(error, "a spill file could not be created") from None
         self._end = self._live = 0  # bytes
 
     def put(self, data: memoryview) -> int:
@@ -47,7 +47,7 @@ class SpillFile:
         try:
             write_all(self._fd, data, start)
         except OSError as error:
-            raise self._error(error, f"{len(data)} bytes that wait for their place could not be put aside") from None
+            raise self._error(error, f"{len(data)} bytes could not be written to a spill file") from None
         self._end += len(data)
         self._live += len(data)
         return start
@@ -193,7 +193,7 @@ class RecordOutput:
     @property
     def _segment(self) -> Segment:
         if self._at is None:
-            raise FFRecordError(f"{self._files.label}: no segment to write to")
+            raise FFRecordError(f"{self._files.label}: there is no segment to write to")
         return self._at[0]
 
     def _error_of(self, error: OSError, at: _NamedSegment | None) -> OSError:

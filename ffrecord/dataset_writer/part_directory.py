@@ -65,12 +65,13 @@ def check_no_shards(path: str) -> None:
     there = set(os.listdir(path)) - set(_published_names(path)) if os.path.isdir(path) else set()
     for name in sorted(there):
         if name.endswith(ffr_layout.SUFFIX) or name == manifest.NAME:
-            raise file_error(errno.EEXIST, f"{path} holds {name}, which a reader would mix with what is written", path)
+            sentence = f"{path} holds {name}, which readers would mix with the new files; remove it, or write elsewhere"
+            raise file_error(errno.EEXIST, sentence, path)
 
 
 def _check_directory(path: str) -> None:
     if os.path.lexists(path) and not os.path.isdir(path):
-        raise file_error(errno.EEXIST, f"{path} is there and no directory", path)
+        raise file_error(errno.EEXIST, f"{path} already exists and is not a directory", path)
 
 
 def _published_names(path: str) -> Sequence[str]:
@@ -148,7 +149,7 @@ class PartDirectory:
             self.write_log = WriteLog(self._lock_fd)
             self._renew(self._own)
         except BlockingIOError:
-            sentence = f"{self.label}: another process, or another thread, writes to it: it has the lock of {self.path}"
+            sentence = f"{self.label}: another process or thread is writing to it: it has the lock of {self.path}"
             raise file_error(errno.EWOULDBLOCK, sentence, self.label) from None
         except OSError as error:
             self._back_out(keep=isinstance(error, Refused))
@@ -165,7 +166,7 @@ class PartDirectory:
             StateError: this process does not hold it.
         """
         if self._own is None or not self.is_held:
-            raise StateError(f"{self.label}: given up")
+            raise StateError(f"{self.label}: this write was given up")
         return self._own
 
     @property
@@ -207,7 +208,7 @@ class PartDirectory:
         Raises:
             OSError (also a RuntimeError): refused.
         """
-        with self._explain_errors("nothing was begun"):
+        with self._explain_errors("the write could not begin"):
             self.write_log.begin(request)
 
     def keep(self, shard: Shard, following: Start) -> None:
@@ -220,9 +221,9 @@ class PartDirectory:
             StateError: the write was given up.
             OSError (also a RuntimeError): refused.
         """
-        with self._mutex, self._explain_errors(f"{shard.name} is complete, but could not be noted"):
+        with self._mutex, self._explain_errors(f"{shard.name} is complete, but could not be logged"):
             if not self.is_held:
-                raise StateError(f"{self.label}: given up")
+                raise StateError(f"{self.label}: this write was given up")
             os.rename(os.path.join(self.open, shard.name), os.path.join(self.finished, shard.name))
             self.write_log.append(ShardFinished(shard, following))
             if time.monotonic() - self._synced >= SYNC_EVERY:
@@ -262,7 +263,7 @@ class PartDirectory:
 
     def keep_only(self, names: Collection[str]) -> None:
         """Remove all finished shards but these."""
-        with self._explain_errors("what an earlier write has finished could not be removed"):
+        with self._explain_errors("the finished shards of an earlier write could not be removed"):
             self._holder.remove_all_but(set(names), FINISHED)
 
     def clear(self) -> None:
@@ -324,7 +325,7 @@ class PartDirectory:
 
         A failure does not undo that step: `leave` keeps the write log, and the same call finds the complete dataset.
         """
-        with self._explain_errors("all is in place, but fsync of a directory failed and a crash may undo it"):
+        with self._explain_errors("the dataset is complete, but fsync of a directory failed and a crash may undo it"):
             fsync_directory(directory)
 
     def publish_bare(self, names: Sequence[str], guard: Manifest) -> None:
@@ -346,7 +347,7 @@ class PartDirectory:
             return
         manifest.save(self.finished, guard, self.target)
         self.publish([manifest.NAME, *names], guard.fingerprint)
-        with self._explain_errors(f"all is in place, but its {manifest.NAME} could not be removed"):
+        with self._explain_errors(f"the dataset is complete, but its {manifest.NAME} could not be removed"):
             # Clear the log before the manifest goes: else a later write would take the complete dataset back.
             self.write_log.clear()
             self.write_log.sync()

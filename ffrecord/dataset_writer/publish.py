@@ -29,7 +29,7 @@ def move(source: str, target: str, names: Sequence[str]) -> None:
         for name in names:
             place = Path(target) / name
             if os.path.lexists(place):
-                raise FileExistsError(errno.EEXIST, f"{place} came to be meanwhile")
+                raise FileExistsError(errno.EEXIST, f"another process has created {place} during this write")
             moved.append(name)  # before the rename: an exception may come between the two
             os.rename(Path(source) / name, place)
             if name == manifest.NAME:
@@ -54,8 +54,8 @@ def _undo(source: str, target: str, names: Sequence[str], cause: BaseException) 
 def _raise_left_behind(target: str, cause: BaseException, reason: str = "") -> None:
     """Raise an error that says which failure has left files at the target; do nothing unless `cause` is an OSError."""
     if isinstance(cause, OSError):
-        sentence = f"{target}: not published, but some files stay there that could not be taken back{reason}; the next "
-        sentence += "write to it does that. What failed first"
+        sentence = f"{target}: nothing was published, but some files could not be removed from it{reason}; the next "
+        sentence += "write to it removes them. The first failure"
         raise file_error(cause.errno or errno.EIO, sentence, target) from None
 
 
@@ -90,7 +90,9 @@ def add(source: str, target: str, names: Sequence[str], before: Manifest, listin
         _replace_manifest(source, target, before, model)
         fsync_directory(target)
     elif there != before.fingerprint:
-        raise FileExistsError(errno.EEXIST, f"{target}: its {manifest.NAME} was changed meanwhile")
+        raise FileExistsError(
+            errno.EEXIST, f"{target}: another process has changed its {manifest.NAME} during this write"
+        )
     move(source, target, names)
     try:
         fsync_directory(target)

@@ -97,8 +97,8 @@ def take_over(part: PartDirectory, *, resume: bool) -> bool:
     if mark is not None and not published and not part.take_back(mark) and resume:
         part.release()
         raise MismatchError(
-            f"{part.label} has become another dataset since a write of it was interrupted in {part.places}; "
-            "resume=False discards what that one has finished"
+            f"{part.label} was replaced by another dataset after a write of it was interrupted in {part.places}; "
+            "pass resume=False to discard its finished shards"
         )
     if not resume:
         part.clear()
@@ -119,15 +119,14 @@ def claim(part: PartDirectory, *, added: bool = False) -> None:
     if added and not state.request:
         part.release()
         raise MismatchError(
-            f"{part.label}: an earlier call was interrupted, but all that it appended is there, and nobody can tell "
-            "whether this one would append the same again; resume=False does append"
+            f"{part.label}: an earlier call was interrupted after it had appended all its samples, so this one may "
+            "append the same again; pass resume=False to append"
         )
     if state.request and there:
         part.release()
         raise MismatchError(
             f"{part.label}: {part.places} has {plural(len(there), 'finished shard')} of an interrupted "
-            f"write, and this one "
-            "cannot go on with it; resume=False of DatasetWriter discards them"
+            "write, which this one cannot continue; pass resume=False of DatasetWriter to discard them"
         )
     part.claimed = True
     part.keep_only([])
@@ -172,7 +171,7 @@ def _keep_published(part: PartDirectory, start: Start) -> ResumedShards:
     """Return the shards of a write that was killed after its publication: the request is the same, so nothing is left
     to do.
     """
-    _log.warning("%s: an earlier write of it was complete", part.label)
+    _log.warning("%s: an earlier write of it was complete, so nothing is left to do", part.label)
     state = part.write_log.state
     # An append of no samples has created no shard.
     entries = _in_order(state, min((entry.next.shard for entry in state.finished.values()), default=1) - 1)
@@ -211,8 +210,8 @@ def _whole_prefix(part: PartDirectory, finished: list[ShardFinished], threads: i
 def _mismatch_message(part: PartDirectory, count: int, found: list[str]) -> str:
     return (
         f"{part.label}: {part.places} has {plural(count, 'finished shard')} of an interrupted write that "
-        f"was asked for something "
-        f"else: {'; '.join(found)}. Ask for the same to go on with it, or pass resume=False to discard them"
+        f"was requested otherwise: {'; '.join(found)}. Repeat that request to continue it, or pass resume=False to "
+        "discard them"
     )
 
 
@@ -222,11 +221,11 @@ def leave_with_remark(part: PartDirectory) -> str | None:
     """
     kept = part.leave()
     if part.published:
-        return f"{part.label}: all that was asked for is there and whole; another call of an append would add it again"
+        return f"{part.label}: the write is complete; repeating an append would add the samples again"
     if not kept:
         return None
     return (
         f"{part.label}: nothing was published. {plural(len(kept), 'finished shard')} "
-        f"stay{'s' if len(kept) == 1 else ''} in {part.places}; the same call goes "
-        "on from there, and resume=False discards them"
+        f"stay{'s' if len(kept) == 1 else ''} in {part.places}; repeat the same "
+        "call to continue, or pass resume=False to discard them"
     )

@@ -24,7 +24,7 @@ def dataset_length(dataset: Any) -> int:
     """
     kind = type(dataset).__name__
     if not hasattr(dataset, "__getitem__"):
-        raise TypeError(f"dataset of type {kind} has no samples by index (dataset[i]); list(dataset) has")
+        raise TypeError(f"dataset of type {kind} has no samples by index (dataset[i]); pass list(dataset)")
     try:
         return len(dataset)
     except TypeError as error:

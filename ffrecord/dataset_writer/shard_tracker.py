@@ -55,9 +55,8 @@ class SkippedSamples:
             name = self._source.name(Beat(heartbeats.SAMPLE, skipped.index, 0, chunk.task))
             if self._count > self._most:
                 raise SampleError(
-                    f"{plural(self._count, 'sample')} could not be written, max_skipped is {self._most}; the "
-                    f"latest, {name}: "
-                    f"{skipped.reason}",
+                    f"{plural(self._count, 'sample')} could not be written, max_skipped is {self._most}; the latest, "
+                    f"{name}: {skipped.reason}",
                     index=skipped.index,
                 )
             if self._logged < LOGGED_MAX:

@@ -121,7 +121,9 @@ def finish(
         try:
             size = os.fstat(fd).st_size
             if size != end:
-                raise CountError(f"{label}: {size} bytes, but its {plural(len(sizes), 'sample')} end at {end}")
+                raise CountError(
+                    f"{label}: it has {size} bytes, but its {plural(len(sizes), 'sample')} end at offset {end}"
+                )
             os.ftruncate(fd, end)  # frees the blocks reserved beyond the end
             crc = write_tables(fd, checksums, compute_offsets(sizes, data_start), payload, end)
             os.fsync(fd)
@@ -230,8 +232,8 @@ def check_listed(directory: str, shard: Shard, *, check: bool = False) -> Opened
     found, listed = (opened.n, opened.size, opened.crc), (shard.samples, shard.size, shard.crc)
     if found != listed:
         opened.close()
-        what = "not the shard that is listed, but another one or a stale copy"
-        raise FormatError(f"{opened.path}: {what}: (samples, size, CRC-32 of tables) {found}, listed {listed}")
+        what = "it is another shard than the listed one, or an old copy"
+        raise FormatError(f"{opened.path}: {what}: (samples, size, CRC-32 of tables) is {found}, expected {listed}")
     return opened
 
 
@@ -256,7 +258,9 @@ def _check_records(opened: OpenedFile) -> None:
     for index, stored in enumerate(opened.checksums.tolist()):
         offset, end, crc = bounds[index], bounds[index + 1], 0
         if not opened.data_start <= offset <= end <= opened.size:
-            raise FormatError(f"{opened.path}: sample {index}: offsets {offset} .. {end}, expected ascending")
+            raise FormatError(
+                f"{opened.path}: sample {index}: offsets are {offset} .. {end}, expected them ascending in the file"
+            )
         while offset < end:
             if offset not in held:
                 held = range(offset, offset + _fill(opened, buffer, offset))
@@ -264,7 +268,7 @@ def _check_records(opened: OpenedFile) -> None:
             crc = crc32(buffer[offset - held.start : upto - held.start], crc)
             offset = upto
         if crc != stored:
-            sentence = f"{opened.path}: sample {index}: CRC-32 {crc:#010x}, stored {stored:#010x}"
+            sentence = f"{opened.path}: sample {index}: checksum mismatch: CRC-32 {crc:#010x}, stored {stored:#010x}"
             raise ChecksumError(sentence, path=opened.path, index=index, stored=stored, computed=crc)
 
 

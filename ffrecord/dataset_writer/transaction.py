@@ -145,9 +145,8 @@ class WriteTransaction:
         most = self._options.max_skipped or 0
         if count > most:
             raise MismatchError(
-                f"{self._options.path}: the interrupted write has left out {plural(count, 'sample')}, and "
-                f"this one may leave out "
-                f"{most}; resume=False discards what it has finished"
+                f"{self._options.path}: the interrupted write left out {plural(count, 'sample')}, but this one may "
+                f"leave out {most}; pass resume=False to discard its finished shards"
             )
 
     def _go_on(self, found: Base | None, encoding: Encoding | None, kept: ResumedShards) -> Start:

@@ -177,8 +177,8 @@ class WorkerCarrier:
             raise  # not the sample's fault
         except Exception as error:
             raise ArgumentTypeError(
-                f"sample {index} ({type(item).__name__}) does not pickle, as workers need it to: {error}; "
-                "num_workers=0 does without"
+                f"sample {index} ({type(item).__name__}) cannot be pickled, as workers need: {error}; "
+                "pass num_workers=0 to write without workers"
             ) from error
 
     def unpack(self, items: ItemTask) -> Iterator[Any]:

@@ -84,7 +84,9 @@ def _make_target(
             found, storage_options, None if staging is None else arguments.check_path(staging, "staging")
         )
     if staging is not None:
-        raise ArgumentError(f"staging={os.fspath(staging)!r} is of URLs; {found!r} is none, and written where it is")
+        raise ArgumentError(
+            f"staging={os.fspath(staging)!r} is only for URLs, but the path is {found!r}: leave staging out"
+        )
     return Directory(urls.local_path(found))
 
 
@@ -356,7 +358,7 @@ class DatasetWriter:
         if data.known is not None:
             return self._write_known(data, total, chunksize)
         if not isinstance(iterable, Iterable) and not hasattr(iterable, "__getitem__"):
-            raise ArgumentTypeError(f"{type(iterable).__name__} is not iterable")
+            raise ArgumentTypeError(f"iterable must be iterable, not {type(iterable).__name__}")
         source, declared = FromIterable(iterable, total), self._options.declares(self._options.fields)
 
         def infer() -> Encoding | None:

@@ -140,7 +140,9 @@ def test_columns_that_were_declared_stay(tmp_path: Path) -> None:
 def test_other_columns_are_refused_and_named(tmp_path: Path) -> None:
     create(tmp_path / "set", [{"x": 1}] * 20)
     before = files_in(tmp_path / "set")
-    with pytest.raises(MismatchError, match=r"what is appended differs from what is there: schema.*'x'") as caught:
+    with pytest.raises(
+        MismatchError, match=r"the samples to append differ from those of the dataset: schema.*'x'"
+    ) as caught:
         append(tmp_path / "set", [{"y": 1}], fields={"y": IntField()})
     assert caught.value.differences
     with pytest.raises(MismatchError, match=r"items\[1\] was nothing, is \['y'"):
@@ -224,7 +226,9 @@ def test_a_dataset_that_is_not_whole_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "set" / "PART_00001.ffr"
     data = path.read_bytes()
     path.write_bytes(data + b"\0")
-    with pytest.raises(FormatError, match=r"PART_00001\.ffr: not the shard that is listed, .*: \(samples, size"):
+    with pytest.raises(
+        FormatError, match=r"PART_00001\.ffr: it is another shard than the listed one, .*: \(samples, size"
+    ):
         append(tmp_path / "set")
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"PART_00001\.ffr"):
@@ -243,7 +247,7 @@ def test_two_at_once_refuse_each_other(tmp_path: Path, monkeypatch: pytest.Monke
 
         def __getitem__(self, index: int) -> bytes:
             if index == 1 and not threading.current_thread().name.startswith("ffrecord"):
-                with pytest.raises(BlockingIOError, match="another process, or another thread, writes to it"):
+                with pytest.raises(BlockingIOError, match="another process or thread is writing to it"):
                     append(tmp_path / "set", [b"x"])
             return b"y"
 
@@ -287,7 +291,7 @@ def test_interrupted_and_gone_on_with(tmp_path: Path) -> None:
 def test_an_iterable_that_is_refused_leaves_what_another_call_has_finished(tmp_path: Path) -> None:
     create(tmp_path / "set")
     interrupted(tmp_path / "set")
-    with pytest.raises(MismatchError, match="3 finished shards of an interrupted write, and this one cannot"):
+    with pytest.raises(MismatchError, match="3 finished shards of an interrupted write, which this one cannot"):
         iterate(tmp_path / "set", [{"y": 1}], fields={"y": IntField()})
     assert append(tmp_path / "set").kept_shards == 3
     assert read_all(tmp_path / "set") == OLD + NEW
@@ -395,7 +399,7 @@ def test_an_iterable_published_before_it_was_killed_is_not_appended_twice(tmp_pa
     create(tmp_path / "set")
     killed_tidying_up(lambda: iterate(tmp_path / "set"))
     for _ in range(2):
-        with pytest.raises(MismatchError, match=r"nobody can tell whether this one.*resume=False does append"):
+        with pytest.raises(MismatchError, match=r"so this one may append the same again; pass resume=False to append"):
             iterate(tmp_path / "set")
     assert read_all(tmp_path / "set") == OLD + NEW
     iterate(tmp_path / "set", [b"more"], resume=False)

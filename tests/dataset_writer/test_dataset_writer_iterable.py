@@ -106,7 +106,7 @@ def test_length_that_is_not_true(tmp_path: Path, workers: int, length: int, word
 
 
 def test_a_number_of_shards_needs_a_length(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"num_shards=3 needs the number of samples: give a length \(from_iterable\)"):
+    with pytest.raises(ValueError, match=r"num_shards=3 needs the number of samples: pass a length \(from_iterable\)"):
         DatasetWriter(tmp_path / "set", num_shards=3).from_iterable(iter(grown(7)))
     DatasetWriter(tmp_path / "set", num_shards=3).from_iterable(iter(grown(7)), 7)
     assert len(os.listdir(tmp_path / "set")) == 4 and read_all(tmp_path / "set") == grown(7)
@@ -159,7 +159,7 @@ def test_samples_much_larger_than_shared_memory(tmp_path: Path) -> None:
 
 
 def test_not_iterable(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="int is not iterable"):
+    with pytest.raises(TypeError, match="iterable must be iterable, not int"):
         DatasetWriter(tmp_path / "set").from_iterable(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="length is -1, expected >= 0"):
         DatasetWriter(tmp_path / "set").from_iterable([], -1)

@@ -23,7 +23,7 @@ def test_two_writers_of_one_target_refuse_each_other(tmp_path: Path, monkeypatch
     class Meddling(Stopping):
         def __getitem__(self, index: int) -> bytes:
             if index == 200:
-                with pytest.raises(BlockingIOError, match="another process, or another thread, writes to it") as caught:
+                with pytest.raises(BlockingIOError, match="another process or thread is writing to it") as caught:
                     write(tmp_path / "set", Stopping(), resume=False)
                 assert isinstance(caught.value, RuntimeError) and caught.value.filename == str(tmp_path / "set")
             return record(index)
@@ -95,6 +95,6 @@ def test_without_locks_there_is_a_warning(
 
 def test_a_dump_does_not_discard_what_a_writer_has_finished(tmp_path: Path) -> None:
     interrupted(tmp_path / "set", samples_per_shard=70)
-    with pytest.raises(MismatchError, match="4 finished shards of an interrupted write, and this"):
+    with pytest.raises(MismatchError, match="4 finished shards of an interrupted write, which this"):
         dump([record(index) for index in range(N)], tmp_path / "set", 4)
     assert write(tmp_path / "set", Stopping(), samples_per_shard=70).kept_shards == 4

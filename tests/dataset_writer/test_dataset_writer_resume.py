@@ -61,7 +61,7 @@ def test_what_is_kept_is_neither_read_nor_written_again(tmp_path: Path) -> None:
 def test_the_error_says_what_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     error = interrupted(tmp_path / "set", samples_per_shard=70)
     said = "\n".join([*getattr(error, "__notes__", []), caplog.text])
-    assert f"4 finished shards stay in {tmp_path / '.set.part'}; the same call goes on from there" in said
+    assert f"4 finished shards stay in {tmp_path / '.set.part'}; repeat the same call to continue" in said
     write(tmp_path / "set", Stopping(), samples_per_shard=70)
     assert "keeping 4 finished shards of an interrupted write" in caplog.text
 

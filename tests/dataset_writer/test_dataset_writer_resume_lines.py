@@ -61,7 +61,7 @@ def test_other_lines_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             write_lines(tmp_path / "set", others)
     with pytest.raises(MismatchError, match="call was 'from_list', is 'from_indexed_dataset'"):
         write(tmp_path / "set", [{"x": 1}], samples_per_shard=30)
-    with pytest.raises(MismatchError, match="this one cannot go on with it"):
+    with pytest.raises(MismatchError, match="which this one cannot continue"):
         write_lines(tmp_path / "set", iter(lines))
     assert write_lines(tmp_path / "set", lines).kept_shards == 2
 
@@ -80,7 +80,7 @@ def test_what_can_be_had_only_once_leaves_alone_what_another_call_has_finished(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("ffrecord.dataset_writer.resume.take_over", ctrl_c)
         write_lines(tmp_path / "set", iter(["1"]))
-    with pytest.raises(MismatchError, match="4 finished shards of an interrupted write, and this one cannot"):
+    with pytest.raises(MismatchError, match="4 finished shards of an interrupted write, which this one cannot"):
         write_lines(tmp_path / "set", iter(["1"]))
     assert write(tmp_path / "set", Stopping(), samples_per_shard=70).kept_shards == 4
 

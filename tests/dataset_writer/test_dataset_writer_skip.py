@@ -146,7 +146,7 @@ def test_too_many(tmp_path: Path, workers: int, source: str) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_nothing_but_samples_that_cannot_be_had(tmp_path: Path, workers: int) -> None:
     dataset = Holey(30, set(range(30)))
-    with pytest.raises(WorkerError, match=r"none of the samples \[0, 4, .*, 29\] can be had.*`fields`") as caught:
+    with pytest.raises(WorkerError, match=r"none of the samples \[0, 4, .*, 29\] could be read.*`fields`") as caught:
         write_from("dataset", tmp_path / "set", dataset, num_workers=workers)
     assert "failed at" not in str(caught.value)
     assert left_behind(tmp_path) == []
@@ -207,7 +207,7 @@ def test_going_on_with_an_interrupted_write_skips_the_same(tmp_path: Path, seed:
     kept = len(list(tmp_path.glob(".set.part/finished/*")))
     dataset.at = None
     if kept:
-        with pytest.raises(MismatchError, match=r"has left out \d+ samples, and this one may leave out 0"):
+        with pytest.raises(MismatchError, match=r"left out \d+ samples, but this one may leave out 0"):
             DatasetWriter(tmp_path / "set", **how).from_indexed_dataset(dataset)
     summary = write_from("dataset", tmp_path / "set", dataset, 7, **how)
     assert (summary.kept_shards, summary.skipped) == (kept, len(dataset.bad)) and (kept or workers)
@@ -224,7 +224,7 @@ def test_who_goes_on_may_skip_no_more_in_all(tmp_path: Path, caplog: pytest.LogC
     dataset.at = None
     with pytest.raises(WorkerError, match="3 samples could not be written, max_skipped is 2; the latest, sample 310"):
         write_from("dataset", tmp_path / "set", dataset, max_skipped=2, **how)
-    with pytest.raises(MismatchError, match="has left out 2 samples, and this one may leave out 1"):
+    with pytest.raises(MismatchError, match="left out 2 samples, but this one may leave out 1"):
         write_from("dataset", tmp_path / "set", dataset, max_skipped=1, **how)
     caplog.clear()
     assert write_from("dataset", tmp_path / "set", dataset, max_skipped=3, **how).skipped == 3
@@ -258,7 +258,7 @@ def test_what_was_left_out_at_the_end_counts_though_nothing_is_written_again(tmp
         ({"shard_size": "1XB"}, ValueError, "shard_size is '1XB', expected bytes or text such as '500M'"),
         ({"shard_size": 0}, ValueError, "shard_size is 0, expected 1 to 9223372036854775807 bytes"),
         ({"shard_size": 2.5}, TypeError, "shard_size must be an int or a str, not float"),
-        ({"num_shards": 2, "shard_size": 9}, ValueError, "shard_size=9 and num_shards=2 ask for different shards"),
+        ({"num_shards": 2, "shard_size": 9}, ValueError, "shard_size=9 and num_shards=2 exclude each other"),
         ({"samples_per_shard": 2, "shard_size": 9}, ValueError, "shard_size=9 and samples_per_shard=2 ask"),
         ({"samples_per_shard": 2.5}, TypeError, "samples_per_shard must be an int, not float"),
     ],

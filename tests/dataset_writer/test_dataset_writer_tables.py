@@ -126,11 +126,11 @@ def test_no_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ({"a": [1, 2], "b": [1]}, "columns of different lengths: 'a' 2, 'b' 1; .* one sample is written as"),
-        ({"a": 1, "b": [2]}, r"'a' is int, no column of values; write one sample as \[sample\]"),
-        ({"a": "text", "b": "more"}, "'a' is str, no column of values"),
-        ({"a": {"b": 1}}, "'a' is dict, no column of values"),
-        ({1: {"x": 1}, 2: {"x": 1}}, "1 is dict, no column of values"),
+        ({"a": [1, 2], "b": [1]}, "columns of different lengths: 'a' 2, 'b' 1; .* pass one sample as"),
+        ({"a": 1, "b": [2]}, r"'a' must be a column of values, not int; pass one sample as \[sample\]"),
+        ({"a": "text", "b": "more"}, "'a' must be a column of values, not str"),
+        ({"a": {"b": 1}}, "'a' must be a column of values, not dict"),
+        ({1: {"x": 1}, 2: {"x": 1}}, "1 must be a column of values, not dict"),
     ],
 )
 def test_other_dicts_are_refused(tmp_path: Path, source: Any, words: str) -> None:

@@ -186,7 +186,7 @@ def test_a_failure_in_this_process_passes_unchanged(tmp_path: Path) -> None:
 def test_older_shards_are_not_mixed_in(tmp_path: Path) -> None:
     dump(grown(10), tmp_path / "out", 4)
     before = files_in(tmp_path / "out")
-    with pytest.raises(FileExistsError, match=r"out holds PART_00000\.ffr, which a reader would mix"):
+    with pytest.raises(FileExistsError, match=r"out holds PART_00000\.ffr, which readers would mix"):
         dump(grown(10), tmp_path / "out", 2)
     assert files_in(tmp_path / "out") == before
 

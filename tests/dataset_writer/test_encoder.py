@@ -191,5 +191,5 @@ def test_each_record_has_the_size_that_was_foreseen(encoder: Encoder) -> None:
     with pytest.raises(FFRecordError, match="sample 3 has a record of 1001 bytes, expected 1000"):
         encoder.fill(*run(0, 0, 10, [Segment(0, 0, 10)]))
     encoder._encode = for_records(bytes)
-    with pytest.raises(FFRecordError, match="no record, expected some of 1000 bytes each"):
+    with pytest.raises(FFRecordError, match="there are no records, expected some of 1000 bytes each"):
         encoder.fill(*run(0, 0, 10, [Segment(0, 0, 11)]))

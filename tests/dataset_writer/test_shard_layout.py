@@ -407,10 +407,10 @@ def test_vacancy(tmp_path: Path) -> None:
     check_no_shards(str(tmp_path))
     with pytest.raises(FileExistsError, match=r"is not empty, it holds 0\.txt, 1\.txt, 2\.txt, …"):
         check_vacant(str(tmp_path))
-    with pytest.raises(FileExistsError, match="is there and no directory"):
+    with pytest.raises(FileExistsError, match="already exists and is not a directory"):
         check_vacant(str(tmp_path / "0.txt"))
     (tmp_path / "x.ffr").write_text("")
-    with pytest.raises(FileExistsError, match=r"holds x\.ffr, which a reader would mix"):
+    with pytest.raises(FileExistsError, match=r"holds x\.ffr, which readers would mix"):
         check_no_shards(str(tmp_path))
 
 

@@ -48,7 +48,7 @@ def test_spool_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     spill = SpillFile(str(tmp_path), "set")
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", refusing(errno.ENOSPC))
-        with pytest.raises(OSError, match="set: 3 bytes that wait for their place could not be put aside") as caught:
+        with pytest.raises(OSError, match="set: 3 bytes could not be written to a spill file") as caught:
             spill.put(memoryview(b"abc"))
     assert caught.value.errno == errno.ENOSPC
     with (

@@ -101,7 +101,7 @@ def test_on_this_machine(name: str, tmp_path: Path) -> None:
 
 def test_names_of_other_formats_that_are_not_there() -> None:
     pytest.importorskip("fsspec", reason="fsspec is not installed")
-    with pytest.raises(ArgumentError, match=r"memory://names/none.tar: this cannot be read from where it is"):
+    with pytest.raises(ArgumentError, match=r"memory://names/none.tar: only .ffr files can be read from a URL: copy"):
         ffrecord.open("memory://names/none.tar")
-    with pytest.raises(ArgumentError, match=r"memory://names/x: zip cannot be read from where it is"):
+    with pytest.raises(ArgumentError, match=r"memory://names/x: only .ffr files can be read from a URL, not zip"):
         ffrecord.open("memory://names/x", "zip")

@@ -301,10 +301,10 @@ def test_no_samples(bucket: Bucket, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url, said", [
-    ("http://host/set", "an HTTP server takes no datasets"),
-    ("https://user:testing-secret@host/set?X-Signature=testing-secret", "an HTTP server takes no datasets"),
-    ("s3://bucket", "names no place in the bucket"),
-    ("s3://bucket/", "names no place in the bucket"),
+    ("http://host/set", "datasets cannot be written by HTTP"),
+    ("https://user:testing-secret@host/set?X-Signature=testing-secret", "datasets cannot be written by HTTP"),
+    ("s3://bucket", "it names only a bucket; add a name"),
+    ("s3://bucket/", "it names only a bucket; add a name"),
 ])  # fmt: skip
 def test_where_nothing_can_be_written(url: str, said: str, storage: Storage) -> None:
     with pytest.raises(ValueError, match=said) as raised:
@@ -313,7 +313,7 @@ def test_where_nothing_can_be_written(url: str, said: str, storage: Storage) -> 
 
 
 def test_staging_is_for_urls(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"staging=.* is of URLs"):
+    with pytest.raises(ValueError, match=r"staging=.* is only for URLs"):
         DatasetWriter(tmp_path / "set", staging=tmp_path)
     with pytest.raises(TypeError, match="staging must be str"):
         DatasetWriter("s3://bucket/set", staging=3)  # type: ignore[arg-type]

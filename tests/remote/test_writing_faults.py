@@ -88,7 +88,9 @@ def test_a_store_that_takes_no_shard(fault: str, bucket: Bucket, proxy: Faulty, 
 
 def test_what_is_there_is_not_what_was_sent(bucket: Bucket, proxy: Faulty, local: dict[str, bytes]) -> None:
     proxy.methods, proxy.kinds, proxy.share = ("HEAD",), (STALE,), 1.0
-    with pytest.raises(TransientError, match=r'of version "another" are there, sent were \d+ of "\w+"; tried 2 times'):
+    with pytest.raises(
+        TransientError, match=r'of version "another", but \d+ bytes of version "\w+" were sent; tried 2 times'
+    ):
         write(bucket, few=True)
     assert "dataset.json" not in bucket.files()
     proxy.share = 0
@@ -140,7 +142,7 @@ def test_a_shard_that_is_replaced_before_the_end(bucket: Bucket, proxy: Faulty, 
                 bucket.put("PART_00000.ffr", b"x" * len(local["PART_00000.ffr"]))
             return super().__getitem__(index)
 
-    with pytest.raises(ChangedError, match=r"PART_00000\.ffr: sent and verified, but now another one is there"):
+    with pytest.raises(ChangedError, match=r"PART_00000\.ffr: the object was replaced or removed after it was sent"):
         write(bucket, Replacing(GIVEN.samples), serializer=bytes)
     assert "dataset.json" not in bucket.files()
     bucket.delete("PART_00000.ffr")
@@ -159,7 +161,7 @@ def test_another_manifest_comes_meanwhile(bucket: Bucket, proxy: Faulty, local: 
             bucket.put("dataset.json", other)
 
     proxy.watch = come
-    with pytest.raises(FileExistsError, match=r"nothing was published: another writer has changed its dataset\.json"):
+    with pytest.raises(FileExistsError, match=r"nothing was published: another process has changed its dataset\.json"):
         write(bucket, mode="append")
     assert bucket.files()["dataset.json"] == other
     proxy.watch = lambda when, request: None
@@ -184,7 +186,7 @@ def test_a_manifest_of_which_nobody_knows(bucket: Bucket, proxy: Faulty, local: 
             proxy.share = 1.0
 
     proxy.methods, proxy.kinds, proxy.watch = ALL, (RESET,), lose
-    with pytest.raises(TransientError, match="whether it was written is not known; the same call finds out"):
+    with pytest.raises(TransientError, match="it is not known whether it was written; repeat the same call"):
         write(bucket, few=True)
     proxy.share, proxy.watch = 0, lambda when, request: None
     proxy.requests.clear()
@@ -266,7 +268,7 @@ def test_a_late_upload_keeps_the_lock(
 
     with pytest.raises(WorkerError, match="a bad day"):
         write(bucket, Failing(GIVEN.samples), serializer=bytes)
-    assert "keep it locked until they are there" in caplog.text
+    assert "it stays locked until the shards that are being sent have arrived" in caplog.text
     with pytest.raises(BlockingIOError, match="has the lock of"):
         write(bucket, serializer=bytes)
     gate.set()
@@ -342,7 +344,7 @@ def test_a_full_staging_directory(bucket: Bucket, tmp_path: Path, storage: Stora
     assert done.returncode == 0, done.stderr
     assert f"{disk}/set-" in done.stdout
     assert "No space left on device" in done.stdout
-    assert "staging= names another directory" in done.stdout + done.stderr
+    assert "pass staging= for another directory" in done.stdout + done.stderr
     assert len(bucket.files()) == 51
 
 
@@ -388,12 +390,12 @@ def test_the_usual_one_is_of_this_user_alone(tmp_path: Path, monkeypatch: pytest
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     staging.make_staging(place, own=True)
     directory.chmod(0o755)
-    with pytest.raises(PermissionError, match="no directory of this user alone; staging= names another"):
+    with pytest.raises(PermissionError, match="is not a directory of this user alone; pass staging="):
         staging.make_staging(place, own=True)
     directory.rmdir()
     (tmp_path / "mine").mkdir(0o700)
     directory.symlink_to(tmp_path / "mine")
-    with pytest.raises(PermissionError, match="no directory of this user alone"):
+    with pytest.raises(PermissionError, match="is not a directory of this user alone"):
         staging.make_staging(place, own=True)
 
 
@@ -417,7 +419,7 @@ def test_a_directory_of_a_process_that_another_one_takes_for_left(
     scratch.close()
     assert list(Path(gone[0]).parent.iterdir()) == []
     monkeypatch.setattr(staging, "lock", lambda fd, path: False)
-    with pytest.raises(OSError, match="each directory that is made there is removed"):
+    with pytest.raises(OSError, match="another process removes each directory that is created there"):
         staging.ScratchDirectory("test")
 
 
@@ -502,7 +504,7 @@ def test_threads_that_cannot_be_had(
         if allowed:
             write(bucket)
         else:
-            with pytest.raises(OSError, match="no thread can be had to send shards: can't start new thread"):
+            with pytest.raises(OSError, match="a thread to send shards could not be started: can't start new thread"):
                 write(bucket)
             assert "dataset.json" not in bucket.files()
     if not allowed:
@@ -518,7 +520,7 @@ def test_where_nothing_is_left_to_send_no_thread_is_needed(monkeypatch: pytest.M
     monkeypatch.setattr(threading.Thread, "start", refused)
     sending.wait()
     sending.add(shard(0))
-    with pytest.raises(OSError, match="no thread can be had"):
+    with pytest.raises(OSError, match="a thread to send shards could not be started"):
         sending.wait()
     assert sending.stop()
 

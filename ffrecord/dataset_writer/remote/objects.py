@@ -71,7 +71,7 @@ class Objects:
     def __init__(self, url: str, storage_options: Mapping[str, Any] | None) -> None:
         self.label = urls.redact(url).rstrip("/")
         if urls.scheme_of(url) in ("http", "https"):
-            raise ArgumentError(f"{self.label}: an HTTP server takes no datasets; write to s3://, gs:// or az://")
+            raise ArgumentError(f"{self.label}: datasets cannot be written by HTTP; write to s3://, gs:// or az://")
         options = options_of(storage_options)
         self._tries, self._seconds = options.tries, options.seconds
         checksum = {} if options.backend == "fsspec" else _checksum_options(url, options.others)
@@ -79,7 +79,7 @@ class Objects:
         self._url, self._options = url, {**checksum, **(storage_options or {})}
         _, self._root = self._connected()
         if not self._root:
-            raise ArgumentError(f"{self.label}: names no place in the bucket: a dataset needs one of its own")
+            raise ArgumentError(f"{self.label}: it names only a bucket; add a name for the dataset")
 
     def __repr__(self) -> str:
         return f"<Objects below {self.label}>"
@@ -150,7 +150,7 @@ class Objects:
             return None
         listing = manifest.parse(bytes(found.data), self.url(manifest.NAME))
         if listing is None:
-            sentence = f"{self.url(manifest.NAME)} is another program's"
+            sentence = f"{self.url(manifest.NAME)} already exists and is of another program"
             raise file_error(errno.EEXIST, sentence, self.url(manifest.NAME))
         # Ranges read by fsspec have no etag.
         etag = found.etag or self._request(lambda client: client.head(self._path(manifest.NAME)))[1]
@@ -195,11 +195,14 @@ class Objects:
         try:
             return self.fingerprint() == after
         except RemoteError as unknown:
-            sentence = f"{self.url(manifest.NAME)}: whether it was written is not known; the same call finds out"
+            sentence = (
+                f"{self.url(manifest.NAME)}: it is not known whether it was written; repeat the same call to find out"
+            )
             raise TransientError(f"{sentence}. {error or unknown}") from None
 
     def _changed(self) -> OSError:
-        sentence = f"{self.label}: nothing was published: another writer has changed its {manifest.NAME} meanwhile"
+        changed = f"another process has changed its {manifest.NAME} during this write"
+        sentence = f"{self.label}: nothing was published: {changed}"
         return file_error(errno.EEXIST, sentence, self.label)
 
     # The marker
@@ -238,7 +241,7 @@ class Objects:
             self._request(lambda client: client.put(self._path(MARKER), data, replaces=None))
         # A store without conditional writes keeps the later marker of two writers at once: so read it back.
         if not self.check_free(token):
-            raise RemoteError(f"{self.url(MARKER)}: written, but not there")
+            raise RemoteError(f"{self.url(MARKER)}: it was written, but does not exist")
 
     def release(self, token: str) -> None:
         """Remove the marker of this token, if it is there."""
@@ -247,10 +250,11 @@ class Objects:
             self.delete([MARKER])
 
     def _claimed_error(self, found: Marker) -> OSError:
-        who = f"process {found.process} on {found.host}, begun {found.begun}" if found.token else "nobody knows whom"
+        who = f"process {found.process} on {found.host}, begun {found.begun}" if found.token else "an unknown process"
         sentence = (
-            f"{self.label}: a write of it is going on, or was interrupted: by {who}. A DatasetWriter goes on by the "
-            f"same call there. If none is to, remove {self.url(MARKER)}, and the shards that no {manifest.NAME} lists"
+            f"{self.label}: another write of it is going on, or was interrupted: by {who}. Repeat the same call of "
+            f"DatasetWriter there to continue it, or remove {self.url(MARKER)} and the shards that no {manifest.NAME} "
+            "lists"
         )
         return file_error(errno.EWOULDBLOCK, sentence, self.label)
 
@@ -268,14 +272,14 @@ class Objects:
         def attempt() -> FoundObjects:
             client, _ = self._connected()
             if given_up.is_set():
-                raise RemoteError(f"{self.url(shard.name)}: given up")
+                raise RemoteError(f"{self.url(shard.name)}: this write was given up")
             if not etags:
                 etags.append(client.put_file(self._path(shard.name), local, stop=given_up.is_set))
             found = FoundObjects(*client.head(self._path(shard.name)))
             if found.size != shard.size or not same_etag(etags[0], found.etag):
                 raise TransientError(
-                    f"{self.url(shard.name)}: {found.size} bytes of version {found.etag} are there, sent were "
-                    f"{shard.size} of {etags.pop()}"
+                    f"{self.url(shard.name)}: it has {found.size} bytes of version {found.etag}, but {shard.size} "
+                    f"bytes of version {etags.pop()} were sent"
                 )
             return found
 
@@ -304,7 +308,7 @@ class Objects:
 
         def remove(name: str) -> None:
             if time.monotonic() > with_deadline._deadline or signals.is_signal_waiting():
-                raise TransientError(f"{self.url(name)}: could not be removed in time, nor others")
+                raise TransientError(f"{self.url(name)}: it could not be removed in time, and others neither")
             with contextlib.suppress(MissingFileError):
                 with_deadline._request(lambda client: client.delete(self._path(name)))
 

@@ -57,12 +57,14 @@ def make_staging(target: str, *, own: bool) -> None:
         os.makedirs(directory, 0o700, exist_ok=True)
         status = os.lstat(directory)
     except OSError as error:
-        raise file_error(error.errno or errno.EIO, f"{directory}: no staging directory", directory) from None
+        raise file_error(
+            error.errno or errno.EIO, f"{directory}: the staging directory could not be created", directory
+        ) from None
     if not own:
         return
     others = stat.S_IMODE(status.st_mode) & 0o077
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or others:
-        sentence = f"{directory}: no directory of this user alone; staging= names another"
+        sentence = f"{directory} is not a directory of this user alone; pass staging= for another one"
         raise file_error(errno.EPERM, sentence, directory)
 
 
@@ -89,7 +91,9 @@ class ScratchDirectory:
             self._fd = _create_locked(self.path)
             if self._fd >= 0:
                 return
-        raise file_error(errno.EBUSY, f"{root}: each directory that is made there is removed", str(root))
+        raise file_error(
+            errno.EBUSY, f"{root}: another process removes each directory that is created there", str(root)
+        )
 
     def close(self) -> None:
         """Remove it; may be repeated."""

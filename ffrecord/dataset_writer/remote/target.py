@@ -73,7 +73,7 @@ class StagedPart(PartDirectory):
         if before is not None:
             self._objects.release(before)  # while the log still has its token
         super().begin(request)
-        with self._explain_errors("nothing was begun"):
+        with self._explain_errors("the write could not begin"):
             self.write_log.append(Claimed(token))
             self.write_log.sync()  # before the marker: there must never be a marker whose token is unknown
         self._claim()
@@ -104,9 +104,9 @@ class StagedPart(PartDirectory):
         entry = self.write_log.state.finished[shard.name]
         schema = super().schema_of(shard) if entry.next.shard - 1 == self.first else None
         found = self._objects.send(shard, str(local), given_up)
-        with self._mutex, self._explain_errors(f"{shard.name} is there, but that could not be noted"):
+        with self._mutex, self._explain_errors(f"{shard.name} was sent, but could not be logged"):
             if not self.is_held:
-                raise StateError(f"{self.label}: given up")
+                raise StateError(f"{self.label}: this write was given up")
             self.write_log.append(Uploaded(shard.name, found.etag, schema))
             self.write_log.sync()  # before the local file goes
             self._sent.add(shard.name)
@@ -196,14 +196,14 @@ class StagedPart(PartDirectory):
         for shard in shards:
             if not self._is_sent(shard, there.get(shard.name)):
                 raise ChangedError(
-                    f"{self._objects.url(shard.name)}: sent and verified, but now another one is there, or none; the "
-                    "same call writes it again. Does anybody else write there?"
+                    f"{self._objects.url(shard.name)}: the object was replaced or removed after it was sent and "
+                    "verified; repeat the same call to write it again, and check that no other program writes there"
                 )
 
     def publish(self, names: Sequence[str], fingerprint: str | None = None, skipped: int = 0) -> None:
         """Put the manifest, which makes the dataset appear, as the last object."""
         if fingerprint is None:
-            raise ArgumentError(f"{self.label}: shards at a URL are no dataset without a manifest")
+            raise ArgumentError(f"{self.label}: a dataset at a URL needs a manifest")
         self._publish(Publishing(list(names), None, fingerprint, skipped))
 
     def publish_more(self, names: Sequence[str], before: Manifest, listing: Manifest, skipped: int = 0) -> None:
@@ -227,8 +227,8 @@ class StagedPart(PartDirectory):
         if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return None
         return (
-            f"{self.label}: its shards are made in {os.path.dirname(self.path)}, some at a time, before they are sent; "
-            "staging= names another directory, and shard_size= makes them smaller"
+            f"{self.label}: some shards at a time are kept in {os.path.dirname(self.path)} before they are sent; pass "
+            "staging= for another directory, or a smaller shard_size="
         )
 
     def discard(self) -> None:
@@ -249,7 +249,7 @@ class StagedPart(PartDirectory):
         """Stop the uploads; return False if one is still running, and then keep the lock until it ends."""
         if not self.is_held or self._uploads.stop():
             return True
-        _log.warning("%s: shards that are on their way keep it locked until they are there", self.label)
+        _log.warning("%s: it stays locked until the shards that are being sent have arrived", self.label)
         self._uploads.call_when_idle(super().release)
         return False
 
@@ -269,7 +269,9 @@ class StagedPart(PartDirectory):
         try:
             self._tidy()
         except (FFRecordError, OSError) as error:
-            _log.warning("%s: what is left of this write there is for the next one to remove: %s", self.label, error)
+            _log.warning(
+                "%s: files of this write could not be removed, the next write removes them: %s", self.label, error
+            )
             self._unlock()
             return
         super()._remove()
@@ -306,7 +308,7 @@ def check_vacant(objects: Objects, state: LogState) -> None:
     others = sorted(there.keys() - ours)
     if others:
         some = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
-        message = f"{objects.label} is not empty, it holds {some}; delete that, or name another directory"
+        message = f"{objects.label} is not empty, it holds {some}; delete it, or name another directory"
         raise file_error(errno.EEXIST, message, objects.label)
 
 
@@ -319,7 +321,7 @@ def check_extendable(objects: Objects) -> Manifest:
     found = objects.manifest()
     if found is None:
         raise MissingFileError(
-            2, f"{objects.label} holds no {manifest.NAME}, so no dataset to append to", objects.label
+            2, f"{objects.label} holds no dataset to append to: {manifest.NAME} does not exist", objects.label
         )
     return found[0]
 
@@ -354,7 +356,7 @@ def check_listed(objects: Objects, shards: Sequence[Shard], there: Mapping[str, 
         if found is None:
             raise MissingFileError(2, f"{objects.url(shard.name)} does not exist", objects.url(shard.name))
         if found.size != shard.size:
-            raise FormatError(f"{objects.url(shard.name)}: {found.size} bytes, expected {shard.size}")
+            raise FormatError(f"{objects.url(shard.name)}: it has {found.size} bytes, expected {shard.size}")
 
 
 def extension_of(objects: Objects, shard: Shard) -> Extension | None:

@@ -58,7 +58,7 @@ class Uploads:
                 except RuntimeError as error:
                     if self._threads:
                         return  # fewer threads are enough
-                    raise FileError(errno.EAGAIN, f"no thread can be had to send shards: {error}") from error
+                    raise FileError(errno.EAGAIN, f"a thread to send shards could not be started: {error}") from error
                 self._threads.append(thread)  # after the start: a thread that did not start cannot be joined
 
     def make_room(self) -> None:
