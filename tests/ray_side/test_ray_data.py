@@ -165,7 +165,7 @@ def test_a_task_that_fails_leaves_nothing(tmp_path):
     def odd(row: dict[str, Any]) -> dict[str, Any]:
         return {"id": row["id"] if row["id"] != 77 else None}
 
-    with pytest.raises(TypeError, match=r"id: 1 values are missing"):
+    with pytest.raises(TypeError, match=r"column 'id': 1 values are missing"):
         ffrecord.ray.write(ray.data.range(100).map(odd), tmp_path / "d", schema={"id": IntField()})
     with pytest.raises(
         ValueError, match="the schema has a column 'other', which is missing in the dataset; the dataset has id"

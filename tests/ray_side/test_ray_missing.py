@@ -150,10 +150,10 @@ def test_lists(field: Field, kind: Any, values: list[Any], expected: list[Any]) 
         deep = pa.array([[[None, values[0]], None], None], made(made(kind)))
         deepest = OptionalField(ListField(optional))
         assert alike(back(deepest, deep), [[[None, expected[0]], None], None])
-        with pytest.raises(TypeError, match="x: 1 values are missing"):
+        with pytest.raises(TypeError, match="column 'x': 1 values are missing"):
             encoded(ListField(OptionalField(field)), missing)
         if not isinstance(field, JSONField) and not pa.types.is_temporal(kind):
-            with pytest.raises(TypeError, match="x: 1 values are missing"):
+            with pytest.raises(TypeError, match="column 'x': 1 values are missing"):
                 encoded(OptionalField(ListField(field)), missing)
     of_two = pa.array([values[:2], values[:2]], pa.list_(kind, 2))
     assert alike(back(ListField(field), of_two), [expected[:2]] * 2)
@@ -177,7 +177,7 @@ def test_arrays(dtype: str) -> None:
     lists = back(ListField(field), pa.array([[each.tolist() for each in arrays], []], pa.list_(kind)))
     assert all(map(np.array_equal, lists[0], arrays)) and lists[1] == []
     for inside in (field, OptionalField(field)):
-        with pytest.raises(TypeError, match="x: 1 values are missing"):
+        with pytest.raises(TypeError, match="column 'x': 1 values are missing"):
             encoded(inside, pa.array([[1, None]], kind))
 
 

@@ -95,12 +95,12 @@ def test_types_that_say_none(kind):
 
 
 def test_python_objects_say_none():
-    with pytest.raises(TypeError, match="column 'x' holds Python objects: say"):
+    with pytest.raises(TypeError, match="column 'x' holds Python objects: declare its field"):
         schema_of_types({"x": ArrowPythonObjectArray.from_objects([object]).type})
 
 
 def test_no_columns_say_nothing():
-    with pytest.raises(ValueError, match="without columns"):
+    with pytest.raises(ValueError, match="the dataset has no columns"):
         schema_of_types({})
 
 
@@ -190,7 +190,7 @@ def test_what_fields_take(field, values, wanted):
 @pytest.mark.parametrize(
     "field, values, message",
     [
-        (IntField(), pa.array([1, None]), r"x: 1 values are missing, which IntField\(\) does not hold"),
+        (IntField(), pa.array([1, None]), r"column 'x': 1 values are missing, which IntField\(\) cannot hold"),
         (IntField(), pa.array([True]), "x: expected an int, found"),
         (IntField(), pa.array([1.5]), "x: expected an int, found"),
         (IntField(), pa.array([2**63], pa.uint64()), "x: expected an int in"),

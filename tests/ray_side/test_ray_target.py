@@ -77,7 +77,7 @@ def test_results_that_cannot_be_are_not_published(tmp_path, how):
     target = target_at(tmp_path / "d")
     sink = sink_at(target)
     once, again = run(sink, 0, range(20)), run(sink, 0, range(20))
-    with pytest.raises(FFRecordError, match=r"results of 1 tasks .*: nothing was published"):
+    with pytest.raises(FFRecordError, match=r"results of 1 tasks .*; nothing was published"):
         sink.on_write_complete(result(once, again) if how == "twice" else result(once, rows=21))
     target.abandon()
     assert os.listdir(tmp_path) == []

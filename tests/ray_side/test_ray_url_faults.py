@@ -131,7 +131,7 @@ def test_a_task_that_comes_late_when_another_write_has_begun(url, monkeypatch):
     sink = sink_at(url)
     sink._target.abandon()
     other = sink_at(url)
-    with pytest.raises(BlockingIOError, match="a write of it is going on"):
+    with pytest.raises(BlockingIOError, match="another write of it is going on"):
         run(sink, 0, range(5))
     complete(other, run(other, 0, range(5)))
     assert records(url) == [numbered(i) for i in range(5)]

@@ -51,7 +51,7 @@ def test_an_end_leaves_nothing(url):
 
 def test_one_writes_at_a_time_and_to_nothing(url):
     sink = sink_at(url)
-    with pytest.raises(BlockingIOError, match="a write of it is going on, or was interrupted"):
+    with pytest.raises(BlockingIOError, match="another write of it is going on, or was interrupted"):
         sink_at(url)
     complete(sink)
     assert records(url) == []
