@@ -325,7 +325,7 @@ class PartDirectory:
 
         A failure does not undo that step: `leave` keeps the write log, and the same call finds the complete dataset.
         """
-        with self._explain_errors("the dataset is complete, but fsync of a directory failed and a crash may undo it"):
+        with self._explain_errors("it is in place, but fsync of a directory failed and a crash may undo it"):
             fsync_directory(directory)
 
     def publish_bare(self, names: Sequence[str], guard: Manifest) -> None:
@@ -347,7 +347,7 @@ class PartDirectory:
             return
         manifest.save(self.finished, guard, self.target)
         self.publish([manifest.NAME, *names], guard.fingerprint)
-        with self._explain_errors(f"the dataset is complete, but its {manifest.NAME} could not be removed"):
+        with self._explain_errors(f"it is in place, but its {manifest.NAME} could not be removed"):
             # Clear the log before the manifest goes: else a later write would take the complete dataset back.
             self.write_log.clear()
             self.write_log.sync()

@@ -54,7 +54,7 @@ def _undo(source: str, target: str, names: Sequence[str], cause: BaseException) 
 def _raise_left_behind(target: str, cause: BaseException, reason: str = "") -> None:
     """Raise an error that says which failure has left files at the target; do nothing unless `cause` is an OSError."""
     if isinstance(cause, OSError):
-        sentence = f"{target}: nothing was published, but some files could not be removed from it{reason}; the next "
+        sentence = f"{target}: publishing failed, and some files could not be removed from it again{reason}; the next "
         sentence += "write to it removes them. The first failure"
         raise file_error(cause.errno or errno.EIO, sentence, target) from None
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ffrecord._crc import crc32
 from ffrecord.dataset_writer.layout import STEM, shard_name
-from ffrecord.errors import ChecksumError, CountError, FormatError, file_error, plural
+from ffrecord.errors import ChecksumError, CountError, FormatError, file_error
 from ffrecord.format import ffr_layout
 from ffrecord.format.manifest import Shard
 from ffrecord.reading.ffr_file import OpenedFile
@@ -121,9 +121,7 @@ def finish(
         try:
             size = os.fstat(fd).st_size
             if size != end:
-                raise CountError(
-                    f"{label}: it has {size} bytes, but its {plural(len(sizes), 'sample')} end at offset {end}"
-                )
+                raise CountError(f"{label}: it has {size} bytes, but its samples ({len(sizes)}) end at offset {end}")
             os.ftruncate(fd, end)  # frees the blocks reserved beyond the end
             crc = write_tables(fd, checksums, compute_offsets(sizes, data_start), payload, end)
             os.fsync(fd)

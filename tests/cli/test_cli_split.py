@@ -200,7 +200,7 @@ def test_what_is_in_place_after_a_failure_is_told_and_gone_on_from(dataset, tmp_
     monkeypatch.setenv("TARGET", str(tmp_path))
     command = ["split", dataset, f"{tmp_path}/a=0.5", f"{tmp_path}/b=rest"]
     ran = children.finished(FAILING, what, *command)
-    words = {"rename": f"{tmp_path}/a could not be hidden again", "fsync": "all parts are complete, but fsync"}[what]
+    words = {"rename": f"{tmp_path}/a could not be hidden again", "fsync": "all parts are in place, but fsync"}[what]
     assert (ran.returncode, words in ran.stderr, "nothing was published" in ran.stderr) == (3, True, False), ran.stderr
     assert [(tmp_path / name).exists() for name in "ab"] == [True, what == "fsync"]
     assert [part["samples"] for part in done(*command)] == [10, 10]

@@ -144,7 +144,7 @@ def test_an_iterable_may_be_cut_short_by_ctrl_c(tmp_path: Path) -> None:
 
 def test_samples_that_do_not_pickle(tmp_path: Path) -> None:
     samples = [*grown(20), lambda: None]
-    with pytest.raises(TypeError, match=r"sample 20 \(function\) does not pickle.*num_workers=0"):
+    with pytest.raises(TypeError, match=r"sample 20 \(function\) cannot be pickled.*num_workers=0"):
         DatasetWriter(tmp_path / "set", num_workers=2, serializer=repr).from_iterable(samples)
     assert left_behind(tmp_path) == []
     DatasetWriter(tmp_path / "set", num_workers=0, serializer=lambda each: b"x").from_iterable(samples)

@@ -259,7 +259,7 @@ def test_what_was_left_out_at_the_end_counts_though_nothing_is_written_again(tmp
         ({"shard_size": 0}, ValueError, "shard_size is 0, expected 1 to 9223372036854775807 bytes"),
         ({"shard_size": 2.5}, TypeError, "shard_size must be an int or a str, not float"),
         ({"num_shards": 2, "shard_size": 9}, ValueError, "shard_size=9 and num_shards=2 exclude each other"),
-        ({"samples_per_shard": 2, "shard_size": 9}, ValueError, "shard_size=9 and samples_per_shard=2 ask"),
+        ({"samples_per_shard": 2, "shard_size": 9}, ValueError, "shard_size=9 and samples_per_shard=2 exclude"),
         ({"samples_per_shard": 2.5}, TypeError, "samples_per_shard must be an int, not float"),
     ],
 )

@@ -210,7 +210,7 @@ def test_other_columns_beside_are_refused(tmp_path: Path, photos: Path) -> None:
     with (
         FileReader(photos) as reader,
         FileReader(tmp_path / "a") as other,
-        pytest.raises(MismatchError, match=r"its columns are not those of .*photos.*: x IntField\(\), there image"),
+        pytest.raises(MismatchError, match=r"its columns differ from those of .*photos.*: x IntField\(\), there image"),
     ):
         writer(tmp_path / "b").from_indexed_dataset([reader, other])
     assert not (tmp_path / "b").exists()

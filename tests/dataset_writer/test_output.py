@@ -126,5 +126,5 @@ def test_a_spool_that_fails(files: Files, output: RecordOutput, limited: None) -
 def test_before_anything_was_turned_to(output: RecordOutput) -> None:
     output.wait()
     assert output.done
-    with pytest.raises(FFRecordError, match="/final: no segment to write to"):
+    with pytest.raises(FFRecordError, match="/final: there is no segment to write to"):
         output.begin(0)

@@ -204,7 +204,7 @@ def test_a_file_that_is_not_the_one_listed(tmp_path: Path) -> None:
     path = builders.write_samples(tmp_path / "a.ffr", [b"x", b"y"])
     listed = named(path)
     builders.write_samples(tmp_path / "a.ffr", [b"x", b"z"])
-    with pytest.raises(FormatError, match=r"stale copy: \(samples, size, CRC-32 of tables\) \(2, 38, "):
+    with pytest.raises(FormatError, match=r"old copy: \(samples, size, CRC-32 of tables\) is \(2, 38, "):
         shards.check_listed(str(tmp_path), listed)
     os.unlink(path)
     with pytest.raises(FileNotFoundError):
@@ -310,7 +310,10 @@ def test_an_undoing_that_fails_says_what_stays(
             raise OSError(number, os.strerror(number))
         real(source, place)
 
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="nothing was published, but some") as caught:
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(RuntimeError, match="publishing failed, and some files could not be removed") as caught,
+    ):
         patch.setattr(os, "rename", refuse)
         write(mode)
     assert isinstance(caught.value, OSError) and caught.value.errno == errno.ENOSPC

@@ -268,7 +268,7 @@ def test_shard_file_is_reserved_and_finished(tmp_path: Path) -> None:
 def test_shard_file_of_wrong_size_is_refused(tmp_path: Path) -> None:
     path = str(tmp_path / "a.ffr")
     shard_file.create(path, "final/a.ffr", 24)
-    with pytest.raises(CountError, match=r"final/a\.ffr: 24 bytes, but its 1 sample end at 25"):
+    with pytest.raises(CountError, match=r"final/a\.ffr: it has 24 bytes, but its samples \(1\) end at offset 25"):
         shard_file.finish(path, "final/a.ffr", 24, np.array([1]), np.array([7], np.uint32), None)
 
 

@@ -57,5 +57,5 @@ def test_spool_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ):
         spill.copy(0, 5, target.fileno(), 0)
     spill.close()
-    with pytest.raises(FileNotFoundError, match="set: a spill file could not be made"):
+    with pytest.raises(FileNotFoundError, match="set: a spill file could not be created"):
         SpillFile(str(tmp_path / "none"), "set")

@@ -155,7 +155,7 @@ def test_typed_samples_and_their_columns(bucket: Bucket, tmp_path: Path) -> None
 
 
 def test_appending_as_locally(bucket: Bucket, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"holds no dataset\.json"):
+    with pytest.raises(FileNotFoundError, match=r"holds no dataset to append to: dataset\.json"):
         write(bucket, MORE.samples, mode="append")
     write(bucket, GIVEN.samples, serializer=bytes)
     locally(tmp_path / "set", GIVEN.samples, serializer=bytes)
