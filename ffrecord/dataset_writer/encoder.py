@@ -299,4 +299,4 @@ def _check_sizes(records: Records, first: int, size: int) -> None:
 
 
 def _unknown(sample: object) -> bytes:
-    raise TypeError(f"a sample is {type(sample).__name__}, but its encoding is not known yet")
+    raise TypeError(f"the encoding of a sample of type {type(sample).__name__} is not known yet")

@@ -132,7 +132,7 @@ def encode_plain(sample: Any) -> Any:
     """
     if not isinstance(sample, PLAIN):
         raise TypeError(
-            f"a sample is {type(sample).__name__}, but earlier ones are plain bytes; pass fields or serializer"
+            f"a sample must be plain bytes, as those before it, not {type(sample).__name__}; pass fields or serializer"
         )
     return sample
 

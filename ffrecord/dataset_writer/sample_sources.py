@@ -249,7 +249,7 @@ def _file_lines(path: str) -> Iterator[tuple[int, str]]:
 def _numbered_lines(lines: Iterable[Any]) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(lines, 1):
         if not isinstance(line, str):
-            raise ArgumentTypeError(f"line {number} is {type(line).__name__}, expected str")
+            raise ArgumentTypeError(f"line {number} must be str, not {type(line).__name__}")
         yield number, line
 
 

@@ -177,7 +177,7 @@ class WorkerCarrier:
             raise  # not the sample's fault
         except Exception as error:
             raise ArgumentTypeError(
-                f"sample {index} ({type(item).__name__}) cannot be pickled, as workers need: {error}; "
+                f"sample {index} ({type(item).__name__}) cannot be pickled, which workers need: {error}; "
                 "pass num_workers=0 to write without workers"
             ) from error
 

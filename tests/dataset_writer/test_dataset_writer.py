@@ -127,7 +127,7 @@ def test_plain_bytes_and_something_else(tmp_path: Path) -> None:
     samples: list[Any] = [b"plain"] * 100
     samples[50] = np.zeros(3)
     with pytest.raises(
-        WorkerError, match="at sample 50: TypeError: a sample is ndarray, but earlier ones are plain bytes"
+        WorkerError, match="at sample 50: TypeError: a sample must be plain bytes, as those before it, not ndarray"
     ):
         write(tmp_path / "set", samples)
 

@@ -89,7 +89,7 @@ def test_a_store_that_takes_no_shard(fault: str, bucket: Bucket, proxy: Faulty, 
 def test_what_is_there_is_not_what_was_sent(bucket: Bucket, proxy: Faulty, local: dict[str, bytes]) -> None:
     proxy.methods, proxy.kinds, proxy.share = ("HEAD",), (STALE,), 1.0
     with pytest.raises(
-        TransientError, match=r'of version "another", but \d+ bytes of version "\w+" were sent; tried 2 times'
+        TransientError, match=r'with etag "another", but \d+ bytes with etag "\w+" were sent; tried 2 times'
     ):
         write(bucket, few=True)
     assert "dataset.json" not in bucket.files()

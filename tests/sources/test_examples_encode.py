@@ -121,7 +121,7 @@ def test_tensors():
         (1e300, "1e\\+300, which float32 cannot hold"),
         (1j, "complex128 values, expected ints, floats, bytes or str"),
         ({"a": 1}, "dict"),
-        ([[1], [2, 3]], "is not an array"),
+        ([[1], [2, 3]], "cannot become an array"),
         (["a", 1], "int among strings"),
         (2**70, "an int of 71 bits, which int64 cannot hold"),
         ([1, -(1 << 70)], "an int of 71 bits"),

@@ -245,7 +245,7 @@ def test_a_forgotten_writer_discards_and_says_so(tmp_path):
     before = written(path, RECORDS)
     writer = RecordIOWriter(path, mode="append", max_chunk_size=1)
     writer.write_many([b"1", b"2"])
-    with pytest.warns(ResourceWarning, match="never closed"):
+    with pytest.warns(ResourceWarning, match=r"nobody called close\(\) on the writer"):
         del writer
     assert path.read_bytes() == before
 

@@ -137,7 +137,7 @@ def test_closed(tmp_path):
 def test_dropped(tmp_path):
     writer = TFRecordWriter(tmp_path / "x")
     writer.write(b"one")
-    with pytest.warns(ResourceWarning, match="dropped after 1 record and never closed"):
+    with pytest.warns(ResourceWarning, match=r"nobody called close\(\) on the writer, which discarded 1 record"):
         del writer
         gc.collect()
     assert os.listdir(tmp_path) == []

@@ -106,11 +106,11 @@ def test_nothing_at_all():
         (b"\x0a\x03\x1a\x01\x00", "field 3 has 1 bytes, expected a multiple of 4"),
         (b"\x0a\x03\x22\x01\x80", None),
         (b"\x0a\x05\x10\x02\x22\x01\x80", "in 1 bytes of packed numbers, one number does not end"),
-        (b"\x0a\x02\x10\x0b", "a tensor of data type 11, expected one of"),
+        (b"\x0a\x02\x10\x0b", "data type of the tensor is 11, expected one of"),
         (b"\x0a\x02\x08\x02", r"a tensor of shape \[2\] has 0 values"),
         (b"\x0a\x0b\x08" + b"\xff" * 9 + b"\x01", r"a tensor of shape \[-1\] has 0 values"),
         (shaped(0, 2**62, 2**62), r"a tensor of shape \[0, 4611686018427387904, 4611686018427387904\]: "),
-        (shaped(*[1] * 65), "a tensor of 65 axes, expected at most 64"),
+        (shaped(*[1] * 65), "the tensor has 65 axes, expected at most 64"),
         (b"\x0a\x02\x18\x00", "field 3 at byte 3 has wire type 0, expected 5"),
     ],
 )

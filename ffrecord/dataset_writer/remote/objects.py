@@ -278,8 +278,8 @@ class Objects:
             found = FoundObjects(*client.head(self._path(shard.name)))
             if found.size != shard.size or not same_etag(etags[0], found.etag):
                 raise TransientError(
-                    f"{self.url(shard.name)}: it has {found.size} bytes of version {found.etag}, but {shard.size} "
-                    f"bytes of version {etags.pop()} were sent"
+                    f"{self.url(shard.name)}: it has {found.size} bytes with etag {found.etag}, but {shard.size} "
+                    f"bytes with etag {etags.pop()} were sent"
                 )
             return found
 

@@ -72,7 +72,7 @@ class Tensor:
         if not self.dims or isinstance(self.values, list):
             return self.values
         if len(self.dims) > AXES_MOST:
-            raise FormatError(f"a tensor of {len(self.dims)} axes, expected at most {AXES_MOST}")
+            raise FormatError(f"the tensor has {len(self.dims)} axes, expected at most {AXES_MOST}")
         if min(self.dims) < 0 or math.prod(self.dims) != len(self.values):
             raise FormatError(
                 f"a tensor of shape {self.dims} has {len(self.values)} values, expected the product of its axes"
@@ -161,7 +161,7 @@ def _tensor(data: memoryview, start: int, stop: int) -> Tensor:
 
 def _values(data_type: int, content: memoryview, repeated: dict[int, bytearray]) -> Array:
     if data_type not in TYPES:
-        raise FormatError(f"a tensor of data type {data_type}, expected one of {sorted([*TYPES, STRING])}")
+        raise FormatError(f"data type of the tensor is {data_type}, expected one of {sorted([*TYPES, STRING])}")
     number, dtype = TYPES[data_type]
     if number == BYTES:
         if not len(content):

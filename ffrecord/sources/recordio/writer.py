@@ -235,7 +235,7 @@ class RecordIOWriter:
         if not self._open:
             raise ClosedError(f"{type(self).__name__} has been closed. {self._path}")
         if not self._part.owned:
-            raise StateError(f"{self._path}: opened by another process; a forked child cannot write to it")
+            raise StateError(f"{self._path} was opened by another process; a forked child cannot write to it")
 
     # Failure and closing
 
@@ -276,7 +276,8 @@ class RecordIOWriter:
             owned = self._part.owned
             self._discard()
             if owned:
-                sentence = f"{self._path}: dropped after {plural(self.count, 'record')} and never closed; discarded"
+                left = plural(self.count, "record")
+                sentence = f"{self._path}: nobody called close() on the writer, which discarded {left}"
                 warnings.warn(escape_unprintable(sentence), ResourceWarning, stacklevel=2, source=self)
 
     def __reduce__(self) -> Any:

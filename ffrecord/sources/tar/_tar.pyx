@@ -177,13 +177,13 @@ cdef class Headers:
 
     def block(self, const uint8_t[::1] data not None, /):
         if data.shape[0] != BLOCK_SIZE:
-            raise ValueError(f"a header of {data.shape[0]} bytes, expected {BLOCK_SIZE}")
+            raise ValueError(f"the header has {data.shape[0]} bytes, expected {BLOCK_SIZE}")
         return self._block(&data[0])
 
     def extension(self, const uint8_t[::1] data not None, /):
         cdef uint8_t nothing = 0
         if data.shape[0] != self.size:
-            raise ValueError(f"an extension of {data.shape[0]} bytes, expected {self.size}")
+            raise ValueError(f"the extension has {data.shape[0]} bytes, expected {self.size}")
         return self._extension(&data[0] if data.shape[0] else &nothing)
 
     cdef int _lies(self, int problem) noexcept nogil:

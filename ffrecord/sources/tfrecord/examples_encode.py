@@ -97,7 +97,7 @@ def _array(key: str, value: Any) -> npt.NDArray[Any]:
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:  # rows of different lengths, among others
-        raise ArgumentError(f"feature {key!r} is {type(value).__name__}, which is not an array: {error}") from error
+        raise ArgumentError(f"feature {key!r} cannot become an array: {error}") from error
     if array.dtype == object:
         for each in array.ravel().tolist():
             if isinstance(each, int) and each.bit_length() > 63:

@@ -178,7 +178,7 @@ def _as_bytes(value: Any) -> bytes:
     if isinstance(value, str):
         return value.encode()
     if not isinstance(value, bytes):
-        raise TypeError(f"a string is {type(value).__name__}, expected bytes or str")
+        raise TypeError(f"a string must be bytes or str, not {type(value).__name__}")
     return value
 
 

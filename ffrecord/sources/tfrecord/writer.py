@@ -138,7 +138,7 @@ class TFRecordWriter:
         if self._part is None:
             raise ClosedError(f"{type(self).__name__} has been closed. {self.path}")
         if not self._part.owned:
-            raise StateError(f"{self.path}: opened by another process; a forked child cannot write to it")
+            raise StateError(f"{self.path} was opened by another process; a forked child cannot write to it")
         return self._part
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ class TFRecordWriter:
             return
         self._discard()
         if part.owned:
-            message = f"{self.path}: dropped after {plural(self.n, 'record')} and never closed; discarded"
+            message = f"{self.path}: nobody called close() on the writer, which discarded {plural(self.n, 'record')}"
             warnings.warn(escape_unprintable(message), ResourceWarning, stacklevel=2, source=self)
 
     def __reduce__(self) -> Any:
