@@ -290,6 +290,11 @@ def name_files(paths: Sequence[str]) -> str:
     return f"{paths[0]} …" if len(paths) > 1 else paths[0]
 
 
+def describe_version(what: str, found: object, known: int) -> str:
+    """Return the sentence that says that this release does not read a version of `what`."""
+    return f"{what} has version {found!r}, this release of ffrecord reads version {known}; a later release may read it"
+
+
 def plural(count: int, what: str, *, commas: bool = False) -> str:
     """Return a count with its noun in singular or plural: "1 shard", "2 shards", "3 directories".
 

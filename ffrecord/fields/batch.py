@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import FormatError
+from ffrecord.fields.describe import describe
 from ffrecord.fields.field import Array, Field
 from ffrecord.fields.layout import SIZE, RecordLayout, Slot, column_label
 from ffrecord.fields.shapes import CHECKED, check_items
@@ -28,13 +29,15 @@ def check_records(data: Any, offsets: Any) -> tuple[Bytes, Offsets]:
         ValueError: the offsets descend, or leave `data`.
     """
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
-        raise TypeError("data: expected a contiguous 1-D uint8 array")
+        raise TypeError(f"data must be a contiguous uint8 array [bytes], not {describe(data)}")
     found = np.asarray(offsets)
     if found.ndim != 1 or not len(found) or found.dtype.kind not in "iu":
-        raise TypeError(f"offsets: expected k + 1 ints, found {found.dtype} of shape {found.shape}")
+        raise TypeError(f"offsets must be ints [k + 1], not {found.dtype} of shape {found.shape}")
     found = found.astype(np.int64, copy=False)
     if found[0] < 0 or found[-1] > len(data) or (found[1:] < found[:-1]).any():
-        raise ValueError(f"offsets from {found[0]} to {found[-1]}, expected them ascending in [0, {len(data)}]")
+        raise ValueError(
+            f"offsets go from {found[0]} to {found[-1]}, expected them to ascend from 0 to at most {len(data)}"
+        )
     return data, found
 
 

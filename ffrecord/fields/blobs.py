@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from ffrecord.errors import FormatError
-from ffrecord.fields.describe import describe
+from ffrecord.fields.describe import describe, explain_surrogate
 from ffrecord.fields.field import Encoded, Field, mismatch, register
 
 
@@ -44,13 +44,13 @@ class StrField(Field):
         try:
             return value.encode()
         except UnicodeEncodeError as error:
-            raise ValueError(f"a str that UTF-8 does not hold: {error.reason} at {error.start}") from None
+            raise ValueError(explain_surrogate(error)) from None
 
     def decode(self, data: memoryview) -> str:
         try:
             return str(data, "utf-8")
         except UnicodeDecodeError as error:
-            raise FormatError(f"not UTF-8: {error.reason} at byte {error.start} of {len(data)}") from None
+            raise FormatError(f"the value is not UTF-8: {error.reason} at byte {error.start} of {len(data)}") from None
 
 
 @register
@@ -89,21 +89,21 @@ class JSONField(Field):
 
     @property
     def expects(self) -> str:
-        return "a value that JSON holds"
+        return "a value that JSON can hold"
 
     def encode(self, value: Any) -> bytes:
         try:
             text = msgspec.json.encode(value)
             same = msgspec.json.decode(text) == value
         except TypeError as error:
-            raise TypeError(f"expected {self.expects}: {error}") from None
+            raise TypeError(mismatch(self, value, str(error))) from None
         except (ValueError, OverflowError, RecursionError) as error:
-            raise ValueError(f"expected {self.expects}: {error}") from None
+            raise ValueError(mismatch(self, value, str(error))) from None
         # JSON would silently change some values: a tuple to a list, bytes to str, NaN to null, the key 1 to "1".
         if same is not True:
             raise ValueError(
-                f"JSON would change {_describe_change(value)}: expected dicts with str keys, lists, str, finite "
-                "numbers, bools and None"
+                f"JSON would change {_describe_change(value)}, expected dicts with str keys, lists, str, finite "
+                "numbers, bools and None; MsgpackField() holds more types"
             )
         return text
 
@@ -111,4 +111,4 @@ class JSONField(Field):
         try:
             return msgspec.json.decode(data)
         except (ValueError, RecursionError) as error:
-            raise FormatError(f"not JSON: {error}") from None
+            raise FormatError(f"the value is not JSON: {error}") from None

@@ -29,7 +29,7 @@ class DecimalField(Field):
             raise TypeError(mismatch(self, value))
         text = str(value).encode()
         if len(text) > DIGITS_MAX:
-            raise ValueError(f"a decimal of {len(text)} characters, expected at most {DIGITS_MAX}")
+            raise ValueError(f"the decimal has {len(text)} characters, expected at most {DIGITS_MAX}")
         return text
 
     def decode(self, data: memoryview) -> Decimal:
@@ -40,4 +40,4 @@ class DecimalField(Field):
                 return value
         except (InvalidOperation, ValueError):
             pass
-        raise FormatError(f"not a decimal: {plural(len(data), 'byte')}, {text[:40]!r}")
+        raise FormatError(f"the value is not a decimal: {text[:40]!r}, {plural(len(data), 'byte')}")

@@ -42,7 +42,7 @@ def _tree(fields: Any, path: str, depth: int, nodes: NodeCount) -> Tree:
 def _check_registered(field: Field, path: str) -> Field:
     if KINDS.get(field.kind) is not type(field):
         raise ValueError(
-            f"{label(path)}: {type(field).__qualname__} is not registered with ffrecord.fields.register, so no file "
-            "with it could be read"
+            f"{label(path)}: {type(field).__qualname__} is not registered, so no file with it could be read; put "
+            "@ffrecord.fields.register before its class"
         )
     return field

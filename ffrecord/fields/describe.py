@@ -31,6 +31,11 @@ def describe(value: Any) -> str:
     return f"a {type(value).__module__}.{type(value).__qualname__}"
 
 
+def explain_surrogate(error: UnicodeEncodeError) -> str:
+    """Return the sentence that says which character keeps a text from being stored."""
+    return f"UTF-8 cannot encode character {error.start} of the text: {error.reason}"
+
+
 def _short_repr(value: Any) -> str:
     text = repr(value[:REPR_MAX] if isinstance(value, str) else value)
     return text if len(text) <= REPR_MAX else f"{text[:REPR_MAX]}…"
@@ -54,7 +59,7 @@ def tensor_shape(tensor: Any) -> tuple[int, ...]:
         ValueError: the tensor is nested, so it has no shape.
     """
     if tensor.is_nested:
-        raise ValueError("a nested tensor has no shape to store: store its parts, as list(tensor.unbind())")
+        raise ValueError("a nested tensor has no shape; store its parts, list(tensor.unbind())")
     return tuple(tensor.shape)
 
 

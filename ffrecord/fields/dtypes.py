@@ -54,12 +54,12 @@ def array_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     found = np.dtype(dtype)
     if found.hasobject:
         raise ValueError(
-            f"dtype {found} holds Python objects, which are never stored; JSONField() holds lists and dicts"
+            f"dtype {found} holds Python objects, which are never stored; declare JSONField() for lists and dicts"
         )
     if found.names is not None or found.kind == "V":
         raise ValueError(f"dtype {found} is structured or void; store a dict of arrays, one for each name")
     if found.kind not in ARRAY_KINDS or found.itemsize == 0 or np.dtype(found.str) != found:
-        raise ValueError(f"dtype {found!r} is not one of numpy's fixed-size bool, number, time, S and U dtypes")
+        raise ValueError(f"dtype {found!r} cannot be stored, expected a bool, number, time, S or U dtype of fixed size")
     if found.char in "gG":
         raise ValueError(f"dtype {found} (long double) differs between machines; convert to float64 or complex128")
     return np.dtype(found.str)  # without metadata
@@ -75,7 +75,7 @@ def scalar_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     """
     found = array_dtype(dtype)
     if found.kind not in SCALAR_KINDS:
-        raise ValueError(f"dtype {found} is text or bytes; StrField() and BytesField() hold them")
+        raise ValueError(f"dtype {found} is text or bytes; declare StrField() or BytesField()")
     return found.newbyteorder("<")
 
 
@@ -86,7 +86,7 @@ def spec_dtype(name: Any) -> np.dtype[Any]:
         TypeError, ValueError: `numpy.dtype.str` gives no such name for a stored dtype.
     """
     if not isinstance(name, str) or len(name) > 40 or not _SPEC.fullmatch(name):
-        raise ValueError(f"dtype is {str(name)[:40]!r}, expected one such as '<f4'")
+        raise ValueError(f"dtype is {str(name)[:40]!r}, expected a name such as '<f4'")
     return np.dtype(name)
 
 
@@ -107,5 +107,5 @@ def torch_dtype(name: Any) -> str:
     """
     found = str(name).removeprefix("torch.")
     if found not in TORCH_DTYPES:
-        raise ValueError(f"torch dtype {found[:40]!r} is not stored, expected one of {', '.join(TORCH_DTYPES)}")
+        raise ValueError(f"torch dtype {found[:40]!r} cannot be stored, expected one of {', '.join(TORCH_DTYPES)}")
     return found

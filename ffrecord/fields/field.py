@@ -133,11 +133,11 @@ def register(cls: FieldType) -> FieldType:
     """
     kind = getattr(cls, "kind", None)
     if not isinstance(kind, str) or not kind or kind in STRUCTURES:
-        raise ValueError(f"{cls.__qualname__}.kind is {kind!r}, expected a name of its own")
+        raise ValueError(f"{cls.__qualname__}.kind is {kind!r}, expected a name of its own, such as 'acme.audio'")
     known = KINDS.get(kind)
     # A notebook cell that runs twice registers its class again.
     if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-        raise ValueError(f"field kind {kind!r} is {known.__qualname__} already, not {cls.__qualname__}")
+        raise ValueError(f"field kind {kind!r} belongs to {known.__qualname__}; give {cls.__qualname__} another kind")
     _check_complete(cls)
     KINDS[kind] = cls
     return cls
@@ -147,8 +147,8 @@ def _check_complete(cls: type[Field]) -> None:
     # `is_dataclass` is true of every subclass, because the base is one. It does not show that parameters are known.
     if "__dataclass_params__" not in vars(cls):
         raise TypeError(
-            f"{cls.__qualname__} is no frozen dataclass, so its parameters would be missing in the schema of files;"
-            " put @dataclass(frozen=True) between @register and the class"
+            f"{cls.__qualname__} is not a frozen dataclass, so its parameters would be missing in the schema of files; "
+            "put @dataclass(frozen=True) between @register and the class"
         )
     missing = [name for name in ("encode", "decode") if getattr(cls, name) is getattr(Field, name)]
     if missing:
@@ -167,6 +167,8 @@ def check_range(name: str, value: Any, low: int, high: int) -> None:
         TypeError, ValueError: it is not.
     """
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} is {describe(value)}, expected an int")
+        raise TypeError(f"{name} must be an int, not {describe(value)}")
     if not low <= value <= high:
-        raise ValueError(f"{name} is {describe(value)}, expected {low} to {high}")
+        raise ValueError(
+            f"{name} is {value if value.bit_length() <= 128 else describe(value)}, expected {low} to {high}"
+        )

@@ -20,13 +20,12 @@ from ffrecord.fields.numbers import array_of_lists
 from ffrecord.fields.scalars import BoolField, FloatField, IntField, NoneField, ScalarField
 from ffrecord.fields.shapes import common_shape
 from ffrecord.fields.tensors import TensorField
-from ffrecord.fields.tree import Node, NodeCount, Tree, as_mapping, check_key, child_paths, key_path, label
+from ffrecord.fields.tree import VARYING, Node, NodeCount, Tree, as_mapping, check_key, child_paths, key_path, label
 
 SUPPORTED = (
     "int, float, bool, str, bytes, None, decimals, numpy scalars and arrays, torch tensors, PIL images, and dicts, "
-    "tuples and lists of these; other types need a field of their own, or serializer=pickle.dumps"
+    "tuples and lists of these; write a field for other types, or pass serializer=pickle.dumps"
 )
-ADVICE = "declare JSONField() or ListField(...) for what varies in length, or an array of varying shape"
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def infer_tree(samples: Sequence[Any]) -> Tree:
             keys.
     """
     if not len(samples):
-        raise ArgumentError("no sample to infer columns from; pass explicit fields")
+        raise ArgumentError("there is no sample to infer columns from; pass explicit fields")
     return _tree_of(samples, "", 0, NodeCount())
 
 
@@ -182,8 +181,8 @@ def _are_json(values: Sequence[Any]) -> bool:
 def _length_error(values: Sequence[list[Any]], path: str) -> ValueError:
     probe = next(probe for probe, value in enumerate(values) if len(value) != len(values[0]))
     return ValueError(
-        f"{label(path)}: a list of {len(values[0])} in the first sample, a list of {len(values[probe])} in probe "
-        f"{probe}; {ADVICE}"
+        f"{label(path)} is a list of {len(values[0])} in the first sample, a list of {len(values[probe])} in sample "
+        f"{probe} of those looked at; {VARYING}"
     )
 
 
@@ -195,7 +194,7 @@ def _leaf(value: Any, path: str) -> Field:
     except ValueError as error:
         raise ArgumentError(f"{label(path)}: {error}") from error
     if field is None:
-        raise ArgumentTypeError(f"{label(path)}: no field for {describe(value)}; there are fields for {SUPPORTED}")
+        raise ArgumentTypeError(f"{label(path)}: no field holds {describe(value)}; fields hold {SUPPORTED}")
     return field
 
 
@@ -242,10 +241,10 @@ def _merge(tree: _Inferred, other: _Inferred, path: str, probe: int) -> _Inferre
 def _merge_branches(tree: _Branch, other: _Branch, path: str, probe: int) -> _Branch:
     if len(tree.children) != len(other.children) or set(tree.keys) != set(other.keys):
         changed = sorted(set(tree.keys) ^ set(other.keys))
-        detail = f", key {changed[0]!r} is in one only" if changed else ""
+        detail = f", only one of them has key {changed[0]!r}" if changed else ""
         raise ArgumentError(
-            f"{label(path)}: {_describe_node(tree)} in the first sample, {_describe_node(other)} in probe "
-            f"{probe}{detail}; {ADVICE}"
+            f"{label(path)} is {_describe_node(tree)} in the first sample, {_describe_node(other)} in sample {probe} "
+            f"of those looked at{detail}; {VARYING}"
         )
     order = [other.keys.index(key) for key in tree.keys] or range(len(other.children))
     children = [
@@ -273,7 +272,7 @@ def _describe_node(tree: _Inferred) -> str:
 
 def _kind_error(path: str, one: str, other: str, probe: int) -> TypeError:
     return ArgumentTypeError(
-        f"{label(path)}: {one} in the first sample, {other} in probe {probe}; a column has one kind: convert, or "
-        "declare its field (FloatField() takes exact ints, IntField() numpy integers, JSONField() what JSON holds, "
-        "OptionalField(...) None, too)"
+        f"{label(path)} is {one} in the first sample, {other} in sample {probe} of those looked at; convert one of "
+        "them, or declare the field of the column: FloatField() also takes exact ints, IntField() numpy integers, "
+        "JSONField() any JSON, OptionalField(...) None"
     )

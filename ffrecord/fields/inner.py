@@ -32,7 +32,7 @@ class OuterField(Field):
         """
         fixed = self.inner.fixed
         if fixed is not None and len(data) != fixed.size:
-            raise FormatError(f"{len(data)} bytes, expected {fixed.size} for {self.inner!r}")
+            raise FormatError(f"the value has {len(data)} bytes, expected {fixed.size} for {self.inner!r}")
         return self.inner.decode(data)
 
     def spec(self) -> dict[str, Any]:
@@ -51,11 +51,11 @@ def _check_inner(inner: Any) -> None:
         ValueError: `inner` is not registered, or there are more than DEPTH_MAX fields around each other.
     """
     if not isinstance(inner, Field):
-        raise TypeError(f"inner is {describe(inner)}, expected a Field")
+        raise TypeError(f"inner must be a Field, not {describe(inner)}")
     if KINDS.get(inner.kind) is not type(inner):
         raise ValueError(f"inner is {inner!r}, expected a registered field")
     if inner.torch_dtype is not None:
-        raise TypeError(f"inner is {inner!r}, which gives tensors; NDArrayField holds what is missing or in lists")
+        raise TypeError(f"inner is {inner!r}, whose values are tensors; use NDArrayField")
     depth, each = 1, inner
     while isinstance(getattr(each, "inner", None), Field):
         depth, each = depth + 1, each.inner  # type: ignore[attr-defined]
@@ -74,7 +74,7 @@ def _inner_from_spec(spec: Mapping[str, Any]) -> Field:
     while isinstance(each.get("inner"), Mapping):
         depth, each = depth + 1, each["inner"]
         if depth > DEPTH_MAX:
-            raise ValueError(f"more than {DEPTH_MAX} fields around each other")
+            raise ValueError(f"inner is more than {DEPTH_MAX} fields deep, expected at most {DEPTH_MAX}")
     if depth == 0:
         raise ValueError(f"inner is {describe(spec.get('inner'))}, expected a field")
     return field_from_spec(spec["inner"])
@@ -109,6 +109,6 @@ class OptionalField(OuterField):
         if data[:1] == PRESENT:
             return self._decode_inner(data[1:])
         if data != MISSING:
-            begins = f"{len(data)} bytes that begin with {bytes(data[:1])!r}"
-            raise FormatError(f"{begins}, expected {PRESENT!r} and a value, or {MISSING!r}")
+            begins = f"the value has {len(data)} bytes and begins with {bytes(data[:1])!r}"
+            raise FormatError(f"{begins}, expected {PRESENT!r} and a value, or {MISSING!r} alone")
         return None

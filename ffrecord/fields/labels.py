@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ffrecord.errors import FormatError, plural
-from ffrecord.fields.describe import describe
+from ffrecord.errors import FormatError
+from ffrecord.fields.describe import REPR_MAX, describe, explain_surrogate
 from ffrecord.fields.field import register
 from ffrecord.fields.scalars import IntField
 
@@ -31,18 +31,18 @@ class LabelField(IntField):
 
     def __post_init__(self) -> None:
         if isinstance(self.names, str) or not isinstance(self.names, Sequence):
-            raise TypeError(f"names is {describe(self.names)}, expected a list of str")
+            raise TypeError(f"names must be a list of str, not {describe(self.names)}")
         names = tuple(self.names)
-        wrong = [name for name in names if not isinstance(name, str)]
-        if wrong:
-            raise TypeError(f"names has {describe(wrong[0])}, expected str only")
-        odd = next((name for name in names if not name.isascii() and not _is_text(name)), None)
-        if odd is not None:
-            raise ValueError(f"names has {odd!r}, which UTF-8 does not hold")
+        if not names:
+            raise ValueError("names is empty, expected at least one name")
+        for i, name in enumerate(names):
+            _check_name(f"names[{i}]", name)
         numbers = {name: number for number, name in enumerate(names)}
-        if not names or len(numbers) != len(names):
+        if len(numbers) != len(names):
+            twice = next(i for i, name in enumerate(names) if numbers[name] != i)
             raise ValueError(
-                f"{plural(len(names), 'name')}, {len(numbers)} different ones: expected one at least, each once"
+                f"names[{twice}] and names[{numbers[names[twice]]}] are both {names[twice][:REPR_MAX]!r}, expected "
+                "each name once"
             )
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "_numbers", numbers)
@@ -59,7 +59,7 @@ class LabelField(IntField):
         if isinstance(value, str):
             number = self._numbers.get(value)  # type: ignore[attr-defined]
             if number is None:
-                raise ValueError(f"no class {value!r}; there are {len(self.names)}: {self!r}")
+                raise ValueError(f"there is no class {value[:REPR_MAX]!r}, expected one of {len(self.names)}: {self!r}")
             return super().encode(number)
         data = super().encode(value)
         if not 0 <= value < len(self.names):
@@ -69,22 +69,29 @@ class LabelField(IntField):
     def decode(self, data: memoryview) -> int:
         number = super().decode(data)
         if not 0 <= number < len(self.names):
-            raise FormatError(f"class {number} of {len(self.names)}")
+            raise FormatError(f"the class is {number}, expected 0 to {len(self.names) - 1}")
         return number
 
     def unstack(self, column: np.ndarray[Any, Any]) -> list[Any]:
         if len(column) and (column.min() < 0 or column.max() >= len(self.names)):
-            raise FormatError(f"classes {column.min()} to {column.max()} of {len(self.names)}")
+            raise FormatError(f"classes go from {column.min()} to {column.max()}, expected 0 to {len(self.names) - 1}")
         return list(column.tolist())
 
     def spec(self) -> dict[str, Any]:
         return {"names": list(self.names)}
 
 
-def _is_text(name: str) -> bool:
-    """Tell whether UTF-8 holds a name."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def _check_name(place: str, name: Any) -> None:
+    """Check that a name can be stored.
+
+    Raises:
+        TypeError: it is not a str.
+        ValueError: UTF-8 cannot encode it.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"{place} must be str, not {describe(name)}")
+    if not name.isascii():
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{place}: {explain_surrogate(error)}") from None

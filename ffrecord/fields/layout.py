@@ -69,7 +69,7 @@ class RecordLayout:
             FormatError: they do not fill it; the message names the column.
         """
         if len(record) < self.head_size or (not self.variable and len(record) > self.head_size):
-            raise FormatError(f"record of {len(record)} bytes, expected {self._describe_size()}")
+            raise FormatError(f"the record has {len(record)} bytes, expected {self._describe_size()}")
         sizes = self._sizes.unpack_from(record, self.fixed_size)
         if sum(sizes) + self.head_size != len(record):
             raise FormatError(self._describe_misfit(sizes, len(record)))
@@ -85,9 +85,9 @@ class RecordLayout:
         for position, each in zip(self.variable, sizes, strict=True):
             if each > left:
                 column = column_label(*self.columns[position])
-                return f"{column}: size {each}, only {left} bytes left of a record of {size}"
+                return f"{column}: its size is {each}, but only {left} bytes of the record of {size} are left"
             left -= each
-        return f"record of {size} bytes, but its columns end at {size - left}"
+        return f"the record has {size} bytes, but its columns end at {size - left}"
 
     def encoder(self) -> Callable[[Sequence[Any]], bytes]:
         """Return a function from values to a record."""
@@ -156,7 +156,7 @@ class RecordLayout:
             except OSError as error:  # from a field that takes paths
                 raise OSError(error.errno, f"{name}: {error.strerror or error}", error.filename) from error
             if slot and size != slot.size:
-                raise ValueError(f"{name}: {field!r} encoded {size} bytes, its fixed size is {slot.size}")
+                raise ValueError(f"{name}: {field!r} encoded {size} bytes, expected its fixed size, {slot.size}")
 
 
 def _size(field: Field, encoded: Any) -> int:
@@ -164,9 +164,9 @@ def _size(field: Field, encoded: Any) -> int:
     try:
         view = memoryview(encoded)
     except TypeError:
-        raise TypeError(f"{field!r}.encode gave {describe(encoded)}, expected bytes") from None
+        raise TypeError(f"{field!r}.encode returned {describe(encoded)}, expected bytes") from None
     if view.nbytes != len(encoded) or not view.c_contiguous:
-        raise TypeError(f"{field!r}.encode gave {describe(encoded)}, expected flat bytes")
+        raise TypeError(f"{field!r}.encode returned {describe(encoded)}, expected flat bytes")
     return view.nbytes
 
 
@@ -186,7 +186,7 @@ def _place(fields: Sequence[Field]) -> tuple[tuple[Slot | None, ...], int]:
         else:
             slots.append(None)
     if offset > SIZE_MAX - SIZE.itemsize * len(fields):
-        raise ValueError(f"records of {offset} bytes and more, expected at most {SIZE_MAX}")
+        raise ValueError(f"records have {offset} bytes or more, expected at most {SIZE_MAX}")
     return tuple(slots), offset
 
 
@@ -202,7 +202,7 @@ def _fixed_encoder(layout: RecordLayout) -> Callable[[Sequence[Any]], bytes]:
             raise
         if len(record) != expected:
             explain(values)
-            raise ValueError(f"record of {len(record)} bytes, its columns are {expected}")
+            raise ValueError(f"the record has {len(record)} bytes, its columns have {expected}")
         return record
 
     return encode
@@ -226,7 +226,7 @@ def _mixed_encoder(layout: RecordLayout, sizes: struct.Struct) -> Callable[[Sequ
         expected = head_size + sum(lengths)
         if len(record) != expected:
             explain(values)
-            raise ValueError(f"record of {len(record)} bytes, its columns are {expected}")
+            raise ValueError(f"the record has {len(record)} bytes, its columns have {expected}")
         return record
 
     return encode

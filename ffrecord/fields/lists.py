@@ -29,7 +29,7 @@ class ListField(OuterField):
 
     @property
     def expects(self) -> str:
-        return f"a list, of which each item is {self.inner.expects}"
+        return f"a list in which each item is {self.inner.expects}"
 
     def encode(self, value: Any) -> Encoded:
         if not isinstance(value, list):
@@ -48,14 +48,18 @@ class ListField(OuterField):
         count = int.from_bytes(data[: NUMBER.itemsize], "little")
         start = NUMBER.itemsize * (1 + count)
         if len(data) < NUMBER.itemsize or start > len(data):
-            raise FormatError(f"a list of {count} items in {len(data)} bytes, expected {start} for their sizes alone")
+            raise FormatError(
+                f"the list of {count} items has {len(data)} bytes, expected at least {start} for their sizes"
+            )
         found: list[Any] = []
         at = start
         for size in np.frombuffer(data[NUMBER.itemsize : start], NUMBER).tolist():
             if size > len(data) - at:
-                raise FormatError(f"item {len(found)} of {count}: {size} bytes, but {len(data) - at} are left")
+                raise FormatError(f"item {len(found)} of {count} has {size} bytes, but only {len(data) - at} are left")
             found.append(self._decode_inner(data[at : at + size]))
             at += size
         if at != len(data):
-            raise FormatError(f"{len(data) - at} bytes behind the {count} items of a list")
+            raise FormatError(
+                f"the list of {count} items has {len(data) - at} bytes after its last item, expected none"
+            )
         return found

@@ -9,7 +9,7 @@ import numpy as np
 
 from ffrecord.errors import FormatError
 from ffrecord.fields.decimals import DecimalField
-from ffrecord.fields.describe import describe
+from ffrecord.fields.describe import describe, explain_surrogate
 from ffrecord.fields.dtypes import scalar_dtype, spec_dtype
 from ffrecord.fields.field import Field, register
 
@@ -37,9 +37,9 @@ class MsgpackField(Field):
         try:
             return msgspec.msgpack.encode(_to_msgpack(value))
         except RecursionError:
-            raise ValueError(f"{describe(value)} is nested too deep") from None
+            raise ValueError(f"{describe(value)} is nested too deeply") from None
         except UnicodeEncodeError as error:
-            raise ValueError(f"a str that UTF-8 does not hold: {error.reason} at {error.start}") from None
+            raise ValueError(explain_surrogate(error)) from None
         except (TypeError, ValueError) as error:
             place = _find_refused(value)
             raise type(error)(f"{error} at {place}" if place else str(error)) from None
@@ -48,7 +48,7 @@ class MsgpackField(Field):
         try:
             return msgspec.msgpack.decode(data, ext_hook=_decode_extension)
         except (ValueError, TypeError, RecursionError) as error:
-            raise FormatError(f"not MessagePack of this field: {error}") from None
+            raise FormatError(f"the value is not MessagePack of this field: {error}") from None
 
 
 def _to_msgpack(value: Any) -> Any:
@@ -97,8 +97,12 @@ def _decode_extension(code: int, data: memoryview) -> Any:
     try:
         dtype = scalar_dtype(spec_dtype(bytes(data[1 : 1 + size]).decode("ascii")))
     except (TypeError, ValueError) as error:
-        raise FormatError(f"an extension value of type {code} and {len(data)} bytes: {error}") from None
+        raise FormatError(
+            f"the extension value of type {code} has {len(data)} bytes that cannot be decoded: {error}"
+        ) from None
     held = data[1 + size :]
-    if len(held) != dtype.itemsize or (dtype.kind == "b" and held[0] > 1):
-        raise FormatError(f"{len(held)} bytes of a {dtype} scalar, expected {dtype.itemsize}")
+    if len(held) != dtype.itemsize:
+        raise FormatError(f"the {dtype} scalar has {len(held)} bytes, expected {dtype.itemsize}")
+    if dtype.kind == "b" and held[0] > 1:
+        raise FormatError(f"a bool is byte {held[0]}, expected 0 or 1")
     return np.frombuffer(held, dtype)[0]

@@ -80,7 +80,7 @@ class FloatField(Field):
         except OverflowError:
             exact = float("nan")
         if exact != value and value == value:
-            raise ValueError(mismatch(self, value, "float64 does not hold it exactly"))
+            raise ValueError(mismatch(self, value, "float64 cannot hold it exactly"))
         return exact
 
     def decode(self, data: memoryview) -> float:
@@ -112,7 +112,7 @@ class BoolField(Field):
 
     def decode(self, data: memoryview) -> bool:
         if data[0] > 1:
-            raise FormatError(f"a bool of byte {data[0]}, expected 0 or 1")
+            raise FormatError(f"a bool is byte {data[0]}, expected 0 or 1")
         return data[0] == 1
 
     def unstack(self, column: Array) -> list[Any]:
@@ -136,7 +136,9 @@ class NoneField(Field):
 
     def encode(self, value: Any) -> bytes:
         if value is not None:
-            raise TypeError(mismatch(self, value, "a column is None always or never; OptionalField(...) holds both"))
+            raise TypeError(
+                mismatch(self, value, "declare OptionalField(...) for a column in which some values are None")
+            )
         return b""
 
     def decode(self, data: memoryview) -> None:
@@ -186,7 +188,7 @@ class ScalarField(Field):
 
     def decode(self, data: memoryview) -> Any:
         if self.dtype.kind == "b" and data[0] > 1:
-            raise FormatError(f"a bool of byte {data[0]}, expected 0 or 1")
+            raise FormatError(f"a bool is byte {data[0]}, expected 0 or 1")
         return np.frombuffer(data, self.dtype)[0]
 
     def unstack(self, column: Array) -> list[Any]:

@@ -82,7 +82,10 @@ class Schema(Generic[Sample]):
     def __init__(self, tree: Tree) -> None:
         """Make a schema of a tree of fields; users call `Schema.of`."""
         if not isinstance(tree, Node | Field):
-            raise TypeError(f"Schema({type(tree).__name__}): call Schema.of(fields), or Schema.infer(samples)")
+            raise TypeError(
+                f"tree must be a tree of fields, not {type(tree).__name__}; call Schema.of(fields) or "
+                "Schema.infer(samples)"
+            )
         named = list(leaves(tree))
         layout = RecordLayout(named)
         self._tree, self._layout = tree, layout
@@ -137,7 +140,7 @@ class Schema(Generic[Sample]):
         for name, field in fields.items():
             old = self.fields[name]
             if not same_bytes(old, field):
-                raise ValueError(f"{name}: {field!r} does not read what {old!r} wrote")
+                raise ValueError(f"{name}: {field!r} cannot read values that {old!r} wrote")
         return Schema(replace_fields(self._tree, iter([fields.get(name, self.fields[name]) for name in self.columns])))
 
     def encode(self, sample: Sample) -> bytes:
@@ -234,7 +237,7 @@ class Schema(Generic[Sample]):
             ValueError: there are not as many values as columns.
         """
         if len(values) != len(self.columns):
-            raise ValueError(f"{plural(len(values), 'value')}, expected {len(self.columns)}, one for each column")
+            raise ValueError(f"values has {len(values)} items, expected {len(self.columns)}, one for each column")
         return self._build(values)
 
     def to_builtins(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ffrecord.errors import FormatError
-from ffrecord.fields.describe import describe
+from ffrecord.fields.describe import REPR_MAX, describe
 from ffrecord.fields.field import SIZE_MAX, Array, Encoded, Fixed
 
 Shape = tuple[int | None, ...]
@@ -31,21 +31,23 @@ def check_shape(shape: Sequence[int | None] | None, itemsize: int) -> Shape | No
     if shape is None:
         return None
     if isinstance(shape, (str, bytes)):
-        raise TypeError(f"shape is {shape!r}, expected a tuple of ints and Nones")
+        raise TypeError(f"shape must be a tuple of ints and Nones, not {describe(shape)}")
     found = tuple(axis if axis is None else _axis(axis) for axis in shape)
     if len(found) > NDIM_MAX:
-        raise ValueError(f"a shape of {len(found)} axes, expected at most {NDIM_MAX}")
+        raise ValueError(f"shape has {len(found)} axes, expected at most {NDIM_MAX}")
     if not is_countable(found, itemsize):
-        raise ValueError(f"arrays of shape {found} and {itemsize} bytes an item are larger than {SIZE_MAX} bytes")
+        raise ValueError(
+            f"arrays of shape {str(found)[:REPR_MAX]} with items of {itemsize} bytes have more than {SIZE_MAX} bytes"
+        )
     return found
 
 
 def _axis(axis: int) -> int:
     if isinstance(axis, bool):
-        raise TypeError(f"an axis of {axis}, expected an int or None")
+        raise TypeError(f"shape has an axis of {axis}, expected ints and Nones")
     found = operator.index(axis)
     if found < 0:
-        raise ValueError(f"an axis of {found}, expected at least 0")
+        raise ValueError(f"shape has an axis of {found}, expected >= 0")
     return found
 
 
@@ -108,11 +110,14 @@ def unpack_axes(data: memoryview, shape: Shape | None) -> tuple[tuple[int, ...],
     if known is None:
         ndim = _U64.unpack(data[:8])[0] if len(data) >= 8 else 0
         if len(data) < 8 or ndim > NDIM_MAX:
-            raise FormatError(f"{len(data)} bytes, {ndim} axes, expected 8 bytes or more and at most {NDIM_MAX} axes")
+            raise FormatError(
+                f"the array has {len(data)} bytes and {ndim} axes, expected at least 8 bytes and at most {NDIM_MAX} "
+                "axes"
+            )
         known, data = (None,) * ndim, data[8:]
     count = known.count(None)
     if len(data) < 8 * count:
-        raise FormatError(f"{len(data)} bytes, expected {8 * count} for {count} axes")
+        raise FormatError(f"the array has {len(data)} bytes, expected at least {8 * count} for the lengths of its axes")
     axes = iter(struct.unpack(f"<{count}Q", data[: 8 * count]))
     return tuple(next(axes) if axis is None else axis for axis in known), data[8 * count :]
 
@@ -127,7 +132,7 @@ def from_bytes(data: memoryview, dtype: np.dtype[Any], shape: Shape | None, fixe
     if not fixed:
         found, data = unpack_axes(data, shape)
         if not is_countable(found, dtype.itemsize) or math.prod(found) * dtype.itemsize != len(data):
-            raise FormatError(f"{len(data)} bytes of {dtype} items, expected those of shape {found}")
+            raise FormatError(f"the array has {len(data)} bytes of {dtype} items, expected shape {found}")
     array = np.frombuffer(data, dtype).reshape(found).copy()
     if dtype.kind in CHECKED:
         check_items(array)
@@ -143,10 +148,10 @@ def check_items(array: Array) -> None:
         FormatError: a bool's byte is above 1, or a character is above U+10FFFF.
     """
     if array.dtype.kind == "b":
-        _check_largest(array, np.dtype(np.uint8), "a bool of byte", 1)
+        _check_largest(array, np.dtype(np.uint8), "a bool is byte", 1)
     else:
         _check_largest(
-            array, np.dtype(np.uint32).newbyteorder(array.dtype.byteorder), "a character of number", 0x10FFFF
+            array, np.dtype(np.uint32).newbyteorder(array.dtype.byteorder), "a character has number", 0x10FFFF
         )
 
 
@@ -183,5 +188,5 @@ def advise(cls: Any, dtype: Any, shape: Shape | None, found: tuple[int, ...]) ->
     return (
         f"{cls(dtype, common_shape(shape, found))!r} holds both"
         if len(found) <= NDIM_MAX
-        else f"at most {NDIM_MAX} axes"
+        else f"expected at most {NDIM_MAX} axes"
     )

@@ -9,7 +9,7 @@ node:  {"kind": "dict", "items": [[key, node], ...]}
 from collections.abc import Mapping
 from typing import Any
 
-from ffrecord.errors import FormatError
+from ffrecord.errors import FormatError, describe_version
 from ffrecord.fields.describe import describe
 from ffrecord.fields.field import KINDS, Field
 from ffrecord.fields.tree import Node, NodeCount, Tree, check_key, child_paths, label
@@ -39,9 +39,9 @@ def from_spec(spec: Any) -> Tree:
     """
     version = spec.get("version") if isinstance(spec, Mapping) else None
     if type(version) is not int:
-        raise FormatError(f"schema: found {describe(spec)}, expected a dict with a version")
+        raise FormatError(f"schema is {describe(spec)}, expected a dict with a version")
     if version != VERSION:
-        raise FormatError(f"schema of version {version}, this release reads version {VERSION}; a later one may")
+        raise FormatError(describe_version("schema", version, VERSION))
     try:
         return _node(spec.get("sample"), "", 0, NodeCount())
     except FormatError:
@@ -67,17 +67,19 @@ def _node(spec: Any, path: str, depth: int, nodes: NodeCount) -> Tree:
 def _items(spec: Mapping[str, Any], path: str) -> Any:
     items = spec.get("items")
     if not isinstance(items, (list, tuple)) or len(spec) != 2:
-        raise ValueError(f"{label(path)}: a {spec['kind']} with {describe(items)}, expected items and nothing else")
+        raise ValueError(
+            f"{label(path)}: items of the {spec['kind']} is {describe(items)}, expected a list and no other entry"
+        )
     return items
 
 
 def _dict(spec: Mapping[str, Any], path: str, depth: int, nodes: NodeCount) -> Node:
     pairs = _items(spec, path)
     if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs):
-        raise ValueError(f"{label(path)}: items of a dict that are not pairs of key and node")
+        raise ValueError(f"{label(path)}: items of the dict are not pairs of key and node")
     keys = tuple(check_key(pair[0], path) for pair in pairs)
     if len(set(keys)) != len(keys):
-        raise ValueError(f"{label(path)}: a key occurs twice")
+        raise ValueError(f"{label(path)}: {len(keys)} keys, {len(set(keys))} of them different, expected each key once")
     paths = child_paths(Node("dict", keys, ()), path)
     children = [_node(pair[1], child, depth + 1, nodes) for pair, child in zip(pairs, paths, strict=True)]
     return Node("dict", keys, tuple(children))

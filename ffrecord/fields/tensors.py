@@ -111,5 +111,7 @@ def tensor_items(tensor: Any, dtype: str) -> Array:
             tensor = tensor.detach().view(getattr(sys.modules["torch"], BITS_VIEW[BITS[dtype]]))
         array: Array = tensor.numpy(force=True)
     except (TypeError, RuntimeError) as error:  # NotImplementedError is a RuntimeError
-        raise ValueError(f"a torch tensor without plain items: {error}") from None
+        raise ValueError(
+            f"the items of the torch tensor are not plain numbers in memory; convert it, as by to_dense(): {error}"
+        ) from None
     return array.view(TORCH_DTYPES[dtype]) if dtype in BITS else np.asarray(array, TORCH_DTYPES[dtype])

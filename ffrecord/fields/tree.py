@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
-from ffrecord.fields.describe import describe
+from ffrecord.fields.describe import REPR_MAX, describe, explain_surrogate
 from ffrecord.fields.field import Field
 
 NODES_MAX = 4096  # columns and containers; each costs Python work per sample, and more should be an array
@@ -17,6 +17,7 @@ DEPTH_MAX = 32
 KEY_MAX = 256  # characters, so that paths stay short
 
 ROOT = "value"  # name of the column of a sample that is one value
+VARYING = "declare JSONField() or ListField(...) for lists of varying length, or an array of varying shape"
 _PLAIN_KEY = re.compile(r"[^.\[\]]+")
 
 
@@ -88,15 +89,13 @@ def check_key(key: Any, path: str) -> str:
         ValueError: it is too long, or UTF-8 does not hold it.
     """
     if not isinstance(key, str):
-        raise TypeError(
-            f"{label(path)}: a key that is {describe(key)}, expected str keys; JSONField() or str(key) may do"
-        )
+        raise TypeError(f"{label(path)}: a key is {describe(key)}, expected str keys; convert it, as by str(key)")
     if len(key) > KEY_MAX:
-        raise ValueError(f"{label(path)}: a key of {len(key)} characters, expected at most {KEY_MAX}")
+        raise ValueError(f"{label(path)}: a key has {len(key)} characters, expected at most {KEY_MAX}")
     try:
         key.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{label(path)}: key {key!r} is text that UTF-8 does not hold") from None
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{label(path)}: key {describe(key)}: {explain_surrogate(error)}") from None
     return key
 
 
@@ -115,11 +114,13 @@ class NodeCount:
         self.count += 1
         if self.count > NODES_MAX:
             raise ValueError(
-                f"{label(path)}: more than {NODES_MAX} columns; a list of numbers is better stored as one array, a "
-                "list of anything as JSONField()"
+                f"{label(path)}: there are more than {NODES_MAX} columns; store a list of numbers as one array, other "
+                "lists as JSONField()"
             )
         if depth > DEPTH_MAX:
-            raise ValueError(f"{label(path)}: nested deeper than {DEPTH_MAX}; JSONField() holds deep structures")
+            raise ValueError(
+                f"{label(path)} is nested more than {DEPTH_MAX} levels deep; declare JSONField() for deep structures"
+            )
 
 
 class _IrregularSample(Exception):
@@ -225,7 +226,7 @@ def _dict_children(node: Node, sample: Any, path: str) -> list[Any]:
         raise ValueError(f"{label(path)}: key {missing[0]!r} is missing, expected keys {_keys(node.keys)}")
     if len(mapping) != len(node.keys):
         extra = next(key for key in mapping if key not in node.keys)
-        raise ValueError(f"{label(path)}: unexpected key {extra!r}, expected keys {_keys(node.keys)}")
+        raise ValueError(f"{label(path)}: unexpected key {repr(extra)[:REPR_MAX]}, expected keys {_keys(node.keys)}")
     return [mapping[key] for key in node.keys]
 
 
@@ -243,7 +244,7 @@ def _sequence_children(node: Node, sample: Any, path: str) -> Values:
 def _refuse(node: Node, sample: Any, path: str) -> NoReturn:
     message = f"{label(path)}: expected a {node.kind} of {len(node.children)}, found {describe(sample)}"
     if isinstance(sample, CLASSES[node.kind]):
-        raise ValueError(f"{message}; JSONField() holds what varies in length, or declare an array of varying shape")
+        raise ValueError(f"{message}; {VARYING}")
     raise TypeError(message)
 
 

@@ -41,7 +41,7 @@ class ZstdField(Field):
 
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Field):
-            raise TypeError(f"inner is {describe(self.inner)}, expected a Field")
+            raise TypeError(f"inner must be a Field, not {describe(self.inner)}")
         if KINDS.get(self.inner.kind) is not type(self.inner) or isinstance(self.inner, ZstdField):
             raise ValueError(f"inner is {self.inner!r}, expected a registered field that is not compressed")
         check_range("level", self.level, 1, 22)
@@ -60,7 +60,7 @@ class ZstdField(Field):
     def encode(self, value: Any) -> Encoded:
         content = self.inner.encode(value)
         if len(content) > CONTENT_MAX:
-            raise ValueError(f"{len(content)} bytes before compression, expected at most {CONTENT_MAX}")
+            raise ValueError(f"the value has {len(content)} bytes before compression, expected at most {CONTENT_MAX}")
         compressed: bytes = _compressor(self.level).compress(content)
         return compressed
 
@@ -85,18 +85,18 @@ class ZstdField(Field):
             self._check_content(size, len(data))
             content: bytes = _decompressor().decompress(data, allow_extra_data=False)
         except zstandard.ZstdError as error:
-            raise FormatError(f"{len(data)} bytes that are no Zstandard frame: {error}") from error
+            raise FormatError(f"the value of {len(data)} bytes is not a Zstandard frame: {error}") from error
         if len(content) != size:  # zstandard 0.22 returns nothing for a skippable frame
-            raise FormatError(f"{len(data)} bytes that are no Zstandard frame: {len(content)} bytes, not {size}")
+            raise FormatError(f"the Zstandard frame of {len(data)} bytes holds {len(content)} bytes, expected {size}")
         return content
 
     def _check_content(self, size: int, compressed: int) -> None:
         fixed = self.inner.fixed
         if fixed is not None and size != fixed.size:
-            raise FormatError(f"a Zstandard frame of {size} bytes, expected {fixed.size} for {self.inner!r}")
+            raise FormatError(f"the Zstandard frame holds {size} bytes, expected {fixed.size} for {self.inner!r}")
         limit = min(CONTENT_MAX, CONTENT_PER_BYTE * compressed)
         if size > limit:  # 2**64 - 1 stands for an unknown size
-            raise FormatError(f"a Zstandard frame of {size} bytes in {compressed}, expected at most {limit}")
+            raise FormatError(f"the Zstandard frame of {compressed} bytes holds {size}, expected at most {limit}")
 
     def spec(self) -> dict[str, Any]:
         return {"inner": field_spec(self.inner), "level": self.level}

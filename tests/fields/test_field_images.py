@@ -117,7 +117,7 @@ def test_images_that_could_not_be_read_are_not_written() -> None:
     ("level", "error"), [(-1, ValueError), (10, ValueError), (1.0, TypeError), (True, TypeError), ("1", TypeError)]
 )
 def test_parameters_refused(level: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match="compress_level is"):
+    with pytest.raises(error, match=r"compress_level (is|must be an int)"):
         ImageField(level)
 
 

@@ -102,9 +102,9 @@ def test_refused(value: Any, error: type[Exception], words: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ((0,), ValueError, "quality is int 0, expected 1 to 100"),
-        ((101,), ValueError, "quality is int 101"),
-        (("90",), TypeError, "quality is str '90'"),
+        ((0,), ValueError, "quality is 0, expected 1 to 100"),
+        ((101,), ValueError, "quality is 101"),
+        (("90",), TypeError, "quality must be an int, not str '90'"),
         ((90, 1), TypeError, "as_bytes is 1"),
     ],
 )

@@ -28,14 +28,14 @@ def test_others_are_refused(value, error):
 
 def test_damaged_numbers():
     field = LabelField(NAMES)
-    with pytest.raises(FormatError, match="class 3 of 3"):
+    with pytest.raises(FormatError, match="the class is 3, expected 0 to 2"):
         field.decode(memoryview(IntField().encode(3)))
-    with pytest.raises(FormatError, match="classes -1 to 0 of 3"):
+    with pytest.raises(FormatError, match="classes go from -1 to 0, expected 0 to 2"):
         field.unstack(np.array([0, -1]))
 
 
 @pytest.mark.parametrize(
-    "names, error", [([], "0 names"), (["a", "a"], "2 names, 1 different"), ("ab", None), ([1], None)]
+    "names, error", [([], "names is empty"), (["a", "a"], "are both 'a'"), ("ab", None), ([1], None)]
 )
 def test_names_that_are_none(names, error):
     with pytest.raises(TypeError if error is None else ValueError, match=error or "str"):

@@ -109,7 +109,7 @@ def test_unregistered() -> None:
     class Unknown(IntField):
         kind = "test.unknown"
 
-    with pytest.raises(ValueError, match=r"^a: .*Unknown is not registered with ffrecord.fields.register"):
+    with pytest.raises(ValueError, match=r"^a: .*Unknown is not registered, so no file with it"):
         Schema.of({"a": Unknown()})
 
 
@@ -130,7 +130,7 @@ def test_wrong_fixed_size() -> None:
             raise FormatError("never encoded")
 
     for tree, sample in (((Liar(),), (1,)), ((Liar(), StrField()), (1, "x"))):
-        with pytest.raises(ValueError, match=r"^\[0\]: .*Liar\(\) encoded 3 bytes, its fixed size is 4"):
+        with pytest.raises(ValueError, match=r"^\[0\]: .*Liar\(\) encoded 3 bytes, expected its fixed size, 4"):
             Schema.of(tree).encode(sample)
 
 
@@ -151,14 +151,14 @@ class Raw(Field):
 @pytest.mark.parametrize(
     "value, words",
     [
-        (None, "gave None, expected bytes"),
-        ("text", "gave str 'text', expected bytes"),
-        (5, "gave int 5, expected bytes"),
-        ([b"x"], "gave a list of 1, expected bytes"),
-        (np.zeros(3, "<i4"), r"gave a int32 array of shape \(3,\), expected flat bytes"),
-        (np.zeros((2, 2), np.uint8), r"gave a uint8 array of shape \(2, 2\), expected flat bytes"),
-        (np.zeros(6, np.uint8)[::2], "gave .*, expected flat bytes"),
-        (memoryview(np.zeros(3, "<i4")), "gave .*, expected flat bytes"),
+        (None, "returned None, expected bytes"),
+        ("text", "returned str 'text', expected bytes"),
+        (5, "returned int 5, expected bytes"),
+        ([b"x"], "returned a list of 1, expected bytes"),
+        (np.zeros(3, "<i4"), r"returned a int32 array of shape \(3,\), expected flat bytes"),
+        (np.zeros((2, 2), np.uint8), r"returned a uint8 array of shape \(2, 2\), expected flat bytes"),
+        (np.zeros(6, np.uint8)[::2], "returned .*, expected flat bytes"),
+        (memoryview(np.zeros(3, "<i4")), "returned .*, expected flat bytes"),
     ],
 )
 def test_what_is_no_bytes_is_refused_and_the_column_named(value: Any, words: str) -> None:
@@ -231,7 +231,7 @@ def test_not_a_dataclass_refused() -> None:
         def __init__(self, scale: int) -> None:
             object.__setattr__(self, "scale", scale)
 
-    with pytest.raises(TypeError, match=r"Scaled is no frozen dataclass, so its parameters would be missing"):
+    with pytest.raises(TypeError, match=r"Scaled is not a frozen dataclass, so its parameters would be missing"):
         register(Scaled)
     assert "test.scaled" not in field.KINDS
 

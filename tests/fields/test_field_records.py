@@ -47,17 +47,20 @@ def sizes(name: int, extra: int) -> bytes:
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        (b"", r"record of 0 bytes, expected 28 or more \(id 8, image 4\)"),
-        (RECORD[:27], "record of 27 bytes, expected 28 or more"),
-        (RECORD[:-1], r"extra \(BytesField\): size 5, only 4 bytes left of a record of 35"),
-        (RECORD + b"\0", "record of 37 bytes, but its columns end at 36"),
-        (sizes(2**64 - 1, 5), r"name \(StrField\): size 18446744073709551615, only 8 bytes left of a record of 36"),
-        (sizes(3, 2**64 - 1), r"extra \(BytesField\): size 18446744073709551615, only 5 bytes left"),
-        (sizes(2**63, 2**63 + 8), r"name \(StrField\): size 9223372036854775808, only 8"),
-        (sizes(2**64 - 5, 13), r"name \(StrField\): size 18446744073709551611, only 8"),
-        (sizes(9, 0), r"name \(StrField\): size 9, only 8"),
-        (sizes(4, 3), "record of 36 bytes, but its columns end at 35"),
-        (sizes(2, 6), r"name \(StrField\): not UTF-8"),
+        (b"", r"the record has 0 bytes, expected 28 or more \(id 8, image 4\)"),
+        (RECORD[:27], "the record has 27 bytes, expected 28 or more"),
+        (RECORD[:-1], r"extra \(BytesField\): its size is 5, but only 4 bytes of the record of 35 are left"),
+        (RECORD + b"\0", "the record has 37 bytes, but its columns end at 36"),
+        (
+            sizes(2**64 - 1, 5),
+            r"name \(StrField\): its size is 18446744073709551615, but only 8 bytes of the record of 36 are left",
+        ),
+        (sizes(3, 2**64 - 1), r"extra \(BytesField\): its size is 18446744073709551615, but only 5 bytes"),
+        (sizes(2**63, 2**63 + 8), r"name \(StrField\): its size is 9223372036854775808, but only 8"),
+        (sizes(2**64 - 5, 13), r"name \(StrField\): its size is 18446744073709551611, but only 8"),
+        (sizes(9, 0), r"name \(StrField\): its size is 9, but only 8"),
+        (sizes(4, 3), "the record has 36 bytes, but its columns end at 35"),
+        (sizes(2, 6), r"name \(StrField\): the value is not UTF-8"),
     ],
 )
 def test_hostile_records(record: bytes, words: str) -> None:
@@ -74,10 +77,10 @@ def test_hostile_records(record: bytes, words: str) -> None:
 def test_fixed_records_of_another_size(size: int) -> None:
     schema = Schema.of({"id": IntField(), "image": NDArrayField("u1", (2, 2))})
     record = bytes(size)
-    with pytest.raises(FormatError, match=rf"^record of {size} bytes, expected 12 \(id 8, image 4\)$"):
+    with pytest.raises(FormatError, match=rf"^the record has {size} bytes, expected 12 \(id 8, image 4\)$"):
         schema.decode(record)
     with pytest.raises(
-        FormatError, match=rf"^record 1 of the batch: record of {size} bytes, expected 12 \(id 8, image 4\)$"
+        FormatError, match=rf"^record 1 of the batch: the record has {size} bytes, expected 12 \(id 8, image 4\)$"
     ):
         schema.decode_columns(*pack([bytes(12), record]))
 
@@ -88,7 +91,7 @@ def test_records_of_nothing() -> None:
         assert schema.record_size == 0
         data, offsets = pack([b""] * 3)
         assert len(schema.decode_batch(data, offsets)) == 3
-        with pytest.raises(FormatError, match=r"record of 1 bytes, expected 0"):
+        with pytest.raises(FormatError, match=r"the record has 1 bytes, expected 0"):
             schema.decode(b"\0")
 
 
@@ -102,17 +105,22 @@ def test_empty_batch() -> None:
 @pytest.mark.parametrize(
     ("data", "offsets", "error", "words"),
     [
-        (RECORD, [0, 36], TypeError, "data: expected a contiguous 1-D uint8 array"),
-        (np.zeros(36, np.int8), [0, 36], TypeError, "data: "),
-        (np.zeros((6, 6), np.uint8), [0, 36], TypeError, "data: "),
-        (np.zeros(72, np.uint8)[::2], [0, 36], TypeError, "data: "),
-        (np.zeros(36, np.uint8), [], TypeError, r"offsets: expected k \+ 1 ints, found float64"),
-        (np.zeros(36, np.uint8), [0.0, 36.0], TypeError, "found float64"),
-        (np.zeros(36, np.uint8), [[0, 36]], TypeError, r"found int64 of shape \(1, 2\)"),
-        (np.zeros(36, np.uint8), [0, 37], ValueError, r"offsets from 0 to 37, expected them ascending in \[0, 36\]"),
-        (np.zeros(36, np.uint8), [-1, 36], ValueError, "offsets from -1 to 36"),
-        (np.zeros(36, np.uint8), [0, 40, 36], ValueError, "ascending"),
-        (np.zeros(36, np.uint8), np.array([0, 2**64 - 1], np.uint64), ValueError, "offsets from 0 to -1"),
+        (RECORD, [0, 36], TypeError, "data must be a contiguous uint8 array"),
+        (np.zeros(36, np.int8), [0, 36], TypeError, "data must be"),
+        (np.zeros((6, 6), np.uint8), [0, 36], TypeError, "data must be"),
+        (np.zeros(72, np.uint8)[::2], [0, 36], TypeError, "data must be"),
+        (np.zeros(36, np.uint8), [], TypeError, r"offsets must be ints \[k \+ 1\], not float64"),
+        (np.zeros(36, np.uint8), [0.0, 36.0], TypeError, "not float64"),
+        (np.zeros(36, np.uint8), [[0, 36]], TypeError, r"not int64 of shape \(1, 2\)"),
+        (
+            np.zeros(36, np.uint8),
+            [0, 37],
+            ValueError,
+            "offsets go from 0 to 37, expected them to ascend from 0 to at most 36",
+        ),
+        (np.zeros(36, np.uint8), [-1, 36], ValueError, "offsets go from -1 to 36"),
+        (np.zeros(36, np.uint8), [0, 40, 36], ValueError, "to ascend"),
+        (np.zeros(36, np.uint8), np.array([0, 2**64 - 1], np.uint64), ValueError, "offsets go from 0 to -1"),
     ],
 )
 def test_batches_refused(data: Any, offsets: Any, error: type[Exception], words: str) -> None:

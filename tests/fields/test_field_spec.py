@@ -81,11 +81,11 @@ def node(**spec: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        (None, "schema: found None, expected a dict with a version"),
-        ([], "schema: found a list of 0"),
+        (None, "schema is None, expected a dict with a version"),
+        ([], "schema is a list of 0"),
         ({}, "expected a dict with a version"),
         ({"version": True, "sample": {"kind": "int"}}, "expected a dict with a version"),
-        ({"version": 2, "sample": {"kind": "int"}}, "schema of version 2, this release reads version 1"),
+        ({"version": 2, "sample": {"kind": "int"}}, "schema has version 2, this release of ffrecord reads version 1"),
         ({"version": 1}, "schema: sample: found None, expected a dict with a kind"),
         (node(), "schema: sample: field kind None is unknown here"),
         (node(kind="video"), "field kind 'video' is unknown here; import the module that registers it"),
@@ -93,14 +93,17 @@ def node(**spec: Any) -> dict[str, Any]:
         (node(kind=["int"]), "field kind a list of 1 is unknown"),
         ({"version": 1, "sample": {5: "int", "kind": "int"}}, "found a dict of 2, expected a dict with a kind"),
         (node(kind="int", more=1), "sample: int: .*unexpected keyword"),
-        (node(kind="tuple"), "a tuple with None, expected items and nothing else"),
-        (node(kind="list", items={}), "a list with a dict of 0, expected items"),
-        (node(kind="list", items=[], more=1), "expected items and nothing else"),
+        (node(kind="tuple"), "items of the tuple is None, expected a list"),
+        (node(kind="list", items={}), "items of the list is a dict of 0, expected a list"),
+        (node(kind="list", items=[], more=1), "items of the list is a list of 0, expected a list and no other entry"),
         (node(kind="dict", items=["ab"]), "not pairs of key and node"),
         (node(kind="dict", items=[["a"]]), "not pairs of key and node"),
-        (node(kind="dict", items=[[1, {"kind": "int"}]]), "a key that is int 1"),
-        (node(kind="dict", items=[["a", {"kind": "int"}]] * 2), "sample: a key occurs twice"),
-        (node(kind="dict", items=[["a" * 1000, {"kind": "int"}]]), "a key of 1000 characters"),
+        (node(kind="dict", items=[[1, {"kind": "int"}]]), "a key is int 1"),
+        (
+            node(kind="dict", items=[["a", {"kind": "int"}]] * 2),
+            "sample: 2 keys, 1 of them different, expected each key once",
+        ),
+        (node(kind="dict", items=[["a" * 1000, {"kind": "int"}]]), "a key has 1000 characters"),
         (node(kind="dict", items=[["a", {"kind": "list", "items": [5]}]]), r"a\[0\]: found int 5"),
         (node(kind="scalar"), "scalar: dtype is 'None'"),
         (node(kind="scalar", dtype="<V4"), "dtype is '<V4'"),
@@ -113,24 +116,24 @@ def node(**spec: Any) -> dict[str, Any]:
         (node(kind="ndarray", dtype="<f4", shape=[True]), "an axis of True"),
         (node(kind="ndarray", dtype="<f4", shape=[1.0]), "float"),
         (node(kind="ndarray", dtype="<f4", shape=["1"]), "str"),
-        (node(kind="ndarray", dtype="<f4", shape=[2**62]), "larger than 9223372036854775807 bytes"),
-        (node(kind="ndarray", dtype="<f4", shape=[0, 2**62]), "larger than 9223372036854775807 bytes"),
-        (node(kind="ndarray", dtype="<f4", shape=[2**1000]), "larger than 9223372036854775807 bytes"),
+        (node(kind="ndarray", dtype="<f4", shape=[2**62]), "have more than 9223372036854775807 bytes"),
+        (node(kind="ndarray", dtype="<f4", shape=[0, 2**62]), "have more than 9223372036854775807 bytes"),
+        (node(kind="ndarray", dtype="<f4", shape=[2**1000]), "have more than 9223372036854775807 bytes"),
         (node(kind="ndarray", dtype="<f4", shape=[], more=1), "unexpected keyword"),
         (node(kind="ndarray", dtype="|O", shape=[]), r"dtype is '\|O'"),
         (node(kind="ndarray", dtype="f4,f4", shape=[]), "dtype is 'f4,f4'"),
         (node(kind="ndarray", dtype="<f3", shape=[]), "ndarray: "),
-        (node(kind="ndarray", dtype="|S0", shape=[]), "fixed-size"),
+        (node(kind="ndarray", dtype="|S0", shape=[]), "of fixed size"),
         (node(kind="ndarray", dtype="|S9999999999", shape=[]), "ndarray: "),
         (node(kind="ndarray", dtype="<M8[parsec]", shape=[]), "ndarray: "),
         (node(kind="ndarray", dtype=["<f4"], shape=[]), "dtype is "),
         (node(kind="ndarray", dtype="<f4" * 1000, shape=[]), "dtype is '<f4<f4"),
         (node(kind="ndarray", dtype="<f16", shape=[]), "differs between machines"),
         (node(kind="tensor", dtype=5, shape=[]), "dtype is int, expected the name"),
-        (node(kind="tensor", dtype="float3", shape=[]), "'float3' is not stored"),
-        (node(kind="jpeg", quality=0, as_bytes=False), "quality is int 0"),
-        (node(kind="jpeg", quality="x" * 1000, as_bytes=False), "quality is str"),
-        (node(kind="image", compress_level=[]), "compress_level is a list of 0"),
+        (node(kind="tensor", dtype="float3", shape=[]), "'float3' cannot be stored"),
+        (node(kind="jpeg", quality=0, as_bytes=False), "quality is 0"),
+        (node(kind="jpeg", quality="x" * 1000, as_bytes=False), "quality must be an int, not str"),
+        (node(kind="image", compress_level=[]), "compress_level must be an int, not a list of 0"),
     ],
 )
 def test_refused(spec: Any, words: str) -> None:
@@ -141,13 +144,13 @@ def test_refused(spec: Any, words: str) -> None:
 
 def test_records_too_large_to_count() -> None:
     half = {"kind": "ndarray", "dtype": "|u1", "shape": [2**62]}
-    with pytest.raises(FormatError, match="schema: records of 9223372036854775808 bytes and more"):
+    with pytest.raises(FormatError, match="schema: records have 9223372036854775808 bytes or more"):
         Schema.from_builtins(node(kind="list", items=[half, half]))
 
 
 def test_giant_arrays_cost_nothing_until_there_is_a_record() -> None:
     schema = Schema.from_builtins(node(kind="ndarray", dtype="|S2147483647", shape=[2**31]))
-    with pytest.raises(FormatError, match="record of 4 bytes, expected 4611686016279904256"):
+    with pytest.raises(FormatError, match="the record has 4 bytes, expected 4611686016279904256"):
         schema.decode(b"1234")
 
 
@@ -163,7 +166,7 @@ def deep() -> Any:
     [
         (lambda: {"kind": "list", "items": [{"kind": "int"}] * 1_000_000}, "more than 4096 columns"),
         (lambda: {"kind": "list", "items": [{"kind": "list", "items": []}] * 5000}, "more than 4096 columns"),
-        (deep, "nested deeper than 32"),
+        (deep, "nested more than 32 levels deep"),
     ],
 )
 def test_size_is_bounded(make: Any, words: str) -> None:

@@ -194,7 +194,7 @@ def test_what_fields_take(field, values, wanted):
         (IntField(), pa.array([True]), "x: expected an int, found"),
         (IntField(), pa.array([1.5]), "x: expected an int, found"),
         (IntField(), pa.array([2**63], pa.uint64()), "x: expected an int in"),
-        (FloatField(), pa.array([2**53 + 1]), "x: .*float64 does not hold it exactly"),
+        (FloatField(), pa.array([2**53 + 1]), "x: .*float64 cannot hold it exactly"),
         (LabelField(["a", "b"]), pa.array([1, 2]), r"x: expected an int in \[0, 2\)"),
         (LabelField(["a", "b"]), pa.array(["c"]), "x: no class 'c'"),
         (ScalarField("float32"), pa.array([1.5]), "x: expected a numpy float32 scalar"),

@@ -216,7 +216,7 @@ class Ones(NDArrayField):
         (3, TypeError, "fields is 3"),
         ([1], TypeError, "names of columns"),
         ({"id": int}, TypeError, "expected a field or None"),
-        ({"id": StrField()}, ValueError, "does not read what"),
+        ({"id": StrField()}, ValueError, "cannot read values that"),
     ],
 )
 def test_wrong_fields(path, fields, error, message):

@@ -309,7 +309,7 @@ def test_damage_is_named(tmp_path: Path, fixed: bool):
         writer.write_one(record[:-1])
     dataset = Dataset[Any](tmp_path / "x.ffr")
     for function in (collate, list):
-        with pytest.raises(ValueError, match=r"record 1 of the batch: flag \(BoolField\): a bool of byte 7"):
+        with pytest.raises(ValueError, match=r"record 1 of the batch: flag \(BoolField\): a bool is byte 7"):
             function(dataset.__getitems__([0, 1, 2]))
         with pytest.raises(ValueError, match="record 2 of the batch: "):
             function(dataset.__getitems__([0, 2, 3]))
