@@ -295,6 +295,10 @@ def describe_version(what: str, found: object, known: int) -> str:
     return f"{what} has version {found!r}, this release of ffrecord reads version {known}; a later release may read it"
 
 
+REPLACED = "the file was replaced after it was opened; open it again"
+UNFINISHED = "a write of it was interrupted, or is going on; the same call goes on from there"
+
+
 def plural(count: int, what: str, *, commas: bool = False) -> str:
     """Return a count with its noun in singular or plural: "1 shard", "2 shards", "3 directories".
 

@@ -282,7 +282,7 @@ class PackedFolder:
             if index < len(offsets) - 1:
                 return number, int(offsets[index]), int(offsets[index + 1] - offsets[index])
             index -= len(offsets) - 1
-        raise SampleIndexError(f"sample {index} beyond the last of {_label(self.reader)}")
+        raise SampleIndexError(f"sample {index} comes after the last sample of {_label(self.reader)}")
 
     def _open_index(self, index: int) -> io.BufferedReader:
         number, offset, size = self._locate(index)
@@ -315,7 +315,9 @@ def _read_structure(reader: FileReader) -> Tree:
     path = _label(reader)
     size = _last_size(reader)
     if size > INDEX_MAX:
-        raise FormatError(f"{path} is not a packed folder: last sample of {size} bytes, expected at most {INDEX_MAX}")
+        raise FormatError(
+            f"{path} is not a packed folder: its last sample has {size} bytes, expected at most {INDEX_MAX}"
+        )
     record = reader.read_one(reader.n - 1).tobytes()
     try:
         return decode_index(record, reader.n - 1)

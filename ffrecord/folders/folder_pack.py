@@ -57,7 +57,7 @@ def pack_folder(
     except OSError as error:
         raise _read_error(str(root), error) from None
     if not is_directory:
-        raise NotAFolderError(errno.ENOTDIR, "'folder' must be a directory", os.fspath(folder))
+        raise NotAFolderError(errno.ENOTDIR, f"{os.fspath(folder)} is not a directory", os.fspath(folder))
     structure: Tree = OrderedDict()
     links: set[int] = set()
     count = _scan(str(root), structure, 0, links)
@@ -146,7 +146,7 @@ def _enter(path: str, names: Tree, way: list[_Directory]) -> _Directory:
         raise _read_error(path, error) from None
     identity = status.st_dev, status.st_ino
     if any(above.identity == identity for above in way):
-        raise file_error(errno.ELOOP, f"{path} is a directory that it lies in", path)
+        raise file_error(errno.ELOOP, f"{path} leads back to a directory above it", path)
     return _Directory(identity, iter(entries), names)
 
 
@@ -196,7 +196,7 @@ def _write_files(
             continue
         path = str(prefix / name)
         if index != counter:
-            raise ArgumentError(f"{path} has number {index}, expected {counter}")
+            raise ArgumentError(f"{path} is sample {index} of the structure, expected {counter}")
         writer.write_one(_read_file(path, links is None or index in links))
         counter += 1
         if verbose:
@@ -225,10 +225,10 @@ def _read_file(path: str, follow: bool) -> npt.NDArray[np.uint8]:
     if data is None:
         raise _kind_error(path, before.st_mode)
     if not before.st_size == len(data) == after.st_size:
-        sizes = f"{before.st_size} bytes, {len(data)} read, {after.st_size} at the end"
+        sizes = f"it had {before.st_size} bytes, {len(data)} were read, it has {after.st_size} now"
         raise file_error(errno.EBUSY, f"{path} changed while it was packed: {sizes}", path)
     if before.st_mtime_ns != after.st_mtime_ns:
-        raise file_error(errno.EBUSY, f"{path} was written while it was packed", path)
+        raise file_error(errno.EBUSY, f"{path} changed while it was packed: it was written to", path)
     return data
 
 
@@ -239,7 +239,9 @@ def _open(path: str, follow: bool) -> int:
         return os.open(path, flags if follow else flags | os.O_NOFOLLOW)
     except OSError as error:
         if error.errno == errno.ELOOP and not follow:
-            raise file_error(errno.ELOOP, f"{path} became a symbolic link while its folder was packed", path) from None
+            raise file_error(
+                errno.ELOOP, f"{path} changed while it was packed: it is a symbolic link now", path
+            ) from None
         raise _read_error(path, error) from None
 
 

@@ -7,7 +7,7 @@ from errno import ESTALE
 from typing import TYPE_CHECKING
 
 from ffrecord._crc import crc32
-from ffrecord.errors import ChecksumError, FormatError, TruncatedError, add_file_to_errors, file_error
+from ffrecord.errors import REPLACED, ChecksumError, FormatError, TruncatedError, add_file_to_errors, file_error
 from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.system.atomic_file import read_into
@@ -43,7 +43,7 @@ class RunningChecksum:
         self._next = offset + len(data)
         if self._next == self.size and self._value != self._stored:
             raise ChecksumError(
-                f"{self.path}: {self.name}: CRC-32 {self._value:#010x}, stored {self._stored:#010x}",
+                f"{self.path}: {self.name}: checksum mismatch: CRC-32 {self._value:#010x}, stored {self._stored:#010x}",
                 path=self.path,
                 stored=self._stored,
                 computed=self._value,
@@ -70,7 +70,7 @@ def reopen(file: OpenedFile | SpanFile) -> int:
         with add_file_to_errors("opening it again", file.path):
             status = os.fstat(fd)
         if (status.st_dev, status.st_ino, status.st_size) != (file.device, file.inode, file.size):
-            raise file_error(ESTALE, f"{file.path}: the file was replaced after it was opened", file.path)
+            raise file_error(ESTALE, f"{file.path}: {REPLACED}", file.path)
     except BaseException:
         os.close(fd)
         raise
@@ -133,8 +133,8 @@ class SpanRaw(_ContentRaw):
         got = read_into(self._fd, out, self._offset + position)
         if got == 0:
             raise TruncatedError(
-                f"{self._checked.path}: {self._checked.name}: {position} bytes, expected {self._checked.size}: "
-                "the file was cut"
+                f"{self._checked.path}: {self._checked.name} ends after {position} bytes, expected "
+                f"{self._checked.size}: the file was cut"
             )
         self._checked.add(position, out[:got])
         self._position = position + got
@@ -184,7 +184,7 @@ class PulledRaw(_ContentRaw):
         piece = self._read(most)
         if not piece:
             raise TruncatedError(
-                f"{self._checked.path}: {self._checked.name}: {self._at} bytes of content, "
+                f"{self._checked.path}: {self._checked.name} has {self._at} bytes of content, "
                 f"expected {self._checked.size}"
             )
         end = self._at + len(piece)
@@ -195,7 +195,9 @@ class PulledRaw(_ContentRaw):
 
     def _see_end(self, at: int) -> None:
         if at == self._checked.size and self._read(1):
-            raise FormatError(f"{self._checked.path}: {self._checked.name}: content of more than {at} bytes")
+            raise FormatError(
+                f"{self._checked.path}: {self._checked.name} has more than {at} bytes of content, expected {at}"
+            )
 
     def close(self) -> None:
         if not self.closed:
@@ -213,5 +215,5 @@ def seek_position(offset: int, whence: int, position: int, size: int) -> int:
         raise ValueError(f"whence is {whence}, expected 0, 1 or 2")
     wanted = offset + (0, position, size)[whence]
     if wanted < 0:
-        raise ValueError(f"seek to {wanted}, expected >= 0")
+        raise ValueError(f"the new position is {wanted}, expected >= 0")
     return wanted

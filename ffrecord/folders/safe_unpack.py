@@ -19,6 +19,7 @@ FILES_AT_ONCE = 1024
 PIECE = 4 << 20  # bytes written at a time
 STREAMED = 4 << 20  # bytes; files of more are not read whole
 DEPTH_MAX = 255  # directories above a file
+NAME_SHOWN = 200  # characters of a name in a message
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -54,11 +55,11 @@ def safe_parts(name: str) -> list[str]:
     elif "\0" in name:
         wrong = "it has a NUL"
     elif not parts:
-        wrong = "it is of no file"
+        wrong = "it names no file"
     elif len(parts) > DEPTH_MAX:
         wrong = f"it is {len(parts)} directories deep, expected at most {DEPTH_MAX}"
     if wrong:
-        raise FormatError(f"{name!r} cannot be the name of a file below a directory: {wrong}")
+        raise FormatError(f"{name[:NAME_SHOWN]!r} cannot be the name of a file below a directory: {wrong}")
     return parts
 
 
@@ -112,7 +113,9 @@ def unpack_files(
     places, files = [list(parts) for parts in by_place], list(by_place.values())
     total = sum(size for _, size, _ in files)
     if most is not None and total > most:
-        raise FormatError(f"{label}: {len(files)} files of {total} bytes, expected at most {most} (max_size)")
+        raise FormatError(
+            f"{label}: its {len(files)} files have {total} bytes, expected at most {most}; pass a larger max_size"
+        )
     # Without ".", which tar uses for the directory itself.
     directories = [_safe_parts_of(name, label) for name in folders if name.strip("/") != "."]
     path = filesystems.absolute_path(local_path("folder", target))
@@ -122,7 +125,8 @@ def unpack_files(
     try:
         os.mkdir(temporary)
     except OSError as error:
-        raise OSError(error.errno, f"{os.strerror(error.errno or 0)}, making a directory beside it", path) from None
+        sentence = f"no directory can be made beside it: {os.strerror(error.errno or 0)}"
+        raise OSError(error.errno, sentence, path) from None
     try:
         with _Directories(temporary) as made:
             for parts in directories:
@@ -143,12 +147,12 @@ def unpack_files(
 
 def _check_target(path: str) -> None:
     if os.path.islink(path):
-        raise ArgumentError(f"{path}: the target is a symbolic link, expected a directory or nothing")
+        raise ArgumentError(f"{path} is a symbolic link, expected an empty directory, or nothing")
     if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
-        raise FileExistsError(errno.EEXIST, "the target is there, and not an empty directory", path)
+        raise FileExistsError(errno.EEXIST, "the target exists, and is not an empty directory", path)
     parent = os.path.dirname(path)
     if not os.path.isdir(parent):
-        raise FileNotFoundError(errno.ENOENT, "no such directory, and the target is to be in it", parent)
+        raise FileNotFoundError(errno.ENOENT, "the directory of the target does not exist", parent)
 
 
 def _read_contents(
@@ -189,10 +193,12 @@ def _write(made: "_Directories", parts: list[str], name: str, size: int, source:
                 while len(view):
                     view = view[file.write(view) :]
             except OSError as error:
-                raise OSError(error.errno, f"{os.strerror(error.errno or 0)}, writing {name!r}", target) from None
+                raise OSError(
+                    error.errno, f"{name!r} cannot be written: {os.strerror(error.errno or 0)}", target
+                ) from None
         written = file.tell()
     if written != size:
-        raise FormatError(f"{name!r}: {written} bytes of content, expected {size}")
+        raise FormatError(f"{name!r} has {written} bytes of content, expected {size}")
 
 
 class _Directories:
@@ -234,5 +240,7 @@ class _Directories:
 def _name_error(error: OSError, name: str) -> OSError:
     """Return the error with the name that could not be created; a clash of names becomes FileExistsError."""
     if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.EISDIR):
-        return FileExistsError(errno.EEXIST, "two names are the same on this file system, or lie in each other", name)
-    return OSError(error.errno, f"{os.strerror(error.errno or 0)}, making it", name)
+        return FileExistsError(
+            errno.EEXIST, "two names are the same on this file system, or one is a directory of the other", name
+        )
+    return OSError(error.errno, f"it cannot be created: {os.strerror(error.errno or 0)}", name)

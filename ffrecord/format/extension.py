@@ -50,7 +50,7 @@ class Extension:
         try:
             return msgspec.msgpack.decode(self.stored.schema, type=dict[str, Any] | None)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-            raise FormatError(f"extension block: schema: {error}") from None
+            raise FormatError(f"the schema in the extension block cannot be decoded: {error}") from None
 
     @property
     def serializer(self) -> str | None:
@@ -99,7 +99,7 @@ def encode(extension: Extension) -> bytes:
     absent = {"schema": NIL, "serializer": None, "writer": ""}
     payload = msgspec.msgpack.encode({key: value for key, value in stored.items() if value != absent[key]})
     if len(payload) > ffr_layout.PAYLOAD_MAX:
-        raise ValueError(f"extension payload of {len(payload)} bytes, expected at most {ffr_layout.PAYLOAD_MAX}")
+        raise ValueError(f"the extension payload has {len(payload)} bytes, expected at most {ffr_layout.PAYLOAD_MAX}")
     return payload
 
 
@@ -141,4 +141,4 @@ def _decode_payload(payload: bytes) -> Extension:
             extension.stored = msgspec.msgpack.decode(payload, type=Stored)
         return extension
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise FormatError(f"extension block: {error}") from None
+        raise FormatError(f"the extension block cannot be decoded: {error}") from None

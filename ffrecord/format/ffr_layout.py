@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import FormatError
+from ffrecord.errors import FormatError, describe_version
 
 PREFIX = struct.Struct("<Iq")
 CRC = np.dtype("<u4")
@@ -69,7 +69,9 @@ def unpack_prefix(data: bytes, file_size: int) -> tuple[int, int]:
         FormatError: the file is too short, or the tables of that many samples do not fit in it.
     """
     if len(data) < PREFIX.size:
-        raise FormatError(f"unfinished file or no .ffr file: {len(data)} bytes, expected at least {PREFIX.size}")
+        raise FormatError(
+            f"unfinished file, or not a .ffr file: it has {len(data)} bytes, expected at least {PREFIX.size}"
+        )
     crc, n = PREFIX.unpack_from(data)
     # n was not checked by a checksum yet, so compare it before anything is allocated by it; by division, which cannot
     # overflow.
@@ -83,7 +85,7 @@ def unpack_prefix(data: bytes, file_size: int) -> tuple[int, int]:
 def check_first_offset(offset: int, n: int, file_size: int) -> None:
     """Raise FormatError if sample 0 of n cannot start at `offset`."""
     if not tables_end(n) <= offset <= file_size:
-        raise FormatError(f"sample 0 at offset {offset}, expected {tables_end(n)} <= offset <= {file_size}")
+        raise FormatError(f"sample 0 is at offset {offset}, expected {tables_end(n)} <= offset <= {file_size}")
 
 
 def check_offsets(offsets: Offsets, file_size: int) -> None:
@@ -94,9 +96,9 @@ def check_offsets(offsets: Offsets, file_size: int) -> None:
     falls = np.flatnonzero(offsets[1:] < offsets[:-1])
     if len(falls):
         i = int(falls[0]) + 1
-        raise FormatError(f"sample {i}: offset {offsets[i]} below {offsets[i - 1]} of the sample before")
+        raise FormatError(f"sample {i} is at offset {offsets[i]}, before sample {i - 1} at {offsets[i - 1]}")
     if offsets[-1] > file_size:
-        raise FormatError(f"sample {len(offsets) - 1}: offset {offsets[-1]} in a file of {file_size} bytes")
+        raise FormatError(f"sample {len(offsets) - 1} is at offset {offsets[-1]}, but the file has {file_size} bytes")
 
 
 def pack_tables(checksums: Checksums, offsets: Offsets) -> tuple[bytearray, memoryview, memoryview]:
@@ -144,16 +146,16 @@ def unpack_block_header(data: bytes, gap: int, file_size: int) -> BlockHeader:
         FormatError: there is no such block, its version is unknown, or its sizes contradict the file.
     """
     if len(data) < BLOCK.size or data[: len(BLOCK_MAGIC)] != BLOCK_MAGIC:
-        raise FormatError(f"{gap} bytes between the tables and the first sample are no extension block")
+        raise FormatError(f"the {gap} bytes between the tables and the first sample are not an extension block")
     _, crc, version, block_size, payload_size, stored_size = BLOCK.unpack_from(data)
     if version != BLOCK_VERSION:
-        raise FormatError(f"extension block of version {version}, this package reads {BLOCK_VERSION}")
+        raise FormatError(describe_version("the extension block", version, BLOCK_VERSION))
     if block_size != gap:
-        raise FormatError(f"extension block of {block_size} bytes in a gap of {gap}")
+        raise FormatError(f"the extension block has {block_size} bytes, expected {gap}")
     if block_size > BLOCK_MAX:
-        raise FormatError(f"extension block of {block_size} bytes, expected at most {BLOCK_MAX}")
+        raise FormatError(f"the extension block has {block_size} bytes, expected at most {BLOCK_MAX}")
     if payload_size > min(block_size - BLOCK.size, PAYLOAD_MAX):
-        raise FormatError(f"extension block: payload of {payload_size} bytes in a block of {block_size}")
+        raise FormatError(f"the extension block of {block_size} bytes has a payload of {payload_size}")
     if stored_size != file_size:
-        raise FormatError(f"file of {file_size} bytes, its extension block says {stored_size}")
+        raise FormatError(f"the file has {file_size} bytes, its extension block says {stored_size}")
     return BlockHeader(crc, block_size, payload_size, stored_size)

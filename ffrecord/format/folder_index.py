@@ -27,7 +27,7 @@ def encode_index(structure: Tree, folder: str) -> bytes:
     except RecursionError:
         raise ArgumentError(f"{folder}: its directories are nested too deeply to be pickled") from None
     if len(index) > INDEX_MAX:
-        raise ArgumentError(f"{folder}: its index takes {len(index)} bytes, expected at most {INDEX_MAX}")
+        raise ArgumentError(f"{folder}: its index has {len(index)} bytes, expected at most {INDEX_MAX}")
     return index
 
 

@@ -74,23 +74,23 @@ class _Machine:
                 self.pos += 1
                 handler = _HANDLERS.get(opcode)
                 if handler is None:
-                    raise self.error("no tree of names needs it")
+                    raise self.error("it is not an opcode of a tree of names")
                 handler(self)
         except IndexError:
-            raise self.error("cut short") from None
+            raise self.error("the index is cut short") from None
         except UnicodeDecodeError as error:
-            raise self.error(f"a name that does not decode: {error.reason}") from None
+            raise self.error(f"a name cannot be decoded: {error.reason}") from None
         self.at, self.pos = self.pos, self.pos + 1
         return self.finish()
 
     def finish(self) -> Tree:
         """Return the tree at STOP, after checking that the stack holds only that."""
         if len(self.stack) != 2 or type(self.stack[1]) is not OrderedDict:
-            raise self.error("ends without one complete tree")
+            raise self.error("the index ends without one complete tree")
         if self.pos != len(self.data):
-            raise self.error(f"{plural(len(self.data) - self.pos, 'byte')} after the tree")
+            raise self.error(f"{plural(len(self.data) - self.pos, 'byte')} found after the tree, expected none")
         if self.left:
-            raise self.error(f"{plural(len(self.seen) - self.left, 'file')} in the tree, expected {len(self.seen)}")
+            raise self.error(f"the tree has {plural(len(self.seen) - self.left, 'file')}, expected {len(self.seen)}")
         tree: Tree = self.stack[1]
         return tree
 
@@ -102,7 +102,7 @@ class _Machine:
     def expect(self, condition: bool) -> None:
         """Raise FormatError unless a condition for the current opcode holds."""
         if not condition:
-            raise self.error("no tree of names has it here")
+            raise self.error("a tree of names does not have this opcode here")
 
     # Bytes
 
@@ -110,7 +110,7 @@ class _Machine:
         """Return the next `size` bytes."""
         end = self.pos + size
         if end > len(self.data):
-            raise self.error(f"{size} bytes wanted, {len(self.data) - self.pos} left")
+            raise self.error(f"{size} bytes are expected, {len(self.data) - self.pos} are left")
         part, self.pos = self.data[self.pos : end], end
         return part
 
@@ -122,13 +122,13 @@ class _Machine:
         """Return the bytes up to the next newline, and skip the newline, which must be near."""
         end = self.data.find(b"\n", self.pos, self.pos + size_max + 1)
         if end < 0:
-            raise self.error(f"no end of line within {size_max} bytes")
+            raise self.error(f"the line does not end within {size_max} bytes")
         return self.take(end + 1 - self.pos)[:-1]
 
     def decimal(self, digits: bytes) -> int:
         """Return the number >= 0 of ASCII digits. Bools, written `00` and `01`, are refused."""
         if not digits.isdigit() or (len(digits) > 1 and digits[:1] == b"0"):
-            raise self.error(f"{digits!r}, expected a number >= 0")
+            raise self.error(f"found {digits!r}, expected a number >= 0")
         return int(digits)
 
     # Strings, ints and the memo
@@ -172,7 +172,7 @@ class _Machine:
 
     def push_signed(self, size: int) -> None:
         if size > _LONG_SIZE_MAX:
-            raise self.error(f"an int of {size} bytes, expected at most {_LONG_SIZE_MAX}")
+            raise self.error(f"the int has {size} bytes, expected at most {_LONG_SIZE_MAX}")
         self.push_int(int.from_bytes(self.take(size), "little", signed=True))
 
     def push_int_line(self, suffix: bytes) -> None:
@@ -182,16 +182,16 @@ class _Machine:
 
     def put(self, key: int) -> None:
         if self.at != self.memo_at:
-            raise self.error("an object to remember where there is none")
+            raise self.error("there is no object to remember")
         value = self.stack[-1]
         self.memo[key] = _DIRECTORY if type(value) is OrderedDict else value
 
     def get(self, key: int) -> None:
         value = self.memo.get(key)
         if value is _DIRECTORY:
-            raise self.error("a directory that is in two places")
+            raise self.error("a directory is in two places")
         if value is None:
-            raise self.error(f"object {key}, which was not stored")
+            raise self.error(f"object {key} was not stored before")
         self.stack.append(value)
 
     # The tree
@@ -199,7 +199,7 @@ class _Machine:
     def push_class(self) -> None:
         """Push `collections OrderedDict`, given as text; no other name is accepted or looked up."""
         if not self.data.startswith(_CLASS_LINES, self.pos):
-            raise self.error(f"names {self.data[self.pos : self.pos + 64]!r}, expected {_CLASS_LINES!r}")
+            raise self.error(f"the class is {self.data[self.pos : self.pos + 64]!r}, expected {_CLASS_LINES!r}")
         self.pos += len(_CLASS_LINES)
         self.push_new(_CLASS)
 
@@ -207,7 +207,7 @@ class _Machine:
         names = self.stack[-2:]
         self.expect(_STR.issuperset(map(type, names)))
         if names != _CLASS_NAME:
-            raise self.error(f"names {[name[:64] for name in names]}, expected {_CLASS_NAME}")
+            raise self.error(f"the class is {[name[:64] for name in names]}, expected {_CLASS_NAME}")
         del self.stack[-2:]
         self.push_new(_CLASS)
 
@@ -252,14 +252,14 @@ class _Machine:
         count = len(directory)
         directory.update(zip(names, values, strict=True))
         if len(directory) != count + len(names):
-            raise self.error("a name twice in one directory")
+            raise self.error("a directory has a name twice")
 
     def check_names(self, names: list[str]) -> None:
         """Raise FormatError unless all names are valid in a directory."""
         joined = "\0".join(names)
         if "/" in joined or joined.count("\0") >= max(len(names), 1) or not _NO_NAMES.isdisjoint(names):
             bad = next(name for name in names if name in _NO_NAMES or "/" in name or "\0" in name)
-            raise self.error(f"{bad[:64]!r} is no name of a file")
+            raise self.error(f"{bad[:64]!r} is not the name of a file")
 
     def claim(self, indices: list[int]) -> None:
         """Mark the samples at `indices` as named, each at most once."""
@@ -278,12 +278,12 @@ class _Machine:
         self.expect(self.at == self.start)
         version = self.number(1)
         if version > _PROTOCOL_MAX:
-            raise self.error(f"protocol {version}, expected at most {_PROTOCOL_MAX}")
+            raise self.error(f"the pickle protocol is {version}, expected at most {_PROTOCOL_MAX}")
 
     def frame(self) -> None:
         size = self.number(8)
         if size > len(self.data) - self.pos:
-            raise self.error(f"a frame of {size} bytes, {len(self.data) - self.pos} left")
+            raise self.error(f"the frame has {size} bytes, {len(self.data) - self.pos} are left")
 
 
 _HANDLERS: dict[int, Callable[[_Machine], None]] = {

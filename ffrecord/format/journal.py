@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ffrecord._crc import crc32
-from ffrecord.errors import FormatError
+from ffrecord.errors import FormatError, describe_version
 from ffrecord.format import ffr_layout
 from ffrecord.system import untrusted
 from ffrecord.system.atomic_file import PART_SUFFIX, fsync_directory, write_all
@@ -153,7 +153,7 @@ def read(part: str) -> JournalContent:
         with untrusted.enter_parent(path) as (directory, name):
             data = untrusted.read_file(name, None, directory=directory, owner=untrusted.user_of(name, directory))
     except Refused as error:
-        raise FormatError(f"{path}: no journal: {error.strerror}") from None
+        raise FormatError(f"{path} is not a journal: {error.strerror}") from None
     about, at = _read_header(data, path)
     sizes, checksums, starts = [], [], [about.start]
     while entry := _read_entry(data, at):
@@ -178,10 +178,10 @@ def _open_left(path: str, flags: int) -> int:
 def _read_header(data: bytes, path: str) -> tuple[JournalHeader, int]:
     """Return the parameters of the writer, and the offset of the first entry."""
     if len(data) < HEADER.size or data[: len(MAGIC)] != MAGIC:
-        raise FormatError(f"{path}: no journal: {len(data)} bytes")
+        raise FormatError(f"{path} is not a journal: it has {len(data)} bytes and begins with {data[: len(MAGIC)]!r}")
     _, crc, version, start, n, name_size, payload_size = HEADER.unpack_from(data)
     if version != VERSION:
-        raise FormatError(f"{path}: journal of version {version}, this package reads {VERSION}")
+        raise FormatError(f"{path}: {describe_version('the journal', version, VERSION)}")
     name_end = HEADER.size + name_size
     end = name_end + (0 if payload_size == NO_PAYLOAD else payload_size)
     if end > len(data) or crc32(data[CHECKED_FROM:end]) != crc:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from ffrecord.errors import FormatError
+from ffrecord.errors import UNFINISHED, FormatError
 from ffrecord.format import manifest
 from ffrecord.format.ffr_layout import SUFFIX
 from ffrecord.system.atomic_file import PART_SUFFIX
@@ -45,7 +45,7 @@ class Publishing(msgspec.Struct, tag="publishing"):
 def remark(directory: str) -> str:
     """Return an addition to an error about a directory or a shard in it: whether a write is unfinished there, or ""."""
     if os.path.isdir(os.path.join(directory, INSIDE)):
-        return f"; a write of {directory} was interrupted, or is going on: the same call again goes on from there"
+        return f"; {UNFINISHED}"
     return ""
 
 
@@ -70,8 +70,8 @@ def check_bare(directory: str, names: Collection[str]) -> None:
     moved = [name for name in moved if not os.path.lexists(part / FINISHED / name)]
     if moved:
         raise FormatError(
-            f"{directory} holds {moved[0]} of a write that was interrupted, and no {manifest.NAME} that says what is "
-            f"missing: the same call again goes on from there; what is there counts as all once {part} is removed"
+            f"{directory} has {moved[0]} of an interrupted write, and no {manifest.NAME} that says which shards are "
+            f"missing; the same call goes on from there, or remove {part} to read the shards that are there"
         )
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import itertools
 import os
 import stat
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from ffrecord.errors import FormatError, file_error, plural
+from ffrecord.errors import FormatError, describe_version, file_error, plural
 from ffrecord.format import ffr_layout
 from ffrecord.system import untrusted
 from ffrecord.system.atomic_file import PartFile, write_all
@@ -122,7 +123,7 @@ def parse(data: bytes, path: str) -> Manifest | None:
             return None
         version = msgspec.json.decode(data, type=_Version).version
         if version != VERSION:
-            raise FormatError(f"version {version}, this package reads {VERSION}")
+            raise FormatError(describe_version("the manifest", version, VERSION))
         manifest = msgspec.json.decode(data, type=Manifest)
         _check(manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, FormatError) as error:
@@ -176,7 +177,7 @@ def read(path: str, most: int) -> bytes:
         with open(fd, "rb") as file:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
-                raise FormatError(f"{path}: not a regular file")
+                raise FormatError(f"{path} is not a regular file")
             # read() allocates as many bytes as requested. One byte more than the size shows that the file is growing.
             data = file.read(status.st_size + 1) if status.st_size <= most else b""
             if len(data) > status.st_size:
@@ -192,24 +193,24 @@ def read(path: str, most: int) -> bytes:
 
 def _check_size(size: int, most: int) -> None:
     if size > most:
-        raise FormatError(f"{plural(size, 'byte')}, expected at most {most}")
+        raise FormatError(f"it has {plural(size, 'byte')}, expected at most {most}")
 
 
 def _check(manifest: Manifest) -> None:
     """Raise FormatError, without the path, if the manifest contradicts itself."""
     for shard in manifest.shards:
         if shard.size < ffr_layout.tables_end(shard.samples):
-            raise FormatError(
-                f"shard {shard.name}: {plural(shard.samples, 'sample')} cannot fit in {plural(shard.size, 'byte')}"
-            )
-    if len({shard.name for shard in manifest.shards}) != len(manifest.shards):
-        raise FormatError("the same shard is listed twice")
+            counts = f"{plural(shard.samples, 'sample')} cannot fit in {plural(shard.size, 'byte')}"
+            raise FormatError(f"shard {shard.name}: {counts}")
+    names = [shard.name for shard in manifest.shards]
+    if len(set(names)) != len(names):
+        raise FormatError(f"shard {next(a for a, b in itertools.pairwise(sorted(names)) if a == b)} is listed twice")
     total = sum(shard.samples for shard in manifest.shards)
     if total != manifest.samples:
-        raise FormatError(f"{plural(manifest.samples, 'sample')}, but its shards have {total}")
+        raise FormatError(f"it says {plural(manifest.samples, 'sample')}, but its shards have {total}")
     computed = fingerprint(manifest.shards, manifest.schema)
     if manifest.fingerprint != computed:
-        raise FormatError(f"fingerprint {manifest.fingerprint!r}, computed {computed!r}")
+        raise FormatError(f"its fingerprint is {manifest.fingerprint!r}, but its shards have {computed!r}")
 
 
 def check_shard_name(name: str) -> None:

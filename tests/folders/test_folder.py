@@ -408,7 +408,7 @@ def test_file_objects_compare_checksums(path):
     data = bytearray(path.read_bytes())
     data[data.rindex(b"333")] ^= 1
     path.write_bytes(data)
-    wrong = pytest.raises(ffrecord.ChecksumError, match=r"packed\.ffr: sample 3: CRC-32")
+    wrong = pytest.raises(ffrecord.ChecksumError, match=r"packed\.ffr: sample 3: checksum mismatch: CRC-32")
     with PackedFolder(path) as packed, packed.open("b.txt") as file, wrong:
         file.read()
     with PackedFolder(path, check_data=False) as packed, packed.open("b.txt") as file:

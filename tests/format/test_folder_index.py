@@ -72,7 +72,7 @@ def test_size_of_what_is_written(monkeypatch):
     monkeypatch.setattr(folder_index, "INDEX_MAX", size)
     assert len(encode_index(TREE, "folder")) == size
     monkeypatch.setattr(folder_index, "INDEX_MAX", size - 1)
-    with pytest.raises(ValueError, match=rf"some/folder: its index takes {size} bytes, expected at most {size - 1}"):
+    with pytest.raises(ValueError, match=rf"some/folder: its index has {size} bytes, expected at most {size - 1}"):
         encode_index(TREE, "some/folder")
 
 

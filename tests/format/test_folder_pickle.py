@@ -134,15 +134,15 @@ def test_smallest_trees():
         (b"I-1\n", "b'-1', expected a number >= 0"),
         (b"\x8a\x01\xff", "sample -1, expected"),
         (b"\x8a\x08" + b"\xff" * 7 + b"\x7f", f"sample {2**63 - 1}, expected"),
-        (b"\x8a\x09" + b"\xff" * 9, "an int of 9 bytes, expected at most 8"),
-        (b"\x8b" + struct.pack("<I", 2**31), "an int of 2147483648 bytes"),
-        (b"I" + b"9" * 5000 + b"\n", "no end of line within 24 bytes"),
+        (b"\x8a\x09" + b"\xff" * 9, "the int has 9 bytes, expected at most 8"),
+        (b"\x8b" + struct.pack("<I", 2**31), "the int has 2147483648 bytes"),
+        (b"I" + b"9" * 5000 + b"\n", "the line does not end within 24 bytes"),
         (b"I00\n", "b'00'"),
         (b"I01\n", "b'01'"),
         (b"I1_0\n", "b'1_0'"),
         (b"I\n", "b''"),
-        (b"L0\n", "no tree of names has it here"),
-        (b"\x88", "opcode 0x88 at byte 30: no tree of names needs it"),
+        (b"L0\n", "a tree of names does not have this opcode here"),
+        (b"\x88", "opcode 0x88 at byte 30: it is not an opcode of a tree of names"),
         (b"\x89", "opcode 0x89"),
         (b"G" + struct.pack(">d", 0.0), "opcode 0x47"),
         (b"F0.0\n", "opcode 0x46"),
@@ -150,7 +150,7 @@ def test_smallest_trees():
         (b"}", "opcode 0x7d"),
         (b"]", "opcode 0x5d"),
         (b"C\x010", "opcode 0x43"),
-        (B, "no tree of names has it here"),
+        (B, "a tree of names does not have this opcode here"),
     ],
 )
 def test_value_that_is_no_index(value, says):
@@ -160,8 +160,8 @@ def test_value_that_is_no_index(value, says):
 @pytest.mark.parametrize("name", ["", ".", "..", "/", "/abs", "a/b", "a/", "\0", "a\0b"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_name_that_is_none(name, protocol):
-    assert "is no name of a file" in refuse(pickle.dumps(OrderedDict([("ok", 0), (name, 1)]), protocol), 2)
-    assert "is no name of a file" in refuse(pickle.dumps(OrderedDict([(name, OrderedDict())]), protocol), 0)
+    assert "is not the name of a file" in refuse(pickle.dumps(OrderedDict([("ok", 0), (name, 1)]), protocol), 2)
+    assert "is not the name of a file" in refuse(pickle.dumps(OrderedDict([(name, OrderedDict())]), protocol), 0)
 
 
 @pytest.mark.parametrize("name", [b"a", 0, None, ("a",)])
@@ -181,45 +181,45 @@ def test_other_objects(tree, protocol):
 @pytest.mark.parametrize(
     ("data", "files", "says"),
     [
-        (NEW + b"(" + A + b"K\0" + A + b"K\x01u.", 2, "a name twice in one directory"),
-        (NEW + A + b"K\0s" + A + b"K\x01s.", 2, "a name twice in one directory"),
+        (NEW + b"(" + A + b"K\0" + A + b"K\x01u.", 2, "a directory has a name twice"),
+        (NEW + A + b"K\0s" + A + b"K\x01s.", 2, "a directory has a name twice"),
         (NEW + b"(" + A + b"K\0" + B + b"K\0u.", 2, "sample 0 has two names"),
-        (NEW + A + b"K\0s.", 2, "1 file in the tree, expected 2"),
-        (NEW + b".", 1, "0 files in the tree, expected 1"),
-        (NEW + A + b"K\0s..", 1, "1 byte after the tree"),
+        (NEW + A + b"K\0s.", 2, "the tree has 1 file, expected 2"),
+        (NEW + b".", 1, "the tree has 0 files, expected 1"),
+        (NEW + A + b"K\0s..", 1, "1 byte found after the tree"),
         (NEW + NEW + b".", 0, "without one complete tree"),
         (b".", 0, "without one complete tree"),
         (A + b".", 0, "without one complete tree"),
         (b"ccollections\nOrderedDict\n.", 0, "without one complete tree"),
-        *((b"c" + line + b")R.", 0, "names b'") for line in other_classes()),
+        *((b"c" + line + b")R.", 0, "the class is b'") for line in other_classes()),
         (NEW + b"(.", 0, "without one complete tree"),
-        (NEW + b"(" + A + b"u.", 0, "no tree of names has it here"),
-        (NEW + b"u.", 0, "no tree of names has it here"),
-        (NEW + b"s.", 0, "no tree of names has it here"),
-        (NEW + A + b"s.", 0, "no tree of names has it here"),
-        (NEW + b"((", 0, "no tree of names has it here"),
-        (b")", 0, "no tree of names has it here"),
-        (b"R", 0, "no tree of names has it here"),
-        (b"t", 0, "no tree of names has it here"),
-        (b"K\0.", 1, "no tree of names has it here"),
-        (b"\x93.", 1, "no tree of names has it here"),
-        (A + b"\x93.", 1, "no tree of names has it here"),
-        (NEW + A + b"\x93.", 1, "no tree of names has it here"),
-        (A * 4 + b".", 1, "no tree of names has it here"),
-        (b"h\0.", 0, "object 0, which was not stored"),
-        (b"\x94.", 0, "an object to remember where there is none"),
-        (b"q\0.", 0, "an object to remember where there is none"),
-        (NEW + b"\x94\x94.", 0, "an object to remember where there is none"),
+        (NEW + b"(" + A + b"u.", 0, "a tree of names does not have this opcode here"),
+        (NEW + b"u.", 0, "a tree of names does not have this opcode here"),
+        (NEW + b"s.", 0, "a tree of names does not have this opcode here"),
+        (NEW + A + b"s.", 0, "a tree of names does not have this opcode here"),
+        (NEW + b"((", 0, "a tree of names does not have this opcode here"),
+        (b")", 0, "a tree of names does not have this opcode here"),
+        (b"R", 0, "a tree of names does not have this opcode here"),
+        (b"t", 0, "a tree of names does not have this opcode here"),
+        (b"K\0.", 1, "a tree of names does not have this opcode here"),
+        (b"\x93.", 1, "a tree of names does not have this opcode here"),
+        (A + b"\x93.", 1, "a tree of names does not have this opcode here"),
+        (NEW + A + b"\x93.", 1, "a tree of names does not have this opcode here"),
+        (A * 4 + b".", 1, "a tree of names does not have this opcode here"),
+        (b"h\0.", 0, "object 0 was not stored before"),
+        (b"\x94.", 0, "there is no object to remember"),
+        (b"q\0.", 0, "there is no object to remember"),
+        (NEW + b"\x94\x94.", 0, "there is no object to remember"),
         (NEW + b"p-1\n.", 0, "expected a number >= 0"),
-        (b"\x80\x06" + NEW + b".", 0, "protocol 6, expected at most 5"),
-        (NEW + b"\x80\x04.", 0, "no tree of names has it here"),
-        (b"\x95" + struct.pack("<Q", 2**63) + NEW + b".", 0, f"a frame of {2**63} bytes"),
-        (b"\x8d" + struct.pack("<Q", 2**63) + b"a", 0, f"{2**63} bytes wanted, 1 left"),
-        (b"X" + struct.pack("<I", 2**32 - 1) + b"a", 0, f"{2**32 - 1} bytes wanted, 1 left"),
-        (NEW + b"\x8c\x01\xffK\0s.", 1, "does not decode"),
-        (NEW + b"\x8c\x01\xff\x94K\0s.", 1, "does not decode"),
-        (NEW + b"V\\uzzzz\nK\0s.", 1, "does not decode"),
-        (NEW + b"Vname", 1, "no end of line"),
+        (b"\x80\x06" + NEW + b".", 0, "the pickle protocol is 6, expected at most 5"),
+        (NEW + b"\x80\x04.", 0, "a tree of names does not have this opcode here"),
+        (b"\x95" + struct.pack("<Q", 2**63) + NEW + b".", 0, f"the frame has {2**63} bytes"),
+        (b"\x8d" + struct.pack("<Q", 2**63) + b"a", 0, f"{2**63} bytes are expected, 1 are left"),
+        (b"X" + struct.pack("<I", 2**32 - 1) + b"a", 0, f"{2**32 - 1} bytes are expected, 1 are left"),
+        (NEW + b"\x8c\x01\xffK\0s.", 1, "cannot be decoded"),
+        (NEW + b"\x8c\x01\xff\x94K\0s.", 1, "cannot be decoded"),
+        (NEW + b"V\\uzzzz\nK\0s.", 1, "cannot be decoded"),
+        (NEW + b"Vname", 1, "the line does not end"),
     ],
 )
 def test_no_tree(data, files, says):
@@ -238,7 +238,7 @@ def test_no_tree(data, files, says):
     ],
 )
 def test_directory_in_two_places(data):
-    assert "a directory that is in two places" in refuse(data, 0)
+    assert "a directory is in two places" in refuse(data, 0)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -260,7 +260,7 @@ FORBIDDEN = sorted({op.name for op in pickletools.opcodes} - set(ALLOWED.split()
 def test_every_other_opcode_is_refused(name):
     opcode = next(op.code for op in pickletools.opcodes if op.name == name).encode("latin-1")
     for before in (b"", NEW, NEW + A, NEW + b"(", b"ccollections\nOrderedDict\n"):
-        assert "no tree of names needs it" in refuse(before + opcode + b"\0" * 16 + b".", 0)
+        assert "it is not an opcode of a tree of names" in refuse(before + opcode + b"\0" * 16 + b".", 0)
 
 
 def test_forbidden_opcodes_are_the_dangerous_ones():

@@ -71,7 +71,7 @@ def test_first_offset(offset, good):
     if good:
         ffr_layout.check_first_offset(offset, 2, 50)
     else:
-        with pytest.raises(FormatError, match=f"sample 0 at offset {offset}, expected 36 <= offset <= 50"):
+        with pytest.raises(FormatError, match=f"sample 0 is at offset {offset}, expected 36 <= offset <= 50"):
             ffr_layout.check_first_offset(offset, 2, 50)
 
 
@@ -83,13 +83,13 @@ def test_good_offsets(offsets):
 @pytest.mark.parametrize(
     ("offsets", "message"),
     [
-        ([35, 40], "sample 0 at offset 35"),
-        ([51, 52], "sample 0 at offset 51"),
-        ([36, 51], "sample 1: offset 51 in a file of 50 bytes"),
-        ([40, 39], "sample 1: offset 39 below 40 of the sample before"),
-        ([40, -1], "sample 1: offset -1 below 40"),
-        ([40, 2**63 - 1], "sample 1: offset 9223372036854775807 in a file of 50"),
-        ([40, -(2**63)], "sample 1: offset -9223372036854775808 below"),
+        ([35, 40], "sample 0 is at offset 35"),
+        ([51, 52], "sample 0 is at offset 51"),
+        ([36, 51], "sample 1 is at offset 51, but the file has 50"),
+        ([40, 39], "sample 1 is at offset 39, before sample 0 at 40"),
+        ([40, -1], "sample 1 is at offset -1, before sample 0 at 40"),
+        ([40, 2**63 - 1], "sample 1 is at offset 9223372036854775807, but the file has 50"),
+        ([40, -(2**63)], "sample 1 is at offset -9223372036854775808, before"),
     ],
 )
 def test_bad_offsets(offsets, message):
@@ -107,14 +107,14 @@ def test_block_header_round_trip():
 @pytest.mark.parametrize(
     ("header", "gap", "message"),
     [
-        (GOOD._replace(block_size=63), 64, "block of 63 bytes in a gap of 64"),
-        (GOOD._replace(block_size=0), 64, "block of 0 bytes in a gap of 64"),
-        (GOOD._replace(block_size=2**64 - 1), 64, "block of 18446744073709551615 bytes"),
-        (GOOD._replace(payload_size=25), 64, "payload of 25 bytes in a block of 64"),
+        (GOOD._replace(block_size=63), 64, "block has 63 bytes, expected 64"),
+        (GOOD._replace(block_size=0), 64, "block has 0 bytes, expected 64"),
+        (GOOD._replace(block_size=2**64 - 1), 64, "block has 18446744073709551615 bytes"),
+        (GOOD._replace(payload_size=25), 64, "block of 64 bytes has a payload of 25"),
         (GOOD._replace(payload_size=2**64 - 1), 64, "payload of 18446744073709551615"),
         (GOOD._replace(block_size=BLOCK_MAX, payload_size=PAYLOAD_MAX + 1), BLOCK_MAX, "payload of"),
         (GOOD._replace(block_size=BLOCK_MAX + 1), BLOCK_MAX + 1, f"expected at most {BLOCK_MAX}"),
-        (GOOD._replace(file_size=999), 64, "file of 1000 bytes, its extension block says 999"),
+        (GOOD._replace(file_size=999), 64, "the file has 1000 bytes, its extension block says 999"),
     ],
 )
 def test_bad_block_header(header, gap, message):
@@ -126,17 +126,17 @@ def test_bad_block_header(header, gap, message):
 def test_unknown_block_version(version):
     data = bytearray(ffr_layout.pack_block_header(GOOD))
     data[12:16] = version.to_bytes(4, "little")
-    with pytest.raises(FormatError, match=f"version {version}, this package reads 1"):
+    with pytest.raises(FormatError, match=f"version {version}, this release of ffrecord reads version 1"):
         ffr_layout.unpack_block_header(bytes(data), 64, 1000)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 39])
 def test_short_block(size):
-    with pytest.raises(FormatError, match=f"{size} bytes between the tables and the first sample are no extension"):
+    with pytest.raises(FormatError, match=f"{size} bytes between the tables and the first sample are not an extension"):
         ffr_layout.unpack_block_header(ffr_layout.pack_block_header(GOOD)[:size], size, 1000)
 
 
 def test_other_magic():
     data = b"x" + ffr_layout.pack_block_header(GOOD)[1:]
-    with pytest.raises(FormatError, match="no extension block"):
+    with pytest.raises(FormatError, match="not an extension block"):
         ffr_layout.unpack_block_header(data, 64, 1000)

@@ -86,9 +86,9 @@ def test_removed_once_it_was_begun(tmp_path):
 @pytest.mark.parametrize(
     ("at", "value", "message"),
     [
-        (0, b"x", "no journal: 102 bytes"),
+        (0, b"x", "is not a journal: it has 102 bytes"),
         (8, b"x", "cut or damaged"),
-        (12, b"\x02", "journal of version 2, this package reads 1"),
+        (12, b"\x02", "journal has version 2, this release of ffrecord reads version 1"),
         (32, b"\xff\xff\xff\xff", "cut or damaged"),
         (36, b"\xfe\xff\xff\xff", "cut or damaged"),
         (40, b"b", "cut or damaged"),

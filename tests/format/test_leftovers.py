@@ -18,7 +18,7 @@ from ffrecord.format import manifest
 
 OLD = [b"old", b"older"]
 NEW = [b"x", b"y", b"z"]
-GOES_ON = "the same call again goes on from there"
+GOES_ON = "the same call goes on from there"
 
 
 def create(path: Path) -> None:
@@ -87,7 +87,7 @@ def test_the_manifest_is_gone(place: Path, kind: str, moves: int, opened: Any) -
     (place / manifest.NAME).unlink(missing_ok=True)
     write, before = WRITES[kind]
     if moves > 1:
-        with pytest.raises(FormatError, match=rf"\.ffr of a write .*, and no dataset.json .*{GOES_ON}"):
+        with pytest.raises(FormatError, match=rf"\.ffr of an interrupted write, and no dataset.json .*{GOES_ON}"):
             opened(place)
     elif before:
         assert read(place) == before
@@ -109,7 +109,7 @@ def test_the_manifest_is_there(place: Path, kind: str, moves: int) -> None:
     if before:
         assert read(place) == before
     else:
-        with pytest.raises(FileNotFoundError, match=rf"PART_0.*interrupted, or is going on: {GOES_ON}"):
+        with pytest.raises(FileNotFoundError, match=rf"PART_0.*interrupted, or is going on; {GOES_ON}"):
             read(place)
     write(place)
     assert read(place) == before + NEW

@@ -83,12 +83,12 @@ def test_fingerprint_ignores_names_and_key_order() -> None:
 @pytest.mark.parametrize(
     "changes, words",
     [
-        ({"version": 2}, "version 2, this package reads 1"),
+        ({"version": 2}, "version 2, this release of ffrecord reads version 1"),
         ({"version": "1"}, "version"),
         ({"samples": 6}, "6 samples, but its shards have 5"),
         ({"samples": -1}, ">= 0"),
         ({"samples": 1e300}, "samples"),
-        ({"fingerprint": "0" * 64}, "fingerprint '0000"),
+        ({"fingerprint": "0" * 64}, "fingerprint is '0000"),
         ({"schema": None}, "fingerprint"),
         ({"schema": []}, "schema"),
         ({"shards": None}, "shards"),

@@ -175,7 +175,7 @@ def test_persistent_id(tmp_path, opcode):
 def test_build_that_shadows_items(tmp_path):
     pickled = NEW + b"}" + text("items") + b"K\0sb."
     assert pickle.loads(pickled).items == 0
-    refuse(write(tmp_path / "x.ffr", pickled), "no tree of names needs it")
+    refuse(write(tmp_path / "x.ffr", pickled), "it is not an opcode of a tree of names")
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_body_cut(tmp_path):
         ({"a": 2**4000, "b": 0}, "an int of 501 bytes"),
         ({"a": True, "b": 0}, "opcode 0x88"),
         ({"a": 1.0, "b": 0}, "opcode 0x47"),
-        ({"a": "1", "b": 0}, "no tree of names has it here"),
+        ({"a": "1", "b": 0}, "a tree of names does not have this opcode here"),
         ({"a": None, "b": 0}, "opcode 0x4e"),
         ({"a": 0, "b": 0}, "sample 0 has two names"),
         ({"a": 0, "d": OrderedDict(b=0)}, "sample 0 has two names"),
