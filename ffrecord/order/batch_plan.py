@@ -95,7 +95,7 @@ class Run:
     def __getitem__(self, j: int) -> Step:
         """Return step j, 0 <= j < len(self)."""
         if not 0 <= j < self._steps:
-            raise SampleIndexError(f"step {j} of {self._steps}")
+            raise SampleIndexError(f"step {j}, expected 0 <= step < {self._steps}")
         start = j * self.batch_size
         stop = min(start + self.batch_size, self._count)
         positions, padding = self.split.positions(self._length, self.position, start, stop)

@@ -103,7 +103,7 @@ class Course:
         self._position = 0
         self.batch_size = check_batch_size(batch_size)
         if not isinstance(drop_last, bool | np.bool_):
-            raise ArgumentTypeError(f"drop_last is {drop_last!r}, expected a bool")
+            raise ArgumentTypeError(f"drop_last must be True or False, not {type(drop_last).__name__}")
         self.drop_last = bool(drop_last)
         self.split = Split(rank, world_size, policy, placement)
         self.order = self._with_slices(placement)
@@ -301,7 +301,7 @@ class Course:
         before = self._compare(loaded, finish=appended == "finish")
         length = self._epoch(before, loaded.epoch).length
         if loaded.position > length:
-            raise ArgumentError(f"state at position {loaded.position} of an epoch of {length}")
+            raise ArgumentError(f"the state is at position {loaded.position}, but its epoch has {length} samples")
         self.seed = loaded.seed
         self._go_to(loaded.epoch, loaded.position, before if loaded.position else None)
 
@@ -342,25 +342,26 @@ class Course:
         theirs, crc = state.indices, self._indices_crc()
         if theirs != crc:
             raise ArgumentError(
-                f"state of another filter: {_describe_filter(theirs)} in the state, {_describe_filter(crc)} here"
+                f"the state belongs to another filter: {_describe_filter(theirs)} in the state, "
+                f"{_describe_filter(crc)} here"
             )
         before = state.dataset.identity
         difference = self.identity.difference(before)
         if difference is None:
             return None if order == self.order else BegunEpoch(self.identity, order)
         if not self.identity.extends(before):
-            raise ArgumentError(f"state of another dataset: {difference}")
+            raise ArgumentError(f"the state belongs to another dataset: {difference}")
         if not finish:
             raise ArgumentError(
-                f"shards were appended to the dataset: {difference}; appended='finish' finishes this epoch over the "
-                "samples of then"
+                f"shards were appended to the dataset: {difference}; pass appended='finish' to finish this epoch over "
+                "the samples that it began with"
             )
         return BegunEpoch(before, order)
 
     def _order_of(self, state: State) -> Order:
         ours = self.order.to_builtins()
         if not same_but_for_slices(state.order, ours):
-            raise ArgumentError(f"state of another order: {state.order} in the state, {ours} here")
+            raise ArgumentError(f"the state belongs to another order: {state.order} in the state, {ours} here")
         return self.order if state.order == ours else from_builtins(state.order)
 
     def _indices_crc(self) -> int | None:
@@ -378,9 +379,10 @@ class Course:
         most = split.most(length)
         if batches(most, self.batch_size, self.drop_last) == 0:
             least = self.batch_size if self.drop_last else 1
+            advice = "; pass a smaller batch_size or drop_last=False" if self.drop_last else ""
             raise ArgumentError(
-                f"no batch: {length} samples over {split.world_size} ranks, policy {split.policy!r}, are "
-                f"{most} for each, expected at least {least}"
+                f"there is no batch: each of {split.world_size} ranks gets {most} of {length} samples (policy "
+                f"{split.policy!r}), expected at least {least}{advice}"
             )
 
 
@@ -393,7 +395,9 @@ def check_batch_size(batch_size: SupportsIndex) -> int:
     """
     size = check_range("batch_size", batch_size, 1)
     if size > LENGTH_MAX:
-        raise ArgumentError(f"batch_size is {size}, more than any dataset has samples: give the dataset's length")
+        raise ArgumentError(
+            f"batch_size is {size}, expected at most {LENGTH_MAX}; pass the dataset's length for a single batch"
+        )
     return size
 
 
@@ -405,7 +409,7 @@ def _check_filter(indices: Filter, samples: int) -> Integers:
     least, most = int(array.min()), int(array.max())
     if least < -samples or most >= samples:
         wrong = least if least < -samples else most
-        raise SampleIndexError(f"indices have {wrong}, expected {-samples} <= index < {samples}")
+        raise SampleIndexError(f"index {wrong}, expected {-samples} <= index < {samples}")
     return array if least >= 0 else np.where(array < 0, array + samples, array)
 
 

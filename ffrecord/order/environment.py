@@ -82,21 +82,23 @@ def placement_of(rank: int, world_size: int) -> Placement:
         return Placement(1, 0, 0)
     known = ", ".join(launcher.on_node for launcher in LAUNCHERS)
     raise ArgumentError(
-        f"the environment does not say how many ranks share a node with rank {rank} of {world_size}: expected {known} "
-        "of the launcher of this rank of as many; or give the number of nodes"
+        f"the environment does not say how many ranks share a node with rank {rank} of {world_size}, expected one of "
+        f"{known}, set by the launcher of this rank; or pass the number of nodes"
     )
 
 
 def _read_placement(launcher: Launcher, rank: int, world_size: int) -> Placement:
     here = _same_on_all_nodes(launcher.on_node)
     if here < 1 or world_size % here:
-        raise ArgumentError(f"{world_size} ranks by {launcher.size}, and {here} on a node by {launcher.on_node}")
+        raise ArgumentError(
+            f"{launcher.size} is {world_size}, expected a multiple of {launcher.on_node}, which is {here}"
+        )
     nodes = world_size // here
     said, node, local = (_int(name) for name in (launcher.nodes, launcher.node, launcher.local))
     if said is not None and said != nodes:
         raise ArgumentError(
-            f"{world_size} ranks by {launcher.size}, {here} on a node by {launcher.on_node}, "
-            f"but {said} nodes by {launcher.nodes}"
+            f"{launcher.nodes} is {said}, expected {nodes}: {launcher.size} is {world_size} and {launcher.on_node} is "
+            f"{here}"
         )
     if node is not None and local is not None:
         found = Placement(nodes, node, local)
@@ -107,7 +109,7 @@ def _read_placement(launcher: Launcher, rank: int, world_size: int) -> Placement
     for name, value, expected in ((launcher.node, node, found.node), (launcher.local, local, found.local)):
         if value is not None and value != expected:
             raise ArgumentError(
-                f"{launcher.rank} is {rank} and {name} is {value}, expected {expected} where {here} ranks of a node "
+                f"{name} is {value} for {launcher.rank} {rank}, expected {expected}: the {here} ranks of a node must "
                 "follow each other"
             )
     return found
@@ -122,7 +124,7 @@ def _same_on_all_nodes(name: str) -> int:
     text = os.environ[name]
     numbers = {re.sub(r"\(x\d+\)$", "", each) for each in text.split(",")}
     if len(numbers) > 1:
-        raise ArgumentError(f"environment variable {name} is {text!r}, expected equally many ranks on each node")
+        raise ArgumentError(f"environment variable {name} is {text!r}, expected the same number of ranks on each node")
     return _number(name, numbers.pop())
 
 

@@ -60,7 +60,7 @@ def as_positions(positions: Any) -> npt.NDArray[np.int64]:
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise ArgumentTypeError(f"positions must be int64 [k], not {array.dtype} {list(array.shape)}")
     if array.dtype == np.uint64 and array.size and array.max() >= 1 << 63:
-        raise SampleIndexError(f"position {array.max()} is beyond {(1 << 63) - 1}")
+        raise SampleIndexError(f"position is {array.max()}, expected at most {(1 << 63) - 1}")
     return np.array(array, np.int64, order="C")
 
 
@@ -82,7 +82,7 @@ def sample_seeds(seed: int, epoch: int, positions: npt.ArrayLike) -> npt.NDArray
     """
     wanted = as_positions(positions)
     if wanted.size and wanted.min() < 0:
-        raise SampleIndexError(f"position {wanted.min()} is below 0")
+        raise SampleIndexError(f"position is {wanted.min()}, expected >= 0")
     found = np.empty(len(wanted), np.uint64)
     seeds(wanted, found, key_of("samples", check_range("seed", seed, 0, SEEDS), check_range("epoch", epoch, 0, EPOCHS)))
     return found

@@ -71,7 +71,9 @@ class Mixture(Order):
             ValueError: n is not sum(sizes).
         """
         if n != self._samples:
-            raise ArgumentError(f"mixture of {self._samples} samples in {len(self.sizes)} datasets, here are {n}")
+            raise ArgumentError(
+                f"the mixture has {self._samples} samples in {len(self.sizes)} datasets, the data has {n}"
+            )
         return self.epoch_length or self._samples
 
     @property
@@ -100,7 +102,9 @@ class Mixture(Order):
                 array[start:stop] = self.within.indices(places[start:stop], n, seed, whole + int(epochs[start]))
             return
         if first > LENGTH_MAX:
-            raise ArgumentError(f"epoch {epoch} of {length} draws each begins after draw {LENGTH_MAX}")
+            raise ArgumentError(
+                f"epoch {epoch} of {length} draws begins at draw {first}, expected at most {LENGTH_MAX}"
+            )
         array += first
         self._draw(array, seed)
 
@@ -153,9 +157,9 @@ def _check_sizes(sizes: Any) -> tuple[int, ...]:
 def _check_weights(weights: Any, sizes: Sequence[int]) -> tuple[float, ...]:
     checked = tuple(_check_weight(i, weight) for i, weight in enumerate(_as_list("weights", weights)))
     if len(checked) != len(sizes):
-        raise ArgumentError(f"{len(checked)} weights for {len(sizes)} datasets")
+        raise ArgumentError(f"weights has {len(checked)} numbers, expected {len(sizes)}, one for each dataset")
     if not any(checked):
-        raise ArgumentError(f"all {len(checked)} weights are 0, expected one > 0")
+        raise ArgumentError(f"all {len(checked)} weights are 0, expected at least one > 0")
     for i, (weight, size) in enumerate(zip(checked, sizes, strict=True)):
         if weight and not size:
             raise ArgumentError(f"weights[{i}] is {weight} for a dataset of 0 samples, expected 0")
@@ -168,7 +172,7 @@ def _check_weight(i: int, weight: Any) -> float:
             raise TypeError
         number = float(weight)
     except (TypeError, ValueError):
-        raise ArgumentTypeError(f"weights[{i}] must be a number, not {weight!r}") from None
+        raise ArgumentTypeError(f"weights[{i}] must be a number, not {type(weight).__name__}") from None
     except OverflowError:
         number = math.inf
     if not (math.isfinite(number) and number >= 0):
@@ -185,5 +189,5 @@ def _as_list(name: str, values: Any) -> list[Any]:
 def _check_within(within: Any) -> Order:
     order = from_builtins(within) if isinstance(within, Mapping) else parse(within)
     if isinstance(order, Mixture):
-        raise ArgumentError("within is a mixture: give all datasets to one, with products of weights")
+        raise ArgumentError("within is a mixture; give all datasets to one mixture, with the products of their weights")
     return order

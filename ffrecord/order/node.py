@@ -64,12 +64,14 @@ class Placement:
         if not isinstance(order, Placed):
             return Placed(self.nodes, order)
         if order.slices % self.nodes:
-            raise ArgumentError(f"{order.slices} slices for {self.nodes} nodes, expected a multiple of {self.nodes}")
+            raise ArgumentError(
+                f"the order has {order.slices} slices, expected a multiple of {self.nodes}, the number of nodes"
+            )
         return order
 
 
 def _ranks_per_node(world_size: int, nodes: int) -> int:
     """Return the number of ranks on each node."""
     if world_size % nodes:
-        raise ArgumentError(f"{world_size} ranks on {nodes} nodes, expected equally many on each")
+        raise ArgumentError(f"world_size is {world_size}, expected a multiple of {nodes}, the number of nodes")
     return world_size // nodes

@@ -15,6 +15,8 @@ from ffrecord.order.keys import EPOCHS, LENGTH_MAX, SEEDS, as_positions, check_r
 
 __all__ = ["Block", "Order", "Random", "Sequential", "from_builtins", "parse", "register"]
 
+SHOWN = 200  # characters of a value from a state in a message
+
 
 @dataclass(frozen=True)
 class Order(ABC):
@@ -95,18 +97,18 @@ def from_builtins(order: Mapping[str, Any]) -> Order:
         ValueError: `order` is not an order, or this version does not know it.
     """
     if not isinstance(order, Mapping) or "name" not in order:
-        raise ArgumentError(f"not an order: {order!r}")
+        raise ArgumentError(f"order is {repr(order)[:SHOWN]}, expected a dict with a name")
     given = dict(order)
     kind = NAMES.get(str(given.pop("name")))
     if kind is None:
-        raise ArgumentError(f"order {order['name']!r}, this version knows {', '.join(sorted(NAMES))}")
+        raise ArgumentError(f"order is {str(order['name'])[:SHOWN]!r}, expected one of {', '.join(sorted(NAMES))}")
     wanted = [field.name for field in fields(kind)]
     if sorted(given) != sorted(wanted):
-        raise ArgumentError(f"{order['name']} is given {sorted(given)}, expected {sorted(wanted)}")
+        raise ArgumentError(f"order {order['name']} has {str(sorted(given))[:SHOWN]}, expected {sorted(wanted)}")
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
-        raise ArgumentError(f"not an order {order['name']}: {error}") from None
+        raise ArgumentError(f"order {order['name']}: {error}") from None
 
 
 def parse(order: "str | Order") -> Order:

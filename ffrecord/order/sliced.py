@@ -98,7 +98,7 @@ def _without_slices(order: Mapping[str, Any]) -> Any:
 def _check_within(within: Any) -> Order:
     order = from_builtins(within) if isinstance(within, Mapping) else parse(within)
     if isinstance(order, Mixture):
-        raise ArgumentError("a mixture cannot be cut into slices: its datasets have sizes of their own")
+        raise ArgumentError("a mixture cannot be cut into slices: its datasets have their own sizes")
     if isinstance(order, Placed):
-        raise ArgumentError("within is cut into slices already")
+        raise ArgumentError("within is cut into slices already, expected an order without slices")
     return order

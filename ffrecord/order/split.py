@@ -50,7 +50,7 @@ class Split:
         world_size = check_range("world_size", self.world_size, 1, WORLD_SIZES)
         rank = check_range("rank", self.rank, 0, WORLD_SIZES)
         if rank >= world_size:
-            raise ArgumentError(f"rank {rank} of world_size {world_size}, expected 0 <= rank < {world_size}")
+            raise ArgumentError(f"rank is {rank}, expected 0 <= rank < {world_size}")
         if self.policy not in POLICIES:
             raise ArgumentError(f"policy is {self.policy!r}, expected one of {', '.join(POLICIES)}")
         object.__setattr__(self, "world_size", world_size)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ffrecord.errors import ArgumentError
+from ffrecord.errors import ArgumentError, describe_version
 from ffrecord.order.identity import Identity
 from ffrecord.order.keys import EPOCHS, LENGTH_MAX, SEEDS, check_range
 
@@ -64,11 +64,11 @@ class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             ValueError: the version is a later one, or `state` is not a state.
         """
         if isinstance(state, dict) and "version" in state and state["version"] != VERSION:
-            raise ArgumentError(f"state of version {state['version']!r}, this package reads {VERSION}")
+            raise ArgumentError(describe_version("the state", state["version"], VERSION))
         try:
             converted = msgspec.convert(state, cls)
         except msgspec.ValidationError as error:
-            raise ArgumentError(f"not a state of an order: {error}") from None
+            raise ArgumentError(f"this is not the state of an order: {error}") from None
         # msgspec cannot check bounds beyond 63 bits.
         check_range("seed of the state", converted.seed, 0, SEEDS)
         check_range("epoch of the state", converted.epoch, 0, EPOCHS)

@@ -76,7 +76,7 @@ class Channel:
                 # The other side left without reading all of ours; its own messages are still there.
                 continue
             if not packet:
-                raise EOFError("the other side is gone")
+                raise EOFError("the other process has closed the connection")
             self._begun += packet[1:]
             if packet[:1] == LAST:
                 message, self._begun = bytes(self._begun), bytearray()

@@ -100,6 +100,6 @@ class DeathWatch:
             until = time.monotonic() + NOTICE_SECONDS
             while time.monotonic() < until:
                 pool.listen()
-            raise WorkerError("the iterable was interrupted, as if a worker had ended") from None
+            raise WorkerError("the iterable was interrupted as if a worker had ended, but all workers live") from None
         finally:
             self._in_user_code = False

@@ -37,7 +37,10 @@ def death_error(who: str, beat: Beat, code: int | None, name: Name) -> WorkerErr
 
 def stuck_error(who: str, beat: Beat, silent: float, limit: float, name: Name) -> WorkerError:
     """Return the error for a worker without a sign of life for `silent` seconds; `limit` are allowed."""
-    sentence = f"{who} gives no sign of life for {silent:.1f} s {_place(beat, name)} (stuck_after={limit:g})"
+    sentence = (
+        f"{who} gave no sign of life for {silent:.1f} s {_place(beat, name)}, expected one within {limit:g} s; "
+        "pass a larger stuck_after if it needs so long"
+    )
     return WorkerError(sentence, index=_index(beat))
 
 
@@ -62,8 +65,11 @@ def _advice(code: int | None, beat: Beat) -> str:
         return ": probably out of memory"
     if code is not None and code >= 0:
         if beat.beats == 0:
-            return ": it did not get to work, see its own message; spawned processes import the main module again"
-        return ": its work was not done, does something in there call exit?"
+            return (
+                ": it ended before its first task, see its own message; spawned processes import the main module "
+                "again, so calls there must stand below `if __name__ == '__main__':`"
+            )
+        return ": its work was not done; does your code call exit()?"
     return ""
 
 

@@ -159,7 +159,7 @@ class WorkerPool:
         """
         if multiprocessing.current_process().daemon:
             raise ValueError(
-                f"{self.count} workers asked for in a daemonic process, which may not have any: use 0 or -1"
+                f"num_workers is {self.count}, expected 0 or -1 in a daemonic process, which may not have children"
             )
         number = 0
         try:
@@ -167,7 +167,7 @@ class WorkerPool:
                 self._start_one(number)
         except OSError as error:
             sentence = f"worker {number} of {self.count} could not be started: {os.strerror(error.errno or errno.EIO)}"
-            sentence += "; num_workers=0 needs none"
+            sentence += "; pass num_workers=0 to work without"
             raise OSError(error.errno or errno.EIO, sentence) from None
         except Exception as error:
             if self._method != "fork":
@@ -205,7 +205,9 @@ class WorkerPool:
             try:
                 reduction.ForkingPickler.dumps(value, _PickledArguments.PROTOCOL)
             except Exception as reason:
-                sentence = f"{name} ({type(value).__name__}) does not pickle, as start_method={self._method!r} needs"
+                sentence = (
+                    f"{name} ({type(value).__name__}) cannot be pickled, which start_method={self._method!r} needs"
+                )
                 raise TypeError(f"{sentence}: {reason}") from error
 
     def send(self, number: int, message: bytes) -> None:

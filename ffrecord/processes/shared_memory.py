@@ -35,7 +35,9 @@ class SharedMemory:
         except OSError as error:
             if self._fd >= 0:
                 os.close(self._fd)
-            raise file_error(error.errno or errno.ENOMEM, f"{size} bytes of shared memory", "memfd") from None
+            raise file_error(
+                error.errno or errno.ENOMEM, f"{size} bytes of shared memory cannot be had", "memfd"
+            ) from None
         self.view = memoryview(self._map)
 
     def __reduce__(self) -> tuple[Any, ...]:

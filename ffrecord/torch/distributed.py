@@ -46,7 +46,7 @@ def rank_and_size(rank: SupportsIndex | None = None, world_size: SupportsIndex |
             )
         found_rank = 0
     if not 0 <= found_rank < found_size:
-        raise ArgumentError(f"rank {found_rank} of world_size {found_size}, expected 0 <= rank < {found_size}")
+        raise ArgumentError(f"rank is {found_rank}, expected 0 <= rank < {found_size}")
     return found_rank, found_size
 
 

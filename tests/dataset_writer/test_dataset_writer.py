@@ -441,7 +441,7 @@ def test_bad_arguments_of_the_call(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_what_does_not_pickle_is_named(tmp_path: Path, method: str) -> None:
     bad = [lambda: None]
-    with pytest.raises(TypeError, match=rf"dataset \(list\) does not pickle, as start_method='{method}' needs"):
+    with pytest.raises(TypeError, match=rf"dataset \(list\) cannot be pickled, which start_method='{method}' needs"):
         write(tmp_path / "set", bad, serializer=repr, start_method=method, num_workers=1)
     with pytest.raises(TypeError, match=r"serializer \(function\) does not pickle"):
         write(tmp_path / "set", [1], serializer=lambda sample: b"", start_method=method, num_workers=1)

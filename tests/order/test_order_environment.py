@@ -88,26 +88,38 @@ def test_local_rank_of_torchrun_may_be_0_for_all(launched):
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({}, "how many ranks share a node with rank 11 of 16: expected LOCAL_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_SIZE"),
-        ({**TORCHRUN, "RANK": "3"}, "or give the number of nodes"),
-        ({**TORCHRUN, "WORLD_SIZE": "32"}, "or give the number of nodes"),
-        ({**TORCHRUN, "LOCAL_WORLD_SIZE": "5"}, "16 ranks by WORLD_SIZE, and 5 on a node by LOCAL_WORLD_SIZE"),
-        ({**TORCHRUN, "LOCAL_WORLD_SIZE": "0"}, "16 ranks by WORLD_SIZE, and 0 on a node by LOCAL_WORLD_SIZE"),
+        (
+            {},
+            "how many ranks share a node with rank 11 of 16, expected one of LOCAL_WORLD_SIZE, OMPI_COMM_WORLD",
+        ),
+        ({**TORCHRUN, "RANK": "3"}, "or pass the number of nodes"),
+        ({**TORCHRUN, "WORLD_SIZE": "32"}, "or pass the number of nodes"),
+        (
+            {**TORCHRUN, "LOCAL_WORLD_SIZE": "5"},
+            "WORLD_SIZE is 16, expected a multiple of LOCAL_WORLD_SIZE, which is 5",
+        ),
+        (
+            {**TORCHRUN, "LOCAL_WORLD_SIZE": "0"},
+            "WORLD_SIZE is 16, expected a multiple of LOCAL_WORLD_SIZE, which is 0",
+        ),
         ({**TORCHRUN, "LOCAL_WORLD_SIZE": "eight"}, "variable LOCAL_WORLD_SIZE is 'eight', expected an int"),
-        ({**TORCHRUN, "GROUP_RANK": "0"}, "RANK is 11 and GROUP_RANK is 0, expected 1 where 8 ranks of a node follow"),
+        ({**TORCHRUN, "GROUP_RANK": "0"}, "GROUP_RANK is 0 for RANK 11, expected 1: the 8 ranks of a node must follow"),
         (
             {**TORCHRUN, "GROUP_WORLD_SIZE": "4"},
-            "16 ranks by WORLD_SIZE, 8 on a node by LOCAL_WORLD_SIZE, but 4 nodes by GROUP_WORLD_SIZE",
+            "GROUP_WORLD_SIZE is 4, expected 2: WORLD_SIZE is 16 and LOCAL_WORLD_SIZE is 8",
         ),
-        ({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_RANK": "5"}, "OMPI_COMM_WORLD_LOCAL_RANK is 5, expected 3 where 8 ranks"),
+        (
+            {**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_RANK": "5"},
+            "OMPI_COMM_WORLD_LOCAL_RANK is 5 for OMPI_COMM_WORLD_RANK 11, expected 3: the 8 ranks",
+        ),
         (
             {**SLURM, "SLURM_STEP_TASKS_PER_NODE": "8,8(x2),4"},
-            "variable SLURM_STEP_TASKS_PER_NODE is '8,8(x2),4', expected equally many ranks on each node",
+            "variable SLURM_STEP_TASKS_PER_NODE is '8,8(x2),4', expected the same number of ranks on each node",
         ),
         ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": ""}, "variable SLURM_STEP_TASKS_PER_NODE is '', expected an int"),
         ({**SLURM, "SLURM_NODEID": "2"}, "node is 2, expected 0 <= node < 2"),
         ({**SLURM, "SLURM_LOCALID": "8"}, "local is 8, expected 0 <= local < 8"),
-        ({**SLURM, "SLURM_STEP_NUM_NODES": "4"}, "but 4 nodes by SLURM_STEP_NUM_NODES"),
+        ({**SLURM, "SLURM_STEP_NUM_NODES": "4"}, "SLURM_STEP_NUM_NODES is 4, expected 2"),
     ],
 )
 def test_contradictions(launched, variables, message):

@@ -129,7 +129,7 @@ def test_through_json():
         ((2, "shuffled"), ArgumentError, "order is 'shuffled', expected one of"),
         ((2, Placed(2)), ArgumentError, "in slices already|into slices already"),
         ((2, Mixture([3, 4])), ArgumentError, "a mixture cannot be cut into slices"),
-        ((2, {"name": "random-2"}), ArgumentError, "order 'random-2', this version knows"),
+        ((2, {"name": "random-2"}), ArgumentError, "order is 'random-2', expected one of"),
     ],
 )
 def test_no_such_order(arguments, error, message):
@@ -181,14 +181,14 @@ def test_turns_are_a_permutation(nodes, each):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Placement.of(0, 10, 4), "10 ranks on 4 nodes, expected equally many on each"),
-        (lambda: Placement.of(0, 2, 4), "2 ranks on 4 nodes"),
+        (lambda: Placement.of(0, 10, 4), "world_size is 10, expected a multiple of 4"),
+        (lambda: Placement.of(0, 2, 4), "world_size is 2, expected a multiple of 4"),
         (lambda: Placement.of(0, 10, 0), "nodes is 0, expected 1 <= nodes"),
         (lambda: Placement(4, 4, 0), "node is 4, expected 0 <= node < 4"),
         (lambda: Placement(4, 0, -1), "local is -1, expected 0 <= local"),
         (lambda: Split(0, 8, "drop", Placement(4, 0, 2)), "local is 2, expected 0 <= local < 2"),
-        (lambda: Split(0, 9, "drop", Placement(4, 0, 0)), "9 ranks on 4 nodes"),
-        (lambda: Placement(4, 0, 0).order(Placed(6)), "6 slices for 4 nodes, expected a multiple of 4"),
+        (lambda: Split(0, 9, "drop", Placement(4, 0, 0)), "world_size is 9, expected a multiple of 4"),
+        (lambda: Placement(4, 0, 0).order(Placed(6)), "the order has 6 slices, expected a multiple of 4"),
         (lambda: Placement(4, 0, 0).order(Mixture([3])), "a mixture cannot be cut into slices"),
     ],
 )

@@ -190,7 +190,7 @@ def test_placement_may_begin_and_end_within_an_epoch():
         assert next(course.steps()).indices.tolist() == pile_of(order, 100, 3, 0)[10:]
         assert course.state_dict() == stopped("random", then)
     for state in (stopped("block", one), stopped("sequential", None), stopped(Placed(4, "block"), two, 2)):
-        with pytest.raises(ArgumentError, match=r"state of another order: .* in the state, .*placed-1.* here"):
+        with pytest.raises(ArgumentError, match=r"state belongs to another order: .* in the state, .*placed-1.* here"):
             Course(Identity(100), order="random", placement=one).load_state_dict(state)
 
 

@@ -231,11 +231,11 @@ def test_builtins_are_what_they_were():
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        (None, "not an order"),
-        ({}, "not an order"),
-        ({"name": "random-9"}, "'random-9', this version knows block-1, .*random-1, sequential-1"),
-        ({"name": ["random-1"]}, "this version knows"),
-        ({"name": "random-1", "more": 1}, "is given .*more"),
+        (None, "expected a dict with a name"),
+        ({}, "expected a dict with a name"),
+        ({"name": "random-9"}, "'random-9', expected one of block-1, .*random-1, sequential-1"),
+        ({"name": ["random-1"]}, "expected one of"),
+        ({"name": "random-1", "more": 1}, "has .*more"),
         ({"name": "block-1", "block_size": 4, "window": 3}, "expected .*lanes"),
         ({"name": "block-1", "block_size": 4.5, "window": 3, "lanes": 1}, "block_size"),
         ({"name": "block-1", "block_size": 4, "window": 0, "lanes": 1}, "window is 0"),

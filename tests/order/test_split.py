@@ -107,7 +107,7 @@ def test_the_longest_epoch(policy):
     [
         ((0, 0), ValueError, "world_size is 0, expected 1 <= world_size"),
         ((0, -2), ValueError, "world_size is -2"),
-        ((3, 3), ValueError, "rank 3 of world_size 3, expected 0 <= rank < 3"),
+        ((3, 3), ValueError, "rank is 3, expected 0 <= rank < 3"),
         ((-1, 3), ValueError, "rank is -1"),
         ((0, 1, "ragged"), ValueError, "policy is 'ragged', expected one of drop, pad, uneven"),
         ((0, 2.0), TypeError, "world_size must be an int, not float"),

@@ -30,7 +30,12 @@ VOCABULARY = [
     ("gap", ffr_twin.build(SAMPLES, b"hidden"), bytes, "6 bytes between the tables and the first sample are no ext"),
     ("block magic", EXTENDED, chain(set_block("magic", b"\x89FFRexT\n"), fix_block), "no extension block"),
     ("block crc", EXTENDED, set_block("crc", 5), "extension block: checksum .* stored 0x00000005"),
-    ("block version", EXTENDED, chain(set_block("version", 2), fix_block), "version 2, this release of ffrecord reads version 1"),
+    (
+        "block version",
+        EXTENDED,
+        chain(set_block("version", 2), fix_block),
+        "version 2, this release of ffrecord reads version 1",
+    ),
     ("block block_size", EXTENDED, chain(set_block("block_size", 40), fix_block), "block has 40 bytes, expected"),
     ("block payload_size", EXTENDED, set_block("payload_size", 4), "extension block: checksum|reserved"),
     ("block file_size", EXTENDED, chain(set_block("file_size", 9), fix_block), "its extension block says 9"),

@@ -360,7 +360,7 @@ def test_what_batch_transform_makes_comes_from_workers_as_it_is(fixed_path):
         ({"num_workers": 1, "num_threads": 1}, ValueError, "threads or by processes"),
         ({"timeout": -1}, ValueError, "timeout is -1"),
         ({"timeout": "1"}, TypeError, "timeout is '1'"),
-        ({"rank": 2, "world_size": 2}, ValueError, "rank 2 of world_size 2"),
+        ({"rank": 2, "world_size": 2}, ValueError, "rank is 2, expected 0 <= rank < 2"),
         ({"world_size": 0}, ValueError, "world_size is 0"),
         ({"indices": []}, ValueError, "0 samples"),
         ({"indices": [30]}, IndexError, "30"),

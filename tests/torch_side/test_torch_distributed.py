@@ -44,9 +44,9 @@ def test_found(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], giv
     [
         ((0, 0), "world_size is 0, expected 1 or more"),
         ((None, -1), "world_size is -1"),
-        ((3, 3), "rank 3 of world_size 3, expected 0 <= rank < 3"),
-        ((-1, 3), "rank -1 of world_size 3"),
-        ((1, None), "rank 1 of world_size 1"),
+        ((3, 3), "rank is 3, expected 0 <= rank < 3"),
+        ((-1, 3), "rank is -1, expected 0 <= rank < 3"),
+        ((1, None), "rank is 1, expected 0 <= rank < 1"),
         ((None, 2), "world_size is 2, and no rank is given"),
     ],
 )
@@ -101,7 +101,7 @@ def test_placements(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("WORLD_SIZE", "8")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert placement_on("node", 3, 8) == Placement(4, 1, 1)
-    with pytest.raises(ValueError, match=r"how many ranks share a node with rank 1 of 4: .* give the number of nodes"):
+    with pytest.raises(ValueError, match=r"how many ranks share a node with rank 1 of 4, .* pass the number of nodes"):
         placement_on("node", 1, 4)  # of data parallel groups, for instance
     with pytest.raises(ValueError, match="placement is 'shard', expected 'node', a number of nodes, or a Placement"):
         placement_on("shard", 3, 8)

@@ -207,7 +207,7 @@ def test_the_rank_is_looked_up_when_iteration_begins(monkeypatch: pytest.MonkeyP
         ({"order": "sequential", "shuffle": True}, "order is 'sequential', but shuffle=True asks for 'random'"),
         ({"policy": "all"}, "policy is 'all'"),
         ({"order": "best"}, "best"),
-        ({"rank": 2, "num_replicas": 2}, "rank 2 of world_size 2"),
+        ({"rank": 2, "num_replicas": 2}, "rank is 2, expected 0 <= rank < 2"),
         ({"seed": -1}, "seed is -1"),
         ({"dataset": 0}, "0 samples"),
     ],
@@ -227,7 +227,7 @@ def test_refused_types():
         BatchSampler(RandomSampler(range(3)), 2)
     with pytest.raises(ValueError, match="batch_size is 0"):
         BatchSampler(10, 0)
-    with pytest.raises(ValueError, match="no batch: 10 samples"):
+    with pytest.raises(ValueError, match="no batch: each of 1 ranks gets 10 of 10 samples"):
         BatchSampler(10, 11, drop_last=True)
 
 
