@@ -105,7 +105,7 @@ def test_placements(monkeypatch: pytest.MonkeyPatch):
         placement_on("node", 1, 4)  # of data parallel groups, for instance
     with pytest.raises(ValueError, match="placement is 'shard', expected 'node', a number of nodes, or a Placement"):
         placement_on("shard", 3, 8)
-    with pytest.raises(ValueError, match="8 ranks on 3 nodes"):
+    with pytest.raises(ValueError, match="world_size is 8, expected a multiple of 3"):
         placement_on(3, 3, 8)
     for wrong in (2.0, True, [4]):
         with pytest.raises(TypeError, match="nodes must be an int"):
