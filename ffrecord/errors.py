@@ -263,7 +263,7 @@ _FILE_ERRORS: dict[type[OSError], type[OSError]] = {
 }
 
 
-def file_error(errno: int, sentence: str, path: Any) -> OSError:
+def file_error(errno: int, sentence: str, path: Any, advice: str = "") -> OSError:
     """Return the error of `errno` on `path`: an instance of the built-in class of that errno and of `RuntimeError`.
 
     Args:
@@ -271,8 +271,9 @@ def file_error(errno: int, sentence: str, path: Any) -> OSError:
         sentence: the failed action, with expected and found numbers if there are any; the text of the errno is
             appended.
         path: the file.
+        advice: what to do; it follows the text of the errno.
     """
-    message = f"{sentence}: {os.strerror(errno)}"
+    message = f"{sentence}: {os.strerror(errno)}" + (f"; {advice}" if advice else "")
     wanted = _FILE_ERRORS.get(type(OSError(errno, message)), FileError)
     return wanted(errno, message, os.fspath(path))
 
@@ -295,8 +296,14 @@ def describe_version(what: str, found: object, known: int) -> str:
     return f"{what} has version {found!r}, this release of ffrecord reads version {known}; a later release may read it"
 
 
-REPLACED = "the file was replaced after it was opened; open it again"
-UNFINISHED = "a write of it was interrupted, or is going on; the same call goes on from there"
+REPLACED = "the file was replaced or removed after it was opened"
+REOPEN = "open it again"
+UNFINISHED = "a write of it was interrupted, or is going on; repeat the same call to continue"
+
+
+def describe_int(value: int) -> str:
+    """Return an int for a message: its digits, or its number of bits if there are too many digits."""
+    return str(value) if value.bit_length() <= 128 else f"an int of {value.bit_length()} bits"
 
 
 def plural(count: int, what: str, *, commas: bool = False) -> str:
@@ -328,4 +335,4 @@ def add_file_to_errors(what: str, path: str) -> Iterator[None]:
     except OSError as error:
         if error.filename is not None or not error.errno or isinstance(error, RuntimeError):
             raise
-        raise file_error(error.errno, f"{path}: {what}", path) from None
+        raise file_error(error.errno, f"{path}: {what} failed", path) from None

@@ -220,12 +220,16 @@ class FileReader(RecordReader[Sample_co]):
     def _file(self, file_index: SupportsIndex) -> OpenedFile:
         i = operator.index(file_index)
         if not -len(self._files) <= i < len(self._files):
-            raise SampleIndexError(f"file {i}, expected {-len(self._files)} <= file_index < {len(self._files)}")
+            raise SampleIndexError(
+                f"file_index is {i}, expected {-len(self._files)} <= file_index < {len(self._files)}"
+            )
         opened: OpenedFile = self._files[i]
         size = self._engine.size_now(i % len(self._files))
         # Beyond the end of a truncated file, its mapped tables would read as zeros.
         if size is not None and size < opened.data_start:
-            raise TruncatedError(f"{opened.path}: cut to {size} bytes, its tables alone have {opened.data_start}")
+            raise TruncatedError(
+                f"{opened.path}: the file was cut to {size} bytes, its tables alone have {opened.data_start}"
+            )
         return opened
 
     def get_offsets(self, file_index: SupportsIndex) -> npt.NDArray[np.int64]:
@@ -250,7 +254,7 @@ class FileReader(RecordReader[Sample_co]):
             IndexError: an index is out of range.
         """
         if len(self._files) != 1:
-            raise ValueError(f"loc is for one file, this reader has {len(self._files)}")
+            raise ValueError(f"loc reads one file, this reader has {len(self._files)}; use get_offsets(file_index)")
         table = self.get_offsets(0)
         positions = as_indices(indices)
         bad = positions[(positions < -self.n) | (positions >= self.n)]
@@ -296,7 +300,9 @@ def _reopen(
     FileReader.__init__(reader, fnames, check_data, **options)
     if reader.fingerprint() != fingerprint:
         reader.close()
-        raise FFRecordError(f"{name_files(reader.fnames)}: the files differ from those this reader was pickled with")
+        raise FFRecordError(
+            f"{name_files(reader.fnames)}: the files differ from those that this reader was pickled with"
+        )
     return reader
 
 

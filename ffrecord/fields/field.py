@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord.errors import describe_int
 from ffrecord.fields.describe import describe
 
 Encoded = bytes | bytearray | memoryview
@@ -169,6 +170,4 @@ def check_range(name: str, value: Any, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int, not {describe(value)}")
     if not low <= value <= high:
-        raise ValueError(
-            f"{name} is {value if value.bit_length() <= 128 else describe(value)}, expected {low} to {high}"
-        )
+        raise ValueError(f"{name} is {describe_int(value)}, expected {low} to {high}")

@@ -92,7 +92,7 @@ class TensorField(Field):
     @classmethod
     def from_spec(cls, spec: Any) -> "TensorField":
         if not isinstance(spec.get("dtype"), str):
-            raise ValueError(f"dtype is {type(spec.get('dtype')).__name__}, expected the name of a torch dtype")
+            raise ValueError(f"dtype must be the name of a torch dtype, not {type(spec.get('dtype')).__name__}")
         return cls(**{**spec, "shape": spec_shape(spec)})
 
 

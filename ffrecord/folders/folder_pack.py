@@ -251,7 +251,7 @@ def _read_all(fd: int, size: int, path: str) -> npt.NDArray[np.uint8]:
     try:
         data = np.empty(size + 1, np.uint8)
     except MemoryError:
-        raise MemoryError(f"{path}: {size} bytes do not fit in memory") from None
+        raise MemoryError(f"{path}: out of memory: {size} bytes") from None
     got = 0
     while got < len(data) and (more := os.readv(fd, [data.data[got:]])):
         got += more

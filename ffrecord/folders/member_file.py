@@ -7,7 +7,7 @@ from errno import ESTALE
 from typing import TYPE_CHECKING
 
 from ffrecord._crc import crc32
-from ffrecord.errors import REPLACED, ChecksumError, FormatError, TruncatedError, add_file_to_errors, file_error
+from ffrecord.errors import REOPEN, REPLACED, ChecksumError, FormatError, TruncatedError, add_file_to_errors, file_error
 from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.system.atomic_file import read_into
@@ -70,7 +70,7 @@ def reopen(file: OpenedFile | SpanFile) -> int:
         with add_file_to_errors("opening it again", file.path):
             status = os.fstat(fd)
         if (status.st_dev, status.st_ino, status.st_size) != (file.device, file.inode, file.size):
-            raise file_error(ESTALE, f"{file.path}: {REPLACED}", file.path)
+            raise file_error(ESTALE, f"{file.path}: {REPLACED}", file.path, REOPEN)
     except BaseException:
         os.close(fd)
         raise

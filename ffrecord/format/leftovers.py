@@ -71,7 +71,7 @@ def check_bare(directory: str, names: Collection[str]) -> None:
     if moved:
         raise FormatError(
             f"{directory} has {moved[0]} of an interrupted write, and no {manifest.NAME} that says which shards are "
-            f"missing; the same call goes on from there, or remove {part} to read the shards that are there"
+            f"missing; repeat the same call to continue, or remove {part} to read the shards that are there"
         )
 
 

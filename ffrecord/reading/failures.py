@@ -4,7 +4,7 @@ from errno import ESTALE
 from typing import Any
 
 from ffrecord.engine._engine import Failure
-from ffrecord.errors import ChecksumError, FormatError, TruncatedError, file_error, plural
+from ffrecord.errors import REOPEN, REPLACED, ChecksumError, FormatError, TruncatedError, file_error, plural
 from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.reading.span_file import SpanFile, mapping_of
 
@@ -34,21 +34,20 @@ def failure_error(failure: Failure, file: Any, index: int, name: str) -> Excepti
         if table is not None and table.lost:
             index_path = getattr(table, "path", path)
             return file_error(detail, f"Sample {index}: {where}: a part of the index could not be read", index_path)
-        return file_error(detail, f"Sample {index}: {where}: reading {plural(size, 'byte')} at offset {offset}", path)
+        return file_error(
+            detail, f"Sample {index}: {where}: reading {plural(size, 'byte')} at offset {offset} failed", path
+        )
     if failure.status == "size":
         return FormatError(
-            f"Sample {index}: {where}: {plural(size, 'byte')} at offset {offset}, expected {detail} as of every sample"
+            f"Sample {index}: {where}: {plural(size, 'byte')} at offset {offset}, expected {detail}, the size of every "
+            "sample"
         )
     if failure.status == "span":
         return FormatError(f"Sample {index}: {where}: {_describe_span(failure, file)}")
     if failure.status == "changed":
         return TruncatedError(f"Sample {index}: {where}: {_describe_truncation(failure, file)}")
     if failure.status == "replaced":
-        return file_error(
-            ESTALE,
-            f"Sample {index}: {where}: the file was replaced or removed after it was opened, and closed meanwhile",
-            path,
-        )
+        return file_error(ESTALE, f"Sample {index}: {where}: {REPLACED}", path, REOPEN)
     return TruncatedError(f"Sample {index}: length {size} but read {detail} bytes. {where} at offset {offset}")
 
 

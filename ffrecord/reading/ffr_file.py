@@ -41,7 +41,7 @@ def add_path_to_errors(path: str) -> Iterator[None]:
     except OSError as error:
         if error.filename is not None or not error.errno:
             raise
-        raise file_error(error.errno, f"{path}: reading header and tables", path) from None
+        raise file_error(error.errno, f"{path}: reading header and tables failed", path) from None
 
 
 class OpenedFile:
@@ -176,7 +176,7 @@ class OpenedFile:
         payload = read_up_to(self.fd, header.payload_size, start + ffr_layout.BLOCK.size)
         if len(payload) != header.payload_size:
             raise FormatError(
-                f"extension block: {plural(len(payload), 'byte')} of payload, expected {header.payload_size}"
+                f"the payload of the extension block has {plural(len(payload), 'byte')}, expected {header.payload_size}"
             )
         if check:
             self._check_zeros(start + ffr_layout.BLOCK.size + header.payload_size, self.data_start)
@@ -187,4 +187,4 @@ class OpenedFile:
         for offset in range(start, stop, CHUNK):
             data = read_up_to(self.fd, min(CHUNK, stop - offset), offset)
             if data.count(0) != len(data) or not data:
-                raise FormatError(f"reserved space at offsets {start} .. {stop} is not zeros")
+                raise FormatError(f"the reserved space at offsets {start} to {stop} has bytes that are not 0")

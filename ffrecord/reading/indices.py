@@ -7,7 +7,7 @@ from typing import SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import SampleIndexError
+from ffrecord.errors import SampleIndexError, describe_int
 
 INT64 = np.dtype(np.int64)
 
@@ -21,8 +21,9 @@ def as_int64(index: SupportsIndex) -> int:
     """
     value = operator.index(index)
     if not -(1 << 63) <= value < 1 << 63:
+        shown = describe_int(value)
         raise SampleIndexError(
-            f"index >= number of samples ({value} >= 2**63)" if value > 0 else f"index {value} out of range"
+            f"index >= number of samples ({shown} >= 2**63)" if value > 0 else f"index {shown}, expected >= -2**63"
         )
     return value
 

@@ -6,7 +6,7 @@ import stat
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, MissingFileError, NotAFileError
+from ffrecord.errors import UNFINISHED, ArgumentError, ArgumentTypeError, FormatError, MissingFileError, NotAFileError
 from ffrecord.format import leftovers as unfinished
 from ffrecord.format import manifest
 from ffrecord.format.ffr_layout import SUFFIX
@@ -23,7 +23,9 @@ def check_several(argument: str, given: object, expected: str = "paths") -> None
         TypeError: the message names the argument, and shows how to write the list.
     """
     if isinstance(given, str | bytes | os.PathLike):
-        raise ArgumentTypeError(f"{argument} must be a list of {expected}, not {type(given).__name__}: [{given!r}]")
+        raise ArgumentTypeError(
+            f"{argument} must be a list of {expected}, not {type(given).__name__}; write [{given!r}]"
+        )
 
 
 def check_type(fname: object) -> str:
@@ -54,7 +56,7 @@ def local_path(argument: str, given: PathLike) -> str:
     if urls.has_lost_slash(path) and not os.path.lexists(path.partition("/")[0]):
         raise urls.lost_slash_error(path)
     if urls.is_remote(path) and not os.path.lexists(path):
-        raise ArgumentError(f"{argument} is {urls.redact(path)}, expected a place on this machine")
+        raise ArgumentError(f"{argument} is {urls.redact(path)}, expected a path on this machine")
     return urls.local_path(path)
 
 
@@ -75,7 +77,7 @@ def is_remote(fname: object) -> bool:
     remote = [each for each in items if urls.is_remote(each)]
     if remote and len(remote) < len(items):
         here = next(each for each in items if not urls.is_remote(each))
-        raise ArgumentError(f"{urls.redact(str(remote[0]))} is a URL, {here} is on this machine: open each by itself")
+        raise ArgumentError(f"{urls.redact(str(remote[0]))} is a URL, {here} is on this machine; open them separately")
     return bool(remote)
 
 
@@ -166,7 +168,7 @@ def _local_path(fname: object) -> str:
     """Return a local path, which may be given as a `file://` URL."""
     path = check_type(fname)
     if urls.is_remote(path) and not os.path.exists(path):
-        raise ArgumentError(f"{urls.redact(path)}: only what is on this machine can be used here")
+        raise ArgumentError(f"{urls.redact(path)} is a URL, expected a path on this machine")
     return urls.local_path(path)
 
 
@@ -213,7 +215,7 @@ def _unfinished_remark(path: str) -> str:
         return gone
     directory, name = os.path.split(os.path.abspath(path))
     if os.path.isdir(os.path.join(directory, f".{name}.part")):
-        return "; a write of it was interrupted, or is going on: the same call again goes on from there"
+        return f"; {UNFINISHED}"
     return unfinished.remark(directory)
 
 
@@ -223,7 +225,7 @@ def _no_files_message(fname: Source) -> str:
     if isinstance(fname, list | tuple):
         given = f"the {type(fname).__name__} is empty"
     elif os.path.isdir(_local_path(fname)):
-        given = f"{fname!r} is a directory without any"
+        given = f"{fname!r} is a directory without one"
         expected = f"; ffrecord.open opens other formats{expected}"
     else:
         given = f"no file matches {fname!r}"
@@ -250,4 +252,4 @@ def check_file(path: str) -> None:
     if not stat.S_ISREG(mode):
         raise ArgumentError(f"{path} is not a file")
     if os.path.splitext(path)[1] != SUFFIX:
-        raise ArgumentError(f"{path} does not end with {SUFFIX}, as files of ffrecord do; ffrecord.open opens others")
+        raise ArgumentError(f"{path} does not end with {SUFFIX}; ffrecord.open opens others")

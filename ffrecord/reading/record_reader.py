@@ -65,7 +65,9 @@ class RecordReader(Store[Sample_co]):
             check_on_error(on_error)
             for file in self._files if engine is None else ():
                 if io == "mmap" and file.whole is None and file.size > 0:
-                    raise ArgumentError(f"{file.path}: io is 'mmap', but the file was opened without whole=True")
+                    raise ArgumentError(
+                        f"{file.path}: io is 'mmap', but the file was opened without whole=True; open it with that"
+                    )
             self._engine: Any = engine or _engine.Files(self._files, io, resources.descriptors())
             super().__init__([file.path for file in files], self._engine.n, check_data, on_error=on_error)
         except BaseException:
@@ -273,7 +275,9 @@ class RecordReader(Store[Sample_co]):
     def _warn_refusal(self) -> None:
         if self._engine.aio_error and not self._warned:
             self._warned = True
-            logger.warning("Linux AIO refused (%s)%s; reading without it", *_refusal(self._engine.aio_error))
+            logger.warning(
+                "Linux AIO was refused (%s%s); reading goes on without it", *_refusal(self._engine.aio_error)
+            )
 
     def _outcome(self, read: Read, positions: Indices, every: bool) -> BatchOutcome:
         result, failures = read
@@ -307,5 +311,5 @@ def _table_crc(file: SpanFile) -> int:
 
 
 def _refusal(errno: int) -> tuple[str, str]:
-    hint = ": fs.aio-max-nr is used up" if errno == 11 else ""
+    hint = "; the limit fs.aio-max-nr is used up" if errno == 11 else ""
     return os.strerror(errno), hint

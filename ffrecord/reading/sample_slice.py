@@ -38,7 +38,7 @@ class SampleSlice(Sequence[Array]):
             return SampleSlice(self._reader, self._indices[index])
         i = operator.index(index)
         if not -len(self) <= i < len(self):
-            raise SampleIndexError(f"index {i} of a slice, expected {-len(self)} <= index < {len(self)}")
+            raise SampleIndexError(f"index {i} of a slice of samples, expected {-len(self)} <= index < {len(self)}")
         return self._reader.read_one(self._indices[i])
 
     def __iter__(self) -> Iterator[Array]:

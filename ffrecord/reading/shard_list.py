@@ -68,10 +68,10 @@ def _open(path: str, files: list[OpenedFile], room: TableRoom, *, check: bool, w
         return OpenedFile(path, check=check, whole=whole, room=room)
     except OSError as error:
         if error.errno == ENOMEM:
-            sentence = f"{path}: mapping it, file {len(files) + 1} of this reader, of which a process may have "
-            sentence += f"{resources.mappings() * resources.MAPPINGS_SHARE} in all (vm.max_map_count)"
-            sentence += "; io='mmap' maps each file, other ways to read do not" if whole else ""
-            raise file_error(ENOMEM, sentence, path) from None
+            sentence = f"{path}: mapping it failed, as file {len(files) + 1} of this reader; a process may have "
+            sentence += f"{resources.mappings() * resources.MAPPINGS_SHARE} mappings (vm.max_map_count)"
+            advice = "pass another io than 'mmap', which maps each file" if whole else "raise vm.max_map_count"
+            raise file_error(ENOMEM, sentence, path, advice) from None
         if error.errno not in (EMFILE, ENFILE):
             raise
         # Other readers use up the descriptors. Close all files of this one; it opens them again when it reads them.
@@ -98,5 +98,5 @@ def _difference(opened: OpenedFile, shard: Shard) -> str:
     found, listed = (opened.n, opened.size, opened.crc), (shard.samples, shard.size, shard.crc)
     if found == listed:
         return ""
-    what = f"not the shard that {manifest.NAME} lists, but another one or a stale copy"
-    return f"{opened.path}: {what}: (samples, size, CRC-32 of tables) {found}, listed {listed}"
+    what = f"is not the shard that {manifest.NAME} lists, but another one or an old copy"
+    return f"{opened.path} {what}: (samples, size, CRC-32 of tables) are {found}, listed are {listed}"

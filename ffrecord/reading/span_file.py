@@ -92,7 +92,7 @@ class SpanFile:
         if not stat.S_ISREG(status.st_mode):
             raise ArgumentError(f"{self.path} is not a file")
         if expected is not None and identity(status) != identity(expected):
-            raise file_error(ESTALE, f"{self.path}: the file changed while its records were looked for", self.path)
+            raise file_error(ESTALE, f"{self.path}: the file changed while its index was made", self.path)
         self.device, self.inode, self.size, self.mtime_ns = identity(status)
         self.filesystem = filesystems.from_type(filesystem_type(self.fd))
 
@@ -119,5 +119,5 @@ def identity(status: os.stat_result) -> tuple[int, int, int, int]:
 def _column(values: npt.NDArray[Any], dtype: type[np.generic]) -> Column:
     array = np.ascontiguousarray(values)
     if array.dtype != dtype or array.ndim != 1:
-        raise ArgumentError(f"an array of {array.dtype} {list(array.shape)}, expected {np.dtype(dtype)} [n]")
+        raise ArgumentError(f"a table is {array.dtype} {list(array.shape)}, expected {np.dtype(dtype)} [n]")
     return array

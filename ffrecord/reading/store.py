@@ -116,7 +116,7 @@ class Store(ABC, Generic[Sample_co]):
     ) -> None:
         check_on_error(on_error)
         if not fnames:
-            raise ArgumentError("no files, expected one at least")
+            raise ArgumentError("there are no files, expected at least one")
         self._fnames, self._n = list(fnames), n
         self._check_data = bool(check_data)
         self._on_error = on_error
@@ -174,7 +174,9 @@ class Store(ABC, Generic[Sample_co]):
         Raises:
             MissingNamesError: the format has no names.
         """
-        raise MissingNamesError(f"{name_files(self._fnames)}: records of {self.format} have no names, only indices")
+        raise MissingNamesError(
+            f"{name_files(self._fnames)}: records of {self.format} have no names; read them by index"
+        )
 
     def fingerprint(self) -> str:
         """Return 64 hexadecimal digits that identify these records.
@@ -186,7 +188,7 @@ class Store(ABC, Generic[Sample_co]):
             FileNotFoundError: a file was missing.
         """
         if self._as_opened is None:
-            raise MissingFileError(2, f"{name_files(self._fnames)}: a file was not there when the store was opened")
+            raise MissingFileError(2, f"{name_files(self._fnames)}: a file was missing when the store was opened")
         return self._as_opened
 
     def _fingerprint_files(self) -> str | None:
@@ -340,7 +342,7 @@ class Store(ABC, Generic[Sample_co]):
         low, high = as_int64(start), as_int64(stop)
         if not 0 <= low <= high <= self.n:
             raise SampleIndexError(
-                f"range {low} .. {high}, expected 0 <= start <= stop <= {self.n}: {name_files(self._fnames)}"
+                f"range {low} to {high}, expected 0 <= start <= stop <= {self.n}: {name_files(self._fnames)}"
             )
         return range(low, high)
 
@@ -594,8 +596,8 @@ class Store(ABC, Generic[Sample_co]):
         if isinstance(record, Exception) or len(record) == size:
             return record
         return FormatError(
-            f"Sample {index}: {name_files(self._fnames)}: {plural(len(record), 'byte')}, expected {size} as "
-            f"of every sample"
+            f"Sample {index}: {name_files(self._fnames)}: {plural(len(record), 'byte')}, expected {size}, "
+            f"the size of every sample"
         )
 
     def _begin_columns(
@@ -721,7 +723,7 @@ def tell_skipped(messages: Iterable[str]) -> None:
     for message in messages:
         alike.setdefault(INDEX.sub("", message, 1), []).append(message)
     for first, *others in alike.values():
-        more = f"; and {plural(len(others), 'more sample')}, of which the same is to be said" if others else ""
+        more = f"; and {plural(len(others), 'more sample')} with the same error" if others else ""
         logger.warning("%s%s", first, more)
 
 
@@ -757,5 +759,7 @@ def _reopen(cls: Callable[..., Store], source: Any, check_data: bool, options: d
     store = cls(source, check_data, **options)
     if store._identity_text() != expected:
         store.close()
-        raise FFRecordError(f"{name_files(store.fnames)}: the files differ from those this reader was pickled with")
+        raise FFRecordError(
+            f"{name_files(store.fnames)}: the files differ from those that this reader was pickled with"
+        )
     return store

@@ -37,7 +37,7 @@ def keep(fd: int, old: str, label: str, *, adds: bool = False) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        sentence = f"{label}: giving the new file the mode of the old one ({old})"
+        sentence = f"{label}: giving the new file the mode of the old one ({old}) failed"
         raise file_error(error.errno or errno.EIO, sentence, label) from None
 
 

@@ -31,11 +31,13 @@ def publish(source: str, target: str) -> None:
     except OSError as error:
         if isinstance(error, RuntimeError):
             raise
-        raise file_error(error.errno or errno.EIO, f"{target}: nothing was published", target) from None
+        raise file_error(
+            error.errno or errno.EIO, f"{target}: moving it into place failed, nothing was published", target
+        ) from None
     try:
         fsync_directory(os.path.dirname(target))
     except OSError as error:
-        sentence = f"{target}: all is in place, but fsync of the directory that it is in failed and a crash may undo it"
+        sentence = f"{target}: it is in place, but fsync of its directory failed and a crash may undo it"
         raise file_error(error.errno or errno.EIO, sentence, target) from None
 
 
@@ -73,7 +75,7 @@ def sync(directory: str) -> None:
     if code in REFUSED:
         _sync_each(directory)
     elif code:
-        raise file_error(code, f"{directory}: syncfs", directory)
+        raise file_error(code, f"{directory}: syncfs failed", directory)
 
 
 def _syncfs(fd: int) -> int:
@@ -90,7 +92,7 @@ def _sync_each(top: str) -> None:
         try:
             os.fsync(fd)
         except OSError as error:
-            raise file_error(error.errno or errno.EIO, f"{path}: fsync of the directory", path) from None
+            raise file_error(error.errno or errno.EIO, f"{path}: fsync of the directory failed", path) from None
 
 
 def _sync_files(directory: int, path: str, names: Sequence[str]) -> None:
@@ -103,4 +105,4 @@ def _sync_files(directory: int, path: str, names: Sequence[str]) -> None:
                 os.close(fd)
         except OSError as error:
             file = os.path.join(path, name)
-            raise file_error(error.errno or errno.EIO, f"{file}: fsync", file) from None
+            raise file_error(error.errno or errno.EIO, f"{file}: fsync failed", file) from None

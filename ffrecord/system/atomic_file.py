@@ -105,7 +105,7 @@ def read_all(fd: int, size: int, offset: int) -> bytes:
     """
     data = read_up_to(fd, size, offset)
     if len(data) < size:
-        raise OSError(errno.EIO, f"{size - len(data)} bytes missing at offset {offset + len(data)}")
+        raise OSError(errno.EIO, f"{size - len(data)} bytes are missing at offset {offset + len(data)}")
     return data
 
 
@@ -295,7 +295,7 @@ class PartFile:
             if error.errno == errno.EBUSY:
                 sentence += ", its writer lives"
             if isinstance(error, Refused):
-                sentence += f": {error.strerror}. No writer of this user has left it: it stays as it is"
+                sentence += f": {error.strerror}; it was not left by a writer of this user, so it stays as it is"
             raise file_error(error.errno or errno.EIO, sentence, left or target) from None
         _open_parts.add(self)
 
@@ -312,7 +312,7 @@ class PartFile:
         if stat.S_ISDIR(mode):
             raise file_error(errno.EISDIR, f"Failed to open file {target}", target)
         if not stat.S_ISREG(mode) and not (stat.S_ISLNK(mode) and not follow):
-            raise file_error(errno.EEXIST, f"{target} is there and no regular file, so it is not replaced", target)
+            raise file_error(errno.EEXIST, f"{target} exists and is not a regular file, so it is not replaced", target)
 
     def _open(self, left: str | None) -> None:
         for tries_left in reversed(range(LOCK_TRIES)):
@@ -398,7 +398,7 @@ class PartFile:
             fsync_directory(os.path.dirname(self.target))
         except OSError as error:
             self.in_doubt = True
-            sentence = f"{self.target}: the file is in place, but fsync of its directory failed and a crash may undo it"
+            sentence = f"{self.target}: it is in place, but fsync of its directory failed and a crash may undo it"
             raise file_error(error.errno or errno.EIO, sentence, self.target) from None
         finally:
             if not replace:

@@ -39,7 +39,7 @@ def _append_choices(names: list[str], choices: list[str], pattern: str) -> list[
 
 def _check(count: int, pattern: str) -> None:
     if count > NAMES_MOST:
-        raise ArgumentError(f"{pattern}: braces that stand for {count} names or more, expected at most {NAMES_MOST}")
+        raise ArgumentError(f"{pattern}: its braces stand for {count} names or more, expected at most {NAMES_MOST}")
 
 
 def _find_braces(text: str, start: int) -> tuple[int, int] | None:

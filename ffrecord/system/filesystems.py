@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ffrecord.errors import file_error
 
-GONE = "the working directory of this process is gone: give an absolute path, or change to a directory that is there"
+GONE = "the working directory of this process was removed; give an absolute path, or change to another directory"
 
 
 def absolute_path(path: str) -> str:

@@ -111,7 +111,11 @@ class LockedDirectory:
         except _NoLocks as error:
             # Lustre mounted without -o flock fails with ENOSYS, NFS without its lock service with ENOLCK.
             path = os.path.join(self.path, name)
-            _log.warning("%s: no locks here (%s): two writers of one target would not notice each other", path, error)
+            _log.warning(
+                "%s: the file system has no locks (%s), so two writers of one target would not notice each other",
+                path,
+                error,
+            )
         # The previous owner may have removed the lock file, or published the directory, between our open and lock.
         if not os.path.samestat(os.fstat(fd), os.stat(name, dir_fd=self.fd, follow_symlinks=False)):
             raise OSError(ESTALE, os.strerror(ESTALE))
@@ -146,7 +150,7 @@ class LockedDirectory:
             OSError: the path cannot be examined.
         """
         if not self._is_there():
-            raise Refused(f"{self.path} was replaced by something else meanwhile")
+            raise Refused(f"{self.path} was replaced after it was locked")
 
     # Content
 
@@ -174,7 +178,7 @@ class LockedDirectory:
         if not self.has_directory(name):
             mode = os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_mode
             found = "another user's directory" if stat.S_ISDIR(mode) else untrusted.describe_kind(mode)
-            raise Refused(f"{os.path.join(self.path, name)}: it is {found}, expected a directory of this user")
+            raise Refused(f"{os.path.join(self.path, name)} is {found}, expected a directory of this user")
 
     def read(self, name: str, most: int) -> bytes:
         """Return at most the first `most` bytes of a file in it.

@@ -4,7 +4,7 @@ import operator
 import re
 from typing import Any, SupportsIndex, TypeAlias
 
-from ffrecord.errors import ArgumentError, ArgumentTypeError
+from ffrecord.errors import ArgumentError, ArgumentTypeError, describe_int
 
 Size: TypeAlias = SupportsIndex | str
 
@@ -38,7 +38,8 @@ def parse_size(name: str, value: Any, *, least: int = 1) -> int:
     else:
         size = operator.index(value)
     if not least <= size <= MOST:
-        raise ArgumentError(f"{name} is {value!r}, expected {least} to {MOST} bytes")
+        shown = repr(value) if isinstance(value, str) else describe_int(size)
+        raise ArgumentError(f"{name} is {shown}, expected {least} to {MOST} bytes")
     return size
 
 

@@ -66,7 +66,7 @@ def check_name(name: str, suffix: str, what: str) -> None:
         FormatError: the name is not plain. The message lacks the path of the file that it was read from.
     """
     if not is_plain(name, suffix):
-        raise FormatError(f"{what} {name[:200]!r}, expected a plain file name that ends in {suffix}")
+        raise FormatError(f"{what} is {name[:200]!r}, expected a plain file name that ends in {suffix}")
 
 
 # Files
@@ -153,7 +153,7 @@ def read_file(name: str, most: int | None, *, directory: int | None = None, owne
     with open(open_file(name, os.O_RDONLY, directory=directory, owner=owner), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if is_sparse(file.fileno()):
-            raise Refused(f"its {size} bytes are holes")
+            raise Refused(f"its {size} bytes are a hole, expected data")
         # read() allocates as many bytes as requested, so request no more than the file has.
         return file.read(size if most is None else min(size, most))
 

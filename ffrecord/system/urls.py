@@ -47,7 +47,7 @@ def has_lost_slash(path: str) -> bool:
 def lost_slash_error(path: str) -> ArgumentError:
     """Return the error to raise for a URL that lost a slash, if no file of that name exists."""
     url = redact(path.replace(":/", "://", 1))
-    return ArgumentError(f"{url} has one slash of its two, as pathlib.Path leaves them: give the URL as str")
+    return ArgumentError(f"{url} has lost one slash of its two, as in a pathlib.Path; pass the URL as str")
 
 
 def misses_quotes(url: str) -> bool:
@@ -127,29 +127,29 @@ def check_key(url: str) -> None:
         ValueError: the message names the part, and says how to write it.
     """
     if misses_quotes(url):
-        raise ArgumentError(f"{redact(url)}: in a password `/`, `?` and `#` are written %2F, %3F and %23")
+        raise ArgumentError(f"{redact(url)}: write `/`, `?` and `#` in a password as %2F, %3F and %23")
     scheme, host, path, _ = split_url(url)
     shown = redact(url)
     if scheme not in WEB and ACCESS.search(url):
         raise ArgumentError(
-            f"{shown}: a {scheme}:// URL has no query: neither a version nor a signature can be given in it. "
-            "Credentials are given by storage_options; of several versions the latest one is read"
+            f"{shown}: a {scheme}:// URL has no query, so it cannot give a version or a signature; pass credentials in "
+            "storage_options; the latest of several versions is read"
         )
     if NO_HOST.search(host.rpartition("@")[2]):
-        raise ArgumentError(f"{shown}: {host.rpartition('@')[2]!r} is no name of a host or bucket")
+        raise ArgumentError(f"{shown}: {host.rpartition('@')[2]!r} is not the name of a host or bucket")
     if scheme in WEB:
         if "#" in url:
-            raise ArgumentError(f"{shown}: a `#` begins what is not sent to a server: write %23 if the name has one")
+            raise ArgumentError(f"{shown}: the part after a `#` is not sent to a server; write %23 if the name has one")
         if "%2f" in path.lower():
-            raise ArgumentError(f"{shown}: a name with %2F cannot be told from a path: it is not supported")
+            raise ArgumentError(f"{shown}: a name with %2F cannot be told from a path, so it is not supported")
         path = unquote(path, errors="surrogateescape")
     if "*" in f"{host}/{path}":
-        raise ArgumentError(f"{shown}: patterns are for files of this machine; name the dataset")
+        raise ArgumentError(f"{shown}: patterns work on this machine only; name the dataset")
     if CONTROL.search(path):
-        raise ArgumentError(f"{shown}: its path has a control character")
+        raise ArgumentError(f"{shown}: its path has a control character, expected none")
     wrong = [part for part in path.removesuffix("/").split("/") if part in ("", ".", "..")] if path else []
     if wrong:
-        raise ArgumentError(f"{shown}: {wrong[0]!r} between slashes is not taken as it is by all stores: leave it out")
+        raise ArgumentError(f"{shown}: not all stores keep {wrong[0]!r} between slashes; leave it out")
 
 
 def local_path(path: str) -> str:
@@ -162,5 +162,5 @@ def local_path(path: str) -> str:
         return path
     host, slash, name = path.partition("://")[2].partition("/")
     if host not in ("", "localhost"):
-        raise ArgumentError(f"{path}: only files of this machine can be opened by file://, not of {host}")
+        raise ArgumentError(f"{path} names a file of {host}, expected one of this machine, as in file:///path")
     return unquote(slash + name)

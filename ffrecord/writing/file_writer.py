@@ -176,7 +176,9 @@ class FileWriter(Appender):
             atomic_file.reserve(self._part.fd, self._data_start)
         except (OSError, OverflowError) as error:
             code = getattr(error, "errno", None) or errno.EFBIG
-            raise file_error(code, f"{self._path}: reserving {plural(self._data_start, 'byte')}", self._path) from None
+            raise file_error(
+                code, f"{self._path}: reserving {plural(self._data_start, 'byte')} failed", self._path
+            ) from None
 
     @property
     def n(self) -> int | None:
@@ -199,9 +201,11 @@ class FileWriter(Appender):
 
     def _check_usable(self) -> None:
         if not self._part.owned:
-            raise StateError(f"{self._path}: opened by another process; a forked child cannot write to it")
+            raise StateError(f"{self._path} was opened by another process; a forked child cannot write to it")
         if self._busy:
-            raise StateError(f"{self._path}: another thread, or a signal's handler, is in the middle of writing to it")
+            raise StateError(
+                f"{self._path}: another thread, or the handler of a signal, is in the middle of writing to it"
+            )
 
     def _abandon(self, error: BaseException) -> BaseException:
         """Give up after an error in the middle of a sample, or in the thread; return the exception to raise."""
@@ -212,7 +216,9 @@ class FileWriter(Appender):
     def _give_up(self, error: BaseException) -> None:
         """Discard everything: after an interruption between tables and data, later samples would be damaged."""
         self._discard()
-        interrupted = StateError(f"{self._path}: interrupted after {plural(self.count, 'sample')}, discarded")
+        interrupted = StateError(
+            f"{self._path}: writing was interrupted after {plural(self.count, 'sample')}; everything was discarded"
+        )
         self._failure = error if isinstance(error, OSError) else interrupted
 
     @contextmanager
@@ -237,7 +243,9 @@ class FileWriter(Appender):
         i = min(int(np.searchsorted(ends, at, side="right")), len(sizes) - 1)
         if back:
             last = min(int(np.searchsorted(ends, back[1])), len(sizes) - 1)
-            return file_error(code, f"Samples {i} to {last}: not written back to the disk: {self._path}", self._path)
+            return file_error(
+                code, f"Samples {i} to {last} were not written back to the disk: {self._path}", self._path
+            )
         wrote = max(0, at - int(ends[i] - sizes[i]))
         return file_error(code, f"Sample {i}: length {sizes[i]} but wrote {wrote} bytes: {self._path}", self._path)
 
@@ -267,7 +275,7 @@ class FileWriter(Appender):
         if self._failure is not None:
             raise self._failure
         if not self._open:
-            raise ClosedError(f"{self._path}: closed")
+            raise ClosedError(f"{type(self).__name__} has been closed. {self._path}")
         self._check_usable()
         with self._all_or_nothing():
             self._drain()
@@ -284,7 +292,7 @@ class FileWriter(Appender):
             os.fsync(self._part.fd)
             self._journal.note_samples(about, self._sample_sizes[known:], self._checksums[known:])
         except OSError as error:
-            sentence = f"{self._path}: flushing {plural(self.count, 'sample')}"
+            sentence = f"{self._path}: flushing {plural(self.count, 'sample')} failed"
             raise file_error(error.errno or errno.EIO, sentence, self._path) from None
 
     def close(self) -> None:
@@ -318,12 +326,11 @@ class FileWriter(Appender):
         try:
             size = os.fstat(self._part.fd).st_size
         except OSError as error:
-            sentence = f"{self._path}: comparing its size with its tables"
+            sentence = f"{self._path}: comparing its size with its tables failed"
             raise file_error(error.errno or errno.EIO, sentence, self._path) from None
         if size != end:
-            sentence = (
-                f"{self._path}: {plural(size, 'byte')} on the disk, its {plural(self.count, 'sample')} end at {end}"
-            )
+            samples = plural(self.count, "sample")
+            sentence = f"{self._path} has {plural(size, 'byte')} on the disk, but its {samples} end at {end}"
             raise file_error(errno.EIO, sentence, self._path)
 
     def _write_tables(self, end: int) -> int:
@@ -336,7 +343,7 @@ class FileWriter(Appender):
             offsets = compute_offsets(self._sample_sizes, self._data_start)
             write_tables(self._part.fd, self._checksums, offsets, self._payload, end)
         except OSError as error:
-            sentence = f"{self._path}: writing the tables of {plural(self.count, 'sample')}"
+            sentence = f"{self._path}: writing the tables of {plural(self.count, 'sample')} failed"
             raise file_error(error.errno or errno.EIO, sentence, self._path) from None
         return end
 
@@ -393,7 +400,9 @@ class FileWriter(Appender):
         That thread uses the buffers and the descriptor, so they are discarded when it is done.
         """
         self._stop()
-        self._failure = StateError(f"{self._path}: left while another thread was writing to it, discarded")
+        self._failure = StateError(
+            f"{self._path}: its `with` block ended while another thread was writing to it; everything was discarded"
+        )
 
     def __del__(self) -> None:
         if not getattr(self, "_open", False):
@@ -405,13 +414,13 @@ class FileWriter(Appender):
             # Programs that forget to close lose nothing, as with 1.x. Publish before the warning, which may raise.
             try:
                 self.close()
-                outcome = "closed it"
+                outcome = "it was closed now"
             except OSError as error:
-                outcome = f"not published: {error}"
-            self._warn(f"complete, but never closed; {outcome}")
+                outcome = f"nothing was published: {error}"
+            self._warn(f"the writer was complete, but nobody called close(); {outcome}")
         else:
             self._discard()
-            self._warn(f"dropped after {plural(self.count, 'sample')} and never closed; discarded")
+            self._warn(f"nobody called close() on the writer, which discarded {plural(self.count, 'sample')}")
 
     def _warn(self, what: str) -> None:
         warnings.warn(escape_unprintable(f"{self._path}: {what}"), ResourceWarning, stacklevel=3, source=self)
@@ -425,11 +434,13 @@ def _check_name(fname: Any) -> str:
     if not isinstance(path, str):
         raise ArgumentTypeError(f"fname must be str or os.PathLike, not {type(fname).__name__}")
     if urls.is_remote(path):
-        raise ArgumentError(f"{urls.redact(path)}: a FileWriter writes on this machine; DatasetWriter writes to URLs")
+        raise ArgumentError(
+            f"{urls.redact(path)} is a URL, expected a path on this machine; DatasetWriter writes to URLs"
+        )
     if urls.has_lost_slash(path) and not os.path.isdir(path.partition("/")[0]):
         raise urls.lost_slash_error(path)
     if "\0" in path:
-        raise ArgumentError(f"{path!r} has a null character, which no path has")
+        raise ArgumentError(f"{path!r} has a null character, which a path cannot have")
     if Path(path).suffix != ffr_layout.SUFFIX:
-        raise ArgumentError(f"{path} does not end with {ffr_layout.SUFFIX}")
+        raise ArgumentError(f"{path} does not end with {ffr_layout.SUFFIX}; give it such a name")
     return urls.local_path(path)

@@ -64,7 +64,8 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
         if _is_same_file(part.target, part.fd) or (not replace and _is_recovered(part, noted)):
             recovered = _describe_result(part, *_find_intact(part.fd, noted), noted)
         elif os.path.lexists(part.target) and not replace:
-            raise file_error(errno.EEXIST, f"{part.target}: left as it is, and so is {part_path}", part.target)
+            sentence = f"{part.target}: left as it is, and so is {part_path}"
+            raise file_error(errno.EEXIST, sentence, part.target, "pass replace=True to replace it")
         else:
             recovered = _publish(part, kept, noted, replace)
         part.remove()
@@ -72,7 +73,7 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
     except OSError as error:
         if isinstance(error, RuntimeError):
             raise  # this error has a better message
-        sentence = f"{part.target}: not recovered, {part_path} stays for another try"
+        sentence = f"{part.target} was not recovered; {part_path} stays for another try"
         raise file_error(error.errno or errno.EIO, sentence, part.target) from None
     finally:
         kept.close()
@@ -85,7 +86,7 @@ def _read(part: str) -> JournalContent:
     try:
         return journal.read(part)
     except FileNotFoundError:
-        raise file_error(errno.ENOENT, f"{part}: no journal beside it, so nothing was flushed", part) from None
+        raise file_error(errno.ENOENT, f"{part}: there is no journal beside it, so nothing was flushed", part) from None
 
 
 def _read_target(part: str) -> str:
@@ -96,7 +97,7 @@ def _read_target(part: str) -> str:
     name = _read(part).about.name
     if not untrusted.is_plain(name, ffr_layout.SUFFIX):
         raise FormatError(
-            f"{journal_name(part)}: it is for {name!r}, expected a {ffr_layout.SUFFIX} file of its directory"
+            f"{journal_name(part)}: its file is {name[:200]!r}, expected a {ffr_layout.SUFFIX} file of its directory"
         )
     return os.path.join(os.path.dirname(part), name)
 
@@ -152,7 +153,9 @@ def _find(given: str) -> str:
         _clear(target)
         raise file_error(errno.ENOENT, f"{given}: no killed writer left anything that was flushed{damaged}", given)
     if len(parts) > 1:
-        raise file_error(errno.EINVAL, f"{given}: several writers left something, name one: {', '.join(parts)}", given)
+        raise file_error(
+            errno.EINVAL, f"{given}: several killed writers left something; name one of {', '.join(parts)}", given
+        )
     return parts[0]
 
 
@@ -205,8 +208,8 @@ def _find_intact(fd: int, noted: JournalContent) -> tuple[int, int]:
     most = max(size, ffr_layout.BLOCK_MAX)
     starts = [start for start in dict.fromkeys(noted.starts) if ffr_layout.PREFIX.size <= start <= most]
     if not starts:
-        said = f"a journal with samples from offset {noted.starts[-1]} on"
-        raise FormatError(f"{noted.about.name}: {said}, its part file has {size} bytes")
+        said = f"its journal has samples from offset {noted.starts[-1]} on"
+        raise FormatError(f"{noted.about.name}: {said}, but its part file has {size} bytes")
     found = [(count_intact(fd, start, noted.sizes, noted.checksums), start) for start in starts]
     n, start = max(found, key=lambda each: each[0])
     return start, n

@@ -90,7 +90,7 @@ def test_without_locks_there_is_a_warning(
 
     monkeypatch.setattr(locked_directory.fcntl, "flock", refuse)
     write(tmp_path / "set", Stopping())
-    assert "no locks here" in caplog.text
+    assert "has no locks" in caplog.text
 
 
 def test_a_dump_does_not_discard_what_a_writer_has_finished(tmp_path: Path) -> None:

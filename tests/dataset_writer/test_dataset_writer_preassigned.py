@@ -267,7 +267,7 @@ class LyingField(Field):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_field_that_does_not_keep_to_its_size(tmp_path: Path, workers: int) -> None:
     samples = [b"1234"] * 20 + [b"12345", b"1234", b"1234"]
-    with pytest.raises(WorkerError, match=r"sample 20: .*encoded 5 bytes, its fixed size is 4"):
+    with pytest.raises(WorkerError, match=r"sample 20: .*encoded 5 bytes, expected its fixed size, 4"):
         write(tmp_path / "set", samples, fields=LyingField(), num_workers=workers)
     assert left_behind(tmp_path) == []
 

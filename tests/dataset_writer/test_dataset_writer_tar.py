@@ -141,7 +141,7 @@ def test_a_missing_tar_file_is_named(tmp_path: Path) -> None:
 
 def test_patterns() -> None:
     assert shard_names("train-{008..011}.tar") == [f"train-{n:03d}.tar" for n in (8, 9, 10, 11)]
-    with pytest.raises(ValueError, match=r"a\{0\.\.99999999999\}: braces that stand for .* at most 1000000"):
+    with pytest.raises(ValueError, match=r"a\{0\.\.99999999999\}: its braces stand for .* at most 1000000"):
         shard_names("a{0..99999999999}")
     assert shard_names("{a,b}/{0..1}") == ["a/0", "a/1", "b/0", "b/1"]
     assert shard_names("{8..11}") == ["8", "9", "10", "11"]

@@ -18,7 +18,7 @@ from ffrecord.format import manifest
 
 OLD = [b"old", b"older"]
 NEW = [b"x", b"y", b"z"]
-GOES_ON = "the same call goes on from there"
+GOES_ON = "repeat the same call to continue"
 
 
 def create(path: Path) -> None:
@@ -93,7 +93,7 @@ def test_the_manifest_is_gone(place: Path, kind: str, moves: int, opened: Any) -
         assert read(place) == before
     else:
         with pytest.raises(
-            ValueError, match=rf"(is a directory without any|unknown format: a directory of .*); a write .*{GOES_ON}"
+            ValueError, match=rf"(is a directory without one|unknown format: a directory of .*); a write .*{GOES_ON}"
         ):
             opened(str(place))
     write(place)

@@ -120,5 +120,5 @@ def test_commands_refuse_urls(arguments: list[str], here: Path) -> None:
     before = sorted(here.rglob("*"))
     ended = subprocess.run([sys.executable, "-m", "ffrecord", *arguments], capture_output=True, text=True, check=False)
     assert ended.returncode == 2
-    assert "expected a place on this machine" in ended.stderr or "here" in ended.stderr
+    assert "expected a path on this machine" in ended.stderr or "here" in ended.stderr
     assert sorted(here.rglob("*")) == before

@@ -72,7 +72,7 @@ def test_pickles_notice_other_samples(tmp_path):
         pickled = pickle.dumps(reader)
     pickle.loads(pickled).close()
     builders.write_samples(tmp_path / "2.ffr", builders.records([3, 4], seed=1))
-    with pytest.raises(FFRecordError, match="the files differ from those this reader was pickled with"):
+    with pytest.raises(FFRecordError, match="the files differ from those that this reader was pickled with"):
         pickle.loads(pickled)
 
 

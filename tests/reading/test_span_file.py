@@ -105,7 +105,7 @@ def test_of_another_file_than_the_table_was_made_from(path):
     SpanFile(path, ONE, ONE, status=status).close()
     with open(path, "ab") as file:
         file.write(b"x")
-    with pytest.raises(OSError, match="changed while its records were looked for") as caught:
+    with pytest.raises(OSError, match="changed while its index was made") as caught:
         SpanFile(path, ONE, ONE, status=status)
     assert caught.value.errno == ESTALE
 

@@ -162,7 +162,7 @@ def test_columns(path, unlucky):
                 store.read_columns(same, size, [(3, 4), (0, 2)], room), [(3, 4), (0, 2)], strict=True
             ):
                 assert [row.tobytes() for row in column] == [RECORDS[i][offset : offset + length] for i in same]
-            with pytest.raises(FormatError, match=f"Sample 6: .* expected {size} as of every sample"):
+            with pytest.raises(FormatError, match=f"Sample 6: .* expected {size}, the size of every sample"):
                 store.read_columns([5, 6], size, [(0, 1)])
             with pytest.raises(ValueError, match="out has 1 arrays, expected 2"):
                 store.read_columns(same, size, [(3, 4), (0, 2)], out[:1])

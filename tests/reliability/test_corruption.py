@@ -27,7 +27,7 @@ VOCABULARY = [
     ("checksum", PLAIN, chain(builders.set_checksum(3, 7), fix_checksum), "Sample 3: checksum mismatch:.*0x00000007"),
     ("offset", PLAIN, builders.swap_offsets(2, 3), "checksum of metadata mismatch"),
     ("offset", PLAIN, chain(builders.swap_offsets(2, 3), fix_checksum), "Sample [123]: "),
-    ("gap", ffr_twin.build(SAMPLES, b"hidden"), bytes, "6 bytes between the tables and the first sample are no ext"),
+    ("gap", ffr_twin.build(SAMPLES, b"hidden"), bytes, "6 bytes between the tables and the first sample are not an ext"),
     ("block magic", EXTENDED, chain(set_block("magic", b"\x89FFRexT\n"), fix_block), "no extension block"),
     ("block crc", EXTENDED, set_block("crc", 5), "extension block: checksum .* stored 0x00000005"),
     (
@@ -46,7 +46,7 @@ VOCABULARY = [
         chain(put(BLOCK_START + 40, "<B", 0xC1), fix_block),
         "the extension block cannot be decoded: ",
     ),
-    ("block reserved", EXTENDED, put(BLOCK_START + 40 + len(PAYLOAD), "<B", 1), "reserved space .* is not zeros"),
+    ("block reserved", EXTENDED, put(BLOCK_START + 40 + len(PAYLOAD), "<B", 1), "reserved space .* that are not 0"),
     ("sample", PLAIN, builders.flip_in_sample(3), "Sample 3: checksum mismatch:"),
     ("end of the last sample", PLAIN, truncate(-1), "Sample 7: checksum mismatch:"),
     ("end of the last sample", PLAIN, append(b"\0"), "Sample 7: checksum mismatch:"),

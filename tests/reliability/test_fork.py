@@ -176,7 +176,7 @@ for _ in range(3):
     assert builders.read_all(reader) == wanted
     assert builders.unpack(reader.read_packed([5, 3, 5])) == [wanted[i] for i in (5, 3, 5)]
 assert _aio.stats()["made"] == 0 and _aio.stats()["refused"] > 0, _aio.stats()
-assert len(lines) == 1 and "Linux AIO refused" in lines[0] and os.strerror(number) in lines[0], lines
+assert len(lines) == 1 and "Linux AIO was refused" in lines[0] and os.strerror(number) in lines[0], lines
 """
 
 

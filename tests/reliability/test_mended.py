@@ -41,7 +41,7 @@ def test_a_file_of_another_length_is_not_published(tmp_path: Path) -> None:
     writer.write_one(b"x" * 5000)
     writer._drain()
     os.ftruncate(writer._part.fd, 100 + 5000)
-    with pytest.raises(OSError, match=r"5100 bytes on the disk, its 1 sample end at 5024"):
+    with pytest.raises(OSError, match=r"5100 bytes on the disk, but its 1 sample end at 5024"):
         writer.close()
     assert os.listdir(tmp_path) == []
 

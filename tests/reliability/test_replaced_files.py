@@ -363,7 +363,7 @@ def test_a_pickled_reader_opens_what_was_given_where_links_lead_elsewhere(tmp_pa
         check_whole(copy)
         assert copy.fnames[0] == str(tmp_path / "v2" / "set" / "PART_00000.ffr")
     point(tmp_path / "current", "v1")
-    with pytest.raises(FFRecordError, match="the files differ from those this reader was pickled with"):
+    with pytest.raises(FFRecordError, match="the files differ from those that this reader was pickled with"):
         pickle.loads(pickled)
 
 

@@ -231,7 +231,7 @@ def test_another_one_at_its_path_is_noticed(tmp_path: Path, victim: Path) -> Non
     (Path(part.finished) / "a.ffr").write_bytes(b"x")
     (tmp_path / ".set.part").rename(tmp_path / "away")
     (tmp_path / ".set.part").symlink_to(victim)
-    with pytest.raises(PermissionError, match="replaced by something else"):
+    with pytest.raises(PermissionError, match="replaced after it was locked"):
         part.publish(["a.ffr"], "0" * 64)
     part.discard()
     assert sorted(os.listdir(tmp_path)) == [".set.part", "away", "victim"] and os.listdir(tmp_path / "away") == []

@@ -185,7 +185,7 @@ def test_a_pipe_in_its_place_is_neither_waited_for_nor_replaced(path, caplog):
     os.mkfifo(place)
     with caplog.at_level(logging.WARNING, "ffrecord"):
         assert [open_again(path, build) for _ in range(2)] == [1, 2]
-    assert "is there and no regular file, so it is not replaced" in caplog.text
+    assert "exists and is not a regular file, so it is not replaced" in caplog.text
     assert stat.S_ISFIFO(os.stat(place).st_mode)
 
 

@@ -166,7 +166,7 @@ def test_columns(tmp_path, compressor):
             assert second.view("<u8").ravel().tolist() == [35, 7 * 299, 35]
             reader.read(range(300))
             reader._groups.clear()
-        with pytest.raises(FormatError, match="expected 11 as of every sample"):
+        with pytest.raises(FormatError, match="expected 11, the size of every sample"):
             reader.read_columns([0], 11, [(0, 4)])
 
 
@@ -377,7 +377,7 @@ def test_on_error(tmp_path, caplog):
         assert everything(reader) == RECORDS[:before] + RECORDS[before + bad.records :]
         assert reader.skipped == bad.records > 2
         assert len(caplog.messages) == 1 and f"Sample {before}: " in caplog.text
-        assert f"; and {bad.records - 1} more samples, of which the same is to be said" in caplog.text
+        assert f"; and {bad.records - 1} more samples with the same error" in caplog.text
         with pytest.raises(ChecksumError) as caught:
             reader.read_one(before)
         assert (caught.value.path, caught.value.index, caught.value.stored) == (path, before, bad.checksum)
@@ -491,7 +491,7 @@ def test_files_are_closed_if_one_cannot_be_opened(several, monkeypatch):
 
     monkeypatch.setattr(recordio, "_look", touched)
     before = len(children.open_files())
-    with pytest.raises(OSError, match="the file changed while its records were looked for"):
+    with pytest.raises(OSError, match="the file changed while its index was made"):
         RecordIOReader(several, on_torn="skip")
     assert len(children.open_files()) == before
 

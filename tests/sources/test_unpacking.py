@@ -77,7 +77,7 @@ def test_by_path_and_tar(tmp_path):
 
 def test_what_is_not_there_is_named(tmp_path):
     with READERS["stored"](tmp_path) as store:
-        with pytest.raises(FileNotFoundError, match="the target is to be in it") as caught:
+        with pytest.raises(FileNotFoundError, match="the directory of the target does not exist") as caught:
             store.unpack(tmp_path / "missing/deeper/out")
         assert caught.value.filename == str(tmp_path / "missing/deeper")
         with pytest.raises(NotAFileError, match="b is not a file but a directory"):
@@ -110,8 +110,8 @@ def test_chosen_paths(tmp_path, make):
         (b"C:/x", "it begins with a drive letter"),
         (b"c:x", "it begins with a drive letter"),
         (b"a\0b", "it has a NUL"),
-        (b".", "it is of no file"),
-        (b"", "it is of no file"),
+        (b".", "it names no file"),
+        (b"", "it names no file"),
         (b"d/" * 300 + b"x", "it is 301 directories deep, expected at most 255"),
     ],
 )
@@ -139,7 +139,7 @@ def test_names_that_are_plain_enough(tmp_path, zip_of):
 
 @pytest.mark.parametrize("members", [["a", "a/b"], ["a/b", "a"], ["a/b/c", "a//b"]])
 def test_names_that_collide(tmp_path, zip_of, members):
-    with pytest.raises(FileExistsError, match="two names are the same on this file system, or lie in each other"):
+    with pytest.raises(FileExistsError, match="two names are the same on this file system, or one is a directory of the other"):
         unpack(zip_of([(name, name.encode()) for name in members]), tmp_path / "out")
     assert os.listdir(tmp_path) == ["a.zip"]
 
@@ -163,11 +163,11 @@ def test_targets(tmp_path, zip_of):
     (tmp_path / "empty").mkdir()
     assert tree(Path(unpack(archive, tmp_path / "empty").path)) == {"a": b"x"}
     for name in ("empty", "a.zip"):
-        with pytest.raises(FileExistsError, match="the target is there, and not an empty directory"):
+        with pytest.raises(FileExistsError, match="the target exists, and is not an empty directory"):
             unpack(archive, tmp_path / name)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ArgumentError, match="the target is a symbolic link"):
+    with pytest.raises(ArgumentError, match="is a symbolic link, expected an empty directory"):
         unpack(archive, tmp_path / "link")
     with pytest.raises(FileNotFoundError):
         unpack(archive, tmp_path / "none" / "out")

@@ -245,7 +245,7 @@ def test_pickle_and_replaced_archive(archive):
         pickled = pickle.dumps(reader)
         os.replace(write(Path(f"{archive}.new"), zipped(MEMBERS[::-1])), archive)
         assert reader.read_one(7).tobytes() == MEMBERS[7][1]
-        with pytest.raises(OSError, match="replaced after it was opened"):
+        with pytest.raises(OSError, match="replaced or removed after it was opened"):
             reader.open(7)
     with pytest.raises(FFRecordError, match="differ from those"):
         pickle.loads(pickled)

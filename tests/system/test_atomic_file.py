@@ -146,7 +146,7 @@ def test_target_is_a_directory(tmp_path):
 
 def test_target_is_a_fifo(tmp_path):
     os.mkfifo(tmp_path / "a.ffr")
-    with pytest.raises(FileExistsError, match=r"a\.ffr is there and no regular file") as caught:
+    with pytest.raises(FileExistsError, match=r"a\.ffr exists and is not a regular file") as caught:
         PartFile(str(tmp_path / "a.ffr"))
     assert isinstance(caught.value, RuntimeError)
     assert names(tmp_path) == ["a.ffr"]
@@ -493,7 +493,7 @@ def test_move_range(tmp_path, monkeypatch, size, start, target):
 def test_move_range_beyond_the_end(tmp_path):
     path = tmp_path / "f"
     path.write_bytes(bytes(10))
-    with path.open("r+b") as file, pytest.raises(OSError, match="1 bytes missing at offset 10") as caught:
+    with path.open("r+b") as file, pytest.raises(OSError, match="1 bytes are missing at offset 10") as caught:
         atomic_file.move_range(file.fileno(), 5, 11, 20)
     assert caught.value.errno == errno.EIO
 
@@ -506,7 +506,7 @@ def test_copy_range(tmp_path, monkeypatch, size):
     with open(tmp_path / "f", "rb") as source, open(tmp_path / "g", "w+b") as file:
         atomic_file.copy_range(source.fileno(), 10, size, file.fileno(), 3)
         assert (tmp_path / "g").read_bytes() == (bytes(3) + data[10:] if size else b"")
-        with pytest.raises(OSError, match="1 bytes missing"):
+        with pytest.raises(OSError, match="1 bytes are missing"):
             atomic_file.copy_range(source.fileno(), 10, size + 1, file.fileno(), 3)
 
 

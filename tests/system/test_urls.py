@@ -38,7 +38,7 @@ def test_without_secrets(url: str, shown: str) -> None:
 @pytest.mark.parametrize("mark", ["/", "?", "#"])
 def test_passwords_that_would_be_taken_for_a_host(mark: str, backend: str) -> None:
     pytest.importorskip(backend, reason=f"{backend} is not installed")
-    with pytest.raises(ArgumentError, match=r"^https://host/a: in a password `/`, `\?` and `#` are written") as told:
+    with pytest.raises(ArgumentError, match=r"^https://host/a: write `/`, `\?` and `#` in a password as") as told:
         FileReader(f"https://user:secret{mark}secret@host/a", storage_options={"backend": backend})
     assert "secret" not in str(told.value)
 
@@ -70,7 +70,7 @@ def test_urls_in_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: Cal
     monkeypatch.chdir(tmp_path)
     DatasetWriter("here", num_workers=0).from_indexed_dataset([b"a"])
     for given in (Path(url), str(Path(url))):
-        with pytest.raises(ArgumentError, match=r"://.* has one slash of its two, .*: give the URL as str") as told:
+        with pytest.raises(ArgumentError, match=r"://.* has lost one slash .*; pass the URL as str") as told:
             use(given)
         assert "secret" not in str(told.value)
     assert [path.name for path in tmp_path.iterdir()] == ["here"]
@@ -85,7 +85,7 @@ def test_paths_that_look_like_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for given in (Path("s3:/a"), Path("s3:/*.ffr"), "s3:/b.ffr", [Path("s3:/a")]):
         with FileReader(given) as reader:
             assert len(reader) in (1, 2)
-    with pytest.raises(ArgumentError, match="give the URL as str"):
+    with pytest.raises(ArgumentError, match="pass the URL as str"):
         FileReader("s3:/nothing/*.ffr")
 
 

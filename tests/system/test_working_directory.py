@@ -41,7 +41,7 @@ for name, call in calls.items():
     try:
         eval(call)
     except (OSError, ValueError) as error:
-        assert "the working directory of this process is gone: give an absolute path" in str(error), (name, error)
+        assert "the working directory of this process was removed; give an absolute path" in str(error), (name, error)
         assert type(error).__module__ == "ffrecord.errors", (name, error)
         assert isinstance(error, ValueError) or error.filename, (name, error)
     else:
@@ -70,7 +70,7 @@ def test_nothing_to_open(tmp_path: Path, given: object, monkeypatch: pytest.Monk
     """What was given, and what is expected; the phrase that programs written for 1.x look for is kept."""
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path)
-    said = {"empty": "'empty' is a directory without any", "none*.ffr": r"no file matches 'none\*\.ffr'"}
+    said = {"empty": "'empty' is a directory without one", "none*.ffr": r"no file matches 'none\*\.ffr'"}
     words = said[given] if isinstance(given, str) else f"the {type(given).__name__} is empty"
     with pytest.raises(
         ValueError, match=f"^At least one .ffr file as input is needed, and {words}.*; expected a file, "

@@ -270,7 +270,7 @@ def test_a_journal_that_names_another_place(tmp_path, name):
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(FormatError, match=r"expected a \.ffr file of its directory") as caught:
         recover(part, replace=True)
-    assert ".journal: it is for " in str(caught.value)
+    assert ".journal: its file is " in str(caught.value)
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -293,8 +293,8 @@ def test_left_in_the_middle_of_a_sample(tmp_path, n):
         thread, raised = in_the_middle(writer, bytes(192 << 20))
         raise KeyError("mine")
     thread.join()
-    assert "left while another thread" in str(raised)
-    with pytest.raises(RuntimeError, match="left while another thread"):
+    assert "ended while another thread" in str(raised)
+    with pytest.raises(RuntimeError, match="ended while another thread"):
         writer.close()
     assert os.listdir(tmp_path) == []
 

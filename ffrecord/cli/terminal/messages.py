@@ -16,14 +16,13 @@ ADVICE = {
     "pass resume=False of DatasetWriter": "use --restart",
     "pass resume=False": "use --restart",
     "resume=False": "--restart",
-    "(max_size)": "(--max-size)",
+    "pass a larger max_size": "use a larger --max-size",
     "verify=True compares every sample, but max_skipped leaves": (
         "--verify compares every sample, but --max-skipped leaves"
     ),
     "pass a length (from_iterable), or use samples_per_shard or shard_size": "use --samples-per-shard or --shard-size",
     "left as it is, and so is": "it already exists, use --replace to replace it; unchanged stays",
     "; ffrecord.open opens others": "",
-    "'folder' must be a directory": "no directory",
     ": format must be one of": ": --to must be one of",
     "no credentials are given, and": "there are no credentials in the environment, and",
     "credentials are given by storage_options": f"credentials are those of the environment ({CREDENTIALS})",
