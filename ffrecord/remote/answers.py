@@ -5,7 +5,7 @@ made again: a `TransientError` is. docs/remote.md has this table for users.
 """
 
 from ffrecord.errors import ChangedError, MissingFileError, RemoteError, TransientError
-from ffrecord.remote.errors import NO_BUCKET, refused_error
+from ffrecord.remote.errors import NO_BUCKET, refused_error, replaced_error
 
 AGAIN = {408, 425, 429, 500, 502, 503, 504, 509, 520, 521, 522, 523, 524, 529, 598, 599}
 AGAIN_CODES = ("RequestTimeout", "SlowDown", "ServerBusy", "OperationTimedOut", "InternalError")  # with any status
@@ -42,9 +42,9 @@ def answer_error(url: str, status: int, code: str = "", region: str = "", words:
     if 300 <= status < 400 or code in ELSEWHERE:
         return redirect_error(url, region, words)
     if status == 412:
-        return ChangedError(f"{url}: replaced after it was opened")
+        return replaced_error(url)
     if status == 416:
-        return ChangedError(f"{url}: it has fewer bytes than its tables say: damaged, or replaced")
+        return ChangedError(f"{url}: the file has fewer bytes than its tables say, so it is damaged or was replaced")
     return RemoteError(f"{url}: {words}")
 
 
@@ -57,7 +57,7 @@ def missing_error(url: str, code: str = "") -> MissingFileError:
 def redirect_error(url: str, region: str, words: str) -> RemoteError:
     """Return the error for an object that is at another address."""
     if url.startswith("http"):
-        return RemoteError(f"{url}: redirected to where it cannot be had")
+        return RemoteError(f"{url}: the server redirects to an address that cannot be read")
     there = f": it is in {region}" if region else ""
     advice = f"wrong region or endpoint{there}; give `region` in storage_options"
-    return RemoteError(f"{url}: {advice} ({words or 'redirected'})")
+    return RemoteError(f"{url}: {advice} ({words or 'the server redirects'})")

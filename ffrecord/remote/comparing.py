@@ -18,8 +18,8 @@ def check_there(client: Client, path: str, replaces: str | EllipsisType | None) 
     except MissingFileError:
         if replaces is None:
             return
-        raise ChangedError(f"{client.url(path)}: it is gone") from None
+        raise ChangedError(f"{client.url(path)}: the file was removed meanwhile") from None
     if replaces is None:
-        raise ChangedError(f"{client.url(path)}: exists already")
+        raise ChangedError(f"{client.url(path)} exists already")
     if etag not in (None, replaces):
         raise changed_error(client.url(path), replaces, etag)

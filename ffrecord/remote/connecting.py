@@ -84,7 +84,7 @@ def options_of(storage_options: Mapping[str, Any] | None) -> ConnectionOptions:
     seconds = _number(others, "retry_seconds", SECONDS, 0, 3600)
     memory = others.pop("tables_memory", TABLES_MEMORY)
     if not isinstance(memory, int) or memory < 0:
-        raise ArgumentError(f"storage_options: tables_memory is {memory!r}, expected bytes, >= 0")
+        raise ArgumentError(f"storage_options: tables_memory is {memory!r}, expected a number of bytes >= 0")
     return ConnectionOptions(backend, int(requests), int(tries), float(seconds), memory, others)
 
 
@@ -159,7 +159,7 @@ def locate(url: str, backend: str) -> tuple[str, str]:
     if backend == "fsspec":
         return f"{scheme}://{host}{tail}", f"{host}/{path}".rstrip("/")
     if not host:
-        raise ArgumentError(f"{urls.redact(url)}: names no bucket or host")
+        raise ArgumentError(f"{urls.redact(url)} has no bucket or host")
     return f"{scheme}://{host}{tail}", path.strip("/")
 
 

@@ -336,7 +336,7 @@ class RemoteFiles:
         """Log that a record came damaged. Otherwise nobody would notice a network that damages data."""
         self._counted.add(refetched=1)
         level = logging.INFO if self._counted["refetched"] > 1 else logging.WARNING
-        logger.log(level, "%s: sample %d of it came damaged, and is fetched once more", path, local)
+        logger.log(level, "%s: sample %d arrived damaged, and is fetched again", path, local)
 
     def _name_error(self, error: OSError, wanted: WantedRecords, j: int) -> Exception:
         """Return the error with the index of the sample in its message."""

@@ -168,7 +168,7 @@ class FsspecClient:
     def put_file(self, path: str, local: str, *, stop: Callable[[], bool] = never) -> str | None:
         """Write a file. Once begun, the upload does not stop."""
         if stop():
-            raise RemoteError(f"{self.url(path)}: given up")
+            raise RemoteError(f"{self.url(path)}: the upload was stopped")
         self._request(path, "put_file", str(Path(local)), self._path(path))
         return None
 
@@ -194,7 +194,7 @@ class FsspecClient:
         found = str(self._kind._strip_protocol(f"{self._scheme}://{path}"))
         if not found.endswith(path.partition("/")[2].strip("/")):
             raise ArgumentError(
-                f"{self.url(path)}: fsspec's file system for {self._scheme}:// takes this name for {found}"
+                f"{self.url(path)}: fsspec's file system for {self._scheme}:// changes this name to {found}"
             )
         return found
 

@@ -55,7 +55,7 @@ def error_of(error: Exception, url: str) -> Exception:
     if type(error).__module__ == "ftplib":
         return _ftp_error(error, url)
     if isinstance(error, NotImplementedError):
-        return NotSupportedError(f"{url}: its file system cannot do this")
+        return NotSupportedError(f"{url}: its file system does not support this")
     return RemoteError(f"{url}: {_safe_text(error)}")
 
 
@@ -95,7 +95,7 @@ def _connection_error(error: Exception, url: str) -> Exception | None:
         return RemoteError(f"{url}: TLS failed ({type(error).__name__})")
     kind = type(error).__name__
     if isinstance(error, asyncio.TimeoutError | TimeoutError) or "Timeout" in kind:
-        return TransientError(f"{url}: no answer in time")
+        return TransientError(f"{url}: the server did not answer in time")
     # `errno` is negative if the name could not be resolved (socket.gaierror).
     again = isinstance(error, OSError) and (error.errno in AGAIN_ERRNO or (error.errno or 0) < 0)
     missing_or_refused = isinstance(error, FileNotFoundError | PermissionError)
@@ -114,7 +114,7 @@ def _ftp_error(error: Exception, url: str) -> Exception:
     answer = FTP.match(str(error))
     code = int(answer[1]) if answer else 0
     if code == 550:
-        return MissingFileError(2, f"{url} does not exist, or may not be had", url)
+        return MissingFileError(2, f"{url} does not exist, or you may not read it", url)
     if code in (530, 532):
         return refused_error(url, f"FTP status {code}")
     return (TransientError if 400 <= code < 500 else RemoteError)(f"{url}: FTP status {code}")

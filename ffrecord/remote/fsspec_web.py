@@ -73,11 +73,11 @@ async def fetch(files: Any, url: str, shown: str, span: tuple[int, int] | None, 
                 return await _read_answer(answer, shown, span, most)
             target = target.join(files.encode_url(answer.headers["Location"]))
         if target.scheme not in ("http", "https"):
-            raise RemoteError(f"{shown}: redirected to where it cannot be had")
+            raise RemoteError(f"{shown}: the server redirects to an address that cannot be read")
         if target.origin() != origin:
             session, headers = await _anonymous_session(files), ours
             options = {name: value for name, value in options.items() if name not in PRIVATE}
-    raise RemoteError(f"{shown}: redirected more than {REDIRECTS} times")
+    raise RemoteError(f"{shown}: the server redirects more than {REDIRECTS} times")
 
 
 async def _anonymous_session(files: Any) -> Any:
@@ -96,10 +96,10 @@ async def _read_answer(answer: Any, shown: str, span: tuple[int, int] | None, mo
     if answer.status not in (200, 206):
         raise StatusError(answer.status)
     if answer.headers.get("Content-Encoding", "identity").lower() not in ("identity", ""):
-        raise RemoteError(f"{shown}: the server sends it compressed, though it was asked not to")
+        raise RemoteError(f"{shown}: the server sends it compressed, expected plain bytes")
     start, size = _parse_range(answer.headers, answer.status)
     if answer.status == 206 and (span is None or start != span[0]):
-        raise RemoteError(f"{shown}: another part came than was asked for")
+        raise RemoteError(f"{shown}: the server sent from byte {start}, expected {None if span is None else span[0]}")
     wanted = answer.status == 206 or span is None or 0 <= size <= most
     data = await _body(answer, most) if wanted else b""
     return BoundedResponse(answer.status, data, start, size, answer.headers.get("ETag"))

@@ -212,7 +212,7 @@ class ObstoreClient:
 
 def _read(file: IO[bytes], size: int, stop: Callable[[], bool]) -> bytes:
     if stop():
-        raise InterruptedError("given up")
+        raise InterruptedError("the upload was stopped")
     data: bytes = file.read(size)
     return data
 

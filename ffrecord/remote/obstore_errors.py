@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ffrecord.errors import ChangedError, NotSupportedError, RemoteError, TransientError
 from ffrecord.remote.answers import AGAIN, CONFLICT_CODES, MISSING, answer_error, missing_error, redirect_error
-from ffrecord.remote.errors import no_ranges_error, refused_error
+from ffrecord.remote.errors import no_ranges_error, refused_error, replaced_error
 
 # obstore's messages have two parts: a text for people, and the structure of the error. Only the structure is parsed.
 # The texts of servers and URLs are removed from it first.
@@ -81,15 +81,15 @@ def error_of(error: Exception, url: str, span: tuple[int, int] | None) -> Except
         # 412 that the object exists.
         return TransientError(f"{url}: another write of it is going on ({_words(said)})")
     if kind == "PreconditionError":
-        return ChangedError(f"{url}: replaced after it was opened")
+        return replaced_error(url)
     if kind in ("PermissionDeniedError", "UnauthenticatedError"):
         return refused_error(url, _words(said) or "no permission")
     if span is not None and (kind == "NotSupportedError" or "NotPartial" in said.structure):
         return no_ranges_error(url)
     if kind == "AlreadyExistsError":
-        return ChangedError(f"{url}: exists already")
+        return ChangedError(f"{url} exists already")
     if kind in ("NotSupportedError", "NotImplementedError") or "NotImplemented" in (said.code, *_sources(said)):
-        return NotSupportedError(f"{url}: the store cannot do this")
+        return NotSupportedError(f"{url}: the store does not support this")
     if kind == "GenericError" or said.status:
         return _generic_error(url, said)
     if isinstance(error, TypeError | ValueError) or kind == "UnknownConfigurationKeyError":
@@ -99,7 +99,7 @@ def error_of(error: Exception, url: str, span: tuple[int, int] | None) -> Except
 
 def _generic_error(url: str, said: ObstoreMessage) -> Exception:
     if said.tls:
-        return RemoteError(f"{url}: {_words(said)}: the server speaks TLS on this port: write https://")
+        return RemoteError(f"{url}: {_words(said)}: the server uses TLS on this port; write https://")
     if said.metadata:
         return _credentials_error(url, said)
     if said.status or said.code:
@@ -122,19 +122,21 @@ def _connection_error(url: str, said: ObstoreMessage) -> Exception:
     if certificate:
         why = certificate[1] or certificate[2]
         remark = (
-            ": it is that of an authority, where one signed by an authority is needed" if why == OF_AUTHORITY else ""
+            ": it is the certificate of an authority, expected one that an authority has signed"
+            if why == OF_AUTHORITY
+            else ""
         )
         return RemoteError(f"{url}: TLS failed: its certificate is not accepted ({why}{remark})")
     if "kind: Builder" in structure:
-        return RemoteError(f"{url}: no request can be made of this; HTTP without TLS needs allow_http=True")
+        return RemoteError(f"{url}: this is not a valid request; HTTP without TLS needs allow_http=True")
     if "InvalidContentType" in structure or "InvalidMessage" in structure:
-        return RemoteError(f"{url}: TLS failed: the server speaks something else on this port")
+        return RemoteError(f"{url}: TLS failed: the server does not use TLS on this port")
     if "MissingContentLength" in structure:
-        return RemoteError(f"{url}: the server does not say how long its answer is (Content-Length)")
+        return RemoteError(f"{url}: the server does not say how large the file is (Content-Length)")
     if "HttpError" not in structure:  # an answer came with invalid headers: another try would give the same
-        return RemoteError(f"{url}: {_words(said) or 'an answer of no use: ' + ', '.join(_sources(said))}")
+        return RemoteError(f"{url}: {_words(said) or 'the answer is not valid: ' + ', '.join(_sources(said))}")
     if "TimedOut" in structure or "kind: Timeout" in structure:
-        return TransientError(f"{url}: no answer in time")
+        return TransientError(f"{url}: the server did not answer in time")
     return TransientError(f"{url}: {_words(said) or 'the connection failed'}")
 
 

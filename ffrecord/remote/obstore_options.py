@@ -116,14 +116,14 @@ def _duration(name: str, value: Any) -> str:
     except (ValueError, OverflowError):
         return str(value)  # with a unit
     if milliseconds <= 0:
-        raise ArgumentError(f"storage_options: {name} is {value!r}, expected seconds, > 0")
+        raise ArgumentError(f"storage_options: {name} is {value!r}, expected seconds > 0")
     return f"{milliseconds}ms"
 
 
 def _certificates(name: str, value: Any) -> Any:
     if isinstance(value, str | bytes) and b"-----BEGIN" in (value.encode() if isinstance(value, str) else value):
         return value
-    raise ArgumentError(f"storage_options: {name} has no certificate: expected the text of a PEM file, not its path")
+    raise ArgumentError(f"storage_options: {name} is not a certificate, expected the text of a PEM file, not its path")
 
 
 def option_error(error: Exception, root: str, given: Mapping[str, Any]) -> Exception | None:
@@ -139,11 +139,10 @@ def option_error(error: Exception, root: str, given: Mapping[str, Any]) -> Excep
         values = {**given, **(given.get("client_options") or {})}
         names = [each for each, one in values.items() if str(one) == value[1]]
         kind = "duration, such as 30 (seconds) or '30s'" if value[2] == "Duration" else value[2]
-        return ArgumentError(f"{url}: storage_options: {' or '.join(names) or 'a value'} is no {kind}")
+        return ArgumentError(f"{url}: storage_options: {' or '.join(names) or 'a value'} must be a {kind}")
     if "MissingAccount" in text:
         return RemoteError(
-            f"{url}: which account is not known: give `account_name` in storage_options, or set "
-            "AZURE_STORAGE_ACCOUNT_NAME"
+            f"{url}: it has no account; give `account_name` in storage_options, or set AZURE_STORAGE_ACCOUNT_NAME"
         )
     return None
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from ffrecord.errors import (
+    UNFINISHED,
     ArgumentError,
     FFRecordError,
     FormatError,
@@ -77,7 +78,7 @@ class Remote:
             The exceptions of `FileReader`.
         """
         if io == "mmap":
-            raise ArgumentError("io is 'mmap', which is for files of this machine")
+            raise ArgumentError("io is 'mmap', which works for files of this machine only; pass another io")
         given: Any = self.source if isinstance(self.source, list | tuple) else [self.source]
         cache = self._cache()
         try:
@@ -101,7 +102,9 @@ class Remote:
             self.firsts.append(len(files))
             files += each.shards
         if not files:
-            raise ArgumentError(f"{opening[0].storage.shown}: its {manifest.NAME} lists no shards")
+            raise ArgumentError(
+                f"{opening[0].storage.shown}: its {manifest.NAME} lists no shards, expected at least one"
+            )
         offline = sum(each.offline for each in opening)
         if cache is None:
             return files, RemoteFiles(files, None, offline)
@@ -112,7 +115,7 @@ class Remote:
     def _cache(self) -> Any:
         if self._directory is None:
             if self._limit is not None:
-                raise ArgumentError("cache_limit is given, but no cache_dir")
+                raise ArgumentError("cache_limit needs cache_dir; pass both or none")
             return None
         from ffrecord.remote.cache.cache import Cache
 
@@ -154,7 +157,7 @@ class _Opening:
             found = None
         if found is None:
             raise error
-        message = "%s: opened as the cache knew it last, since its server does not answer: %s"
+        message = "%s: opened by its last listing in the cache, since its server does not answer: %s"
         logger.warning(message, self.storage.shown, error)
         self.offline = True
         return found
@@ -193,7 +196,9 @@ class _Opening:
         except FormatError:  # it may have been damaged on the way: read it once more
             found = self._parse_listing()
         if found is None:
-            raise FormatError(f"{self.storage.shown}: its {manifest.NAME} is another program's")
+            raise FormatError(
+                f"{self.storage.shown}: its {manifest.NAME} was written by another program, expected one of ffrecord"
+            )
         self.shards = [shard_of_listing(self.storage, shard, check=self._check) for shard in found.shards]
 
     def _parse_listing(self) -> manifest.Manifest | None:
@@ -214,13 +219,13 @@ class _Opening:
             if not bytes(data).lstrip().startswith(b"<"):
                 raise
             raise FormatError(
-                f"{error}: a web page came, such as one to log in, where a {manifest.NAME} was asked for"
+                f"{error}: the server sent a web page, such as one to log in, expected a {manifest.NAME}"
             ) from None
 
     def _why(self) -> str:
         if self.storage.exists(unfinished.INSIDE):
-            return "; a write of it was interrupted, or is going on"
+            return f"; {UNFINISHED}"
         return (
-            f": a URL is that of a dataset with a {manifest.NAME}, of a {ffr_layout.SUFFIX} file, or a list of such. "
-            "Other formats are read on this machine: copy them first"
+            f"; expected the URL of a dataset with a {manifest.NAME}, of a {ffr_layout.SUFFIX} file, or a list of "
+            "them; copy files of other formats to this machine first"
         )

@@ -170,7 +170,7 @@ class Pool:
 
 
 def _ending_error() -> RemoteError:
-    return RemoteError("the interpreter is ending")
+    return RemoteError("the interpreter is ending, so nothing more is read")
 
 
 def _refuse() -> None:

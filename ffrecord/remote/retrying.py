@@ -44,7 +44,7 @@ def retry(
             spent = time.monotonic() - begun
             more = tried < tries and spent + wait <= seconds
             if more:
-                logger.info("%s; attempt %d of %d failed, the next one in %.2f s", error, tried, tries, wait)
+                logger.info("%s; attempt %d of %d failed, the next one begins in %.2f s", error, tried, tries, wait)
             if not more or pause(wait):
                 raise TransientError(f"{error}; tried {tried} times in {spent:.1f} seconds") from None
             again()

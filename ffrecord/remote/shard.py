@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import ArgumentError, ChangedError, ChecksumError, FormatError
+from ffrecord.errors import REPLACED, ArgumentError, ChangedError, ChecksumError, FormatError
 from ffrecord.format import ffr_layout
 from ffrecord.format.extension import Extension, decode
 from ffrecord.format.manifest import Shard
@@ -188,8 +188,8 @@ class RemoteShard:
 
     def _replaced_error(self, found: ShardFacts) -> ChangedError:
         return ChangedError(
-            f"{self.path}: replaced after it was opened, or after its dataset.json was written: (samples, size, CRC-32 "
-            f"of tables) {tuple(found)}, expected {tuple(self.facts)}"
+            f"{self.path}: {REPLACED}, or after its dataset.json was written: (samples, size, CRC-32 of tables) are "
+            f"{tuple(found)}, expected {tuple(self.facts)}"
         )
 
     # Records
@@ -236,7 +236,7 @@ class RemoteShard:
         start, stop = ffr_layout.tables_end(self.n), tables.data_start
         if stop - start > ffr_layout.BLOCK_MAX:
             raise FormatError(
-                f"{self.path}: {stop - start} bytes before sample 0, expected at most {ffr_layout.BLOCK_MAX}"
+                f"{self.path} has {stop - start} bytes before sample 0, expected at most {ffr_layout.BLOCK_MAX}"
             )
         gap = bytes(memoryview(data)[start:stop])
         if start + len(gap) < stop:
@@ -250,7 +250,9 @@ class RemoteShard:
             header = ffr_layout.unpack_block_header(gap[: ffr_layout.BLOCK.size], len(gap), self.size)
             end = ffr_layout.BLOCK.size + header.payload_size
             if self._check and gap.count(0, end) != len(gap) - end:
-                raise FormatError(f"reserved space behind the {end} bytes of the extension block is not zeros")
+                raise FormatError(
+                    f"the reserved space after the {end} bytes of the extension block has bytes that are not 0"
+                )
             return decode(header, gap[ffr_layout.BLOCK.size : end], self.path)
 
 
@@ -279,7 +281,7 @@ def _open_shard(storage: Storage, *, check: bool) -> RemoteShard:
     data = found.data
     with add_path_to_errors(storage.shown):
         if found.size < 0:
-            raise ArgumentError(f"{storage.shown}: its server does not say how large it is")
+            raise ArgumentError(f"{storage.shown}: the server does not say how large the file is (Content-Length)")
         crc, n = ffr_layout.unpack_prefix(bytes(memoryview(data)[: ffr_layout.PREFIX.size]), found.size)
         shard = RemoteShard(storage, "", ShardFacts(n, found.size, crc), check=check)
         stop = min(found.size, ffr_layout.tables_end(n) + MORE)

@@ -129,7 +129,7 @@ def test_urls_with_options_and_a_cache(tmp_path):
     for _ in range(2):
         assert [row["data"] for row in read(url, **given).take_all()] == [numbered(i) for i in range(100)]
     assert any(path.is_file() for path in (tmp_path / "cache").rglob("*"))
-    with pytest.raises(ValueError, match="cache_limit is given, but no cache_dir"):
+    with pytest.raises(ValueError, match="cache_limit needs cache_dir"):
         read(url, cache_limit="100 MB")
     with pytest.raises(ValueError, match=r"max_tries is 0, expected 1 to 100"):
         read(url, storage_options={"max_tries": 0})

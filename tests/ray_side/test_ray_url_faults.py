@@ -163,7 +163,7 @@ def test_a_clean_up_ends_though_the_store_is_gone(url, monkeypatch):
     def gone(call: Call) -> Call:
         def failing(self: Any, path: str, *args: Any, **given: Any) -> Any:
             asked.append(path)
-            raise TransientError(f"{path}: no answer in time")
+            raise TransientError(f"{path}: the server did not answer in time")
 
         return failing
 

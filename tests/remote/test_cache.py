@@ -141,7 +141,7 @@ def test_extension_blocks_belong_to_the_tables(tmp_path: Path, directory: Path) 
     assert source.data_start > 12 + 3 * 12
     cache = Cache(directory)
     file = source.in_cache(cache)
-    with pytest.raises(ArgumentError, match="48 bytes of tables, expected"):
+    with pytest.raises(ArgumentError, match="the tables have 48 bytes, expected"):
         file.store_tables(source.data[:48])
     source.give(file)
     assert file.tables() == source.tables
@@ -179,11 +179,11 @@ def test_old_files_without_checksum_are_not_cached(source: shards.Source, direct
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda data: data[:11], "11 bytes of tables"),
+        (lambda data: data[:11], "the tables have 11 bytes"),
         (lambda data: data + b"x", "expected 108"),
         (builders.flip(8 * 3), "CRC-32"),
         (builders.flip(8 * 90), "CRC-32"),
-        (builders.flip(8 * 50), "108 bytes of tables, expected [0-9]{4,}"),
+        (builders.flip(8 * 50), "the tables have 108 bytes, expected [0-9]{4,}"),
         (builders.flip(8 * 5), "tables of"),
     ],
 )

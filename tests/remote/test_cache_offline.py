@@ -67,7 +67,7 @@ def test_a_new_process_without_the_server(odd: Odd, tmp_path: Path, name: str) -
     refuse(odd)
     ended = subprocess.run([sys.executable, "-c", READ, url], capture_output=True, text=True, check=False)
     assert ended.stdout.strip() == f"1 {expected} {first}"
-    assert ended.stderr.count("opened as the cache knew it last, since its server does not answer") == 1
+    assert ended.stderr.count("opened by its last listing in the cache, since its server does not answer") == 1
     assert "HTTP status 503" in ended.stderr
 
 

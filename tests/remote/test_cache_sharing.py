@@ -161,7 +161,7 @@ def test_a_part_that_somebody_else_made(source: shards.Source, open_directory: P
     as_user(BOB if kind == "writable" else ALICE, 0o000, plant)
 
     def bob() -> None:
-        with pytest.raises(OSError, match=r"cache_dir .*(not this user's|is not a directory)"):
+        with pytest.raises(OSError, match=r"cache_dir .*(belongs to another user|is not a directory)"):
             Cache(open_directory)
 
     as_user(BOB, 0o022, bob)

@@ -96,7 +96,7 @@ def test_what_stays_bad_is_told(served: Nginx) -> None:
             "reset": "the connection",
             "503": "HTTP status 503",
             "short": "the connection",
-            "less": r"\d+ bytes came, expected \d+",
+            "less": r"\d+ bytes arrived, expected \d+",
         }.items():
             proxy.kinds = (kind,)
             with pytest.raises(TransientError, match=rf"^Sample 7: {proxy.url}/set/part%20000.ffr: .*{said}") as told:
@@ -120,7 +120,7 @@ def test_what_came_damaged_and_then_right_is_told(served: Nginx, caplog: pytest.
     assert stats.crc_seconds > 0
     said = sorted((record.levelname, record.getMessage()) for record in caplog.records if record.name == "ffrecord")
     assert [level for level, _ in said] == ["INFO", "INFO", "WARNING"]
-    message = f"{proxy.url}/set/part%20000.ffr: sample 7 of it came damaged, and is fetched once more"
+    message = f"{proxy.url}/set/part%20000.ffr: sample 7 arrived damaged, and is fetched again"
     assert message in [each for _, each in said]
 
 

@@ -111,11 +111,11 @@ class Odd(http.server.BaseHTTPRequestHandler):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("unsized", "the server does not say how long its answer is"),
-        ("undated", "an answer of no use: Header, InvalidLastModified"),
-        ("rangeless", "an answer of no use: NoContentRange"),
-        ("garbage", "an answer of no use: ParseContentRange"),
-        ("round", "redirected to where it cannot be had"),
+        ("unsized", "the server does not say how large the file is"),
+        ("undated", "the answer is not valid: Header, InvalidLastModified"),
+        ("rangeless", "the answer is not valid: NoContentRange"),
+        ("garbage", "the answer is not valid: ParseContentRange"),
+        ("round", "the server redirects to an address that cannot be read"),
     ],
 )
 def test_what_stays_as_it_is_is_not_asked_again(name: str, said: str) -> None:

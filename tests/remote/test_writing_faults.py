@@ -311,7 +311,7 @@ def test_no_answer(bucket: Bucket, proxy: Faulty) -> None:
     """Not for ever."""
     proxy.methods, proxy.kinds, proxy.share = ("PUT",), (SILENT,), 1.0
     options = {**bucket.options["storage_options"], **FEW, "client_options": {"timeout": "300ms"}, "max_tries": 2}
-    with pytest.raises(TransientError, match=r"set/PART_0000\d\.ffr: no answer in time; tried 2 times"):
+    with pytest.raises(TransientError, match=r"set/PART_0000\d\.ffr: the server did not answer in time; tried 2 times"):
         write(bucket, storage_options=options)
 
 

@@ -151,14 +151,16 @@ class Cache:
             OSError: it cannot be made, or the copies would now go elsewhere.
         """
         if usable_directory(self._given) != self.directory:
-            raise FileNotFoundError(errno.ENOENT, "removed, and not made again", self.directory)
+            raise FileNotFoundError(
+                errno.ENOENT, "the cache directory was removed, and cannot be made again", self.directory
+            )
 
     def note_failure(self, error: OSError) -> None:
         """Note a failed write. The first one is logged. If the cause is the disk, nothing more is written."""
         self._stopped = self._stopped or error.errno in NO_MORE
         if not self._said:
             self._said = True
-            logger.warning("%s: shards are read on, but not kept in the cache: %s", self.directory, error)
+            logger.warning("%s: shards are still read, but no longer kept in the cache: %s", self.directory, error)
 
     def ask_to_seal(self, file: "CachedFile") -> None:
         """Complete a copy in a thread."""

@@ -67,7 +67,7 @@ def _is_right(stem: str, path: str, facts: ShardFacts, stop: Callable[[], bool])
     opened = OpenedFile(path, check=True)
     with RecordReader([opened]) as reader:
         if (opened.n, opened.size, opened.crc) != facts:
-            raise FormatError(f"{path}: not a copy of that shard")
+            raise FormatError(f"{path} is not a copy of that shard")
         if not known_records(opened, stem).all():
             return False
         step = max(1, STEP_BYTES * opened.n // max(1, opened.size))

@@ -45,7 +45,7 @@ class Copy:
         self._opened = OpenedFile(path, check=True)
         try:
             if ShardFacts(self._opened.n, self._opened.size, self._opened.crc) != facts:
-                raise FormatError(f"{path}: not a copy of that shard")
+                raise FormatError(f"{path} is not a copy of that shard")
             files: list[Any] = [self._opened]
             self._engine = _engine.Files(files)
         except BaseException:
@@ -132,7 +132,7 @@ class Copy:
         with open_regular(self._stem + PART, os.O_RDWR) as fd:
             status = os.fstat(fd)
             if (status.st_dev, status.st_ino) != (self._opened.device, self._opened.inode):
-                raise FileNotFoundError(errno.ENOENT, "another file by now", self._opened.path)
+                raise FileNotFoundError(errno.ENOENT, "it is another file now", self._opened.path)
             if status.st_size != self._opened.size:
                 os.ftruncate(fd, self._opened.size)
             for start, stop in runs(local):
@@ -181,7 +181,7 @@ def check_tables(facts: ShardFacts, tables: bytes) -> None:
             tables[ffr_layout.offsets_start(facts.n) :][: ffr_layout.OFFSET.itemsize], "little", signed=True
         )
     if len(tables) < end or len(tables) != start:
-        raise ArgumentError(f"{len(tables)} bytes of tables, expected {start} of a shard of {facts.n} samples")
+        raise ArgumentError(f"the tables have {len(tables)} bytes, expected {start} for a shard of {facts.n} samples")
     crc, n = ffr_layout.PREFIX.unpack_from(tables)
     if (crc, n) != (facts.crc, facts.n) or crc32(memoryview(tables)[ffr_layout.CHECKED_FROM : end]) != crc:
-        raise ArgumentError(f"tables of {n} samples, CRC-32 {crc:#010x}, are not those of this shard")
+        raise ArgumentError(f"the tables of {n} samples, CRC-32 {crc:#010x}, are not those of this shard")

@@ -31,7 +31,7 @@ def open_regular(path: str, flags: int) -> Iterator[int]:
     try:
         fd = untrusted.open_file(path, flags)
     except Refused as error:
-        raise OSError(errno.EMLINK, f"not a file of its own: {error.strerror}", path) from None
+        raise OSError(errno.EMLINK, f"it cannot be used as a file of the cache: {error.strerror}", path) from None
     try:
         yield fd
     finally:

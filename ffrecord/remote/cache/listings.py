@@ -62,7 +62,7 @@ class Listings:
             finally:
                 part.discard()
         except OSError as error:
-            logger.info("%s: not kept in the cache: %s", urls.redact(url), error)
+            logger.info("%s: its listing is not kept in the cache: %s", urls.redact(url), error)
 
     def _path(self, url: str, options: Mapping[str, Any], kind: str) -> str | None:
         if self._directory is None or urls.split_url(url)[3]:

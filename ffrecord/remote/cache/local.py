@@ -161,7 +161,7 @@ class Local:
         def wait() -> Read | None:
             found = batch.result()
             if found is None:
-                raise ClosedError("begun by a thread that this process does not have")
+                raise ClosedError("a thread of the parent process began this batch")
             return None if self._drop(complete, indices, found[1]) else found
 
         return wait

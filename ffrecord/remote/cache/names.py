@@ -56,7 +56,9 @@ def usable_directory(given: str | os.PathLike[str]) -> str:
     _make(own, 0o700)
     status = os.lstat(own)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
-        raise file_error(errno.EPERM, f"cache_dir {path}: everybody may write to it, and {own} is not this user's", own)
+        raise file_error(
+            errno.EPERM, f"cache_dir {path}: everybody may write to it, and {own} belongs to another user", own
+        )
     return own
 
 
@@ -66,7 +68,7 @@ def _make(path: str, mode: int) -> None:
     except (FileExistsError, NotADirectoryError):
         raise NotAFolderError(errno.ENOTDIR, f"cache_dir {path} is not a directory", path) from None
     except OSError as error:
-        raise file_error(error.errno or errno.EIO, f"cache_dir {path}: it could not be made", path) from None
+        raise file_error(error.errno or errno.EIO, f"cache_dir {path} cannot be made", path) from None
 
 
 def entry_path(directory: str, name: str, facts: ShardFacts) -> str:
