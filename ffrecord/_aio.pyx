@@ -354,21 +354,21 @@ def read_spans(int fd, uint8_t[::1] out not None, const int64_t[:, ::1] spans no
     cdef int64_t* own = <int64_t*> calloc(2 * k + 1, sizeof(int64_t))
     try:
         if own == NULL:
-            raise MemoryError("AIO requests")
+            raise MemoryError(f"out of memory: {k} AIO requests")
         for i in range(k):
             own[2 * i], own[2 * i + 1] = spans[i, 0], spans[i, 1]
             if own[2 * i] < 0 or own[2 * i + 1] < 0 or own[2 * i] > (1 << 62) or own[2 * i + 1] > (1 << 62) - total:
-                raise ValueError(f"span {i}: ({own[2 * i]}, {own[2 * i + 1]}), expected 0 <= offset, size <= 2**62")
+                raise ValueError(f"span {i} is ({own[2 * i]}, {own[2 * i + 1]}), expected 0 <= offset, size <= 2**62")
             total += own[2 * i + 1]
             count += own[2 * i + 1] // SLOT_SIZE + 2
         if total > out.shape[0]:
-            raise ValueError(f"spans of {total} bytes, out has {out.shape[0]}")
+            raise ValueError(f"out has {out.shape[0]} bytes, the spans have {total}")
         if total == 0:
             return 0
         pieces = <Piece*> calloc(count, sizeof(Piece))
         starts = <int64_t*> calloc(k, sizeof(int64_t))
         if pieces == NULL or starts == NULL:
-            raise MemoryError("AIO requests")
+            raise MemoryError(f"out of memory: {k} AIO requests")
         count = total = 0
         for i in range(k):
             starts[i] = total
@@ -386,7 +386,7 @@ def read_spans(int fd, uint8_t[::1] out not None, const int64_t[:, ::1] spans no
         with nogil:
             error = read_pieces(pieces, count, _copy_out, &state)
         if error < 0:
-            raise OSError(-error, f"io_setup: {os.strerror(-error)}")
+            raise OSError(-error, f"io_setup failed: {os.strerror(-error)}")
         if state.bad >= 0:
             what = f"span {state.bad} ({own[2 * state.bad]}, {own[2 * state.bad + 1]})"
             if state.error < 0:

@@ -97,7 +97,7 @@ class Failure(Exception):
 cdef int64_t _sum(int64_t total, int64_t size) except -1:
     """Return total + size, both not negative."""
     if size > MOST - total:
-        raise MemoryError(f"more than {MOST} bytes in one batch")
+        raise MemoryError(f"a batch has more than {MOST} bytes")
     return total + size
 
 
@@ -129,7 +129,7 @@ cdef class Batch:
         self.reading.requests = <Request*> malloc(max(self.reading.k, 1) * sizeof(Request))
         self.places = <int64_t*> malloc(max(self.reading.k, 1) * sizeof(int64_t))
         if self.reading.requests == NULL or self.places == NULL or self.reading.counters == NULL:
-            raise MemoryError(f"batch of {self.reading.k} samples")
+            raise MemoryError(f"out of memory: a batch of {self.reading.k} samples")
 
     def __dealloc__(self):
         if self.submitted:
@@ -244,7 +244,7 @@ cdef class Batch:
         self.delivered = slots.place(self.reading.k, out, &self.columns)
         self.columns.scratch = <char*> malloc(max(slots.record_size, <int64_t> 1))
         if self.columns.scratch == NULL:
-            raise MemoryError(f"record of {slots.record_size} bytes")
+            raise MemoryError(f"out of memory: a record of {slots.record_size} bytes")
         self.reading.columns = &self.columns
         for i in range(self.reading.k):
             request = &self.reading.requests[i]
@@ -338,7 +338,7 @@ cdef class Files:
         self.sweeps = <Sweep*> calloc(max(count, 1), sizeof(Sweep))
         self.windows = <Windows*> calloc(max(count, 1), sizeof(Windows))
         if not (self.table.files and self.table.held and self.filesystems and self.totals and self.sweeps and self.windows):
-            raise MemoryError(f"{count} files")
+            raise MemoryError(f"out of memory: {count} files")
         for i, opened in enumerate(files):
             self._add(&self.table.files[i], opened)
             self._add_to_filesystem(&self.table.files[i], opened.filesystem, io)
@@ -354,7 +354,7 @@ cdef class Files:
         cdef Mapping mapping = opened.mapping, whole = opened.whole
         cdef Spans spans = opened.spans
         if mapping is None and spans is None:
-            raise TypeError("a Mapping or Spans are needed for each file")
+            raise TypeError("each file needs a Mapping or Spans")
         file.fd = file.direct_fd = file.sequential_fd = -1
         file.device, file.inode, file.mtime_ns = opened.device, opened.inode, opened.mtime_ns
         file.copied = opened.filesystem.network if mapping is None else mapping.copied
@@ -365,7 +365,7 @@ cdef class Files:
             self._add_tables(file, mapping)
         if whole is not None:
             if whole.size < file.size:
-                raise ValueError(f"a mapping of {whole.size} bytes for a file of {file.size}")
+                raise ValueError(f"whole has {whole.size} bytes, expected at least {file.size}, the size of the file")
             file.mapped = whole.start
         path = os.fsencode(opened.path)
         if not os.path.isabs(path):
@@ -379,13 +379,13 @@ cdef class Files:
 
     cdef int _add_tables(self, File* file, Mapping mapping) except -1:
         if mapping.size < PREFIX_SIZE + 12 * file.n:
-            raise ValueError(f"a mapping of {mapping.size} bytes for the tables of {file.n} samples")
+            raise ValueError(f"the mapping has {mapping.size} bytes, too few for the tables of {file.n} samples")
         file.tables, file.lost = <const uint8_t*> mapping.start, mapping.lost_flag()
         return 0
 
     cdef int _add_spans(self, File* file, Spans spans) except -1:
         if spans.n != file.n:
-            raise ValueError(f"{spans.n} spans for {file.n} records")
+            raise ValueError(f"there are {spans.n} spans, expected {file.n}, one for each record")
         file.offsets, file.sizes, file.checksums = spans.offsets, spans.sizes, spans.checksums
         file.scattered, file.checksum, file.lost = spans.scattered, spans.checksum, spans.lost
         self.jumping |= spans.jumping
@@ -512,7 +512,7 @@ cdef class Files:
             self._ask_for_memory()
             keys = <Key*> malloc(2 * k * sizeof(Key))
             if keys == NULL:
-                raise MemoryError(f"batch of {k} samples")
+                raise MemoryError(f"out of memory: a batch of {k} samples")
             with nogil:
                 batch.reading.guarded = guard_ready() and k == 1  # guard_ready: reading a truncated table may otherwise kill
                 bad = plan(&self.table, self.n, indices, k, number, batch.reading.requests, batch.places, keys)

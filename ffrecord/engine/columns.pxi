@@ -40,12 +40,12 @@ cdef class Slots:
         self.record_size, self._count = record_size, len(order)
         self._slots = <Slot*> malloc(max(self._count, 1) * sizeof(Slot))
         if self._slots == NULL:
-            raise MemoryError(f"{self._count} slots")
+            raise MemoryError(f"out of memory: {self._count} slots")
         self._chained = True
         computations = self._count
         for i, (offset, size, column) in enumerate(order):
             if offset < 0 or size < 0 or offset + size > record_size:
-                raise ArgumentError(f"slot {column}: {size} bytes at offset {offset}, of records of {record_size} bytes")
+                raise ArgumentError(f"slot {column} has {size} bytes at offset {offset}, expected within {record_size} bytes")
             slot = &self._slots[<int> i]
             slot.offset, slot.size, slot.column = offset, size, column
             if slot.size > 0:
@@ -75,13 +75,13 @@ cdef class Slots:
         columns.record_size, columns.count, columns.slots, columns.chained = self.record_size, self._count, self._slots, self._chained
         columns.starts = <char**> malloc(max(self._count, 1) * sizeof(char*))
         if columns.starts == NULL:
-            raise MemoryError(f"{self._count} columns")
+            raise MemoryError(f"out of memory: {self._count} columns")
         if out is not None and len(out) != self._count:
-            raise ArgumentError(f"out has {len(out)} arrays, expected one for each of {self._count} slots")
+            raise ArgumentError(f"out has {len(out)} arrays, expected {self._count}, one for each slot")
         for s in range(self._count):
             slot = &self._slots[s]
             if slot.size > 0 and k > MOST // slot.size:
-                raise MemoryError(f"more than {MOST} bytes in one batch")
+                raise MemoryError(f"a batch has more than {MOST} bytes")
             size = k * slot.size
             if out is None:
                 block = Block(size)
@@ -90,7 +90,7 @@ cdef class Slots:
                 continue
             room = out[slot.column]
             if len(room) < size:
-                raise ArgumentError(f"out[{slot.column}] has {len(room)} bytes, {k} rows of {slot.size} have {size}")
+                raise ArgumentError(f"out[{slot.column}] has {len(room)} bytes, expected at least {size} for {k} records")
             view = room
             columns.starts[s] = <char*> &view[0] if size > 0 else NULL
             arrays[slot.column] = room[:size].reshape(k, slot.size)

@@ -46,18 +46,18 @@ cdef class Spans:
         cdef const uint32_t[::1] values
         cdef int64_t jumps
         if offset_array is None or size_array is None:
-            raise ArgumentError("offsets and sizes are needed")
+            raise ArgumentError("offsets and sizes must be arrays, not None")
         offsets, sizes = offset_array, size_array
         self.n = offsets.shape[0]
         self.checksum = _KINDS[kind]
         if (checksums is None) != (kind is None):
-            raise ArgumentError(f"checksums of kind {kind!r}, but {'no' if checksums is None else 'an'} array of them")
+            raise ArgumentError(f"kind is {kind!r}, but checksums are {'missing' if checksums is None else 'given'}")
         if sizes.shape[0] != self.n:
-            raise ArgumentError(f"{sizes.shape[0]} sizes of {self.n} offsets")
+            raise ArgumentError(f"there are {sizes.shape[0]} sizes, expected {self.n}, as many as offsets")
         if checksums is not None:
             values = checksums
             if values.shape[0] != self.n:
-                raise ArgumentError(f"{values.shape[0]} checksums of {self.n} offsets")
+                raise ArgumentError(f"there are {values.shape[0]} checksums, expected {self.n}, as many as offsets")
             self.checksums = &values[0] if self.n > 0 else NULL
         if self.n > 0:
             self.offsets, self.sizes = &offsets[0], &sizes[0]

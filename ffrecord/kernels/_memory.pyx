@@ -92,7 +92,7 @@ cdef class Block:
         self.start = NULL
         self.klass = -1
         if size < 0:
-            raise MemoryError(f"{size} bytes for samples")
+            raise MemoryError(f"out of memory: {size} bytes for samples")
         self.size = max(size, 1)
         if POOLED_LEAST <= size <= POOLED_MOST:
             self.klass = _size_class(size)
@@ -100,7 +100,7 @@ cdef class Block:
                 return
             self.size = _class_size(self.klass)
         if posix_memalign(&memory, HUGE_PAGE if size >= HUGE_PAGE else ALIGNMENT, self.size) != 0:
-            raise MemoryError(f"{size} bytes for samples")
+            raise MemoryError(f"out of memory: {size} bytes for samples")
         self.start = <char*> memory
         if size >= HUGE_PAGE:
             ffr_huge_pages(memory, size)
@@ -211,11 +211,11 @@ cdef class Mapping:
     def __cinit__(self, int fd, Py_ssize_t size, bint copied=False, bint protected=True, Mapping room=None, Py_ssize_t at=0):
         cdef void* memory
         if size <= 0:
-            raise ValueError(f"mapping of {size} bytes, expected > 0")
+            raise ValueError(f"size is {size}, expected > 0")
         self.copied = copied or room is not None
         if room is not None:
             if not 0 <= at <= room.size - size:
-                raise ValueError(f"{size} bytes at {at} of a mapping of {room.size}")
+                raise ValueError(f"{size} bytes at {at} do not fit in a mapping of {room.size}")
             self.part, self.room = True, room
             self.start, self.size = room.start + at, size
             self._fill(fd)
@@ -225,7 +225,7 @@ cdef class Mapping:
         else:
             memory = call_mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0)
         if memory == MAP_FAILED:
-            raise OSError(errno, f"mmap of {size} bytes: {os.strerror(errno)}")
+            raise OSError(errno, f"mapping {size} bytes failed: {os.strerror(errno)}")
         self.start, self.size = <char*> memory, size
         if copied:
             if fd >= 0:
@@ -241,9 +241,9 @@ cdef class Mapping:
             if rc == -EINTR:
                 continue
             if rc < 0:
-                raise OSError(-rc, f"reading {self.size} bytes: {os.strerror(-rc)}")
+                raise OSError(-rc, f"reading {self.size} bytes failed: {os.strerror(-rc)}")
             if rc == 0:
-                raise EOFError(f"{got} bytes, expected {self.size}")
+                raise EOFError(f"the file ends after {got} bytes, expected {self.size}")
             got += rc
         return 0
 

@@ -18,7 +18,7 @@ cdef struct Table:
 cdef Table _table(const uint8_t[::1] blob, const int64_t[::1] offsets) except *:
     cdef Table table
     if offsets.shape[0] < 1:
-        raise ValueError("no offsets, expected one more than there are names")
+        raise ValueError("offsets is empty, expected one more than there are names")
     table.blob, table.offsets, table.n = &blob[0], &offsets[0], offsets.shape[0] - 1
     return table
 
@@ -47,7 +47,7 @@ def check(const uint8_t[::1] blob not None, const int64_t[::1] offsets not None)
                 break
             before = t.offsets[i]
     if not fits:
-        raise ValueError(f"offsets of {t.n} names do not ascend from 0 to {size}")
+        raise ValueError(f"the offsets of {t.n} names do not ascend from 0 to {size}")
 
 
 def sort(const uint8_t[::1] blob not None, const int64_t[::1] offsets not None):
@@ -56,7 +56,7 @@ def sort(const uint8_t[::1] blob not None, const int64_t[::1] offsets not None):
     cdef int64_t[::1] result = order
     cdef int64_t* spare = <int64_t*> malloc(max(t.n, 1) * sizeof(int64_t))
     if spare == NULL:
-        raise MemoryError(f"the order of {t.n} names")
+        raise MemoryError(f"out of memory: the order of {t.n} names")
     try:
         with nogil:
             _sort(&t, &result[0], spare)
@@ -118,7 +118,7 @@ cdef class NameOrder:
     ):
         self._names = _table(blob, offsets)
         if order.shape[0] != self._names.n:
-            raise ValueError(f"order of {order.shape[0]} names, expected {self._names.n}")
+            raise ValueError(f"order has {order.shape[0]} names, expected {self._names.n}")
         self._blob, self._offsets, self._order = blob, offsets, order
 
     cdef int64_t _find(self, bytes name) except -2:

@@ -93,7 +93,7 @@ cdef class Records:
 
     cdef int _append_pieces(self, Pieces pieces, int64_t index) except -1:
         if pieces.size < 0:
-            raise ValueError("pieces of no sample, or of one that was appended already")
+            raise ValueError("the pieces are of no sample, or of one that was appended already")
         try:
             return self._append(pieces.parts, pieces.count, pieces.size, index)
         finally:
@@ -132,7 +132,7 @@ cdef class Records:
         try:
             larger = mmap.mmap(-1, capacity)
         except OSError as error:
-            raise MemoryError(f"{capacity} bytes for records: {error}") from None
+            raise MemoryError(f"out of memory: {capacity} bytes for records: {error}") from None
         larger[: self.size] = self.view(0, self.size)
         PyBuffer_Release(&self._view)
         self._take(larger)
@@ -171,7 +171,7 @@ cdef void* _longer(void* table, int64_t size) except NULL:
     """Enlarge a table and keep its content. If that raises, the old table stays valid."""
     cdef void* found = realloc(table, size)
     if found == NULL:
-        raise MemoryError(f"{size} bytes for a table of records")
+        raise MemoryError(f"out of memory: {size} bytes for a table of records")
     return found
 
 

@@ -393,7 +393,7 @@ def keep_idle(int milliseconds):
     global _patience_ms
     cdef int before
     if milliseconds < 0:
-        raise ValueError(f"{milliseconds} milliseconds, expected >= 0")
+        raise ValueError(f"milliseconds is {milliseconds}, expected >= 0")
     _enter()
     before, _patience_ms = _patience_ms, milliseconds
     while _idlers != NULL:
@@ -448,7 +448,7 @@ cdef class Probe:
         self._n = 0
         self._works = <Work*> calloc(max(n, 1), sizeof(Work))
         if self._works == NULL:
-            raise MemoryError("tasks")
+            raise MemoryError(f"out of memory: {n} tasks")
         self._n = n
         for i in range(n):
             self._works[i].microseconds, self._works[i].depth = microseconds, depth

@@ -58,7 +58,7 @@ cdef class Leaf:
         self.kind = _KINDS.get(kind, OTHER)
         self.encode, self.dtype, self.fixed = encode, dtype, -1 if fixed is None else fixed
         if len(shape) > AXES_MOST:
-            raise ValueError(f"{len(shape)} axes, expected at most {AXES_MOST}")
+            raise ValueError(f"shape has {len(shape)} axes, expected at most {AXES_MOST}")
         self.axes = len(shape)
         for axis, length in enumerate(shape):
             self.shape[axis] = length
@@ -95,7 +95,7 @@ cdef class Pieces:
         self.parts = <Part*> calloc(2 * len(leaves) + 2, sizeof(Part))
         self._head = <char*> calloc(sum([SMALL + sizeof(uint64_t) for _ in leaves]) + 1, 1)
         if self.parts == NULL or self._head == NULL:
-            raise MemoryError("for the parts of a record")
+            raise MemoryError("out of memory: the parts of a record")
         _lay_out(self, leaves)
 
     def __dealloc__(self):
@@ -113,7 +113,7 @@ cdef class Pieces:
             return self._encode(sample)
         try:
             if not _take_row(self):
-                raise ValueError("a value was encoded to bytes of another size or kind than its field says")
+                raise ValueError("a field encoded a value to bytes of another size or kind than it says")
         except (TypeError, ValueError, OSError):
             self._explain(self._row)
             raise

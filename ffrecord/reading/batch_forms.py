@@ -81,9 +81,9 @@ def _reshape_out(out: list[Array], slots: Slots, k: int) -> list[Array]:
     if len(out) != len(slots):
         raise ArgumentError(f"out has {len(out)} arrays, expected {len(slots)}, one for each slot")
     columns = []
-    for given, (_, size) in zip(out, slots.pieces, strict=True):
+    for i, (given, (_, size)) in enumerate(zip(out, slots.pieces, strict=True)):
         if len(given) < k * size:
-            raise ArgumentError(f"out has {len(given)} bytes for {k} records of {size}, expected at least {k * size}")
+            raise ArgumentError(f"out[{i}] has {len(given)} bytes, expected at least {k * size} for {k} records")
         columns.append(given[: k * size].reshape(k, size))
     return columns
 
@@ -135,7 +135,7 @@ def replace_in_columns(columns: list[Array], instead: Replacements, slots: Slots
             continue
         if len(record) != slots.record_size:
             raise ArgumentError(
-                f"on_error gave {len(record)} bytes for sample {place} of the batch, expected {slots.record_size}"
+                f"on_error returned {len(record)} bytes for sample {place} of the batch, expected {slots.record_size}"
             )
         for column, (offset, size) in zip(columns, slots.pieces, strict=True):
             column[place] = record[offset : offset + size]
@@ -152,6 +152,6 @@ def _drop_rows(column: Array, left_out: list[int]) -> Array:
 def _copy_to(data: Array, out: Array) -> Array:
     """Copy `data` to the start of `out`."""
     if len(data) > len(out):
-        raise ValueError(f"out has {len(out)} bytes, the samples with their replacements {len(data)}")
+        raise ValueError(f"out has {len(out)} bytes, the samples with their replacements have {len(data)}")
     out[: len(data)] = data
     return out[: len(data)]

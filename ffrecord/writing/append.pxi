@@ -176,7 +176,7 @@ cdef class Appender:
             # A mapping, not heap memory: only used pages are touched, and all are returned to the system at the end.
             memory = call_mmap(NULL, 2 * BUFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
             if memory == MAP_FAILED:
-                raise MemoryError(f"{2 * BUFFER} bytes for two buffers")
+                raise MemoryError(f"out of memory: {2 * BUFFER} bytes for two buffers")
             self._buffers = <char*> memory
         memset(&self._job, 0, sizeof(EmptyJob))
         self._job.task.run, self._job.task.argument = _empty, &self._job
@@ -366,11 +366,11 @@ cdef class Appender:
         cdef int64_t slots = max(self._count + more, self._slots + self._slots // 4 + 1024)
         cdef void* sizes = realloc(self._sizes, slots * sizeof(int64_t))
         if sizes == NULL:
-            raise MemoryError(f"tables of {slots} samples")
+            raise MemoryError(f"out of memory: the tables of {slots} samples")
         self._sizes = <int64_t*> sizes
         cdef void* crcs = realloc(self._crcs, slots * sizeof(uint32_t))
         if crcs == NULL:
-            raise MemoryError(f"tables of {slots} samples")
+            raise MemoryError(f"out of memory: the tables of {slots} samples")
         self._crcs = <uint32_t*> crcs
         self._slots = slots
         return 0
@@ -418,7 +418,7 @@ cdef class Appender:
         cdef const int64_t[::1] ends = _offsets(offsets, len(view))
         cdef int64_t i, k = len(ends) - 1
         if k < 0:
-            raise ValueError("offsets are empty, expected [k + 1]")
+            raise ValueError("offsets is empty, expected [k + 1]")
         for i in range(k + 1):
             if not (ends[i - 1] if i else 0) <= ends[i] <= len(view):
                 _refuse_offset(i, ends[i], ends[i - 1] if i else 0, len(view))
@@ -489,7 +489,7 @@ def _offsets(given, size):
     """Copy offsets to int64 [k + 1]: the caller may change the original after the check."""
     offsets = np.asarray(given)
     if offsets.dtype.kind not in "iu" or offsets.ndim != 1:
-        raise TypeError(f"offsets are {offsets.dtype} of shape {offsets.shape}, expected whole numbers [k + 1]")
+        raise TypeError(f"offsets must be ints [k + 1], not {offsets.dtype} of shape {offsets.shape}")
     if offsets.dtype.kind == "i":
         return offsets.astype(np.int64, "C")
     offsets = offsets.astype(np.uint64, "C")
@@ -522,7 +522,7 @@ def count_intact(int fd, int64_t offset, const int64_t[::1] sizes not None, cons
     scan.fd, scan.offset, scan.size, scan.at = fd, offset, 0, 0
     scan.buffer = <char*> malloc(BUFFER)
     if scan.buffer == NULL:
-        raise MemoryError(f"{BUFFER} bytes to read with")
+        raise MemoryError(f"out of memory: a buffer of {BUFFER} bytes")
     try:
         while i < n and result == 0:
             with nogil:

@@ -187,7 +187,7 @@ def test_mapping_of_nothing(tmp_path, size):
 
 
 def test_mapping_of_no_file():
-    with pytest.raises(OSError, match="mmap of 10 bytes"):
+    with pytest.raises(OSError, match="mapping 10 bytes failed"):
         Mapping(-1, 10)
 
 

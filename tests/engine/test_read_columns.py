@@ -226,7 +226,7 @@ def read_only() -> np.ndarray:
 @pytest.mark.parametrize(
     ("out", "kind", "message"),
     [
-        ([], ValueError, "out has 0 arrays, expected one for each of 2 slots"),
+        ([], ValueError, "out has 0 arrays, expected 2, one for each slot"),
         ([np.zeros(80)] * 3, ValueError, "out has 3 arrays"),
         ([np.zeros(80), np.zeros(79, np.uint8)], ValueError, r"out\[1\] has 79 bytes, 10 rows of 8 have 80"),
         ([np.zeros(80), read_only()], TypeError, "writable C-contiguous"),
@@ -331,7 +331,7 @@ def test_replaced_rows(place):
         assert rows(reader.read_columns(INDICES, 100, SLOTS)) == cut(wanted, range(len(INDICES)), SLOTS)
         assert reader.skipped == 3
     reader = FileReader(path, io=io, on_error=lambda error: np.zeros(99, np.uint8))
-    with reader, pytest.raises(ValueError, match="on_error gave 99 bytes for sample 1 of the batch, expected 100"):
+    with reader, pytest.raises(ValueError, match="on_error returned 99 bytes for sample 1 of the batch, expected 100"):
         reader.read_columns(INDICES, 100, SLOTS)
 
 

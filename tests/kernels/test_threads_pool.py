@@ -209,7 +209,7 @@ def test_wrong_arguments():
         for i in (-1, 2):
             with pytest.raises(IndexError, match=f"task {i}, expected 0 <= i < 2"):
                 call(i)
-    with pytest.raises(ValueError, match="-1 milliseconds"):
+    with pytest.raises(ValueError, match="milliseconds is -1"):
         _threads.keep_idle(-1)
 
 
