@@ -5,6 +5,7 @@ Read it from top to bottom to find two wordings for one fault, or a message that
 """
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 LOGS = {"debug", "info", "warning", "error", "exception"}
 HELP = {"help", "description", "epilog"}
 WORDS_LEAST = 2  # shorter texts are names
+COMPILED = re.compile(r'raise \w+\(.*?f?"((?:[^"\\]|\\.)*)"')
 
 
 class Message(NamedTuple):
@@ -65,10 +67,22 @@ def messages_of(path: Path) -> Iterator[Message]:
                 yield Message(each, file, line, " ".join(text.split()))
 
 
+def compiled_messages_of(path: Path) -> Iterator[Message]:
+    """Find the texts of the errors of a Cython module, which Python cannot parse."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        found = COMPILED.search(line)
+        if found and len(found[1].split()) >= WORDS_LEAST:
+            yield Message("error", str(path.relative_to(ROOT)), number, found[1])
+
+
 def all_messages() -> list[Message]:
     """Find the texts of the package, sorted by their words."""
-    modules = sorted((ROOT / "ffrecord").rglob("*.py"))
-    return sorted({each for path in modules for each in messages_of(path)}, key=lambda each: (each.kind, each.text))
+    package = ROOT / "ffrecord"
+    found = {each for path in package.rglob("*.py") for each in messages_of(path)}
+    found |= {
+        each for end in ("pyx", "pxi") for path in package.rglob(f"*.{end}") for each in compiled_messages_of(path)
+    }
+    return sorted(found, key=lambda each: (each.kind, each.text))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Messages of the package: one list of all of them, without words of the past."""
+"""Messages of the package: one list of all of them, in plain words, with one wording for one fault."""
 
 import re
 
@@ -7,6 +7,20 @@ from messages import all_messages
 MESSAGES = all_messages()
 # Words of the code's past, which say nothing to people.
 OLD = re.compile(r"\b(ledger|foreman|desk|crew|spool|books|mismached)\b")
+# Folders and modules whose texts have the one wording of each fault; see FORMS.
+PLAIN = re.compile(
+    r"ffrecord/((engine|fields|folders|format|kernels|order|processes|reading|remote|system|writing)/|\w+\.)"
+)
+FORMS = {
+    r"(?<!there )\b(is|are) no(ne)?\b(?! longer)": "say: is not a …, has no …",
+    r"\bone at least\b|\bequally many\b|\bof such\b|\bcan(not)? be had\b": "say it in common words",
+    r"\b(is|are) \{type\(": "a wrong type: x must be an int, not str",
+    r"\bthis package reads\b|\bof version \{": "another version: errors.describe_version",
+    r"\{[^}]*\}: \{[^}]*\} bytes[,:]": "name the thing: the list has 5 bytes",
+    r"^(an?|no) [\w ]+ of \{[^}]*\} (bytes|items|axes)[,:]": "name the thing: the list has 5 bytes",
+    r"\breplaced (or removed )?after it was opened": "a replaced file: errors.REPLACED",
+    r": closed$": "a closed reader or writer: FileReader has been closed. x.ffr",
+}
 
 
 def test_the_list_has_messages_of_every_kind() -> None:
@@ -14,7 +28,14 @@ def test_the_list_has_messages_of_every_kind() -> None:
     assert set(texts) == {"error", "help", "log", "warning"}
     assert any("no checksum" in text or "checksum mismatch" in text for text in texts["error"])
     assert len(texts["error"]) > 400 and len(texts["help"]) > 30
+    assert any(each.file.endswith(".pyx") for each in MESSAGES), "compiled modules are read too"
 
 
 def test_no_message_has_a_word_of_the_past() -> None:
     assert [each for each in MESSAGES if OLD.search(each.text)] == []
+
+
+def test_one_fault_has_one_wording() -> None:
+    texts = [each for each in MESSAGES if PLAIN.match(each.file)]
+    wrong = [(form, each) for each in texts for form in FORMS if re.search(form, each.text)]
+    assert wrong == [], "\n".join(f"{each.file}:{each.line}: {each.text}\n    {FORMS[form]}" for form, each in wrong)
