@@ -38,7 +38,7 @@ def test_paths_are_named_as_they_are(path):
 
 def test_advice_is_for_who_calls_the_command():
     assert format_error(ArgumentError("2 shards; resume=False discards them")) == "2 shards; --restart discards them"
-    assert format_error(ArgumentError("expected at most 3 (max_size)")) == "expected at most 3 (--max-size)"
+    assert format_error(ArgumentError("at most 3; pass a larger max_size")) == "at most 3; use a larger --max-size"
 
 
 def test_credentials_are_those_of_the_environment():

@@ -180,7 +180,7 @@ def test_mapping_of_nothing(tmp_path, size):
     (tmp_path / "f").write_bytes(b"x")
     fd = os.open(tmp_path / "f", os.O_RDONLY)
     try:
-        with pytest.raises(ValueError, match=f"mapping of {size} bytes"):
+        with pytest.raises(ValueError, match=f"size is {size}, expected > 0"):
             Mapping(fd, size)
     finally:
         os.close(fd)

@@ -199,11 +199,11 @@ def test_through_a_server(tmp_path):
     [
         (-1, [], "record_size is -1"),
         (2**70, [], "record_size is 1180591620717411303424"),
-        (8, [(0, 9)], "slot 0: 9 bytes at offset 0, of records of 8 bytes"),
-        (8, [(0, 8), (1, 8)], "slot 1: 8 bytes at offset 1"),
-        (8, [(-1, 4)], "slot 0: 4 bytes at offset -1"),
-        (8, [(4, -1)], "slot 0: -1 bytes at offset 4"),
-        (8, [(2**70, 1)], "slot 0: 1 bytes"),
+        (8, [(0, 9)], "slot 0 has 9 bytes at offset 0, expected within 8 bytes"),
+        (8, [(0, 8), (1, 8)], "slot 1 has 8 bytes at offset 1"),
+        (8, [(-1, 4)], "slot 0 has 4 bytes at offset -1"),
+        (8, [(4, -1)], "slot 0 has -1 bytes at offset 4"),
+        (8, [(2**70, 1)], "slot 0 has 1 bytes"),
     ],
 )
 def test_wrong_slots(files, size, slots, message):
@@ -228,7 +228,7 @@ def read_only() -> np.ndarray:
     [
         ([], ValueError, "out has 0 arrays, expected 2, one for each slot"),
         ([np.zeros(80)] * 3, ValueError, "out has 3 arrays"),
-        ([np.zeros(80), np.zeros(79, np.uint8)], ValueError, r"out\[1\] has 79 bytes, 10 rows of 8 have 80"),
+        ([np.zeros(80), np.zeros(79, np.uint8)], ValueError, r"out\[1\] has 79 bytes, expected at least 80 for 10 records"),
         ([np.zeros(80), read_only()], TypeError, "writable C-contiguous"),
         ([np.zeros(80), np.zeros(160, np.uint8)[::2]], TypeError, "writable C-contiguous"),
         ([np.zeros(80), bytearray(80)], TypeError, "writable C-contiguous"),

@@ -441,7 +441,7 @@ def test_jpegs(tmp_path):
     with PackedFolder(tmp_path / "p.ffr") as packed:
         assert packed.read_jpeg("a.jpg").shape == (6, 8, 3) and packed.read_jpeg("g.jpg", grey=True).shape == (7, 5)
         assert [each.shape for each in packed.read_jpegs(["g.jpg", "a.jpg"], threads=2)] == [(7, 5, 3), (6, 8, 3)]
-        with pytest.raises(TypeError, match=r"fnames must be a list of paths, not str: \['a\.jpg'\]"):
+        with pytest.raises(TypeError, match=r"fnames must be a list of paths, not str; write \['a\.jpg'\]"):
             packed.read_jpegs("a.jpg")
         with pytest.raises(FormatError, match=r"p\.ffr: 'none': 7 bytes that begin with b'no ', expected a JPEG"):
             packed.read_jpeg("none")

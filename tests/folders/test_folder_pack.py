@@ -313,7 +313,7 @@ def test_file_larger_than_memory(folder, out):
     limits = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (1 << 39, limits[1]))
     try:
-        refused(folder, out, MemoryError, f"a: {1 << 40}out of memory: ")
+        refused(folder, out, MemoryError, f"a: out of memory: {1 << 40} bytes")
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
 

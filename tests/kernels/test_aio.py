@@ -83,7 +83,7 @@ WRONG = [(-1, 1), (0, -1), (-(2**63), 1), (2**63 - 1, 1), (0, 2**63 - 1), (2**62
 
 @pytest.mark.parametrize("span", WRONG)
 def test_wrong_spans(source, span):
-    with pytest.raises(ValueError, match=r"span 1: .* expected 0 <= offset, size"):
+    with pytest.raises(ValueError, match=r"span 1 is .* expected 0 <= offset, size"):
         _aio.read_spans(source[0], bytearray(10), np.array([(0, 1), span]))
 
 

@@ -27,7 +27,12 @@ VOCABULARY = [
     ("checksum", PLAIN, chain(builders.set_checksum(3, 7), fix_checksum), "Sample 3: checksum mismatch:.*0x00000007"),
     ("offset", PLAIN, builders.swap_offsets(2, 3), "checksum of metadata mismatch"),
     ("offset", PLAIN, chain(builders.swap_offsets(2, 3), fix_checksum), "Sample [123]: "),
-    ("gap", ffr_twin.build(SAMPLES, b"hidden"), bytes, "6 bytes between the tables and the first sample are not an ext"),
+    (
+        "gap",
+        ffr_twin.build(SAMPLES, b"hidden"),
+        bytes,
+        "6 bytes between the tables and the first sample are not an ext",
+    ),
     ("block magic", EXTENDED, chain(set_block("magic", b"\x89FFRexT\n"), fix_block), "no extension block"),
     ("block crc", EXTENDED, set_block("crc", 5), "extension block: checksum .* stored 0x00000005"),
     (

@@ -122,7 +122,7 @@ def test_one_source(tmp_path, spelled):
     (tmp_path / "a.zip").write_bytes(zipped([("z.jpg", b"z")]))
     with Archives(spelled(tmp_path / "a.zip")) as archives, ZipReader(tmp_path / "a.zip") as reader:
         assert archives.list() == ["z.jpg"] == Archives(reader).list()
-        with pytest.raises(TypeError, match=r"paths must be a list of paths, not str: \['z\.jpg'\]"):
+        with pytest.raises(TypeError, match=r"paths must be a list of paths, not str; write \['z\.jpg'\]"):
             archives.read_jpegs("z.jpg")
 
 

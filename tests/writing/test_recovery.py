@@ -205,7 +205,7 @@ def test_several_writers_left_something(tmp_path):
     die(path, None, [b"x"])
     die(path, None, [b"y"])
     parts = names(tmp_path, ".part")
-    with pytest.raises(OSError, match="several writers") as caught:
+    with pytest.raises(OSError, match="several killed writers") as caught:
         recover(path)
     assert caught.value.errno == errno.EINVAL
     assert all(part in str(caught.value) for part in parts)
