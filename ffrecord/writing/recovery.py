@@ -65,7 +65,7 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
             recovered = _describe_result(part, *_find_intact(part.fd, noted), noted)
         elif os.path.lexists(part.target) and not replace:
             sentence = f"{part.target}: left as it is, and so is {part_path}"
-            raise file_error(errno.EEXIST, sentence, part.target, "pass replace=True to replace it")
+            raise file_error(errno.EEXIST, sentence, part.target)
         else:
             recovered = _publish(part, kept, noted, replace)
         part.remove()

@@ -228,7 +228,11 @@ def read_only() -> np.ndarray:
     [
         ([], ValueError, "out has 0 arrays, expected 2, one for each slot"),
         ([np.zeros(80)] * 3, ValueError, "out has 3 arrays"),
-        ([np.zeros(80), np.zeros(79, np.uint8)], ValueError, r"out\[1\] has 79 bytes, expected at least 80 for 10 records"),
+        (
+            [np.zeros(80), np.zeros(79, np.uint8)],
+            ValueError,
+            r"out\[1\] has 79 bytes, expected at least 80 for 10 records",
+        ),
         ([np.zeros(80), read_only()], TypeError, "writable C-contiguous"),
         ([np.zeros(80), np.zeros(160, np.uint8)[::2]], TypeError, "writable C-contiguous"),
         ([np.zeros(80), bytearray(80)], TypeError, "writable C-contiguous"),

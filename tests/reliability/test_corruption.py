@@ -33,7 +33,7 @@ VOCABULARY = [
         bytes,
         "6 bytes between the tables and the first sample are not an ext",
     ),
-    ("block magic", EXTENDED, chain(set_block("magic", b"\x89FFRexT\n"), fix_block), "no extension block"),
+    ("block magic", EXTENDED, chain(set_block("magic", b"\x89FFRexT\n"), fix_block), "not an extension block"),
     ("block crc", EXTENDED, set_block("crc", 5), "extension block: checksum .* stored 0x00000005"),
     (
         "block version",
