@@ -8,9 +8,7 @@ MESSAGES = all_messages()
 # Words of the code's past, which say nothing to people.
 OLD = re.compile(r"\b(ledger|foreman|desk|crew|spool|books|mismached)\b")
 # Folders and modules whose texts have the one wording of each fault; see FORMS.
-PLAIN = re.compile(
-    r"ffrecord/((engine|fields|folders|format|kernels|order|processes|reading|remote|system|writing)/|\w+\.)"
-)
+PLAIN = re.compile(r"ffrecord/(?!torch/|sources/images/|fields/images/)")
 FORMS = {
     r"(?<!there )\b(is|are) no(ne)?\b(?! longer)": "say: is not a …, has no …",
     r"\bone at least\b|\bequally many\b|\bof such\b|\bcan(not)? be had\b": "say it in common words",
