@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ffrecord.reading.partition import Task as Task
     from ffrecord.reading.partition import tasks as tasks
     from ffrecord.sources.opening import open as open
-    from ffrecord.system.fsalign import checkFsAlign
+    from ffrecord.system.filesystems import checkFsAlign
     from ffrecord.writing.file_writer import FileWriter
     from ffrecord.writing.recovery import Recovered as Recovered
     from ffrecord.writing.recovery import recover as recover
@@ -61,7 +61,7 @@ HOMES = {
     "errors": ("ChecksumError", "FFRecordError", "FormatError", "MismatchError", "WorkerError"),
     "folders.folder": ("PackedFolder",),
     "folders.folder_pack": ("pack_folder",),
-    "system.fsalign": ("checkFsAlign",),
+    "system.filesystems": ("checkFsAlign",),
     "reading.partition": ("Task", "tasks"),
     "reader": ("FileReader",),
     "writing.recovery": ("Recovered", "recover"),

@@ -25,7 +25,6 @@ from ffrecord.format.extension import Extension
 from ffrecord.reading import paths, shard_list
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.ffr_file import OpenedFile
-from ffrecord.reading.indices import as_indices
 from ffrecord.reading.record_reader import RecordReader, check_io
 from ffrecord.reading.store import Indices, OnError, check_on_error
 from ffrecord.system.sample_types import Sample_co
@@ -255,12 +254,7 @@ class FileReader(RecordReader[Sample_co]):
         """
         if len(self._files) != 1:
             raise ValueError(f"loc reads one file, this reader has {len(self._files)}; use get_offsets(file_index)")
-        table = self.get_offsets(0)
-        positions = as_indices(indices)
-        bad = positions[(positions < -self.n) | (positions >= self.n)]
-        if len(bad):
-            raise SampleIndexError(f"index {bad[0]}, expected {-self.n} <= index < {self.n}: {self._fnames[0]}")
-        positions = np.where(positions < 0, positions + self.n, positions)
+        table, positions = self.get_offsets(0), self._normalize_indices(indices)
         return table[positions].tolist(), (table[positions + 1] - table[positions]).tolist()
 
     def _closed_error(self) -> ClosedError:

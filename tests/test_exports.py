@@ -27,7 +27,7 @@ OWNERS = {
     "Summary": "dataset_writer",
     "Task": "reading.partition",
     "WorkerError": "errors",
-    "checkFsAlign": "system.fsalign",
+    "checkFsAlign": "system.filesystems",
     "convert": "conversion.converter",
     "export": "conversion.exporter",
     "open": "sources.opening",

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.cli.classes import Classes, class_of
-from ffrecord.cli.format_values import columns_of, picture_kind
+from ffrecord.cli.format_values import Classes, class_of, columns_of, picture_kind
 
 SHOWN_MOST = 5  # frequent values in the facts of a column
 

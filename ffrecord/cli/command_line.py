@@ -9,8 +9,7 @@ import traceback
 import warnings
 from typing import Any, NoReturn, TextIO
 
-from ffrecord.cli.commands import COMMANDS, command
-from ffrecord.cli.options import add_common
+from ffrecord.cli.commands import COMMANDS, add_common, command
 from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output, StandardOutputError, make_printable, silence
 from ffrecord.system.signals import ENDED, defer_ctrl_c

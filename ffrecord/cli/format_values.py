@@ -1,12 +1,71 @@
-"""Values of samples as text for people, and as JSON."""
+"""Values of samples as text for people and as JSON, and samples printed one after the other."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ffrecord.cli.terminal.output import format_size, truncate
+from ffrecord.cli.partial import PartialDataset
+from ffrecord.cli.sources import FILE_EACH
+from ffrecord.cli.terminal import exit_codes
+from ffrecord.cli.terminal.output import Output, format_size, truncate
+from ffrecord.errors import FFRecordError, FormatError
+from ffrecord.fields import LabelField, Schema, schema_of
+from ffrecord.reading.store import Store
+
+Classes = Mapping[str, Sequence[str]]
+
+
+def schema_if_any(store: Store) -> Schema | None:
+    """Return the schema of a store's files, or None if it has none that this program can read."""
+    if not hasattr(store, "extension"):
+        return None
+    try:
+        return schema_of(store)
+    except FormatError:
+        return None
+
+
+def classes_of(store: Store, schema: Schema | None = None) -> dict[str, list[str]]:
+    """Return the class names of each column that holds class numbers.
+
+    They come from the schema, or from the directories of an image folder.
+
+    Args:
+        store: the samples.
+        schema: their schema, if you have it already.
+
+    Returns:
+        Column → names of the classes, by number.
+    """
+    schema = schema_if_any(store) if schema is None else schema
+    if schema is not None:
+        return {name: list(field.names) for name, field in schema.fields.items() if isinstance(field, LabelField)}
+    names: Sequence[str] = getattr(store, "classes", None) or []
+    return {"label": list(names)} if names else {}
+
+
+def class_of(names: Sequence[str] | None, value: Any) -> str | None:
+    """Return the name of a class, or None if `value` is not the number of a class."""
+    if names is None or isinstance(value, bool) or not isinstance(value, int | np.integer):
+        return None
+    return names[int(value)] if 0 <= value < len(names) else None
+
+
+def columns_at(store: Store, place: int) -> dict[str, Any]:
+    """Return the columns of a sample. A sample that is a file has its name as column "key".
+
+    Args:
+        store: the samples.
+        place: index of the sample in the store.
+
+    Raises:
+        The errors of `Store.sample`.
+    """
+    key = {"key": store.keys()[place]} if store.format in FILE_EACH else {}
+    return {**key, **columns_of(store.sample(place))}
+
 
 VALUES_MOST = 8  # values of an array that are shown
 TEXT_MOST = 60  # characters
@@ -115,3 +174,62 @@ def to_json_value(value: Any) -> Any:
     except (TypeError, ValueError):
         return str(value)
     return value
+
+
+OURS = {"index", "error", "columns"}  # names that the JSON output uses itself
+
+
+def print_samples(rest: PartialDataset, indices: Iterable[int], out: Output) -> int:
+    """Print samples. An unreadable sample is reported in its place.
+
+    Args:
+        rest: the dataset.
+        indices: indices of the samples in the dataset.
+        out: output of the command.
+
+    Returns:
+        The exit code; BAD_NEWS if a sample cannot be read.
+    """
+    code, found, classes = exit_codes.DONE, [], classes_of(rest.store)
+    for index in indices:
+        place = index
+        try:
+            place = rest.place(index)
+            columns = columns_at(rest.store, place)
+            told = _columns_for_json(columns) if out.json else _format_columns(columns, classes)
+        except (FFRecordError, OSError) as error:
+            if isinstance(error, IndexError):
+                raise
+            code, told = exit_codes.BAD_NEWS, {"error": rest.describe_error(error, place)}
+        if out.json:
+            found.append({"index": index, **told})
+        else:
+            _print_sample(index, told, out)
+    if out.json:
+        out.data(found)
+    return code
+
+
+def _columns_for_json(columns: dict[str, Any]) -> dict[str, Any]:
+    """Convert columns to JSON values.
+
+    If a column has a name that the output uses itself, all are nested below "columns". A column is then never mistaken
+    for the index or an error.
+    """
+    told = {name: to_json_value(value) for name, value in columns.items()}
+    return {"columns": told} if OURS & told.keys() else told
+
+
+def _format_columns(columns: dict[str, Any], classes: Classes) -> dict[str, str]:
+    """Format each column as text, with the names of classes."""
+    told = {name: format_value(value) for name, value in columns.items()}
+    called = {name: class_of(classes.get(name), value) for name, value in columns.items()}
+    return {name: words if called[name] is None else f"{called[name]} ({words})" for name, words in told.items()}
+
+
+def _print_sample(index: int, words: dict[str, str], out: Output) -> None:
+    out.line(f"[{index}]")
+    left = max(map(len, words), default=0)
+    for name, text in words.items():
+        line = f"  {name:{left}}  {text}"
+        out.line(truncate(line, out.width) if out.tty else line)

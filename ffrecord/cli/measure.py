@@ -6,7 +6,6 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +22,7 @@ from ffrecord.reading.store import Store
 from ffrecord.sources.fallback_reader import MixedReader
 from ffrecord.system import filesystems, resources
 from ffrecord.system.optional import import_optional, install_command
+from ffrecord.system.threads import map_in_threads
 from ffrecord.writing.file_writer import FileWriter
 
 SHARE_MOST = 4  # at most one part in so many of free memory is warmed
@@ -320,8 +320,7 @@ def _rate_of_direct_reads(wanted: list[tuple[int, int]], seconds: float) -> floa
         return done
 
     began = time.perf_counter()
-    with ThreadPoolExecutor(DIRECT_THREADS) as pool:
-        total = sum(pool.map(read, range(DIRECT_THREADS)))
+    total = sum(map_in_threads(read, range(DIRECT_THREADS), DIRECT_THREADS))
     return total / (time.perf_counter() - began)
 
 

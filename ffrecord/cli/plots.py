@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.cli import atomic_output
 from ffrecord.cli.measure import Measurement
 from ffrecord.cli.sizes import Sizes, choose_bin_width
 from ffrecord.cli.terminal.output import format_count, format_size, truncate
 from ffrecord.errors import ArgumentError
+from ffrecord.system.atomic_file import save_file
 from ffrecord.system.optional import require
 
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -92,10 +92,10 @@ def save(made: Any, path: str) -> None:
     kind, data = path.rpartition(".")[2], io.BytesIO()
     if kind != "svg":
         made.savefig(data, format=kind, dpi=DPI)
-        atomic_output.save(data.getvalue(), path)
+        save_file(data.getvalue(), path)
         return
     made.savefig(data, format=kind, dpi=DPI, metadata={"Date": None}, transparent=True)
-    atomic_output.save(with_dark_theme(data.getvalue().decode()).encode(), path)
+    save_file(with_dark_theme(data.getvalue().decode()).encode(), path)
 
 
 def with_dark_theme(svg: str) -> str:

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, SupportsIndex
 
-from ffrecord.conversion.check_output import check_outside
-from ffrecord.conversion.input import ConversionInput, open_input
+from ffrecord.conversion.input import ConversionInput, check_outside, open_input
 from ffrecord.conversion.verify import compare_all
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.dataset_writer import options as arguments

@@ -7,15 +7,14 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from ffrecord.conversion.export_names import key_of
+from ffrecord.conversion.export_files import key_of
 from ffrecord.conversion.export_samples import Packed, SampleSource
 from ffrecord.conversion.export_targets import TARGETS, TFRecordTarget
 from ffrecord.dataset_writer.progress import WriteProgress
 from ffrecord.errors import FormatError, plural
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Heart
-from ffrecord.processes.map import map_parts, receive_parts
-from ffrecord.processes.pool import WorkerPool, run_pool
+from ffrecord.processes.pool import WorkerPool, map_parts, receive_parts, run_pool
 from ffrecord.processes.process import Link
 
 HASH = 16  # bytes of a name's hash

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.conversion.export_names import Naming
-from ffrecord.conversion.export_values import Content, content_of, content_of_bytes
+from ffrecord.conversion.export_files import Content, Naming, content_of, content_of_bytes
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, FormatError
 from ffrecord.fields import Field, JPEGField, LabelField, ListField, OptionalField, Schema, schema_of
 from ffrecord.fields.describe import describe

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from errno import EIO
 from typing import Any
 
-from ffrecord.conversion.export_names import key_of
+from ffrecord.conversion.export_files import key_of
 from ffrecord.conversion.export_samples import File, Packed, Sample, SampleSource
 from ffrecord.errors import FormatError, file_error
 from ffrecord.sources.tfrecord.writer import TFRecordWriter

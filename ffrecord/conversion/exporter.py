@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from ffrecord._crc import crc32
-from ffrecord.conversion.check_output import check_outside
 from ffrecord.conversion.export_parts import ExportPart, WrittenPart, check_names, write_parts
 from ffrecord.conversion.export_samples import SampleSource
 from ffrecord.conversion.export_targets import TARGETS
+from ffrecord.conversion.input import check_outside
 from ffrecord.dataset_writer import Summary
 from ffrecord.dataset_writer import options as arguments
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, MismatchError, file_error, plural

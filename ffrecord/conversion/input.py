@@ -1,4 +1,4 @@
-"""Sources of `convert`: each becomes samples by index, or samples one after the other."""
+"""Sources of `convert`: each becomes samples by index, or samples one after the other. None may contain the output."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ffrecord.conversion import parquet
-from ffrecord.errors import ArgumentTypeError
+from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import BytesField, Schema
 from ffrecord.inputs import huggingface
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
@@ -27,12 +27,14 @@ from ffrecord.inputs.stores import (
 )
 from ffrecord.reading.paths import is_remote
 from ffrecord.reading.store import Store
-from ffrecord.sources.compressed import LONGEST, compression_of
 from ffrecord.sources.detect import detect
 from ffrecord.sources.files import expand
+from ffrecord.sources.images.image_folder import ImageFolderReader
+from ffrecord.sources.inflated import LONGEST, compression_of
 from ffrecord.sources.opening import check_options, detect_first, first_of, local_paths, open_for
 from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.tar.stream import iter_members, iter_samples
+from ffrecord.system import filesystems, urls
 
 CONVERT = "ffrecord.convert"
 
@@ -208,3 +210,34 @@ def _read_first(begin: Callable[[], Iterator[Any]]) -> list[dict[str, Any]]:
         if size > PROBED_BYTES:
             break
     return found
+
+
+def check_outside(source: Any, out: str | os.PathLike[str]) -> None:
+    """Refuse to write into a directory that is read. The next reader would find the result among the samples.
+
+    Args:
+        source: source of `convert`. Of open stores only image folders matter, as other stores have a list of files.
+        out: path to write.
+
+    Raises:
+        ArgumentError: `out` is inside a directory of `source`; names both.
+    """
+    if urls.is_remote(out):
+        return
+    written = filesystems.real_path(urls.local_path(os.fspath(out)))
+    for directory in _directories(source):
+        read = filesystems.real_path(directory)
+        if written != read and os.path.commonpath([written, read]) == read:
+            raise ArgumentError(f"{os.fspath(out)} is inside {directory}, which is read: choose a place outside of it")
+
+
+def _directories(source: Any) -> list[str]:
+    """Return the directories of this machine that a source reads."""
+    if isinstance(source, ImageFolderReader):
+        return [source.root]
+    several = source if isinstance(source, list | tuple) else [source]
+    if not all(isinstance(each, str | os.PathLike) for each in several):
+        return []
+    paths = [os.fspath(each) for each in several]
+    local = [urls.local_path(path) for path in paths if isinstance(path, str) and not urls.is_remote(path)]
+    return [path for path in local if os.path.isdir(path)]

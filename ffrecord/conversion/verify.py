@@ -17,8 +17,7 @@ from ffrecord.errors import MismatchError, plural
 from ffrecord.fields import schema_of
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Heart
-from ffrecord.processes.map import map_parts, receive_parts
-from ffrecord.processes.pool import WorkerPool, run_pool
+from ffrecord.processes.pool import WorkerPool, map_parts, receive_parts, run_pool
 from ffrecord.processes.process import Link
 from ffrecord.reader import FileReader
 from ffrecord.system.buffers import as_bytes

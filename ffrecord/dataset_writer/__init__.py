@@ -4,10 +4,9 @@ The modules, from the call to the disk:
 
 writer.py          the public class, and its calls
 options.py         arguments of a writer, checked
-target.py          the directory or URL that is written
+target.py          the directory or URL that is written, and the shards that it holds already
 transaction.py     one call of a writer, from the lock to the publication
 resume.py          shards that an interrupted write has finished
-append.py          the dataset that shards are added to
 selection.py       indices and order of the samples
 sample_sources.py  sources of samples, divided into tasks
 encoding.py        functions that make records of samples

@@ -14,7 +14,7 @@ from ffrecord.dataset_writer.sample_sources import sample_names
 from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.errors import SampleError
 from ffrecord.fields import Schema
-from ffrecord.fields.complete import complete_tree, lacks, overlay_fields
+from ffrecord.fields.declare import complete_tree, lacks, overlay_fields
 from ffrecord.format import extension
 from ffrecord.format.extension import Extension
 from ffrecord.kernels._records import Pieces

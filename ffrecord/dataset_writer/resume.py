@@ -3,7 +3,6 @@
 import hashlib
 import logging
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -14,6 +13,7 @@ from ffrecord.dataset_writer.selection import Indices, as_array
 from ffrecord.dataset_writer.write_log import LogState, Request, ShardFinished, differences, load_state
 from ffrecord.errors import MismatchError, plural
 from ffrecord.format.manifest import Shard
+from ffrecord.system.threads import map_in_threads
 
 HASH_SAMPLES = 1 << 14
 HASH_BYTES = 8 << 20
@@ -198,12 +198,7 @@ def _in_order(state: LogState, first: int) -> list[ShardFinished]:
 
 def _whole_prefix(part: PartDirectory, finished: list[ShardFinished], threads: int) -> list[ShardFinished]:
     """Return the finished shards before the first one that is not whole, to the last byte."""
-    with ThreadPoolExecutor(min(threads, THREADS_MAX)) as pool:
-        try:
-            results = list(pool.map(lambda entry: part.is_whole(entry.shard), finished))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    results = map_in_threads(lambda entry: part.is_whole(entry.shard), finished, min(threads, THREADS_MAX))
     return [entry for entry, _ in takewhile(lambda pair: pair[1], zip(finished, results, strict=True))]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import SampleIndexError
-from ffrecord.reading.indices import as_indices
+from ffrecord.reading.indices import as_indices, count_from_start
 
 SEEDS = 1 << 32
 
@@ -46,13 +46,11 @@ def select(n: int, indices: Iterable[SupportsIndex] | None) -> Indices:
     """
     if indices is None:
         return range(n)
-    given = as_indices(indices)
-    wrong = np.flatnonzero((given < -n) | (given >= n))
-    if len(wrong):
-        position = int(wrong[0])
-        index = int(given[position])
-        raise SampleIndexError(f"indices[{position}] is {index}, expected {-n} <= index < {n}")
-    return np.where(given < 0, given + n, given)
+
+    def error(place: int, index: int) -> SampleIndexError:
+        return SampleIndexError(f"indices[{place}] is {index}, expected {-n} <= index < {n}")
+
+    return count_from_start(as_indices(indices), n, error)
 
 
 def shuffle(indices: Indices, seed: int | None) -> tuple[Indices, int]:

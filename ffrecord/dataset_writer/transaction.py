@@ -5,8 +5,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ffrecord.dataset_writer import append, resume
-from ffrecord.dataset_writer.append import Base
+from ffrecord.dataset_writer import resume, target
 from ffrecord.dataset_writer.coordinator import WriteOutcome, write_shards
 from ffrecord.dataset_writer.encoding import Encoding, Shape, encoding_from_arguments, encoding_from_schema
 from ffrecord.dataset_writer.job import ShardJob
@@ -15,11 +14,12 @@ from ffrecord.dataset_writer.options import WriterOptions
 from ffrecord.dataset_writer.resume import ResumedShards
 from ffrecord.dataset_writer.sample_sources import Source
 from ffrecord.dataset_writer.shards import Files
+from ffrecord.dataset_writer.target import Base
 from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.dataset_writer.write_log import Request
 from ffrecord.errors import MismatchError, add_note, plural
 from ffrecord.fields import Schema
-from ffrecord.fields.complete import covers, overlay_fields
+from ffrecord.fields.declare import covers, overlay_fields
 from ffrecord.format import manifest
 from ffrecord.format.manifest import Shard
 from ffrecord.system import signals
@@ -136,7 +136,7 @@ class WriteTransaction:
         """Raise MismatchError if the existing dataset has another encoding."""
         if found is not None and not found.blank and encoding is not None:
             said = encoding.extension
-            append.check_same_encoding(
+            target.check_same_encoding(
                 self._options.path, found, encoding.schema, None if said is None else said.serializer
             )
 

@@ -32,7 +32,6 @@ from ffrecord.errors import ClosedError
 from ffrecord.system.resources import available_memory
 
 include "requests.pxi"
-include "checksums.pxi"
 include "descriptors.pxi"
 include "readahead.pxi"
 include "windows.pxi"

@@ -1,5 +1,7 @@
-"""Field of numpy arrays, of fixed or varying shape."""
+"""Fields of numpy arrays and torch tensors, of fixed or varying shape. This module never imports torch."""
 
+import sys
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field as attribute
@@ -8,9 +10,18 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.fields.dtypes import array_dtype, dtype_repr, spec_dtype
+from ffrecord.fields.describe import is_tensor, tensor_shape, torch_dtype_name
+from ffrecord.fields.dtypes import (
+    BITS,
+    BITS_VIEW,
+    TORCH_DTYPES,
+    array_dtype,
+    as_array,
+    dtype_repr,
+    spec_dtype,
+    torch_dtype,
+)
 from ffrecord.fields.field import Array, Encoded, Field, Fixed, mismatch, register
-from ffrecord.fields.numbers import as_array
 from ffrecord.fields.shapes import (
     Shape,
     advise,
@@ -26,9 +37,37 @@ from ffrecord.fields.shapes import (
 )
 
 
+class ShapedField(Field):
+    """The base of fields of arrays of one dtype.
+
+    Attributes:
+        shape: lengths of the axes; None for an axis that varies, or for any number of axes.
+    """
+
+    shape: Shape | None
+    _fixed: bool  # kept here because each sample needs it
+
+    def _take_shape(self, shape: Sequence[int | None] | None) -> None:
+        """Set the shape of a new field. Its dtype must be known."""
+        object.__setattr__(self, "shape", check_shape(shape, self.storage.itemsize))
+        object.__setattr__(self, "_fixed", self.fixed is not None)
+
+    @property
+    @abstractmethod
+    def storage(self) -> np.dtype[Any]:
+        """The numpy dtype of the stored items."""
+
+    @property
+    def fixed(self) -> Fixed | None:
+        return fixed_layout(self.storage, self.shape)
+
+    def unstack(self, column: Array) -> list[Any]:
+        return views(column)
+
+
 @register
 @dataclass(frozen=True, repr=False)
-class NDArrayField(Field):
+class NDArrayField(ShapedField):
     """Numpy arrays of one dtype. A list of numbers is taken as an array if the dtype holds each number exactly.
 
     Args:
@@ -47,8 +86,7 @@ class NDArrayField(Field):
 
     def __init__(self, dtype: npt.DTypeLike, shape: Sequence[int | None] | None) -> None:
         object.__setattr__(self, "dtype", array_dtype(dtype))
-        object.__setattr__(self, "shape", check_shape(shape, self.dtype.itemsize))
-        object.__setattr__(self, "_fixed", self.fixed is not None)
+        self._take_shape(shape)
 
     def __repr__(self) -> str:
         return f"NDArrayField({dtype_repr(self.dtype)}, {self.shape})"
@@ -58,8 +96,8 @@ class NDArrayField(Field):
         return f"a {self.dtype} array of {shape_repr(self.shape)}"
 
     @property
-    def fixed(self) -> Fixed | None:
-        return fixed_layout(self.dtype, self.shape)
+    def storage(self) -> np.dtype[Any]:
+        return self.dtype
 
     def encode(self, value: Any) -> Encoded:
         if type(value) is not np.ndarray or value.dtype != self.dtype or value.shape != self.shape:
@@ -99,12 +137,91 @@ class NDArrayField(Field):
     def decode(self, data: memoryview) -> Array:
         return from_bytes(data, self.dtype, self.shape, self._fixed)
 
-    def unstack(self, column: Array) -> list[Any]:
-        return views(column)
-
     def spec(self) -> dict[str, Any]:
         return {"dtype": self.dtype.str, "shape": shape_spec(self.shape)}
 
     @classmethod
     def from_spec(cls, spec: Any) -> "NDArrayField":
         return cls(**{**spec, "dtype": spec_dtype(spec.get("dtype")), "shape": spec_shape(spec)})
+
+
+@register
+@dataclass(frozen=True, repr=False)
+class TensorField(ShapedField):
+    """Torch tensors of one dtype. Their values are stored, but not device, gradient or subclass.
+
+    `Schema.decode` returns them as numpy arrays: bfloat16, complex32 and float8 as unsigned integers of their bits.
+    With its argument `tensor` it returns the result of that function.
+
+    Args:
+        dtype: the torch dtype or its name, such as "bfloat16".
+        shape: lengths of the axes, as for NDArrayField.
+
+    Raises:
+        TypeError, ValueError: the dtype cannot be stored, or the shape is not valid.
+    """
+
+    kind: ClassVar[str] = "tensor"
+    dtype: str
+    shape: Shape | None
+    _fixed: bool = attribute(init=False, compare=False)  # kept here because each sample needs it
+
+    def __init__(self, dtype: Any, shape: Sequence[int | None] | None) -> None:
+        object.__setattr__(self, "dtype", torch_dtype(dtype))
+        self._take_shape(shape)
+
+    def __repr__(self) -> str:
+        return f"TensorField({self.dtype!r}, {self.shape})"
+
+    @property
+    def storage(self) -> np.dtype[Any]:
+        return np.dtype(TORCH_DTYPES[self.dtype])
+
+    @property
+    def torch_dtype(self) -> str:
+        return self.dtype
+
+    @property
+    def expects(self) -> str:
+        return f"a torch {self.dtype} tensor of {shape_repr(self.shape)}"
+
+    def encode(self, value: Any) -> Encoded:
+        if not is_tensor(value) or torch_dtype_name(value) != self.dtype:
+            raise TypeError(mismatch(self, value))
+        shape = tensor_shape(value)
+        if not allows_shape(self.shape, shape):
+            raise ValueError(mismatch(self, value, advise(TensorField, self.dtype, self.shape, shape)))
+        return to_bytes(tensor_items(value, self.dtype), self.shape, self._fixed)
+
+    def decode(self, data: memoryview) -> Array:
+        return from_bytes(data, self.storage, self.shape, self._fixed)
+
+    def spec(self) -> dict[str, Any]:
+        return {"dtype": self.dtype, "shape": shape_spec(self.shape)}
+
+    @classmethod
+    def from_spec(cls, spec: Any) -> "TensorField":
+        if not isinstance(spec.get("dtype"), str):
+            raise ValueError(f"dtype must be the name of a torch dtype, not {type(spec.get('dtype')).__name__}")
+        return cls(**{**spec, "shape": spec_shape(spec)})
+
+
+def tensor_items(tensor: Any, dtype: str) -> Array:
+    """Return the items of a torch tensor as a numpy array, which shares its memory if possible.
+
+    Args:
+        tensor: a tensor.
+        dtype: name of its torch dtype.
+
+    Raises:
+        ValueError: the items are not in memory as numbers: sparse, quantized, meta.
+    """
+    try:
+        if dtype in BITS:
+            tensor = tensor.detach().view(getattr(sys.modules["torch"], BITS_VIEW[BITS[dtype]]))
+        array: Array = tensor.numpy(force=True)
+    except (TypeError, RuntimeError) as error:  # NotImplementedError is a RuntimeError
+        raise ValueError(
+            f"the items of the torch tensor are not plain numbers in memory; convert it, as by to_dense(): {error}"
+        ) from None
+    return array.view(TORCH_DTYPES[dtype]) if dtype in BITS else np.asarray(array, TORCH_DTYPES[dtype])

@@ -1,6 +1,7 @@
-"""Fields of any size without inner layout: str, bytes, JSON."""
+"""Fields of any size without inner layout: str, bytes, JSON, and nested values that JSON does not hold."""
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, ClassVar
 
 import msgspec
@@ -8,7 +9,9 @@ import numpy as np
 
 from ffrecord.errors import FormatError
 from ffrecord.fields.describe import describe, explain_surrogate
+from ffrecord.fields.dtypes import scalar_dtype, spec_dtype
 from ffrecord.fields.field import Encoded, Field, mismatch, register
+from ffrecord.fields.scalars import DecimalField
 
 
 def _is_json(value: Any) -> bool:
@@ -112,3 +115,98 @@ class JSONField(Field):
             return msgspec.json.decode(data)
         except (ValueError, RecursionError) as error:
             raise FormatError(f"the value is not JSON: {error}") from None
+
+
+DECIMAL, SCALAR = 1, 2  # types of MessagePack extension values
+INTS = range(-(1 << 63), 1 << 64)
+_decimal = DecimalField()
+
+
+@register
+@dataclass(frozen=True)
+class MsgpackField(Field):
+    """Nested values, among them NaN, infinities, bytes, decimals and times, which JSON does not hold.
+
+    Takes None, bools, ints in [-2**63, 2**64), floats, str, bytes, decimals, numpy scalars, lists of these, and dicts
+    of these with str keys.
+    """
+
+    kind: ClassVar[str] = "msgpack"
+
+    @property
+    def expects(self) -> str:
+        return "None, bool, int, float, str, bytes, Decimal, a numpy scalar, or lists and dicts of these"
+
+    def encode(self, value: Any) -> bytes:
+        try:
+            return msgspec.msgpack.encode(_to_msgpack(value))
+        except RecursionError:
+            raise ValueError(f"{describe(value)} is nested too deeply") from None
+        except UnicodeEncodeError as error:
+            raise ValueError(explain_surrogate(error)) from None
+        except (TypeError, ValueError) as error:
+            place = _find_refused(value)
+            raise type(error)(f"{error} at {place}" if place else str(error)) from None
+
+    def decode(self, data: memoryview) -> Any:
+        try:
+            return msgspec.msgpack.decode(data, ext_hook=_decode_extension)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise FormatError(f"the value is not MessagePack of this field: {error}") from None
+
+
+def _to_msgpack(value: Any) -> Any:
+    """Convert a value to types of MessagePack.
+
+    Raises:
+        TypeError, ValueError: the field does not hold it.
+    """
+    kind = type(value)
+    if value is None or kind in (bool, float, str, bytes) or (kind is int and value in INTS):
+        return value
+    if kind is list:
+        return [_to_msgpack(each) for each in value]
+    if kind is dict and all(type(key) is str for key in value):
+        return {key: _to_msgpack(each) for key, each in value.items()}
+    if kind is Decimal:
+        return msgspec.msgpack.Ext(DECIMAL, _decimal.encode(value))
+    if isinstance(value, np.generic):
+        name = scalar_dtype(value.dtype).str.encode()
+        return msgspec.msgpack.Ext(SCALAR, bytes([len(name)]) + name + value.tobytes())
+    error = ValueError if kind in (int, dict) else TypeError
+    raise error(f"expected {MsgpackField().expects}, found {describe(value)}")
+
+
+def _find_refused(value: Any, where: str = "") -> str:
+    """Return the place of the first value inside that the field does not hold."""
+    if type(value) not in (list, dict):
+        return where
+    for place, each in enumerate(value) if type(value) is list else value.items():
+        try:
+            _to_msgpack(each)
+        except (TypeError, ValueError):
+            return _find_refused(each, f"{where}[{place!r}]")
+    return where
+
+
+def _decode_extension(code: int, data: memoryview) -> Any:
+    """Return the value of an extension.
+
+    Raises:
+        FormatError: `_to_msgpack` makes no such extension.
+    """
+    if code == DECIMAL:
+        return _decimal.decode(data)
+    size = data[0] if code == SCALAR and len(data) else 0
+    try:
+        dtype = scalar_dtype(spec_dtype(bytes(data[1 : 1 + size]).decode("ascii")))
+    except (TypeError, ValueError) as error:
+        raise FormatError(
+            f"the extension value of type {code} has {len(data)} bytes that cannot be decoded: {error}"
+        ) from None
+    held = data[1 + size :]
+    if len(held) != dtype.itemsize:
+        raise FormatError(f"the {dtype} scalar has {len(held)} bytes, expected {dtype.itemsize}")
+    if dtype.kind == "b" and held[0] > 1:
+        raise FormatError(f"a bool is byte {held[0]}, expected 0 or 1")
+    return np.frombuffer(held, dtype)[0]

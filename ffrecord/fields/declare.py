@@ -1,12 +1,13 @@
-"""Trees of explicitly declared fields."""
+"""Trees of explicitly declared fields, completed with fields that samples show for the other columns."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from ffrecord.fields.describe import describe
 from ffrecord.fields.field import KINDS, Field
+from ffrecord.fields.infer import infer_tree
 from ffrecord.fields.scalars import NoneField
-from ffrecord.fields.tree import Node, NodeCount, Tree, check_key, child_paths, label
+from ffrecord.fields.tree import Node, NodeCount, Tree, as_mapping, check_key, child_paths, label
 
 
 def declare_tree(fields: Any) -> Tree:
@@ -46,3 +47,69 @@ def _check_registered(field: Field, path: str) -> Field:
             "@ffrecord.fields.register before its class"
         )
     return field
+
+
+def lacks(declared: Tree, sample: Any) -> bool:
+    """Tell whether a sample has keys that no field is declared for."""
+    mapping = as_mapping(sample)
+    if isinstance(declared, Field) or declared.kind != "dict" or mapping is None:
+        return False
+    named = zip(declared.keys, declared.children, strict=True)
+    return bool(mapping.keys() - set(declared.keys)) or any(
+        key in mapping and lacks(child, mapping[key]) for key, child in named
+    )
+
+
+def complete_tree(declared: Tree, samples: Sequence[Any]) -> Tree:
+    """Return the declared tree, with inferred fields for the keys that it leaves out.
+
+    If keys were left out, the columns follow the order of the first sample's keys; else the declared order.
+
+    Args:
+        declared: the declared fields.
+        samples: samples that show the other keys.
+
+    Raises:
+        TypeError, ValueError: no field holds the values of a key that was left out.
+    """
+    if not any(lacks(declared, sample) for sample in samples):
+        return declared
+    node = cast(Node, declared)
+    mappings = [each for each in map(as_mapping, samples) if each is not None]
+    children = {
+        key: complete_tree(child, [each[key] for each in mappings if key in each])
+        for key, child in zip(node.keys, node.children, strict=True)
+    }
+    rest = [{key: value for key, value in each.items() if key not in children} for each in mappings]
+    if any(rest):
+        inferred = cast(Node, infer_tree(rest))
+        children |= dict(zip(inferred.keys, inferred.children, strict=True))
+    keys = tuple(dict.fromkeys([*(key for key in mappings[0] if key in children), *children]))
+    return Node("dict", keys, tuple(children[key] for key in keys))
+
+
+def covers(tree: Tree, declared: Tree) -> bool:
+    """Tell whether a tree has all the keys that fields are declared for."""
+    if isinstance(tree, Field) or isinstance(declared, Field) or tree.kind != "dict" or declared.kind != "dict":
+        return True
+    known = dict(zip(tree.keys, tree.children, strict=True))
+    named = zip(declared.keys, declared.children, strict=True)
+    return all(key in known and covers(known[key], child) for key, child in named)
+
+
+def overlay_fields(tree: Tree, declared: Tree) -> Tree:
+    """Return a tree whose fields are replaced by the declared ones, where there are any.
+
+    A field read from a file need not equal the declared one: its spec may leave out how the field writes.
+    """
+    if isinstance(tree, Field) or isinstance(declared, Field):
+        return declared
+    if tree.kind != "dict" or declared.kind != "dict":
+        return declared
+    known = dict(zip(declared.keys, declared.children, strict=True))
+    children = zip(tree.keys, tree.children, strict=True)
+    return Node(
+        "dict",
+        tree.keys,
+        tuple(overlay_fields(child, known[key]) if key in known else child for key, child in children),
+    )

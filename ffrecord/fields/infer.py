@@ -8,18 +8,15 @@ from typing import Any
 import numpy as np
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
-from ffrecord.fields.arrays import NDArrayField
+from ffrecord.fields.arrays import NDArrayField, TensorField
 from ffrecord.fields.blobs import BytesField, JSONField, StrField
-from ffrecord.fields.decimals import DecimalField
 from ffrecord.fields.describe import describe, is_image, is_tensor, tensor_shape, torch_dtype_name
-from ffrecord.fields.dtypes import array_dtype
+from ffrecord.fields.dtypes import array_dtype, array_of_lists
 from ffrecord.fields.field import Field
 from ffrecord.fields.images.image import ImageField
-from ffrecord.fields.lists import ListField
-from ffrecord.fields.numbers import array_of_lists
-from ffrecord.fields.scalars import BoolField, FloatField, IntField, NoneField, ScalarField
+from ffrecord.fields.inner import ListField
+from ffrecord.fields.scalars import BoolField, DecimalField, FloatField, IntField, NoneField, ScalarField
 from ffrecord.fields.shapes import common_shape
-from ffrecord.fields.tensors import TensorField
 from ffrecord.fields.tree import VARYING, Node, NodeCount, Tree, as_mapping, check_key, child_paths, key_path, label
 
 SUPPORTED = (

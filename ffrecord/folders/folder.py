@@ -5,7 +5,6 @@ import io
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, overload
 
 from ffrecord.errors import (
@@ -21,11 +20,11 @@ from ffrecord.fields.images.jpeg_files import jpeg_pixels, jpeg_pixels_of
 from ffrecord.folders.folder_pack import dump_files, dump_structure, pack_folder
 from ffrecord.folders.member_file import BUFFER, RunningChecksum, SpanRaw, reopen
 from ffrecord.folders.safe_unpack import UnpackedFiles, unpack_files
-from ffrecord.format.folder_index import INDEX_MAX, MAGIC_BYTES, decode_index, walk
-from ffrecord.format.folder_pickle import Tree
+from ffrecord.format.folder_index import INDEX_MAX, MAGIC_BYTES, Tree, decode_index, walk
 from ffrecord.reader import FileReader
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.paths import PathLike, Source, check_several
+from ffrecord.system.closing import ClosedByWith, close_unless_done
 
 __all__ = ["MAGIC_BYTES", "PackedFolder", "dump_files", "dump_structure", "pack_folder"]
 
@@ -35,7 +34,7 @@ Names = list[str | Path]
 PathLikes = list[PathLike] | tuple[PathLike, ...]
 
 
-class PackedFolder:
+class PackedFolder(ClosedByWith):
     """The files that `pack_folder` put into one.
 
     Paths are relative to the packed folder: `""` and `"."` are the folder itself, `./x` and `x/` are `x`. Absolute
@@ -62,11 +61,8 @@ class PackedFolder:
 
     def __init__(self, ffr_file: Source, check_data: object = True, *, io: str = "auto") -> None:
         self.reader = FileReader(ffr_file, check_data, io=io)
-        try:
+        with close_unless_done([self.reader]):
             self.structure = _read_structure(self.reader)
-        except BaseException:
-            self.reader.close()
-            raise
 
     # Reading
 
@@ -105,14 +101,6 @@ class PackedFolder:
     def close(self) -> None:
         """Close the reader; names can still be looked up. May be repeated."""
         self.reader.close()
-
-    def __enter__(self) -> "PackedFolder":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def read_jpeg(self, fname: PathLike, *, grey: bool = False) -> Array:
         """Return the pixels of a JPEG file: a new uint8 array [H, W, 3] in RGB, for any colour space of the file.

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, NotAFolderError, file_error
-from ffrecord.format.folder_index import encode_index, walk
-from ffrecord.format.folder_pickle import Tree
+from ffrecord.format.folder_index import Tree, encode_index, walk
 from ffrecord.reading.paths import PathLike, local_path
 from ffrecord.system import filesystems, signals
 from ffrecord.writing.file_writer import FileWriter

@@ -1,13 +1,12 @@
 """What people write datasets from: objects of ours, tables, and what `convert` reads besides.
 
 recognised.py   an object → the samples that it has, if it is ours, a table, or Hugging Face's
-parts.py        stores, some of their samples, several of them: which record each sample is
-selected.py     samples of such parts, by index
-stores.py       samples of record stores, many at once
+parts.py        stores, some of their samples, several of them: which record each sample is, and samples by index
+stores.py       samples of record stores, many at once; examples of TFRecord files by feature
 passthrough.py  records of `.ffr` files, copied as they are, or with other fields for some columns
 tables.py       rows of DataFrames, Arrow tables and dicts of columns
-examples.py     of TFRecord files: examples by feature
 huggingface.py  rows of Hugging Face datasets
 rows.py         rows by column → samples; the columns that Arrow's and Hugging Face's types are
+arrow_types.py  the fields of Arrow's types; arrow_values.py: their values
 columns.py      a few samples → the columns
 """

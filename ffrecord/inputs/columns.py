@@ -8,13 +8,12 @@ import numpy as np
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import BytesField, JPEGField, JSONField, LabelField, ListField, NDArrayField, OptionalField, Schema
-from ffrecord.fields.complete import complete_tree
-from ffrecord.fields.declare import declare_tree
+from ffrecord.fields.declare import complete_tree, declare_tree
+from ffrecord.fields.dtypes import array_of_lists
 from ffrecord.fields.field import Field
 from ffrecord.fields.images.jpeg_codec import MAGIC
 from ffrecord.fields.images.jpeg_values import check_frame
 from ffrecord.fields.infer import infer_tree
-from ffrecord.fields.numbers import array_of_lists
 from ffrecord.fields.tree import Node, Tree
 
 JPEG = JPEGField()

@@ -9,8 +9,7 @@ from typing import Any
 
 from ffrecord.errors import ArgumentError
 from ffrecord.fields import BytesField, JPEGField, LabelField, Schema, TensorField, schema_of
-from ffrecord.fields.complete import overlay_fields
-from ffrecord.fields.declare import declare_tree
+from ffrecord.fields.declare import declare_tree, overlay_fields
 from ffrecord.fields.field import Field, Fixed
 from ffrecord.fields.tree import Node, Tree
 from ffrecord.inputs.columns import SampleColumns

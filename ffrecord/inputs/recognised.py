@@ -6,13 +6,12 @@ from typing import Any, Protocol, cast
 
 from ffrecord.fields import schema_of
 from ffrecord.folders.folder import PackedFolder
-from ffrecord.inputs import examples, huggingface, passthrough
-from ffrecord.inputs.parts import ChosenSamples, JoinedParts, Parts, WholeStore
-from ffrecord.inputs.selected import SelectedDataset
+from ffrecord.inputs import huggingface, passthrough, stores
+from ffrecord.inputs.parts import ChosenSamples, JoinedParts, Parts, SelectedDataset, WholeStore
 from ffrecord.inputs.stores import TFRECORD, StoreDataset, StoreSamples
 from ffrecord.inputs.tables import table_of
 from ffrecord.reader import FileReader
-from ffrecord.reading.sample_slice import SampleSlice
+from ffrecord.reading.indices import SampleSlice
 from ffrecord.reading.store import Store
 
 # Methods that a subclass may replace: then it makes the samples, and they are not the records.
@@ -160,7 +159,7 @@ def open_store_samples(store: Store, fields: Any, skips: bool = False) -> StoreS
     if isinstance(store, FileReader) and _keeps_records(store, fields):
         return passthrough.open_records(store, fields)
     if store.format == TFRECORD and fields is None and getattr(store, "parser", None) is None:
-        found = examples.open_examples(store, skips)
+        found = stores.open_examples(store, skips)
         if found is not None:
             return found
     return StoreDataset(store, fields, skips=skips)

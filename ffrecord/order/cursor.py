@@ -14,13 +14,12 @@ import numpy.typing as npt
 from ffrecord._crc import crc32
 from ffrecord.errors import ArgumentError, ArgumentTypeError, SampleIndexError
 from ffrecord.order.batch_plan import Epoch, Run, Step, batches
-from ffrecord.order.identity import Identity
+from ffrecord.order.environment import Placement
 from ffrecord.order.keys import EPOCHS, LENGTH_MAX, SEEDS, check_range
-from ffrecord.order.node import Placement
 from ffrecord.order.orders import Order, from_builtins, parse
 from ffrecord.order.sliced import same_but_for_slices
 from ffrecord.order.split import Split
-from ffrecord.order.state import VERSION, Contents, State
+from ffrecord.order.state import VERSION, Contents, Identity, State
 from ffrecord.reading.indices import as_indices
 
 __all__ = ["Course"]

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError
+from ffrecord.order.environment import Placement
 from ffrecord.order.keys import check_range
-from ffrecord.order.node import Placement
 
 __all__ = ["POLICIES", "Split"]
 

@@ -21,7 +21,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import reduction
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
@@ -29,9 +29,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from ffrecord.processes import failure_messages, heartbeats
-from ffrecord.processes.channel import Channel, channel_pair
-from ffrecord.processes.heartbeats import Beat, Heartbeats
-from ffrecord.processes.process import FAILURE, Failure, Work, run_worker
+from ffrecord.processes.heartbeats import Beat, Heart, Heartbeats
+from ffrecord.processes.process import FAILURE, Channel, Failure, Link, Work, channel_pair, run_worker
 from ffrecord.system import resources, signals
 from ffrecord.system.forks import call_in_children
 
@@ -393,3 +392,38 @@ def _await_end(pid: int, seconds: float) -> None:
         poll.poll(max(0.0, 1000 * seconds))
     finally:
         os.close(end)
+
+
+def map_parts(pool: WorkerPool, numbers: Iterable[int], ahead: int = 1) -> Iterator[bytes]:
+    """Hand out all parts, and yield the answers as they arrive; then dismiss the pool.
+
+    Args:
+        pool: started pool whose workers use `receive_parts`.
+        numbers: numbers of the parts, ints >= 0, in the order in which they are handed out.
+        ahead: number of parts that a worker has at a time, one in hand and the others in reserve.
+
+    Raises:
+        As `WorkerPool.listen` and `WorkerPool.dismiss`.
+    """
+    rest = iter(numbers)
+    left = sum(_hand_out(pool, worker, rest) for worker in [*range(pool.count)] * ahead)
+    while left:
+        for worker, message in pool.listen():
+            left += _hand_out(pool, worker, rest) - 1
+            yield message
+    pool.dismiss()
+
+
+def _hand_out(pool: WorkerPool, worker: int, rest: Iterator[int]) -> bool:
+    """Hand out the next part; return whether there was one."""
+    number = next(rest, None)
+    if number is not None:
+        pool.send(worker, msgspec.msgpack.encode(number))
+    return number is not None
+
+
+def receive_parts(link: Link, heart: Heart) -> Iterator[int]:
+    """Yield the numbers of the parts for this worker; it must answer each by one message."""
+    while True:
+        heart.idle()
+        yield msgspec.msgpack.decode(link.receive(wait=True) or b"", type=int)

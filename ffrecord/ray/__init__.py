@@ -4,11 +4,10 @@ reading.py   `read`: options -> a dataset; the Datasource
 pieces.py    a dataset as tasks of about the same number of bytes
 blocks.py    the work of a reading task: samples -> blocks of Arrow
 to_arrow.py  columns of fields -> arrays of Arrow; their types, known beforehand
-writing.py   `write`: options -> shards; the Datasink
+writing.py   `write`: options -> shards under names of their own; the Datasink
 columns.py   columns of a dataset of Ray -> the fields that hold them
 values.py    a column of a block of Arrow -> the values of its field
 records.py   blocks of Arrow -> records
-shards.py    the work of a writing task: records -> shards under names of its own
 target.py    the place of shards, and the step that makes them a dataset
 remote_target.py  place and step for a URL
 """

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ffrecord.dataset_writer import append, resume
-from ffrecord.dataset_writer.append import Base
+from ffrecord.dataset_writer import resume, target
 from ffrecord.dataset_writer.layout import STEM, Start, shard_name
 from ffrecord.dataset_writer.part_directory import PartDirectory, check_vacant
 from ffrecord.dataset_writer.shards import check_listed
+from ffrecord.dataset_writer.target import Base
 from ffrecord.errors import FormatError, MissingFileError
 from ffrecord.fields import Schema
 from ffrecord.format import manifest
@@ -81,7 +81,7 @@ class RayTarget(ABC):
     def check_same(self, schema: Schema | None) -> None:
         """Raise MismatchError if the existing dataset has other columns."""
         if self._found is not None and not self._found.blank:
-            append.check_same_encoding(self.label, self._found, None if schema is None else schema.to_builtins(), None)
+            target.check_same_encoding(self.label, self._found, None if schema is None else schema.to_builtins(), None)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class LocalTarget(RayTarget):
     def check(self) -> None:
         """Raise FileExistsError if something is in the way, or FileNotFoundError if there is nothing to add to."""
         if self._appends:
-            append.check_extendable(self._path)
+            target.check_extendable(self._path)
         else:
             check_vacant(self._path)
 
@@ -148,7 +148,7 @@ class LocalTarget(RayTarget):
         published = resume.take_over(part, resume=self._resumes)
         resume.claim(part, added=published and self._appends)
         self.check()
-        self._found = append.load_base(self._path) if self._appends else None
+        self._found = target.load_base(self._path) if self._appends else None
         return LocalPlace(part.open, self._path)
 
     def commit(self, shards: Sequence[Shard], schema: Schema | None) -> None:

@@ -1,4 +1,4 @@
-"""One open `.ffr` file: its header is checked, its tables are mapped."""
+"""One open `.ffr` file: its header is checked, its tables are mapped, or share memory with those of very many files."""
 
 import errno
 import os
@@ -22,12 +22,49 @@ from ffrecord.errors import (
 )
 from ffrecord.format import extension, ffr_layout
 from ffrecord.kernels._memory import Mapping
-from ffrecord.reading.table_room import TableRoom
-from ffrecord.system import filesystems
+from ffrecord.system import filesystems, resources
 from ffrecord.system.atomic_file import read_up_to
 
-CHUNK = 1 << 20
+CHUNK = 16 << 20  # bytes of memory that tables of several files share; unused pages of it are never touched
+LARGE = 256 << 10  # bytes; tables of this size or more are mapped, as long as there are not too many
+ALIGNMENT = 64
+CHECKED_AT_ONCE = 1 << 20  # bytes of the tables
 TABLES_KEPT = 8 << 20  # bytes; the pages of larger tables are released after the check
+
+
+class TableRoom:
+    """Memory for the tables of each file of a reader.
+
+    The tables of the first files, and large tables, are mapped, so that all processes share their pages. Other tables
+    are copied side by side into memory that only forked children share.
+    """
+
+    def __init__(self) -> None:
+        self._files = self._mapped = 0
+        self._chunk: Mapping | None = None
+        self._used = self._size = 0  # used and total bytes of the chunk
+
+    def place(self, fd: int, size: int, network: bool) -> Mapping:
+        """Return the first bytes of a file, mapped or copied.
+
+        Args:
+            fd: descriptor of the file.
+            size: number of bytes, > 0.
+            network: whether the file is on a network file system, where pages of a mapping may be lost.
+
+        Raises:
+            OSError, EOFError: the same as for `Mapping`.
+        """
+        self._files += 1
+        few = self._files <= resources.MAPPED_FEW
+        if few or (size >= LARGE and not network and self._mapped < resources.mappings()):
+            self._mapped += 1
+            return Mapping(fd, size, network)
+        if self._chunk is None or self._used + size > self._size:
+            self._size, self._used = max(CHUNK, size), 0
+            self._chunk = Mapping(-1, self._size, True)
+        at, self._used = self._used, self._used + -(-size // ALIGNMENT) * ALIGNMENT
+        return Mapping(fd, size, True, True, self._chunk, at)
 
 
 @contextmanager
@@ -184,7 +221,7 @@ class OpenedFile:
 
     def _check_zeros(self, start: int, stop: int) -> None:
         """Check that reserved space contains only zeros, so that every byte of the file is accounted for."""
-        for offset in range(start, stop, CHUNK):
-            data = read_up_to(self.fd, min(CHUNK, stop - offset), offset)
+        for offset in range(start, stop, CHECKED_AT_ONCE):
+            data = read_up_to(self.fd, min(CHECKED_AT_ONCE, stop - offset), offset)
             if data.count(0) != len(data) or not data:
                 raise FormatError(f"the reserved space at offsets {start} to {stop} has bytes that are not 0")

@@ -1,8 +1,8 @@
-"""Conversion of the indices that users pass into int64 numbers."""
+"""Indices that users pass, as int64 numbers, and lazy slices of a reader."""
 
 import operator
-from collections.abc import Iterable
-from typing import SupportsIndex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from ffrecord.errors import SampleIndexError, describe_int
 
 INT64 = np.dtype(np.int64)
+Indices = npt.NDArray[np.int64]
 
 
 def as_int64(index: SupportsIndex) -> int:
@@ -28,7 +29,7 @@ def as_int64(index: SupportsIndex) -> int:
     return value
 
 
-def as_indices(indices: Iterable[SupportsIndex]) -> npt.NDArray[np.int64]:
+def as_indices(indices: Iterable[SupportsIndex]) -> Indices:
     """Return a collection of ints as int64 [k].
 
     Raises:
@@ -58,3 +59,54 @@ def as_indices(indices: Iterable[SupportsIndex]) -> npt.NDArray[np.int64]:
         return np.fromiter((as_int64(index) for index in indices), np.int64)
     except TypeError as error:
         raise TypeError(f"indices must be a flat collection of ints: {error}") from None
+
+
+def count_from_start(indices: Indices, n: int, error: Callable[[int, int], Exception]) -> Indices:
+    """Return indices in [-n, n), int64 [k], as numbers in [0, n); always a copy.
+
+    Args:
+        error: makes the exception to raise, from the place of the first index out of range, and that index.
+    """
+    bad = np.flatnonzero((indices < -n) | (indices >= n))
+    if len(bad):
+        raise error(int(bad[0]), int(indices[bad[0]]))
+    return np.where(indices < 0, indices + n, indices)
+
+
+Array = npt.NDArray[np.uint8]
+
+
+class SlicedReader(Protocol):
+    """Interface that a slice needs of its reader."""
+
+    def read_one(self, index: SupportsIndex) -> Array: ...
+    def _iterate(self, indices: range) -> Iterator[Array]: ...
+
+
+class SampleSlice(Sequence[Array]):
+    """Slice of a reader. It reads samples when you access them, and keeps none. A slice of it is a slice."""
+
+    def __init__(self, reader: "SlicedReader", indices: range) -> None:
+        self._reader, self._indices = reader, indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @overload
+    def __getitem__(self, index: int) -> Array: ...
+    @overload
+    def __getitem__(self, index: slice) -> "SampleSlice": ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return SampleSlice(self._reader, self._indices[index])
+        i = operator.index(index)
+        if not -len(self) <= i < len(self):
+            raise SampleIndexError(f"index {i} of a slice of samples, expected {-len(self)} <= index < {len(self)}")
+        return self._reader.read_one(self._indices[i])
+
+    def __iter__(self) -> Iterator[Array]:
+        return self._reader._iterate(self._indices)
+
+    def __repr__(self) -> str:
+        return f"<{self._indices} of {self._reader!r}>"

@@ -3,7 +3,9 @@
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from errno import ESTALE
+from types import MappingProxyType
 from typing import Any, SupportsIndex, TypeVar, overload
 
 import numpy as np
@@ -11,16 +13,82 @@ import numpy as np
 from ffrecord._crc import crc32
 from ffrecord.engine import _engine
 from ffrecord.engine._engine import Failure
-from ffrecord.errors import ArgumentError, ClosedError
+from ffrecord.errors import (
+    REOPEN,
+    REPLACED,
+    ArgumentError,
+    ChecksumError,
+    ClosedError,
+    FormatError,
+    TruncatedError,
+    file_error,
+    plural,
+)
 from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Out
-from ffrecord.reading.failures import failure_error
-from ffrecord.reading.indices import as_indices, as_int64
-from ffrecord.reading.sample_slice import SampleSlice
-from ffrecord.reading.span_file import SpanFile
+from ffrecord.reading.ffr_file import OpenedFile
+from ffrecord.reading.indices import SampleSlice, as_indices, as_int64
+from ffrecord.reading.span_file import SpanFile, mapping_of
 from ffrecord.reading.stats import ReadStats, collect
 from ffrecord.reading.store import THREADS, Indices, OnError, Store, check_on_error
 from ffrecord.system import resources
+from ffrecord.system.closing import close_unless_done
 from ffrecord.system.sample_types import Sample_co
+
+
+def failure_error(failure: Failure, file: Any, index: int, name: str) -> Exception:
+    """Return the error of one failed record; it names file, index and numbers.
+
+    Args:
+        failure: the failure that the engine reported.
+        file: the file of the record: an `OpenedFile`, a `SpanFile`, or an object with their attributes.
+        index: index of the sample among all samples of the reader.
+        name: name of the sample in the file, such as "sample 3".
+    """
+    path, size, offset, detail = file.path, failure.size, failure.offset, failure.detail
+    where = f"{path}: {name}"
+    if failure.status == "mismatch":
+        return ChecksumError(
+            f"Sample {index}: checksum mismatch: {where}: {file.checksum} {detail:#010x}, "
+            f"stored {failure.stored:#010x} ({plural(size, 'byte')} at offset {offset})",
+            path=path,
+            index=index,
+            stored=failure.stored,
+            computed=detail,
+        )
+    if failure.status == "failed":
+        table = mapping_of(file.offsets) if isinstance(file, SpanFile) else None
+        if table is not None and table.lost:
+            index_path = getattr(table, "path", path)
+            return file_error(detail, f"Sample {index}: {where}: a part of the index could not be read", index_path)
+        return file_error(
+            detail, f"Sample {index}: {where}: reading {plural(size, 'byte')} at offset {offset} failed", path
+        )
+    if failure.status == "size":
+        return FormatError(
+            f"Sample {index}: {where}: {plural(size, 'byte')} at offset {offset}, expected {detail}, the size of every "
+            "sample"
+        )
+    if failure.status == "span":
+        return FormatError(f"Sample {index}: {where}: {_describe_span(failure, file)}")
+    if failure.status == "changed":
+        return TruncatedError(f"Sample {index}: {where}: {_describe_truncation(failure, file)}")
+    if failure.status == "replaced":
+        return file_error(ESTALE, f"Sample {index}: {where}: {REPLACED}", path, REOPEN)
+    return TruncatedError(f"Sample {index}: length {size} but read {detail} bytes. {where} at offset {offset}")
+
+
+def _describe_span(failure: Failure, file: OpenedFile | SpanFile) -> str:
+    if isinstance(file, SpanFile):
+        found = f"{plural(failure.detail, 'byte')} at offset {failure.offset}"
+        return f"{found}, expected a span within the file's {plural(file.size, 'byte')}"
+    found = f"offsets {failure.offset} .. {failure.detail}"
+    return f"{found}, expected ascending from {file.data_start} to at most {file.size}"
+
+
+def _describe_truncation(failure: Failure, file: OpenedFile | SpanFile) -> str:
+    tables = "" if isinstance(file, SpanFile) else f", {file.data_start} of them tables"
+    return f"the file was cut to {plural(failure.detail, 'byte')}; it had {file.size} when it was opened{tables}"
+
 
 T = TypeVar("T")
 Read = tuple[Any, list[Failure]]
@@ -38,7 +106,7 @@ class RecordReader(Store[Sample_co]):
         io: how to read. "auto" learns from batch to batch what is cached, and reads accordingly (see `stats`).
             "pread" makes one plain read after the other. "direct" bypasses the page cache with Linux AIO, where the
             file system allows it. "mmap" reads in place from files that were opened with whole=True.
-        on_error: see `Store`.
+        on_error, settings: see `Store`.
         engine: engine to use instead of the one for local files; `close` closes it.
 
     It holds at most 1,024 files open, or a quarter of the soft limit of descriptors if that is less. It opens other
@@ -57,10 +125,11 @@ class RecordReader(Store[Sample_co]):
         *,
         io: str = "auto",
         on_error: OnError = "raise",
+        settings: Mapping[str, Any] = MappingProxyType({}),
         engine: Any = None,
     ) -> None:
         self._files: list[Any] = list(files)
-        try:
+        with close_unless_done(self._files):
             check_io(io)
             check_on_error(on_error)
             for file in self._files if engine is None else ():
@@ -69,11 +138,8 @@ class RecordReader(Store[Sample_co]):
                         f"{file.path}: io is 'mmap', but the file was opened without whole=True; open it with that"
                     )
             self._engine: Any = engine or _engine.Files(self._files, io, resources.descriptors())
-            super().__init__([file.path for file in files], self._engine.n, check_data, on_error=on_error)
-        except BaseException:
-            for file in self._files:
-                file.close()
-            raise
+            paths, given = [file.path for file in files], {"io": io, **settings}
+            super().__init__(paths, self._engine.n, check_data, on_error=on_error, settings=given)
         self._io = io
         self._at_once = self._item_at_once = _skip_at_once
         if isinstance(self._engine, _engine.Files):
@@ -156,9 +222,6 @@ class RecordReader(Store[Sample_co]):
     def _record_name(self, file: int, local: int) -> str:
         """Return the name of record `local` of file number `file` for messages."""
         return f"sample {local}"
-
-    def _options(self) -> dict[str, Any]:
-        return {"io": self._io, "on_error": self._on_error}
 
     # Batches, by the engine
 

@@ -6,8 +6,7 @@ from ffrecord.errors import FFRecordError, FormatError, file_error
 from ffrecord.format import manifest
 from ffrecord.format.manifest import Shard
 from ffrecord.reading import paths
-from ffrecord.reading.ffr_file import OpenedFile
-from ffrecord.reading.table_room import TableRoom
+from ffrecord.reading.ffr_file import OpenedFile, TableRoom
 from ffrecord.system import resources
 
 TRIES = 10  # attempts to open a dataset that is being replaced

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from types import TracebackType
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, SupportsIndex, TypeVar, overload
 
 import numpy as np
@@ -37,12 +37,12 @@ from ffrecord.reading.batch_forms import (
     apply_replacements,
     deliver,
 )
-from ffrecord.reading.indices import as_indices, as_int64
+from ffrecord.reading.indices import Indices, SampleSlice, as_indices, as_int64, count_from_start
 from ffrecord.reading.prefetch import Prefetcher
 from ffrecord.reading.python_engine import PythonEngine
-from ffrecord.reading.sample_slice import SampleSlice
 from ffrecord.reading.stats import ReadStats, collect
 from ffrecord.system.buffers import as_bytes
+from ffrecord.system.closing import ClosedByWith
 from ffrecord.system.sample_types import UNTOLD, Sample_co
 
 __all__ = [
@@ -56,7 +56,6 @@ __all__ = [
 ]
 
 OnError = str | Callable[[Exception], Array]
-Indices = npt.NDArray[np.int64]
 T = TypeVar("T")
 
 CHUNK_BYTES = 4 << 20  # iteration reads about this much at a time
@@ -73,10 +72,9 @@ logger = logging.getLogger("ffrecord")
 SHOWN_MOST = 64 << 20  # bytes of a record; a larger one is not read only to be shown
 AT_ONCE = 256  # records read in one batch only to get their sizes
 SlotList = Sequence[tuple[int, int]]  # (offset, size) of pieces of a record, bytes
-S = TypeVar("S", bound="Store[Any]")
 
 
-class Store(ABC, Generic[Sample_co]):
+class Store(ClosedByWith, ABC, Generic[Sample_co]):
     """Records of one or many files that share one numbering.
 
     Formats whose files contain the records unchanged use the subclass `RecordReader`. Other formats subclass this and
@@ -90,6 +88,7 @@ class Store(ABC, Generic[Sample_co]):
             leaves the record out and counts it in `skipped`. A callable gets the exception and returns the bytes to
             use instead, as a buffer or array. Each such record is logged, and after SKIPPED_MOST of them the next one
             raises.
+        settings: the other keyword arguments of the constructor of a subclass, by name: pickling needs them.
 
     Attributes:
         format: name of the format.
@@ -104,7 +103,17 @@ class Store(ABC, Generic[Sample_co]):
     `_options`, `fingerprint` and `keys`.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_check_data", "_fnames", "_n", "_on_error", "_python_engine", "skipped")
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_check_data",
+        "_fnames",
+        "_n",
+        "_on_error",
+        "_python_engine",
+        "_settings",
+        "skipped",
+    )
     __orig_class__ = UNTOLD
 
     format: ClassVar[str]
@@ -112,7 +121,13 @@ class Store(ABC, Generic[Sample_co]):
     _as_opened: str | None = None
 
     def __init__(
-        self, fnames: Sequence[str], n: int, check_data: object = True, *, on_error: OnError = "raise"
+        self,
+        fnames: Sequence[str],
+        n: int,
+        check_data: object = True,
+        *,
+        on_error: OnError = "raise",
+        settings: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         check_on_error(on_error)
         if not fnames:
@@ -120,6 +135,7 @@ class Store(ABC, Generic[Sample_co]):
         self._fnames, self._n = list(fnames), n
         self._check_data = bool(check_data)
         self._on_error = on_error
+        self._settings = dict(settings)
         self._python_engine = PythonEngine(self._release)
         self.skipped = 0
         if type(self).fingerprint is Store.fingerprint:  # compute it now: the files may have changed when it is used
@@ -476,7 +492,7 @@ class Store(ABC, Generic[Sample_co]):
 
     def _options(self) -> dict[str, Any]:
         """Return the other keyword arguments of the constructor except `check_data`, for unpickling."""
-        return {"on_error": self._on_error}
+        return {**self._settings, "on_error": self._on_error}
 
     # Closing and pickling
 
@@ -487,14 +503,6 @@ class Store(ABC, Generic[Sample_co]):
         closed when it ends.
         """
         self._python_engine.close()
-
-    def __enter__(self: S) -> S:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (type(self), self._source(), self._check_data, self._options(), self._identity_text())
@@ -616,11 +624,7 @@ class Store(ABC, Generic[Sample_co]):
         Raises:
             TypeError, IndexError: they are no ints, or out of range.
         """
-        positions = as_indices(indices)
-        bad = np.flatnonzero((positions < -self.n) | (positions >= self.n))
-        if len(bad):
-            raise self._index_error(int(positions[bad[0]]))
-        return np.where(positions < 0, positions + self.n, positions)
+        return count_from_start(as_indices(indices), self.n, lambda _, index: self._index_error(index))
 
     def _normalize_index(self, index: SupportsIndex) -> int:
         position = as_int64(index)

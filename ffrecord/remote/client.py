@@ -4,6 +4,9 @@ from collections.abc import Callable, Iterator
 from types import EllipsisType
 from typing import Any, NamedTuple, Protocol
 
+from ffrecord.errors import ChangedError, MissingFileError
+from ffrecord.remote.errors import changed_error
+
 
 def never() -> bool:
     """Return False: do not stop."""
@@ -98,3 +101,21 @@ class Client(Protocol):
     def url(self, path: str) -> str:
         """Return the name of an object for messages."""
         ...
+
+
+def check_there(client: Client, path: str, replaces: str | EllipsisType | None) -> None:
+    """Raise ChangedError unless the object at a path has the etag `replaces`.
+
+    None means that there must be no object. A write by somebody else between this check and the write that follows is
+    not noticed.
+    """
+    try:
+        _, etag = client.head(path)
+    except MissingFileError:
+        if replaces is None:
+            return
+        raise ChangedError(f"{client.url(path)}: the file was removed meanwhile") from None
+    if replaces is None:
+        raise ChangedError(f"{client.url(path)} exists already")
+    if etag not in (None, replaces):
+        raise changed_error(client.url(path), replaces, etag)

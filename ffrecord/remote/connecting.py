@@ -10,13 +10,12 @@ from ffrecord.errors import ArgumentError
 from ffrecord.remote.client import Client
 from ffrecord.remote.fsspec_client import FsspecClient
 from ffrecord.remote.obstore_client import SCHEMES, ObstoreClient
+from ffrecord.remote.retrying import SECONDS, TRIES
 from ffrecord.system import urls
 from ffrecord.system.forks import call_in_children
 
 BACKENDS = ("obstore", "fsspec")
 REQUESTS = 64  # in flight in one process
-TRIES = 8
-SECONDS = 120.0  # for all tries together
 TABLES_MEMORY = 512 << 20  # most bytes of tables that one reader holds
 
 

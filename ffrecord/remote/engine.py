@@ -15,10 +15,11 @@ from ffrecord.engine._engine import ARRAYS, CHECKED, PACKED, Failure, Slots
 from ffrecord.errors import ClosedError, MissingFileError, RemoteError
 from ffrecord.kernels._memory import pooled
 from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Out, deliver
+from ffrecord.reading.indices import count_from_start
 from ffrecord.reading.python_engine import PythonEngine
+from ffrecord.reading.stats import Counters
 from ffrecord.reading.store import THREADS, Indices
 from ffrecord.remote.cache.cached import Cached
-from ffrecord.remote.counters import Counters
 from ffrecord.remote.pool import END_SECONDS, Task
 from ffrecord.remote.ranges import Request, parts, pieces, requests
 from ffrecord.remote.shard import RemoteShard
@@ -204,10 +205,7 @@ class RemoteFiles:
         return sizes
 
     def _normalize_indices(self, indices: Indices) -> Indices:
-        bad = np.flatnonzero((indices < -self.n) | (indices >= self.n))
-        if len(bad):
-            raise IndexError(int(bad[0]))
-        return np.where(indices < 0, indices + self.n, indices)
+        return count_from_start(indices, self.n, lambda place, _: IndexError(place))
 
     def _find_wanted(self, positions: Indices, **options: bool) -> tuple[WantedRecords, Indices]:
         """Return the distinct records at `positions`, and for each position its place among them."""

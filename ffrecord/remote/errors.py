@@ -1,9 +1,14 @@
-"""Errors about objects of a store, with the messages that users see."""
+"""Errors about objects of a store, with the messages that users see, and the error for each answer of a server.
+
+The HTTP status and the error code of S3, where there is one, decide the error. The error decides whether the request is
+made again: a `TransientError` is. docs/remote.md has this table for users.
+"""
 
 from ffrecord.errors import (
     REOPEN,
     REPLACED,
     ChangedError,
+    MissingFileError,
     NoRangesError,
     RemoteError,
     RemotePermissionError,
@@ -47,3 +52,59 @@ def no_ranges_error(url: str) -> NoRangesError:
 def refused_error(url: str, why: str) -> RemotePermissionError:
     """Return the error for an object that these credentials may not read or write."""
     return RemotePermissionError(f"{url}: access denied: {why}; credentials are given by storage_options")
+
+
+AGAIN = {408, 425, 429, 500, 502, 503, 504, 509, 520, 521, 522, 523, 524, 529, 598, 599}
+AGAIN_CODES = ("RequestTimeout", "SlowDown", "ServerBusy", "OperationTimedOut", "InternalError")  # with any status
+# A conditional write met another one. It is not known yet which of them wins, and S3 asks for another try.
+CONFLICT_CODES = ("ConditionalRequestConflict", "OperationAborted")
+MISSING, REFUSED = (404, 410), (401, 403, 407)
+EXPIRED = ("ExpiredToken", "TokenRefreshRequired", "RequestExpired", "RequestTimeTooSkewed")
+DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", *EXPIRED)
+ELSEWHERE = (
+    "AuthorizationHeaderMalformed",
+    "PermanentRedirect",
+    "TemporaryRedirect",
+    "IllegalLocationConstraintException",
+)
+
+
+def answer_error(url: str, status: int, code: str = "", region: str = "", words: str = "") -> Exception:
+    """Return the error that an answer stands for.
+
+    Args:
+        url: URL of the object, without secrets.
+        status: HTTP status, 300 or more; 0 if only a code is known.
+        code: error code in the answer, as S3 names it; "" if there is none.
+        region: region named in the answer; "" if there is none.
+        words: text for the message; status and code by default.
+    """
+    words = words or ", ".join(filter(None, (f"HTTP status {status}" if status else "", code)))
+    if status in AGAIN or code in AGAIN_CODES or code in CONFLICT_CODES:
+        return TransientError(f"{url}: {words}")
+    if status in REFUSED or code in DENIED:
+        return refused_error(url, words)
+    if status in MISSING:
+        return missing_error(url, code)
+    if 300 <= status < 400 or code in ELSEWHERE:
+        return redirect_error(url, region, words)
+    if status == 412:
+        return replaced_error(url)
+    if status == 416:
+        return ChangedError(f"{url}: the file has fewer bytes than its tables say, so it is damaged or was replaced")
+    return RemoteError(f"{url}: {words}")
+
+
+def missing_error(url: str, code: str = "") -> MissingFileError:
+    """Return the error for an object or a bucket that does not exist."""
+    bucket = f"; {NO_BUCKET}" if code == "NoSuchBucket" else ""
+    return MissingFileError(2, f"{url} does not exist{bucket}", url)
+
+
+def redirect_error(url: str, region: str, words: str) -> RemoteError:
+    """Return the error for an object that is at another address."""
+    if url.startswith("http"):
+        return RemoteError(f"{url}: the server redirects to an address that cannot be read")
+    there = f": it is in {region}" if region else ""
+    advice = f"wrong region or endpoint{there}; give `region` in storage_options"
+    return RemoteError(f"{url}: {advice} ({words or 'the server redirects'})")

@@ -8,8 +8,7 @@ import ssl
 from collections.abc import Mapping
 
 from ffrecord.errors import MissingFileError, NotSupportedError, RemoteError, TransientError
-from ffrecord.remote.answers import answer_error, missing_error
-from ffrecord.remote.errors import refused_error
+from ffrecord.remote.errors import answer_error, missing_error, refused_error
 
 # `errno` of an OSError that is worth another try. Others, such as EISDIR, are not. s3fs turns some answers into EIO or
 # EBUSY.

@@ -4,8 +4,17 @@ import re
 from typing import NamedTuple
 
 from ffrecord.errors import ChangedError, NotSupportedError, RemoteError, TransientError
-from ffrecord.remote.answers import AGAIN, CONFLICT_CODES, MISSING, answer_error, missing_error, redirect_error
-from ffrecord.remote.errors import no_ranges_error, refused_error, replaced_error
+from ffrecord.remote.errors import (
+    AGAIN,
+    CONFLICT_CODES,
+    MISSING,
+    answer_error,
+    missing_error,
+    no_ranges_error,
+    redirect_error,
+    refused_error,
+    replaced_error,
+)
 
 # obstore's messages have two parts: a text for people, and the structure of the error. Only the structure is parsed.
 # The texts of servers and URLs are removed from it first.

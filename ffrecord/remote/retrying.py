@@ -1,4 +1,7 @@
-"""Repetition of requests after temporary errors, within bounds."""
+"""The retry policy: repetition of requests after temporary errors, within bounds.
+
+A `TransientError` is temporary; errors.py decides which answers of a server are.
+"""
 
 import logging
 import random
@@ -10,6 +13,8 @@ from ffrecord.errors import TransientError
 
 T = TypeVar("T")
 
+TRIES = 8  # most tries of a request, unless `max_tries` says otherwise
+SECONDS = 120.0  # for all tries together, unless `retry_seconds` says otherwise
 FIRST_WAIT = 0.1  # seconds; each wait may be twice as long as the one before
 LONGEST_WAIT = 5.0
 

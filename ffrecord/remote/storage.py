@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from ffrecord.reading.stats import Counters
 from ffrecord.remote.client import Client, FetchedObject
 from ffrecord.remote.connecting import check_options, connect, options_of
-from ffrecord.remote.counters import Counters
 from ffrecord.remote.pool import Pool, Task, pause, pool
 from ffrecord.remote.retrying import retry
 from ffrecord.system import urls

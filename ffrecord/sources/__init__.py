@@ -1,5 +1,18 @@
 """Files of other formats, read in place as record stores; `ffrecord.open` chooses the reader.
 
+opening.py          `open`; registry.py: one row per format; detect.py: formats by content
+files.py            the files of a source, and advice about those in no known format
+index_file.py       indexes that are kept from one opening to the next
+fallback_reader.py  readers with some records that the engine cannot read
+inflated.py         files that are compressed as a whole
+names.py            names in arrays; name_tree.py: as a tree; named_files.py: stores that have them
+packed_folder.py    packed folders as such stores
+archives.py         several archives and directories as one tree
+unpacking.py        `unpack`
+fsspec_files.py     archives as file systems of fsspec
+_files.pyx          files of a directory, read several at once
+beton/ images/ lmdb/ mds/ recordio/ tar/ tfrecord/ zip/   one folder per format
+
 The module of a reader is imported at the first use of its name.
 """
 
@@ -23,17 +36,16 @@ if TYPE_CHECKING:
     from ffrecord.sources.tar.reader import TarReader
     from ffrecord.sources.tar.stream import iter_members, iter_samples
     from ffrecord.sources.tar.webdataset import WebDatasetReader
-    from ffrecord.sources.tfrecord.examples import ExampleParser
+    from ffrecord.sources.tfrecord.examples import ExampleParser, SequenceParser, infer
     from ffrecord.sources.tfrecord.examples_encode import encode_example
-    from ffrecord.sources.tfrecord.examples_errors import (
+    from ffrecord.sources.tfrecord.examples_features import (
         ExampleError,
         FeatureCountError,
         FeatureKindError,
+        FixedFeature,
         MissingFeatureError,
+        VarFeature,
     )
-    from ffrecord.sources.tfrecord.examples_features import FixedFeature, VarFeature
-    from ffrecord.sources.tfrecord.examples_infer import infer
-    from ffrecord.sources.tfrecord.examples_sequence import SequenceParser
     from ffrecord.sources.tfrecord.reader import TFRecordReader
     from ffrecord.sources.tfrecord.sequential import stream_tfrecord
     from ffrecord.sources.tfrecord.writer import TFRecordWriter
@@ -43,20 +55,20 @@ if TYPE_CHECKING:
 _MODULES = {
     "Archives": "archives",
     "BetonReader": "beton.reader",
-    "ExampleError": "tfrecord.examples_errors",
+    "ExampleError": "tfrecord.examples_features",
     "ExampleParser": "tfrecord.examples",
-    "FeatureCountError": "tfrecord.examples_errors",
-    "FeatureKindError": "tfrecord.examples_errors",
+    "FeatureCountError": "tfrecord.examples_features",
+    "FeatureKindError": "tfrecord.examples_features",
     "FixedFeature": "tfrecord.examples_features",
     "ImageFolderReader": "images.image_folder",
     "LMDBReader": "lmdb.reader",
     "MDSReader": "mds.reader",
-    "MissingFeatureError": "tfrecord.examples_errors",
+    "MissingFeatureError": "tfrecord.examples_features",
     "PackedFolderReader": "packed_folder",
     "PathListReader": "images.path_list",
     "RecordIOReader": "recordio.reader",
     "RecordIOWriter": "recordio.writer",
-    "SequenceParser": "tfrecord.examples_sequence",
+    "SequenceParser": "tfrecord.examples",
     "TFRecordReader": "tfrecord.reader",
     "TFRecordWriter": "tfrecord.writer",
     "TarReader": "tar.reader",
@@ -65,7 +77,7 @@ _MODULES = {
     "WebDatasetReader": "tar.webdataset",
     "ZipReader": "zip.reader",
     "encode_example": "tfrecord.examples_encode",
-    "infer": "tfrecord.examples_infer",
+    "infer": "tfrecord.examples",
     "iter_members": "tar.stream",
     "iter_samples": "tar.stream",
     "stream_tfrecord": "tfrecord.sequential",

@@ -6,7 +6,6 @@ import os
 import stat
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, TypeAlias, overload
 
 import numpy as np
@@ -27,6 +26,7 @@ from ffrecord.sources.named_files import NamedFiles, Paths
 from ffrecord.sources.opening import detect_readable
 from ffrecord.sources.packed_folder import PackedFolderReader
 from ffrecord.sources.zip.reader import ZipReader
+from ffrecord.system.closing import ClosedByWith, close_unless_done
 
 Arrays = list[Array]  # the method `list` hides the type inside the class
 Listing = list[str]
@@ -35,7 +35,7 @@ Layer: TypeAlias = "NamedFiles | str"  # an archive, or a local directory
 MOUNTED: dict[str, Callable[..., NamedFiles]] = {"zip": ZipReader, "packed folder": PackedFolderReader}
 
 
-class Archives:
+class Archives(ClosedByWith):
     """Several directories, zip archives and packed folders as one read-only tree of files.
 
     A path is looked up in each of them, in the given order; the first that has it counts. Directories are read as they
@@ -69,13 +69,10 @@ class Archives:
         self._layers: list[Layer] = []
         self._ours: list[NamedFiles] = []
         self._closed = False
-        try:
+        with close_unless_done([self]):
             # A path and a reader are iterable, too: by characters, and by records.
             for source in [sources] if isinstance(sources, str | os.PathLike | NamedFiles) else sources:
                 self.mount(source)
-        except BaseException:
-            self.close()
-            raise
 
     # Layers
 
@@ -256,14 +253,6 @@ class Archives:
         with ExitStack() as stack:
             for store in self._ours:
                 stack.callback(store.close)
-
-    def __enter__(self) -> "Archives":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __contains__(self, path: object) -> bool:
         return isinstance(path, str | os.PathLike) and self.is_file(path)

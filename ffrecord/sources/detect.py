@@ -14,10 +14,10 @@ from ffrecord.format import ffr_layout as ffr
 from ffrecord.format import leftovers as unfinished
 from ffrecord.format import manifest
 from ffrecord.format.folder_index import MAGIC_BYTES
-from ffrecord.sources import hints
+from ffrecord.sources import files
 from ffrecord.sources.beton import layout as beton
-from ffrecord.sources.compressed import compression_of, inflate_head
-from ffrecord.sources.hints import holds_pictures
+from ffrecord.sources.files import holds_pictures
+from ffrecord.sources.inflated import compression_of, inflate_head
 from ffrecord.sources.lmdb.index import data_files, names_of_databases
 from ffrecord.sources.lmdb.pages import Pages
 from ffrecord.sources.mds.index import INDEX_MOST
@@ -59,7 +59,7 @@ def detect(path: str) -> str:
         return _detect_directory(path)
     if not os.path.exists(path):
         told = f"no file matches {path!r}" if glob.has_magic(path) else f"{path} does not exist"
-        raise MissingFileError(2, f"{told}{hints.missing_hint(path)}", path)
+        raise MissingFileError(2, f"{told}{files.missing_hint(path)}", path)
     with add_file_to_errors("finding out its format", path), open(path, "rb", opener=_without_waiting) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -79,7 +79,7 @@ def detect(path: str) -> str:
     if size == 0:
         raise FormatError(f"{path}: unknown format: the file is empty")
     begins = f"{size} bytes that begin with {head[:16].hex(' ')}"
-    raise FormatError(f"{path}: unknown format: {begins}{hints.file_hint(path, head)}")
+    raise FormatError(f"{path}: unknown format: {begins}{files.file_hint(path, head)}")
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -279,9 +279,9 @@ def _most_common_format(path: str, names: list[str]) -> str:
     counts["image folder"] = _pictures(path, names, most + 1)
     most = max(most, counts["image folder"])
     found = [format for format, count in counts.items() if count == most]
-    datasets = hints.datasets_in(path, names)
+    datasets = files.datasets_in(path, names)
     if most == 0 or len(datasets) >= most or (datasets and found == ["image folder"]):
-        raise _unknown_error(path, names, hints.directory_hint(path, names) or unfinished.remark(path))
+        raise _unknown_error(path, names, files.directory_hint(path, names) or unfinished.remark(path))
     if len(found) > 1:
         choices = " or ".join(f'format="{each}"' for each in found)
         raise FormatError(f"{path}: it has as many entries of {' as of '.join(found)}; pass {choices}")

@@ -23,10 +23,12 @@ class MixedReader(RecordReader):
 
     The engine alone reads a batch without them, and the other records of any batch.
 
-    Subclasses define `_special` and `_load_special`.
+    Subclasses define `_special` and `_load_special`. They may set `_inner`.
     """
 
     __slots__ = ()
+
+    _inner: RecordReader | None = None  # reads the bytes of special records; users see one reader
 
     @abstractmethod
     def _special(self, positions: Indices) -> npt.NDArray[np.bool_] | None:
@@ -41,6 +43,15 @@ class MixedReader(RecordReader):
             Store.close(self)
         finally:
             super().close()
+
+    def stats(self) -> ReadStats:
+        """Return the statistics, see `RecordReader.stats`. Special records count by what is read for them."""
+        stats = super().stats()
+        return stats if self._inner is None else sum_stats(stats, self._inner.stats())
+
+    def _release(self) -> None:
+        if self._inner is not None:
+            self._inner.close()
 
     def record_sizes(self, indices: Iterable[SupportsIndex]) -> Indices:
         """Return the sizes of records, see `Store.record_sizes`. Special records are read for it."""

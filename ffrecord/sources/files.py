@@ -1,19 +1,151 @@
-"""The files that the `source` of a reader of another format stands for."""
+"""The files that the `source` of a reader of another format stands for, and advice about those in no known format."""
 
 import glob
+import json
 import os
+import re
 import stat
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import islice
 
 from ffrecord.errors import ArgumentError, MissingFileError, NotAFileError
+from ffrecord.format import ffr_layout as ffr
+from ffrecord.format import manifest
 from ffrecord.reading.paths import PathLike, Source, check_type
-from ffrecord.sources import hints
-from ffrecord.sources.registry import ends_as
+from ffrecord.sources.mds.index import INDEX_MOST
+from ffrecord.sources.registry import IMAGES, SUFFIXES, ends_as
 from ffrecord.system import filesystems
 
-T = TypeVar("T")
+CONVERTED = "pass its samples to ffrecord.convert, which takes any iterable"
+PICTURE = 'it looks like a picture: open its directory, or pass [path, …] with format="path list"'
+
+BEGINNINGS = (
+    (b"\xff\xd8\xff", PICTURE),
+    (b"\x89PNG\r\n", PICTURE),
+    (b"\x93NUMPY", "it looks like an array of numpy: run `ffrecord write FILE OUT` to make samples of it"),
+    (b"\x0a\x23\xd7\xce", f"it looks like RecordIO of MXNet, another format, which cannot be read here; {CONVERTED}"),
+    (b"\xff\xff\xff\xff", "it may be Arrow: pass datasets.Dataset.from_file(FILE) to ffrecord.convert"),
+    (b"PAR1", "it looks like a Parquet file that was cut: it begins with PAR1, but does not end with it"),
+    (b"\x04\x22\x4d\x18", "it looks like lz4 data, which cannot be read here: decompress the file"),
+    (b"ARROW1\0\0", "it looks like Arrow: pass datasets.Dataset.from_file(FILE) to ffrecord.convert"),
+)
+SAVED = {"dataset_dict.json", "state.json"}  # written by datasets.save_to_disk
+ENTRIES = 1000  # most entries of a directory that are looked at
+DIRECTORIES = 20  # most directories below each entry that are searched for pictures
+SHOWN = 5  # most datasets that a message names
+FILES = 100  # most entries of a subdirectory that are looked at
+LISTED = re.compile(r"[^\n]*\.[A-Za-z]{2,5}(?:[ \t]+|,)[^\n]*\S")  # a path and a label
+
+
+def file_hint(path: str, head: bytes) -> str:
+    """Return advice about a file with this name and these first bytes: "", or text that begins with "; "."""
+    for begins, said in BEGINNINGS:
+        if head.startswith(begins):
+            return f"; {said}"
+    if ends_as(os.path.basename(path), SUFFIXES["tfrecord"]):
+        return '; it has the name of a TFRecord, so its start may be damaged: pass format="tfrecord" to see how'
+    lines = head.decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")[:2]
+    if b"\0" not in head and any(LISTED.fullmatch(line) for line in lines):
+        return '; if its lines are "path label", pass format="path list"'
+    return ""
+
+
+def directory_hint(path: str, names: Sequence[str]) -> str:
+    """Return advice about a directory with these names in it: "", or text that begins with "; "."""
+    if not SAVED.isdisjoint(names):
+        return "; it looks like a dataset of Hugging Face: pass datasets.load_from_disk(DIRECTORY) to ffrecord.convert"
+    if said := _mds_hint(path, names):
+        return said
+    if not datasets_in(path, names):
+        return _pictures_hint([os.path.join(path, name) for name in names[:ENTRIES] if not name.startswith(".")])
+    found = _all_in(path, names)
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    noun, which = ("datasets", "one of them") if len(found) > 1 else ("dataset", "it")
+    return f"; it contains the {noun} {', '.join(found[:SHOWN])}{more}: open {which}"
+
+
+def datasets_in(path: str, names: Sequence[str]) -> list[str]:
+    """Return the paths of subdirectories whose files make them datasets."""
+    return [each for each in _visible(path, names) if _is_dataset(each)]
+
+
+def _all_in(path: str, names: Sequence[str]) -> list[str]:
+    """Return the paths of everything in a directory that may be a dataset: directories, files, folders of pictures."""
+    suffixes = [end for ends in SUFFIXES.values() for end in ends]
+    return [
+        each
+        for each in _visible(path, names)
+        if _is_dataset(each) or ends_as(os.path.basename(each), suffixes) or holds_pictures(each)
+    ]
+
+
+def _visible(path: str, names: Sequence[str]) -> list[str]:
+    return [os.path.join(path, name) for name in names[:ENTRIES] if not name.startswith(".")]
+
+
+def holds_pictures(directory: str) -> bool:
+    """Tell whether `directory` is a directory in which at least half of the first files are pictures."""
+    try:
+        with os.scandir(directory) as entries:
+            files = [entry.name for entry in islice(entries, FILES) if entry.is_file() and entry.name[0] != "."]
+    except OSError:
+        return False
+    return bool(files) and 2 * sum(name.lower().endswith(IMAGES) for name in files) >= len(files)
+
+
+def _mds_hint(path: str, names: Sequence[str]) -> str:
+    """Return advice about a directory that looks like an MDS dataset with a missing or invalid index."""
+    shards = any(name.endswith((".mds", ".mds.zstd")) for name in names[:ENTRIES])
+    if "index.json" not in names:
+        return "; it has shards of MDS, but no index.json to list them" if shards else ""
+    if not shards and _is_json(os.path.join(path, "index.json")):
+        return ""  # an index.json of something else
+    return '; it has shards of MDS, but index.json does not list them: pass format="mds" to see why'
+
+
+def _pictures_hint(paths: Sequence[str]) -> str:
+    """Return advice if there are pictures further down, but none directly in these directories."""
+    for path in paths:
+        for directory, _, names in islice(os.walk(path), DIRECTORIES):
+            if any(name.lower().endswith(IMAGES) for name in names):
+                below = os.path.relpath(directory, path)
+                return (
+                    f'; there are pictures in {directory}: pass format="image folder" to give them the class '
+                    f"{os.path.basename(path)!r}, not {below!r}, or open each directory"
+                )
+    return ""
+
+
+def _is_json(path: str) -> bool:
+    try:
+        json.loads(manifest.read(path, INDEX_MOST))
+    except (ValueError, RecursionError):
+        return False
+    except OSError:
+        return True  # it cannot be read, so it may be JSON
+    return True
+
+
+def _is_dataset(path: str) -> bool:
+    """Tell whether a path is a directory with `.ffr` files, an LMDB environment, or an MDS dataset."""
+    with suppress(OSError), os.scandir(path) as entries:
+        if any(os.path.exists(os.path.join(path, name)) for name in (manifest.NAME, "data.mdb")):
+            return True
+        names = [entry.name for entry in islice(entries, FILES)]
+        mds = any(name.endswith((".mds", ".mds.zstd")) for name in names)
+        return any(name.endswith(ffr.SUFFIX) for name in names) or (
+            mds and os.path.exists(os.path.join(path, "index.json"))
+        )
+    return False
+
+
+def missing_hint(path: str) -> str:
+    """Return advice about a path where nothing is: "", or text that begins with "; "."""
+    gone = filesystems.remark(path)
+    if gone or "}" not in path.partition("{")[2]:
+        return gone
+    return '; braces are expanded only with format="webdataset": pass a list, or a pattern with *'
 
 
 def expand(source: Source, suffixes: Sequence[str]) -> list[str]:
@@ -63,20 +195,12 @@ def with_suffix(directory: str, suffixes: Sequence[str]) -> list[str]:
         )
 
 
-def each_of(look: Callable[[str], T], paths: Sequence[str], threads: int) -> list[T]:
-    """Return the result of `look` for each file, at least one. Up to `threads` files are looked at at once."""
-    if len(paths) == 1:
-        return [look(paths[0])]
-    with ThreadPoolExecutor(min(threads, len(paths)), "ffrecord index") as pool:
-        return list(pool.map(look, paths))
-
-
 def check_file(path: str) -> None:
     """Raise unless `path` is a regular file."""
     try:
         mode = os.stat(path).st_mode  # once for all checks: another process may replace the file between two calls
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        raise MissingFileError(2, f"{path} does not exist{hints.missing_hint(path)}", path) from None
+        raise MissingFileError(2, f"{path} does not exist{missing_hint(path)}", path) from None
     if stat.S_ISDIR(mode):
         raise NotAFileError(21, f"{path} is not a file", path)
     if not stat.S_ISREG(mode):

@@ -32,9 +32,9 @@ import numpy.typing as npt
 from ffrecord._crc import crc32
 from ffrecord.errors import ArgumentTypeError, FormatError, file_error
 from ffrecord.kernels import _memory
+from ffrecord.reading.ffr_file import LARGE
 from ffrecord.reading.paths import local_path
 from ffrecord.reading.span_file import mapping_of
-from ffrecord.reading.table_room import LARGE
 from ffrecord.system import filesystems, resources
 from ffrecord.system.atomic_file import PartFile, read_all, write_all
 

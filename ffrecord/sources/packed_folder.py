@@ -19,7 +19,7 @@ from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.store import Indices, OnError
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.names import Names
-from ffrecord.system.open_all import open_all
+from ffrecord.system.closing import open_all
 
 
 class PackedFolderReader(NamedFiles, RecordReader):

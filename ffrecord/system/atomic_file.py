@@ -429,3 +429,25 @@ class PartFile:
         """Remove the file, even if another writer left it."""
         self._keeps = False
         self.discard()
+
+
+def save_file(data: bytes, path: str) -> None:
+    """Write a whole file, complete and durable or not at all. It replaces a file of the same name.
+
+    Args:
+        data: the whole content.
+        path: path of the file.
+
+    Raises:
+        OSError: writing failed; names `path`. An older file stays unchanged.
+    """
+    part = PartFile(path)
+    try:
+        write_all(part.fd, memoryview(data), 0)
+        part.publish()
+    except OSError as error:
+        if isinstance(error, RuntimeError):
+            raise  # the message names the file already
+        raise OSError(error.errno, error.strerror, path) from None
+    finally:
+        part.discard()

@@ -16,7 +16,7 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError, 
 from ffrecord.inputs.parts import ChosenSamples, JoinedParts, Parts, WholeStore
 from ffrecord.inputs.recognised import is_untouched, parts_of
 from ffrecord.order import Epoch, Step, sample_seeds
-from ffrecord.order.identity import Identity, identity_of
+from ffrecord.order.state import Identity, identity_of
 from ffrecord.reader import FileReader
 from ffrecord.reading.notebook import samples_html
 from ffrecord.reading.paths import PathLike, Source, redact_source

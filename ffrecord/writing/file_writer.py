@@ -3,11 +3,9 @@
 import errno
 import operator
 import os
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -19,13 +17,13 @@ from ffrecord.errors import (
     ClosedError,
     CountError,
     StateError,
-    escape_unprintable,
     file_error,
     plural,
 )
 from ffrecord.format import extension, ffr_layout
 from ffrecord.format.journal import Journal, JournalHeader
 from ffrecord.system import atomic_file, urls
+from ffrecord.system.closing import SingleFileWriter
 from ffrecord.writing._buffers import Appender
 
 BLOCK = 4096  # if n is unknown, samples start at a multiple of this: file systems insert space in whole blocks
@@ -109,7 +107,7 @@ def whole_number(name: str, value: Any) -> int:
         raise TypeError(f"{name} must be an int, not {type(value).__name__}") from None
 
 
-class FileWriter(Appender):
+class FileWriter(Appender, SingleFileWriter):
     """Writer of one file. The file appears under its name only at `close`, and then as a whole.
 
     Args:
@@ -128,6 +126,8 @@ class FileWriter(Appender):
     use a writer: a call of another thread, or of a signal handler, raises RuntimeError meanwhile and changes nothing.
     The writer uses two buffers of 4 MiB, touched only as far as needed, and 12 bytes for each sample.
     """
+
+    _part: atomic_file.PartFile
 
     def __init__(
         self,
@@ -379,54 +379,33 @@ class FileWriter(Appender):
             self._replaced.leave()
         self._journal.close()
 
-    def __enter__(self) -> "FileWriter":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            if error is None:
-                self.close()
-        finally:
-            if self._busy:
-                self._leave()
-            else:
-                self._discard()
-
     def _leave(self) -> None:
-        """Refuse further samples while another thread is in the middle of one.
+        """Discard what is not published; while another thread is in the middle of a sample, refuse further ones.
 
         That thread uses the buffers and the descriptor, so they are discarded when it is done.
         """
+        if not self._busy:
+            self._discard()
+            return
         self._stop()
         self._failure = StateError(
             f"{self._path}: its `with` block ended while another thread was writing to it; everything was discarded"
         )
 
-    def __del__(self) -> None:
-        if not getattr(self, "_open", False):
-            return
+    def _describe_unfinished(self) -> tuple[str, str] | None:
+        return (self._path, plural(self.count, "sample")) if getattr(self, "_open", False) else None
+
+    def _drop(self, path: str, written: str) -> str | None:
         self._busy = False  # a thread inside would keep the object alive, so the flag remains from an interruption
-        if not self._part.owned:
-            self._discard()
-        elif self._n is not None and self.count == self._n and self._failure is None:
-            # Programs that forget to close lose nothing, as with 1.x. Publish before the warning, which may raise.
-            try:
-                self.close()
-                outcome = "it was closed now"
-            except OSError as error:
-                outcome = f"nothing was published: {error}"
-            self._warn(f"the writer was complete, but nobody called close(); {outcome}")
-        else:
-            self._discard()
-            self._warn(f"nobody called close() on the writer, which discarded {plural(self.count, 'sample')}")
-
-    def _warn(self, what: str) -> None:
-        warnings.warn(escape_unprintable(f"{self._path}: {what}"), ResourceWarning, stacklevel=3, source=self)
-
-    def __reduce__(self) -> Any:
-        raise TypeError(f"cannot pickle {type(self).__name__!r} object")
+        if not self._part.owned or self._n is None or self.count != self._n or self._failure is not None:
+            return super()._drop(path, written)
+        # Programs that forget to close lose nothing, as with 1.x. Publish before the warning, which may raise.
+        try:
+            self.close()
+            outcome = "it was closed now"
+        except OSError as error:
+            outcome = f"nothing was published: {error}"
+        return f"{path}: the writer was complete, but nobody called close(); {outcome}"
 
 
 def _check_name(fname: Any) -> str:

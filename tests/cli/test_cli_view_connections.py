@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from ffrecord.cli.viewer import connections
 from ffrecord.cli.viewer.endpoints import Response
 from ffrecord.cli.viewer.server import PAUSE, Server
 
@@ -61,7 +60,7 @@ def until(true: Any) -> None:
 @pytest.mark.parametrize("drip", [b"", b"G", b"GET / HTTP/1.1\r\nA: ", b"GET / HTTP/1.1\r\nHost: x\r\n"])
 def test_a_request_has_an_end(server: Server, monkeypatch: pytest.MonkeyPatch, drip: bytes) -> None:
     """However slowly it comes: each byte would begin the time of a timeout anew."""
-    monkeypatch.setattr(connections, "IDLE", 0.5)
+    monkeypatch.setattr("ffrecord.cli.viewer.server.IDLE", 0.5)
     before = threading.active_count()
     with socket.create_connection(server.server_address, timeout=10) as connection:
         began = time.monotonic()
@@ -81,7 +80,7 @@ def test_a_request_has_an_end(server: Server, monkeypatch: pytest.MonkeyPatch, d
 
 
 def test_an_answer_that_nobody_takes_has_an_end(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "SENDING", 0.5)
+    monkeypatch.setattr("ffrecord.cli.viewer.server.SENDING", 0.5)
     before = threading.active_count()
     with ask(server, 64 << 20):
         until(lambda: threading.active_count() > before or len(server.connections))
@@ -101,7 +100,7 @@ def test_a_connection_is_kept_for_the_next_request(server: Server) -> None:
 
 def test_no_more_connections_than_there_may_be(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that wait for a request make room; the oldest first."""
-    monkeypatch.setattr(connections, "MOST", 8)
+    monkeypatch.setattr("ffrecord.cli.viewer.server.MOST", 8)
     before = threading.active_count()
     with ExitStack() as held:
         idle = [held.enter_context(socket.create_connection(server.server_address, timeout=10)) for _ in range(40)]
@@ -112,7 +111,7 @@ def test_no_more_connections_than_there_may_be(server: Server, monkeypatch: pyte
 
 
 def test_where_all_are_busy_the_next_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MOST", 2)
+    monkeypatch.setattr("ffrecord.cli.viewer.server.MOST", 2)
     going_on = threading.Event()
 
     def slow(name: str, query: dict[str, str]) -> Response:

@@ -16,7 +16,7 @@ from ffrecord import fileio, package, reader, utils
 from ffrecord.dataset_writer import dump
 from ffrecord.folders import folder, folder_pack
 from ffrecord.format import folder_index
-from ffrecord.system import fsalign
+from ffrecord.system import filesystems
 from ffrecord.writing import file_writer
 
 GOLDEN = Path(__file__).parents[1] / "golden/ffrecord"
@@ -25,7 +25,7 @@ GOLDEN = Path(__file__).parents[1] / "golden/ffrecord"
 @pytest.mark.parametrize(
     ("module", "names", "private"),
     [
-        (fileio, {"FileReader": reader, "FileWriter": file_writer, "checkFsAlign": fsalign}, ()),
+        (fileio, {"FileReader": reader, "FileWriter": file_writer, "checkFsAlign": filesystems}, ()),
         (
             package,
             {

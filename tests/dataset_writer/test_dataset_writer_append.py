@@ -20,10 +20,10 @@ from written_datasets import Samples, files_in, read_all, write_from
 
 from ffrecord import FileReader, FormatError, MismatchError
 from ffrecord.dataset_writer import DatasetWriter, Summary
-from ffrecord.dataset_writer.append import next_shard_name
 from ffrecord.dataset_writer.dump import dump
 from ffrecord.dataset_writer.layout import shard_name
 from ffrecord.dataset_writer.part_directory import PartDirectory
+from ffrecord.dataset_writer.target import next_shard_name
 from ffrecord.errors import WorkerError
 from ffrecord.fields import IntField, schema_of
 from ffrecord.format import manifest

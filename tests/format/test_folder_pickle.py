@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ffrecord.errors import FormatError
-from ffrecord.format.folder_pickle import Tree, read_tree
+from ffrecord.format.folder_index import Tree, read_tree
 
 PROTOCOLS = range(6)
 NAMES = st.text(st.characters(exclude_characters="/\0"), min_size=1, max_size=6).filter(

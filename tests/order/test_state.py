@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ffrecord.order import Identity, State, from_builtins
-from ffrecord.order.identity import identity_of
-from ffrecord.order.state import Contents
+from ffrecord.order.state import Contents, identity_of
 
 GOOD = {
     "version": 1,

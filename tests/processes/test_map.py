@@ -8,8 +8,7 @@ import pytest
 
 from ffrecord.errors import WorkerError
 from ffrecord.processes.heartbeats import Heart
-from ffrecord.processes.map import map_parts, receive_parts
-from ffrecord.processes.pool import WorkerPool, run_pool
+from ffrecord.processes.pool import WorkerPool, map_parts, receive_parts, run_pool
 from ffrecord.processes.process import Link
 
 

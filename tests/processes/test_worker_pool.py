@@ -26,10 +26,9 @@ from children import alive, wait_until
 
 from ffrecord.errors import WorkerError
 from ffrecord.processes import heartbeats
-from ffrecord.processes.channel import PACKET, Channel, channel_pair
 from ffrecord.processes.heartbeats import Heart
 from ffrecord.processes.pool import WorkerPool, _exit_code, start_method_of
-from ffrecord.processes.process import Link
+from ffrecord.processes.process import PACKET, Channel, Link, channel_pair
 from ffrecord.processes.shared_memory import SharedMemory
 
 METHODS = ["fork", "spawn", "forkserver"]

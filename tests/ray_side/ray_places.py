@@ -11,8 +11,7 @@ from ray_builders import numbered
 
 from ffrecord import FileReader
 from ffrecord.dataset_writer.layout import ByCount
-from ffrecord.ray.shards import WrittenShard
-from ffrecord.ray.writing import ShardDatasink, target_of
+from ffrecord.ray.writing import ShardDatasink, WrittenShard, target_of
 
 
 def sink_at(url: str, *, appends: bool = False) -> ShardDatasink:

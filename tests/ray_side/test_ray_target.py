@@ -19,9 +19,8 @@ from ray_builders import numbered, plain, records
 from ffrecord import DatasetWriter, FileReader, FileWriter
 from ffrecord.dataset_writer.layout import ByBytes, ByCount
 from ffrecord.errors import FFRecordError, MismatchError, WorkerError
-from ffrecord.ray.shards import WrittenShard
 from ffrecord.ray.target import LocalTarget
-from ffrecord.ray.writing import ShardDatasink
+from ffrecord.ray.writing import ShardDatasink, WrittenShard
 
 
 def target_at(path: Path, **given: Any) -> LocalTarget:

@@ -16,8 +16,8 @@ import ffrecord
 from ffrecord import DatasetWriter, FileReader
 from ffrecord.cli import main
 from ffrecord.format import manifest
-from ffrecord.reading import table_room
-from ffrecord.reading.table_room import TableRoom
+from ffrecord.reading import ffr_file
+from ffrecord.reading.ffr_file import TableRoom
 from ffrecord.sources import TFRecordWriter
 from ffrecord.system import resources
 
@@ -36,7 +36,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with a thousand times as many files."""
     monkeypatch.setattr(resources, "MAPPED_FEW", 4)
     monkeypatch.setattr(resources, "mappings", lambda: 6)
-    monkeypatch.setattr(table_room, "CHUNK", 1000)
+    monkeypatch.setattr(ffr_file, "CHUNK", 1000)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_few_mappings_and_all_samples(shards: Path, io: str) -> None:
 
 @pytest.mark.usefixtures("few")
 def test_large_tables_are_mapped_as_long_as_there_are_few(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_room, "LARGE", 70)  # of five samples and more
+    monkeypatch.setattr(ffr_file, "LARGE", 70)  # of five samples and more
     with FileReader(shards) as reader:
         assert mapped(shards) == 6
         assert builders.read_all(reader) == SAMPLES

@@ -12,10 +12,9 @@ from crash_datasets import Append, Converted, Dataset, Dump, Split
 from crash_files import File, Recovery, Whole
 
 from ffrecord import pack_folder
-from ffrecord.cli import atomic_output
 from ffrecord.conversion.exporter import export
 from ffrecord.sources import RecordIOWriter, unpack
-from ffrecord.system import atomic_directory
+from ffrecord.system import atomic_directory, atomic_file
 
 
 def folder(root: Path) -> Path:
@@ -140,7 +139,7 @@ def cases(root: Path, place: Path | None = None) -> dict[str, Callable[[], Case]
         "unpacked": unpacked(),
         "unpacked into a directory": unpacked(occupied=True),
         "unpacked, file by file": synced_one_by_one(),
-        "saved": lambda: Whole(at, "page.html", lambda target: atomic_output.save(record(5) * 40, str(target))),
+        "saved": lambda: Whole(at, "page.html", lambda target: atomic_file.save_file(record(5) * 40, str(target))),
         "split": lambda: Split(at, zipped),
         "WebDataset shards": exported("a", format="webdataset", samples_per_shard=4),
         "WebDataset shards, into a directory": exported("a", True, format="webdataset", samples_per_shard=4),

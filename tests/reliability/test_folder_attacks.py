@@ -253,7 +253,9 @@ def test_aliased_and_cyclic_directories(tmp_path):
 @pytest.mark.parametrize("name", ["", ".", "..", "/abs", "a/b", "../../etc/passwd", "\0", "a\0"])
 def test_names_that_are_refused(tmp_path, name):
     refuse(write(tmp_path / "x.ffr", pickle.dumps(OrderedDict([(name, 0)]), 4), 1), "is not the name of a file")
-    refuse(write(tmp_path / "y.ffr", pickle.dumps(OrderedDict([(name, OrderedDict())]), 4)), "is not the name of a file")
+    refuse(
+        write(tmp_path / "y.ffr", pickle.dumps(OrderedDict([(name, OrderedDict())]), 4)), "is not the name of a file"
+    )
 
 
 def test_a_name_twice(tmp_path):

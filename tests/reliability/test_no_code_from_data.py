@@ -28,7 +28,7 @@ ALLOWED = {
     ("__init__.py", "__getattr__", "import_module"): "modules of this package, by a table in it",
     ("sources/__init__.py", "__getattr__", "import_module"): "modules of this package, by a table in it",
     ("sources/opening.py", "_reader", "import_module"): "modules of this package, by a table of formats",
-    ("remote/obstore_library.py", "_load_from", "exec_module"): "a copy of the library that is loaded",
+    ("remote/obstore_client.py", "_load_from", "exec_module"): "a copy of the library that is loaded",
     ("cli/__init__.py", "main", "exec"): "nothing, a literal",
     ("cli/command_line.py", "_report_interrupt", "exec"): "nothing, a literal",
     ("cli/commands/__init__.py", "command", "import_module"): "modules of this package, by a table of commands",

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import shards
 
+from ffrecord.reading.stats import Counters
 from ffrecord.remote.cache import cache as module
 from ffrecord.remote.cache.cache import Cache, CachedFile
-from ffrecord.remote.counters import Counters
 
 THREADS = 4
 

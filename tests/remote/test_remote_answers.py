@@ -19,8 +19,8 @@ from ffrecord.errors import (
     TransientError,
 )
 from ffrecord.format import manifest
-from ffrecord.remote.answers import AGAIN, answer_error
 from ffrecord.remote.connecting import connect
+from ffrecord.remote.errors import AGAIN, answer_error
 from ffrecord.remote.fsspec_errors import error_of
 
 SAMPLES = [b"%d" % i * 50 for i in range(40)]

@@ -15,10 +15,10 @@ from ffrecord.sources.tfrecord.examples import (
     Ragged,
     RaggedStrings,
     VarFeature,
+    describe,
     encode_batch,
     encode_example,
 )
-from ffrecord.sources.tfrecord.examples_infer import describe
 
 VALUES = (
     st.lists(st.integers(-(2**63), 2**63 - 1), max_size=5)

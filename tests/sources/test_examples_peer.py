@@ -2,8 +2,7 @@
 
 import pytest
 
-from ffrecord.sources.tfrecord.examples import ExampleParser, FixedFeature, VarFeature, encode_example
-from ffrecord.sources.tfrecord.examples_sequence import SequenceParser
+from ffrecord.sources.tfrecord.examples import ExampleParser, FixedFeature, SequenceParser, VarFeature, encode_example
 
 pytest.importorskip("tfrecord")
 

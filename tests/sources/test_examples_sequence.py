@@ -19,10 +19,10 @@ from ffrecord.sources.tfrecord.examples import (
     MissingFeatureError,
     Ragged,
     RaggedStrings,
+    SequenceParser,
     VarFeature,
 )
 from ffrecord.sources.tfrecord.examples_batch import pack
-from ffrecord.sources.tfrecord.examples_sequence import SequenceParser
 
 STEPS = {
     "fixed": st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=2),

@@ -21,9 +21,8 @@ from ffrecord.errors import (
     NotAFolderError,
 )
 from ffrecord.sources.archives import Archives
-from ffrecord.sources.name_tree import NameTree, plain_path
+from ffrecord.sources.name_tree import NameTree, plain_names, plain_path
 from ffrecord.sources.names import Names
-from ffrecord.sources.plain_names import plain_names
 from ffrecord.sources.zip.reader import ZipReader
 
 

@@ -21,7 +21,7 @@ from ffrecord.errors import ArgumentError, ChecksumError, ClosedError, FFRecordE
 from ffrecord.sources import index_file
 from ffrecord.sources.recordio import index as recordio_index
 from ffrecord.sources.recordio import reader as recordio
-from ffrecord.sources.recordio.batch import GroupBatch
+from ffrecord.sources.recordio.groups import GroupBatch
 from ffrecord.sources.recordio.reader import RecordIOReader
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -13,7 +13,7 @@ from mutations import mutants
 from tensor_messages import TensorProto, TensorProtos, default_sample
 
 from ffrecord.errors import FormatError
-from ffrecord.sources.lmdb.tensor_protos import sample, tensors
+from ffrecord.sources.lmdb.torchrecord import sample, tensors
 
 
 def array(data: bytes) -> np.ndarray:

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pytest
 
-from ffrecord.system.fsalign import checkFsAlign
+from ffrecord.system.filesystems import checkFsAlign
 
 REQUEST = 2147772004
 

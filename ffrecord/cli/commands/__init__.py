@@ -45,3 +45,11 @@ class Command(Protocol):
 def command(name: str) -> Command:
     """Import the module of a command."""
     return cast(Command, import_module(f"ffrecord.cli.commands.{COMMANDS[name][0]}"))
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Add the options for output: --json, --quiet and --debug."""
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", action="store_true", help="print facts as JSON, for programs")
+    group.add_argument("--quiet", action="store_true", help="print only results and errors")
+    group.add_argument("--debug", action="store_true", help="show the traceback of an error")

@@ -7,8 +7,7 @@ The scripts are written here, not by a library. Those of shtab 1.13 do not compl
 import argparse
 import shlex
 
-from ffrecord.cli.commands import COMMANDS, command
-from ffrecord.cli.options import add_common
+from ffrecord.cli.commands import COMMANDS, add_common, command
 from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output
 from ffrecord.errors import ArgumentError

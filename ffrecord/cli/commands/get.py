@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ffrecord.cli.format_values import print_samples
 from ffrecord.cli.partial import PartialDataset, open_partial
-from ffrecord.cli.printing import print_samples
 from ffrecord.cli.sources import add_source
 from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output

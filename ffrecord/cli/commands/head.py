@@ -2,8 +2,8 @@
 
 import argparse
 
+from ffrecord.cli.format_values import print_samples
 from ffrecord.cli.partial import open_partial
-from ffrecord.cli.printing import print_samples
 from ffrecord.cli.sources import add_source, whole_number
 from ffrecord.cli.terminal.output import Output
 

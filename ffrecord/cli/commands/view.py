@@ -127,13 +127,13 @@ def _open_dataset(given: argparse.Namespace) -> tuple[Store, str, bool]:
 def _export(
     records: "ViewedRecords", answers: "Endpoints", given: argparse.Namespace, out: Output, missing: bool
 ) -> int:
-    from ffrecord.cli.atomic_output import save
     from ffrecord.cli.viewer.report import make_report
+    from ffrecord.system.atomic_file import save_file
 
     count = min(given.count, records.store.n)
     with out.progress(count, " samples", "export") as bar:
         data, damaged = make_report(records, answers, given.count, bar.update)
-    save(data, given.export)
+    save_file(data, given.export)
     if out.json:
         facts = {
             "path": given.export,

@@ -1,13 +1,11 @@
 """The page of `ffrecord view`.
 
-    pictures.py     values that are pictures, as files that browsers show
     records.py      columns of samples, each decoded by itself: one damaged column hides no other
     cells.py        a sample as text and numbers, for the grid and the panel
     values.py       one column of many samples, for filters
-    matching.py     the filter; matching.js is the same for a page without a server
+    matching.py     the filter; client.js has the same for a page without a server
     jobs.py         work in the background: filters, sizes, columns
     endpoints.py    the answer of each address
-    connections.py  limits on the number and the duration of connections
     server.py       HTTP: access control and headers
     page.py         the page itself, made of page.html, page.css and the scripts
     report.py       the page as one file without a server

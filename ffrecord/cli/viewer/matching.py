@@ -1,6 +1,6 @@
 """The filter: it finds numbers, ranges of numbers, names of classes, and pieces of text.
 
-matching.js does the same in an exported page, which has no server to ask.
+client.js does the same in an exported page, which has no server to ask.
 """
 
 from collections.abc import Sequence

@@ -9,7 +9,7 @@ from typing import Any
 from ffrecord.cli.terminal.output import to_json
 
 HERE = "ffrecord.cli.viewer"
-SCRIPTS = ("client.js", "matching.js", "grid.js", "panel.js", "summary.js", "page.js")  # joined in this order
+SCRIPTS = ("client.js", "grid.js", "panel.js", "summary.js", "page.js")  # joined in this order
 
 
 def make_server_page(begin: dict[str, Any]) -> tuple[bytes, str]:

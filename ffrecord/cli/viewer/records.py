@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffrecord.cli.classes import classes_of, schema_if_any
-from ffrecord.cli.format_values import columns_of
+from ffrecord.cli.format_values import classes_of, columns_of, schema_if_any
 from ffrecord.errors import FFRecordError, MissingNamesError
 from ffrecord.fields.batch import Batch
 from ffrecord.fields.layout import RecordLayout

@@ -8,7 +8,6 @@ import os
 import socket
 import time
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Event
 from typing import Any, NamedTuple, TypeVar
@@ -25,6 +24,7 @@ from ffrecord.remote.errors import NO_BUCKET
 from ffrecord.remote.retrying import retry
 from ffrecord.remote.storage import Storage
 from ffrecord.system import signals, urls
+from ffrecord.system.threads import map_in_threads
 
 T = TypeVar("T")
 
@@ -312,9 +312,7 @@ class Objects:
             with contextlib.suppress(MissingFileError):
                 with_deadline._request(lambda client: client.delete(self._path(name)))
 
-        if names:
-            with ThreadPoolExecutor(min(DELETES, len(names))) as pool:
-                list(pool.map(remove, names))
+        map_in_threads(remove, names, DELETES)
 
 
 def _pause(seconds: float) -> bool:

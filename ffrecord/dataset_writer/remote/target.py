@@ -10,12 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ffrecord.dataset_writer.append import Base, next_shard_name
 from ffrecord.dataset_writer.layout import Start
 from ffrecord.dataset_writer.part_directory import PartDirectory
 from ffrecord.dataset_writer.remote import staging
 from ffrecord.dataset_writer.remote.objects import MARKER, FoundObjects, Objects, same_etag
 from ffrecord.dataset_writer.remote.uploads import Uploads
+from ffrecord.dataset_writer.target import Base, next_shard_name
 from ffrecord.dataset_writer.write_log import Claimed, LogState, Request, ShardFinished, Uploaded, load_state
 from ffrecord.errors import (
     ArgumentError,

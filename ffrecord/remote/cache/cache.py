@@ -21,13 +21,12 @@ import numpy as np
 from ffrecord.errors import ClosedError, FFRecordError
 from ffrecord.reading.batch_forms import Array, BatchOutcome
 from ffrecord.reading.python_engine import PythonEngine
+from ffrecord.reading.stats import Counters
 from ffrecord.reading.store import Indices
-from ffrecord.remote.cache.complete import seal
-from ffrecord.remote.cache.copy import Copy, begin, check_tables
+from ffrecord.remote.cache.copy import Copy, begin, check_tables, seal
 from ffrecord.remote.cache.eviction import Room, remove
 from ffrecord.remote.cache.files import regular_size
 from ffrecord.remote.cache.names import HAVE, WHOLE, complete_names, directory_of, entry_path, usable_directory
-from ffrecord.remote.counters import Counters
 from ffrecord.remote.tables import ShardFacts
 from ffrecord.system import resources
 from ffrecord.system.buffers import as_bytes

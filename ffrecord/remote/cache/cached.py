@@ -7,10 +7,10 @@ import numpy as np
 
 from ffrecord._crc import crc32
 from ffrecord.reading.batch_forms import Array, Form, Out
+from ffrecord.reading.stats import Counters
 from ffrecord.reading.store import Indices
 from ffrecord.remote.cache.cache import Cache
 from ffrecord.remote.cache.local import Local, Read
-from ffrecord.remote.counters import Counters
 from ffrecord.remote.ranges import parts
 from ffrecord.remote.shard import RemoteShard
 

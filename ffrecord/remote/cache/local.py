@@ -1,4 +1,4 @@
-"""CompleteCopies copies of a reader's shards, read by the local engine like its own files."""
+"""Complete copies of a reader's shards, read by the local engine like its own files."""
 
 import time
 from collections import Counter
@@ -12,9 +12,9 @@ from ffrecord.engine._engine import ARRAYS, Batch, Failure
 from ffrecord.errors import ClosedError, FFRecordError
 from ffrecord.reading.batch_forms import Form, Out
 from ffrecord.reading.ffr_file import OpenedFile
+from ffrecord.reading.stats import Counters
 from ffrecord.reading.store import Indices
 from ffrecord.remote.cache.cache import Cache
-from ffrecord.remote.counters import Counters
 from ffrecord.remote.shard import RemoteShard
 from ffrecord.system import resources
 

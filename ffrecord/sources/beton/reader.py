@@ -20,14 +20,13 @@ from ffrecord.reading.record_reader import RecordReader
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.store import Indices, OnError
 from ffrecord.sources.beton.layout import ALLOCATION, HEADER, BetonField, descriptors_size, parse
-from ffrecord.sources.beton.spans import Allocations, Rows, ValuePieces, all_spans, pieces, why_wrong
-from ffrecord.sources.beton.values import column, values
+from ffrecord.sources.beton.values import Allocations, Rows, ValuePieces, all_spans, column, pieces, values, why_wrong
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache, cached_index, check_columns
 from ffrecord.sources.registry import SUFFIXES
 from ffrecord.system import filesystems
 from ffrecord.system.atomic_file import read_all, read_up_to
-from ffrecord.system.open_all import open_all
+from ffrecord.system.closing import close_unless_done, open_all
 
 
 class BetonFile(SpanFile):
@@ -148,23 +147,19 @@ class BetonReader(RecordReader):
         columns: Sequence[str] | None = None,
         custom: Mapping[str, npt.DTypeLike] | None = None,
     ) -> None:
-        self._decodes, self._index_cache = bool(decode), index_cache
-        self._custom = dict(custom or {})
-        given = self._custom, bool(check_data), io == "mmap", index_cache
+        self._decodes = bool(decode)
+        settings: dict[str, Any] = {"index_cache": index_cache, "decode": self._decodes, "custom": dict(custom or {})}
+        settings["columns"] = None if columns is None else list(columns)
+        given = settings["custom"], bool(check_data), io == "mmap", index_cache
         files = open_all(BetonFile(name, *given) for name in expand(source, SUFFIXES["beton"]))
-        try:
+        with close_unless_done(files):
             for file in files:
                 _check_same(files[0], file)
             self._wanted = _choose_fields(files[0].layout.fields, columns)
-        except BaseException:
-            for file in files:
-                file.close()
-            raise
         self.fields = {field.name: field for field in files[0].layout.fields}
-        self._columns = None if columns is None else list(columns)
         self._beton = files
         self._firsts = np.cumsum([0, *(file.n for file in files)])
-        super().__init__(files, check_data, io=io, on_error=on_error)
+        super().__init__(files, check_data, io=io, on_error=on_error, settings=settings)
 
     def metadata(self, indices: Iterable[SupportsIndex]) -> Rows:
         """Return the metadata of the samples at `indices` as in the file.
@@ -232,15 +227,6 @@ class BetonReader(RecordReader):
             return field.dtype is None
         rows = [file.rows[field.column] for file in self._beton if file.n]
         return any((each[side] != rows[0][side][0]).any() for each in rows for side in ("width", "height"))
-
-    def _options(self) -> dict[str, Any]:
-        return {
-            **super()._options(),
-            "index_cache": self._index_cache,
-            "decode": self._decodes,
-            "columns": self._columns,
-            "custom": self._custom,
-        }
 
     def _error(self, failure: Failure, positions: Indices) -> Exception:
         if failure.status != "span":

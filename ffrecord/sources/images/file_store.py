@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from errno import EISDIR
 from typing import Any, SupportsIndex
 
@@ -30,7 +30,7 @@ class FileStore(Store):
         root, labels: the arguments.
     """
 
-    __slots__ = ("_io", "_names", "labels", "root")
+    __slots__ = ("_names", "labels", "root")
 
     labels: npt.NDArray[np.int64] | Sequence[str] | None
 
@@ -44,10 +44,11 @@ class FileStore(Store):
         *,
         io: str,
         on_error: OnError,
+        settings: Mapping[str, Any],
     ) -> None:
         check_io(io)
-        self._io, self._names, self.root, self.labels = io, names, root, labels
-        super().__init__(fnames, len(names), check_data, on_error=on_error)
+        self._names, self.root, self.labels = names, root, labels
+        super().__init__(fnames, len(names), check_data, on_error=on_error, settings={"io": io, **settings})
 
     def keys(self) -> Names:
         """Return the path of each file, relative to `root`."""
@@ -112,6 +113,3 @@ class FileStore(Store):
 
     def _varies(self, column: str) -> bool:
         return column == "image"
-
-    def _options(self) -> dict[str, Any]:
-        return {**super()._options(), "io": self._io}

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class ImageFolderReader(FileStore):
         OSError: a directory cannot be read.
     """
 
-    __slots__ = ("_extensions", "_labelled", "classes")
+    __slots__ = ("_extensions", "classes")
 
     format: ClassVar[str] = "image folder"
 
@@ -67,7 +67,7 @@ class ImageFolderReader(FileStore):
         if not isinstance(labels, bool | None):
             raise ArgumentTypeError(f"labels must be True, False or None, not {type(labels).__name__}")
         root = _directory(source)
-        self._extensions, self._labelled = _suffixes(extensions), labels
+        self._extensions = _suffixes(extensions)
         self.classes: list[str] = [] if labels is False else _classes(root)
         if labels and not self.classes:
             raise ArgumentError(f"{root}: no directory in it, expected one for each class")
@@ -79,7 +79,8 @@ class ImageFolderReader(FileStore):
         else:
             names = concatenate_names(list(self._files(root, "", below=labels is False)))
             numbers = None
-        super().__init__([root], root, names, numbers, check_data, io=io, on_error=on_error)
+        settings = {"extensions": self._extensions, "labels": labels}
+        super().__init__([root], root, names, numbers, check_data, io=io, on_error=on_error, settings=settings)
 
     @property
     def class_to_idx(self) -> dict[str, int]:
@@ -105,9 +106,6 @@ class ImageFolderReader(FileStore):
             if below:
                 waiting += [(prefix + os.fsdecode(each), (*above, identity)) for each in directories]
         return (names for _, names in sorted(found, key=lambda pair: pair[0]))
-
-    def _options(self) -> dict[str, Any]:
-        return {**super()._options(), "extensions": self._extensions, "labels": self._labelled}
 
 
 def _directory(source: PathLike | Sequence[PathLike]) -> str:

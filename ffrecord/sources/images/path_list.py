@@ -54,7 +54,7 @@ class PathListReader(FileStore):
         OSError: a list cannot be read. Files are not looked at before they are read.
     """
 
-    __slots__ = ("_labelled", "_lists")
+    __slots__ = ("_lists",)
 
     format: ClassVar[str] = "path list"
 
@@ -74,20 +74,17 @@ class PathListReader(FileStore):
         directory = filesystems.absolute_path("." if root is None else os.fspath(root))
         if not os.path.isdir(directory):
             raise NotAFolderError(20, f"{directory} is not a directory", directory)
-        self._labelled = labels
-        self._lists, pairs = _read_source(source, self._labelled)
+        self._lists, pairs = _read_source(source, labels)
         names = Names.of(path for path, _ in pairs)
         found = _labels([label for _, label in pairs])
         fnames = self._lists or [directory]
-        super().__init__(fnames, directory, names, found, check_data, io=io, on_error=on_error)
+        settings = {"root": directory, "labels": labels}
+        super().__init__(fnames, directory, names, found, check_data, io=io, on_error=on_error, settings=settings)
 
     def _source(self) -> Any:
         if self._lists:
             return self._lists
         return list(self._names) if self.labels is None else list(zip(self._names, self.labels, strict=True))
-
-    def _options(self) -> dict[str, Any]:
-        return {**super()._options(), "root": self.root, "labels": self._labelled}
 
 
 def _read_source(source: PathLike | Iterable[Any], labelled: bool) -> tuple[list[str], list[Pair]]:

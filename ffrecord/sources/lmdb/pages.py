@@ -16,7 +16,6 @@ Sources are the documentation and the structures of the library (lmdb.h, mdb.c o
 import os
 import stat
 from dataclasses import dataclass
-from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +23,7 @@ import numpy.typing as npt
 from ffrecord.errors import ArgumentError, FormatError, NotAFileError, TruncatedError, add_file_to_errors, file_error
 from ffrecord.reading.batch_forms import Array
 from ffrecord.system.atomic_file import read_into, read_up_to
+from ffrecord.system.closing import ClosedByWith
 
 HEADER = np.dtype([("number", "<u8"), ("pad", "<u2"), ("flags", "<u2"), ("lower", "<u2"), ("upper", "<u2")])
 NODE = np.dtype([("lo", "<u2"), ("hi", "<u2"), ("flags", "<u2"), ("key_size", "<u2")])
@@ -93,7 +93,7 @@ def tree(record: np.void) -> Tree:
     return Tree(*(int(record[name]) for name in ("flags", "depth", "entries", "root")))
 
 
-class Pages:
+class Pages(ClosedByWith):
     """The pages of one file, as of the last transaction that was committed when it was opened. A context manager.
 
     Args:
@@ -199,14 +199,6 @@ class Pages:
         if fd >= 0:
             with add_file_to_errors("closing it", self.path):
                 os.close(fd)
-
-    def __enter__(self) -> "Pages":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def changed_error(path: str, opened: int, now: int) -> FormatError:

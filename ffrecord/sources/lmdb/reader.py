@@ -19,6 +19,7 @@ from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.lmdb.index import LMDBIndex, data_files, index, name_as_text, names_of_databases
 from ffrecord.sources.lmdb.pages import Pages, changed_error, snapshot
 from ffrecord.sources.names import Names, concatenate_names
+from ffrecord.system.closing import close_unless_done
 
 Choose = Callable[[Pages, IndexCache], LMDBIndex]
 
@@ -44,12 +45,12 @@ class EnvironmentReader(RecordReader):
         io: str,
         on_error: OnError,
         index_cache: IndexCache,
+        **settings: object,
     ) -> None:
-        self._index_cache = index_cache
         self._names: list[Names] = []
         self.transactions: list[int] = []
         files: list[SpanFile] = []
-        try:
+        with close_unless_done(files):
             for file in data_files(source):
                 with Pages(file) as pages:
                     found = choose(pages, index_cache)
@@ -59,11 +60,8 @@ class EnvironmentReader(RecordReader):
                     pages.check_same(files[-1].device, files[-1].inode)
                     self._names.append(found.names)
                     self.transactions.append(pages.snapshot.transaction)
-            super().__init__(files, check_data, io=io, on_error=on_error)
-        except BaseException:
-            for opened in files:
-                opened.close()
-            raise
+            settings["index_cache"] = index_cache
+            super().__init__(files, check_data, io=io, on_error=on_error, settings=settings)
 
     def keys(self) -> Sequence[str]:
         """Return the key of each record, in order."""
@@ -74,9 +72,6 @@ class EnvironmentReader(RecordReader):
     def _record_name(self, file: int, local: int) -> str:
         before = sum(each.n for each in self._files[:file])
         return f"key {self.keys()[before + local]!r}"
-
-    def _options(self) -> dict[str, Any]:
-        return {**super()._options(), "index_cache": self._index_cache}
 
     def _identity_text(self) -> str:
         return f"{super()._identity_text()} {self.transactions}"
@@ -151,7 +146,7 @@ class LMDBReader(EnvironmentReader):
     ) -> None:
         self._database = _as_bytes(database)
         options: dict[str, Any] = {"io": io, "on_error": on_error, "index_cache": index_cache}
-        super().__init__(source, self._choose, check_data, **options)
+        super().__init__(source, self._choose, check_data, **options, database=self._database)
 
     def _choose(self, pages: Pages, index_cache: IndexCache) -> LMDBIndex:
         return index(pages, self._database, index_cache)
@@ -161,9 +156,6 @@ class LMDBReader(EnvironmentReader):
         """The names of the databases in the first environment, for `database`; read from the file."""
         with Pages(self._fnames[0]) as pages:
             return [name_as_text(name) for name in names_of_databases(pages)]
-
-    def _options(self) -> dict[str, Any]:
-        return {**super()._options(), "database": self._database}
 
 
 def _as_bytes(database: str | bytes | None) -> bytes | None:

@@ -16,10 +16,10 @@ from ffrecord.reading.record_reader import RecordReader, check_io
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.store import Indices, OnError, Store
 from ffrecord.sources.index_file import IndexCache
-from ffrecord.sources.mds.columns import MDSLayout
+from ffrecord.sources.mds.encodings import MDSLayout
 from ffrecord.sources.mds.index import NAME, MDSShard, distinct, read_index, shard_offsets
 from ffrecord.sources.mds.unpacked import ShardFile, UnpackedShards, check_hash, shard_file
-from ffrecord.system.open_all import open_all
+from ffrecord.system.closing import open_all
 from ffrecord.system.sizes import Size, parse_size
 
 CACHE_BYTES = 8 << 30
@@ -86,7 +86,8 @@ class MDSReader(Store):
         check_io(io)
         self._directories = _directories(source)
         self._shards = _find_shards(source)
-        self._given: dict[str, Any] = {
+        settings: dict[str, Any] = {
+            "io": io,
             "decode": bool(decode),
             "columns": None if columns is None else list(columns),
             "allow_pickle": bool(allow_pickle),
@@ -98,24 +99,24 @@ class MDSReader(Store):
         self._firsts = np.cumsum([0, *(each.shard.samples for each in self._shards)], dtype=np.int64)
         if validate_hash is not None:
             _check_hashes(self._shards, validate_hash)
-        self._mode = io
-        self._begin_reading(check_data, io, on_error)
+        self._begin_reading(check_data, on_error, settings)
 
-    def _begin_reading(self, check_data: object, io: str, on_error: OnError) -> None:
-        given, check = self._given, bool(check_data)
+    def _begin_reading(self, check_data: object, on_error: OnError, settings: dict[str, Any]) -> None:
+        check, io = bool(check_data), settings["io"]
 
         def open_shard(path: str, found: ShardFile) -> RecordReader:
             return _ShardReader([_open(path, found, check, io == "mmap")], check_data, io=io)
 
-        self._unpacked = UnpackedShards(given["cache_dir"], given["cache_bytes"], given["validate_hash"], open_shard)
+        limits = settings["cache_dir"], settings["cache_bytes"], settings["validate_hash"]
+        self._unpacked = UnpackedShards(*limits, open_shard)
         # A dataset without shards has only its index.
         paths = [each.path for each in self._shards] or [os.path.join(each, NAME) for each in self._directories]
-        super().__init__(paths, int(self._firsts[-1]), check_data, on_error=on_error)
+        super().__init__(paths, int(self._firsts[-1]), check_data, on_error=on_error, settings=settings)
 
     @property
     def io(self) -> str:
         """The way of reading: "auto", "pread", "direct" or "mmap"."""
-        return self._mode
+        return str(self._settings["io"])
 
     def columns(self, indices: Iterable[SupportsIndex]) -> dict[str, Any]:
         """Read the samples at `indices` by columns.
@@ -199,9 +200,6 @@ class MDSReader(Store):
         layouts = [layout for layout in self._layouts if column in layout.names]
         return any(layout.encodings[layout.names.index(column)].size is None for layout in layouts)
 
-    def _options(self) -> dict[str, Any]:
-        return {**self._given, "io": self._mode, "on_error": self._on_error}
-
     def _source(self) -> Any:
         return self._directories
 
@@ -229,9 +227,10 @@ class _ShardReader(RecordReader):
 class MDSInPlaceReader(MDSReader, RecordReader):
     """An `MDSReader` of shards that are not compressed: all of them are read through the batch engine."""
 
-    def _begin_reading(self, check_data: object, io: str, on_error: OnError) -> None:
+    def _begin_reading(self, check_data: object, on_error: OnError, settings: dict[str, Any]) -> None:
+        io = settings["io"]
         files = open_all(_open(each.path, each, bool(check_data), io == "mmap") for each in self._shards)
-        RecordReader.__init__(self, files, check_data, io=io, on_error=on_error)
+        RecordReader.__init__(self, files, check_data, io=io, on_error=on_error, settings=settings)
 
     locate = RecordReader.locate  # pyright: ignore[reportAssignmentType]  # it is one
     _load = RecordReader._load  # pyright: ignore[reportAssignmentType]

@@ -8,8 +8,7 @@ import numpy as np
 from ffrecord.engine._engine import PACKED, Failure
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, plural
 from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Out
-from ffrecord.reading.failures import failure_error
-from ffrecord.reading.record_reader import RecordReader
+from ffrecord.reading.record_reader import RecordReader, failure_error
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.stats import ReadStats
 from ffrecord.reading.store import Indices
@@ -17,7 +16,7 @@ from ffrecord.sources.recordio import _recordio, snappy
 from ffrecord.sources.recordio.groups import Group, expand, join, locate
 from ffrecord.sources.recordio.index import Chunks
 from ffrecord.sources.recordio.layout import COMPRESSORS, EXPANSION, NONE, SNAPPY, Numbers
-from ffrecord.system.open_all import open_all
+from ffrecord.system.closing import open_all
 
 NOTHING = np.empty(0, np.uint8)
 GROUP = 8 << 20  # bytes of payloads that are read and expanded together

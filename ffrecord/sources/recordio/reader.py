@@ -17,15 +17,15 @@ from ffrecord.reading.paths import Source
 from ffrecord.reading.record_reader import check_io
 from ffrecord.reading.stats import ReadStats
 from ffrecord.reading.store import Indices, OnError, Store, check_on_error
-from ffrecord.sources.files import each_of, expand
+from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
-from ffrecord.sources.recordio.batch import GroupBatch
 from ffrecord.sources.recordio.chunks import ChunkTable
-from ffrecord.sources.recordio.groups import Group, Groups
+from ffrecord.sources.recordio.groups import Group, GroupBatch, Groups
 from ffrecord.sources.recordio.index import Chunks, TornChunk, last_matches, load_chunks, torn_error
 from ffrecord.sources.recordio.layout import Numbers, dialect_of
 from ffrecord.sources.registry import SUFFIXES
 from ffrecord.system.sizes import Size, parse_size
+from ffrecord.system.threads import map_in_threads
 
 EXPANDED_MOST = 1 << 30  # most bytes that a chunk may expand to by default
 THREADS = 16  # files scanned at once
@@ -64,7 +64,7 @@ class RecordIOReader(Store):
         OSError: reading failed.
     """
 
-    __slots__ = ("_groups", "_settings", "_table", "dialects", "torn")
+    __slots__ = ("_groups", "_table", "dialects", "torn")
     format = "recordio"
 
     def __init__(
@@ -83,15 +83,15 @@ class RecordIOReader(Store):
         check_on_error(on_error)
         _check_options(dialect, on_torn)
         most, check = parse_size("expanded_most", expanded_most), bool(check_data)
-        self._settings: dict[str, Any] = {"io": io, "index_cache": index_cache, "dialect": dialect, "on_torn": on_torn}
-        self._settings["expanded_most"] = most
+        settings: dict[str, Any] = {"io": io, "index_cache": index_cache, "dialect": dialect, "on_torn": on_torn}
+        settings["expanded_most"] = most
         fnames = expand(source, SUFFIXES["recordio"])
         look = partial(_look, index_cache=index_cache, dialect=dialect, skip=on_torn == "skip", check=check)
-        files, status = zip(*each_of(look, fnames, THREADS), strict=True)
+        files, status = zip(*map_in_threads(look, fnames, THREADS), strict=True)
         self._describe(fnames, files)
         self._table = ChunkTable(fnames, files, status, check=check, io=io, most=most)
         self._groups = Groups(self._table.count, self._table.read, self._table.cut)
-        super().__init__(fnames, int(self._table.bounds[-1]), check_data, on_error=on_error)
+        super().__init__(fnames, int(self._table.bounds[-1]), check_data, on_error=on_error, settings=settings)
 
     def _describe(self, fnames: Sequence[str], files: Sequence[Chunks]) -> None:
         named = zip(fnames, files, strict=True)
@@ -269,9 +269,6 @@ class RecordIOReader(Store):
     def _release(self) -> None:
         self._table.close()
         self._groups.clear()
-
-    def _options(self) -> dict[str, Any]:
-        return {**self._settings, **super()._options()}
 
 
 def _check_options(dialect: str | None, on_torn: str) -> None:

@@ -5,7 +5,6 @@ import gzip
 import os
 import warnings
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any, Literal, NoReturn
 
 from ffrecord._crc import crc32, crc32c
@@ -18,6 +17,7 @@ from ffrecord.sources.recordio.layout import COMPRESSORS, GZIP, LENGTH, NONE, SI
 from ffrecord.system import filesystems
 from ffrecord.system.atomic_file import PartFile, write_all
 from ffrecord.system.buffers import as_bytes
+from ffrecord.system.closing import SingleFileWriter
 from ffrecord.system.sizes import Size, parse_size
 
 CHUNK_SIZE = 64 << 10
@@ -27,7 +27,7 @@ COMPRESSED_MOST = 1 << 30  # most bytes of a payload before compression: readers
 GZIP_LEVEL = 6
 
 
-class RecordIOWriter:
+class RecordIOWriter(SingleFileWriter):
     """A writer of one RecordIO file.
 
     If a writer is killed while it creates a file, no reader sees the rest. If it is killed while it appends, a torn
@@ -56,6 +56,8 @@ class RecordIOWriter:
         OSError: the file cannot be written; EBUSY: another writer appends to it.
         ImportError: the package for the compressor is not installed.
     """
+
+    _part: PartFile
 
     def __init__(
         self,
@@ -259,26 +261,5 @@ class RecordIOWriter:
                 warnings.warn(escape_unprintable(told), stacklevel=3)
         self._part.discard()
 
-    def __enter__(self) -> "RecordIOWriter":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            if error is None:
-                self.close()
-        finally:
-            self._discard()
-
-    def __del__(self) -> None:
-        if getattr(self, "_open", False):
-            owned = self._part.owned
-            self._discard()
-            if owned:
-                left = plural(self.count, "record")
-                sentence = f"{self._path}: nobody called close() on the writer, which discarded {left}"
-                warnings.warn(escape_unprintable(sentence), ResourceWarning, stacklevel=2, source=self)
-
-    def __reduce__(self) -> Any:
-        raise TypeError(f"cannot pickle {type(self).__name__!r} object")
+    def _describe_unfinished(self) -> tuple[str, str] | None:
+        return (self._path, plural(self.count, "record")) if getattr(self, "_open", False) else None

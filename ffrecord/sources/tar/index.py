@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import FormatError, TruncatedError, add_file_to_errors, file_error
-from ffrecord.sources.compressed import compression_of
-from ffrecord.sources.files import check_file, each_of
+from ffrecord.sources.files import check_file
 from ffrecord.sources.index_file import IndexCache, cached_index
+from ffrecord.sources.inflated import compression_of
 from ffrecord.sources.names import Names, check_members
 from ffrecord.sources.tar import _tar
 from ffrecord.system.atomic_file import read_up_to
+from ffrecord.system.threads import map_in_threads
 
 Numbers = npt.NDArray[np.int64]
 Arrays = dict[str, npt.NDArray[Any]]
@@ -85,7 +86,7 @@ def members_of(
         OSError: it cannot be read.
     """
     look = partial(_members, index_cache=index_cache, ignore_zeros=ignore_zeros, cut=cut)
-    return each_of(look, paths, THREADS)
+    return map_in_threads(look, paths, THREADS)
 
 
 def _members(path: str, index_cache: IndexCache, ignore_zeros: bool, cut: Callable[[str], None] | None) -> Members:

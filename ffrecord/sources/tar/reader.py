@@ -24,7 +24,7 @@ from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.names import Names, concatenate_names
 from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.tar.index import Members, members_of, sparse_error
-from ffrecord.system.open_all import open_all
+from ffrecord.system.closing import open_all
 
 logger = logging.getLogger("ffrecord")
 
@@ -56,7 +56,7 @@ class TarReader(NamedFiles, MixedReader):
         OSError: an archive cannot be read.
     """
 
-    __slots__ = ("_folder_names", "_ignore_zeros", "_index_cache", "_names", "_sparse", "_starts")
+    __slots__ = ("_folder_names", "_names", "_sparse", "_starts")
 
     format: ClassVar[str] = "tar"
 
@@ -70,17 +70,15 @@ class TarReader(NamedFiles, MixedReader):
         index_cache: IndexCache = None,
         ignore_zeros: bool = False,
     ) -> None:
-        self._index_cache, self._ignore_zeros = index_cache, bool(ignore_zeros)
-        archives = members_of(
-            expand(source, SUFFIXES["tar"]), index_cache, ignore_zeros=self._ignore_zeros, cut=cut_handler(on_error)
-        )
+        settings: dict[str, Any] = {"index_cache": index_cache, "ignore_zeros": bool(ignore_zeros)}
+        archives = members_of(expand(source, SUFFIXES["tar"]), cut=cut_handler(on_error), **settings)
         self._names = concatenate_names([archive.names for archive in archives])
         self._folder_names = concatenate_names([archive.folders for archive in archives])
         sparse: npt.NDArray[np.bool_] = np.concatenate([archive.sparse for archive in archives]).astype(bool)
         self._sparse = sparse if sparse.any() else None
         self._starts = np.cumsum([0, *(len(archive.names) for archive in archives)])
         files = open_archives(archives, io, [(archive.offsets, archive.sizes) for archive in archives])
-        super().__init__(files, check_data, io=io, on_error=on_error)
+        super().__init__(files, check_data, io=io, on_error=on_error, settings=settings)
 
     def keys(self) -> Names:
         """Return the name of each member, as stored. Names may repeat; `keys().find(name)` is the last one."""
@@ -112,9 +110,6 @@ class TarReader(NamedFiles, MixedReader):
 
     def _record_name(self, file: int, local: int) -> str:
         return f"member {self._names[int(self._starts[file]) + local]!r}"
-
-    def _options(self) -> dict[str, Any]:
-        return {**super()._options(), "index_cache": self._index_cache, "ignore_zeros": self._ignore_zeros}
 
 
 def cut_handler(on_error: OnError) -> Callable[[str], None] | None:

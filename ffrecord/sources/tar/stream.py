@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import FormatError, TruncatedError
-from ffrecord.sources.compressed import compression_of
 from ffrecord.sources.files import check_file
+from ffrecord.sources.inflated import compression_of
 from ffrecord.sources.names import Names
 from ffrecord.sources.tar import _tar
 from ffrecord.sources.tar._tar import split_names

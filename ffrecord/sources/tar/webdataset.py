@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,22 +11,126 @@ import numpy.typing as npt
 from ffrecord.engine._engine import Failure
 from ffrecord.errors import FormatError
 from ffrecord.reading.batch_forms import Array
-from ffrecord.reading.failures import failure_error
 from ffrecord.reading.paths import Source
-from ffrecord.reading.record_reader import RecordReader
+from ffrecord.reading.record_reader import RecordReader, failure_error
 from ffrecord.reading.span_file import SpanFile
-from ffrecord.reading.stats import ReadStats
 from ffrecord.reading.store import Indices, OnError
-from ffrecord.sources.fallback_reader import MixedReader, sum_stats
+from ffrecord.sources.fallback_reader import MixedReader
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
-from ffrecord.sources.names import Names
+from ffrecord.sources.names import Names, concatenate_names
 from ffrecord.sources.registry import SUFFIXES
+from ffrecord.sources.tar import _tar
+from ffrecord.sources.tar._tar import split_names
 from ffrecord.sources.tar.index import Members, Numbers, members_of, sparse_error
 from ffrecord.sources.tar.reader import cut_handler, open_archives
 from ffrecord.sources.tar.webdataset_fields import decode_field
-from ffrecord.sources.tar.webdataset_samples import ArchiveSamples, concatenate_samples, group_members
 from ffrecord.system.braces import expand_braces
+from ffrecord.system.closing import close_unless_done
+
+
+class ArchiveSamples(NamedTuple):
+    """The samples of an archive, or of several.
+
+    A sample's record is its members, headers included. That is one piece of the archive, or, if something else lies
+    between the members, several pieces back to back.
+
+    Attributes:
+        offsets, sizes: int64 [n], offset of the first header of each record, and its size, bytes.
+        ends: int64 [n], number of members of all samples up to this one.
+        names, dots: names of the members, and int64 [m], bytes of the key in each name.
+        starts, lengths: int64 [m], offset of each member's data in the record, and their size, bytes.
+        pieces: int64 [n], number of pieces of all samples up to this one; only samples in several pieces have any.
+        piece_offsets, piece_sizes: offset in the archive and size of each piece, bytes.
+        sparse: bool [n], samples with a member stored without its holes.
+    """
+
+    offsets: Numbers
+    sizes: Numbers
+    ends: Numbers
+    names: Names
+    dots: Numbers
+    starts: Numbers
+    lengths: Numbers
+    pieces: Numbers
+    piece_offsets: Numbers
+    piece_sizes: Numbers
+    sparse: npt.NDArray[np.bool_]
+
+
+def group_members(archive: Members) -> ArchiveSamples:
+    """Group the members of an archive into samples."""
+    # WebDataset ignores hard links.
+    files = np.flatnonzero(archive.linked == 0)
+    names = archive.names if len(files) == len(archive.names) else archive.names.pick(files)
+    dots, begins = split_names(names.blob, names.offsets)
+    found = np.flatnonzero(dots >= 0)
+    headers, offsets, sizes = (each[files[found]] for each in (archive.headers, archive.offsets, archive.sizes))
+    stops = _stops(offsets + sizes, archive.status.st_size)
+    new = begins[found].astype(bool)
+    firsts = np.flatnonzero(new)
+    ends = np.append(firsts[1:], np.int64(len(found)))[: len(firsts)]
+    counts = np.diff(ends, prepend=0)
+    # Bytes of other things between the members of a sample; then their sums from its first member up to each member.
+    gaps = np.where(new, 0, headers - np.append(np.zeros(1, np.int64), stops)[:-1])
+    left_out = np.cumsum(gaps)
+    left_out -= np.repeat(left_out[firsts], counts)
+    starts = headers[firsts]
+    pieces, piece_offsets, piece_sizes = _pieces(headers, stops, new, gaps, ends)
+    return ArchiveSamples(
+        starts,
+        stops[ends - 1] - starts - left_out[ends - 1],
+        ends,
+        names if len(found) == len(names) else names.pick(found),
+        dots[found],
+        offsets - np.repeat(starts, counts) - left_out,
+        sizes,
+        pieces,
+        piece_offsets,
+        piece_sizes,
+        np.logical_or.reduceat(archive.sparse[files[found]], firsts) if len(firsts) else np.zeros(0, bool),
+    )
+
+
+def _stops(data_ends: Numbers, size: int) -> Numbers:
+    """Return the ends of members with their padding, from the ends of their data, in an archive of `size` bytes."""
+    padded = -(-data_ends // _tar.BLOCK) * _tar.BLOCK
+    # An archive may end with its data, without zeros up to a whole block.
+    return np.where(data_ends <= size, np.minimum(padded, size), data_ends)
+
+
+def _pieces(
+    headers: Numbers, stops: Numbers, new: npt.NDArray[np.bool_], gaps: Numbers, ends: Numbers
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Return the pieces of the samples that have gaps; for the arguments see `group_members`."""
+    firsts = np.append(np.zeros(1, np.int64), ends)[: len(ends)]
+    parted = np.add.reduceat(gaps, firsts) > 0 if len(firsts) else np.zeros(0, bool)
+    members = np.repeat(parted, ends - firsts)
+    begins = members & (new | (gaps > 0))
+    last = members & np.append(new[1:] | (gaps[1:] > 0), True)[: len(new)]
+    pieces = np.append(np.zeros(1, np.int64), np.cumsum(begins, dtype=np.int64))[ends]
+    return pieces, headers[begins], stops[last] - headers[begins]
+
+
+def concatenate_samples(parts: Sequence[ArchiveSamples]) -> ArchiveSamples:
+    """Join the samples of all archives in one numbering. Offsets stay relative to each archive."""
+    if len(parts) == 1:
+        return parts[0]
+    members = np.cumsum([0, *(len(part.dots) for part in parts[:-1])])
+    pieces = np.cumsum([0, *(len(part.piece_sizes) for part in parts[:-1])])
+    return ArchiveSamples(
+        np.concatenate([part.offsets for part in parts]),
+        np.concatenate([part.sizes for part in parts]),
+        np.concatenate([part.ends + count for part, count in zip(parts, members, strict=True)]),
+        concatenate_names([part.names for part in parts]),
+        np.concatenate([part.dots for part in parts]),
+        np.concatenate([part.starts for part in parts]),
+        np.concatenate([part.lengths for part in parts]),
+        np.concatenate([part.pieces + count for part, count in zip(parts, pieces, strict=True)]),
+        np.concatenate([part.piece_offsets for part in parts]),
+        np.concatenate([part.piece_sizes for part in parts]),
+        np.concatenate([part.sparse for part in parts]),
+    )
 
 
 class SamplePieces(RecordReader):
@@ -90,9 +194,10 @@ class WebDatasetReader(MixedReader):
         The exceptions of `TarReader`.
     """
 
-    __slots__ = ("_any_special", "_decodes", "_ignore_zeros", "_index_cache", "_keys", "_parted", "_samples")
+    __slots__ = ("_any_special", "_decodes", "_keys", "_samples")
 
     format: ClassVar[str] = "webdataset"
+    _inner: SamplePieces | None = None
 
     def __init__(
         self,
@@ -105,26 +210,20 @@ class WebDatasetReader(MixedReader):
         ignore_zeros: bool = False,
         decode: bool = False,
     ) -> None:
-        self._index_cache, self._ignore_zeros, self._decodes = index_cache, bool(ignore_zeros), bool(decode)
-        archives = members_of(
-            expand(_without_braces(source), SUFFIXES["tar"]),
-            index_cache,
-            ignore_zeros=self._ignore_zeros,
-            cut=cut_handler(on_error),
-        )
+        self._decodes = bool(decode)
+        settings: dict[str, Any] = {"index_cache": index_cache, "ignore_zeros": bool(ignore_zeros)}
+        paths = expand(_without_braces(source), SUFFIXES["tar"])
+        archives = members_of(paths, cut=cut_handler(on_error), **settings)
         parts = [group_members(archive) for archive in archives]
         files = open_archives(archives, io, [(part.offsets, part.sizes) for part in parts])
-        super().__init__(files, check_data, io=io, on_error=on_error)
+        settings["decode"] = self._decodes
+        super().__init__(files, check_data, io=io, on_error=on_error, settings=settings)
         self._samples = concatenate_samples(parts)
         self._keys: Names | None = None
-        self._parted: SamplePieces | None = None
         self._any_special = bool(len(self._samples.piece_sizes) or self._samples.sparse.any())
         if len(self._samples.piece_sizes):
-            try:
-                self._parted = self._open_pieces(archives, parts)
-            except BaseException:
-                self.close()
-                raise
+            with close_unless_done([self]):
+                self._inner = self._open_pieces(archives, parts)
 
     def _open_pieces(self, archives: Sequence[Members], parts: Sequence[ArchiveSamples]) -> SamplePieces:
         way = "auto" if self._io == "mmap" else self._io
@@ -202,15 +301,6 @@ class WebDatasetReader(MixedReader):
     def _sample_name(self, position: int) -> str:
         return f"sample {self.keys()[position]!r}"
 
-    def stats(self) -> ReadStats:
-        """Return the statistics, see `RecordReader.stats`. Samples in several pieces count by their pieces."""
-        stats = super().stats()
-        return stats if self._parted is None else sum_stats(stats, self._parted.stats())
-
-    def _release(self) -> None:
-        if self._parted is not None:
-            self._parted.close()
-
     def _special(self, positions: Numbers) -> npt.NDArray[np.bool_] | None:
         if not self._any_special:
             return None
@@ -224,22 +314,14 @@ class WebDatasetReader(MixedReader):
             for position, sparse in zip(positions.tolist(), self._samples.sparse[positions].tolist(), strict=True)
         ]
         whole = [place for place, error in enumerate(result) if error is None]
-        if whole and self._parted is not None:
-            for place, record in zip(whole, self._parted.load(positions[whole]), strict=True):
+        if whole and self._inner is not None:
+            for place, record in zip(whole, self._inner.load(positions[whole]), strict=True):
                 result[place] = record
         return result
 
     def _sparse_error(self, position: int) -> FormatError:
         path, _ = self.locate(position)
         return sparse_error(f"Sample {position}: {path}: {self._sample_name(position)}: a member")
-
-    def _options(self) -> dict[str, Any]:
-        return {
-            **super()._options(),
-            "index_cache": self._index_cache,
-            "ignore_zeros": self._ignore_zeros,
-            "decode": self._decodes,
-        }
 
 
 def _without_braces(source: Source) -> Source:

@@ -7,8 +7,8 @@ The semantics are those of protocol buffers. If a key repeats, the last entry co
 the last one counts. Lists may be packed or not. Unknown fields are skipped.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,24 +17,128 @@ from ffrecord.errors import ArgumentError
 from ffrecord.sources.tfrecord import _examples
 from ffrecord.sources.tfrecord.examples_batch import Column, bytes_of, check_arguments, column, pack, row, rows_memory
 from ffrecord.sources.tfrecord.examples_encode import encode_batch, encode_example
-from ffrecord.sources.tfrecord.examples_errors import (
+from ffrecord.sources.tfrecord.examples_features import (
+    DTYPES,
+    KINDS,
     ExampleError,
+    Feature,
     FeatureCountError,
     FeatureKindError,
-    MissingFeatureError,
-    error_of,
-)
-from ffrecord.sources.tfrecord.examples_features import (
     Features,
     FixedFeature,
+    MissingFeatureError,
     Ragged,
     RaggedStrings,
     VarFeature,
     compile_features,
     counts_bytes,
+    error_of,
 )
-from ffrecord.sources.tfrecord.examples_infer import infer
+from ffrecord.system.buffers import as_bytes
 from ffrecord.writing.file_writer import whole_number
+
+DTYPES_OF_KINDS = {1: "string", 2: "float32", 3: "int64"}
+Facts = dict[str, list[tuple[int, int]]]  # name → (kind, count of values) for each occurrence
+
+
+def describe(record: Any, index: int = 0, lists: bool = False) -> Facts:
+    """Describe one record: its features, or its lists of features with one pair for each step.
+
+    Raises:
+        ExampleError: it is not an Example.
+    """
+    try:
+        return _examples.describe(np.frombuffer(as_bytes(record), np.uint8), 2 if lists else 1)
+    except _examples.Fault as fault:
+        fault.row = index
+        raise error_of(fault, ()) from None
+
+
+def infer(records: Any) -> dict[str, Feature]:
+    """Infer features from records, for an `ExampleParser` of a file without a description.
+
+    A feature that each record has, with the same number of values, becomes a `FixedFeature`: of shape () for one value,
+    and of (count,) for more. Every other feature becomes a `VarFeature`. Bytes become "string": the file does not
+    contain shapes.
+
+    Args:
+        records: one record, as any buffer, or several. A fixed feature is a guess from these: more records, from all
+            over the file, make the guess better.
+
+    Returns:
+        Name → feature, in the order of the first record; further names of later records follow.
+
+    Raises:
+        FeatureKindError: a feature has different kinds in two records.
+        ExampleError: a record is not an Example; or it is a SequenceExample, whose lists would be lost.
+        ArgumentError: there are no records.
+    """
+    facts = [_features(record, index) for index, record in enumerate(_several(records))]
+    if not facts:
+        raise ArgumentError("features cannot be inferred: there are no records")
+    names = dict.fromkeys(name for each in facts for name in each)
+    return {name: feature for name in names if (feature := _feature(name, facts)) is not None}
+
+
+def first_list(record: Any) -> str | None:
+    """Return the name of one of the record's lists; None for an Example, which has none.
+
+    Parsers of Examples accept both.
+    """
+    try:
+        return next(iter(describe(record, lists=True)), None)
+    except ExampleError:
+        return None  # the field with that number is something else, which every parser skips
+
+
+def _features(record: Any, index: int) -> Facts:
+    facts = describe(record, index)
+    key = first_list(record)
+    if key is not None:
+        raise ExampleError(
+            f"example {index} is a SequenceExample: it has the list {key!r}; read it with "
+            "ffrecord.sources.SequenceParser",
+            key=key,
+            index=index,
+        )
+    return facts
+
+
+def _several(records: Any) -> Sequence[Any]:
+    single = isinstance(records, bytes | bytearray | memoryview) or (
+        isinstance(records, np.ndarray) and records.dtype != object
+    )
+    return [records] if single else list(records)
+
+
+def _feature(name: str, facts: list[Facts]) -> Feature | None:
+    """Return the feature with a name; None if it has no values anywhere."""
+    found = [each.get(name, [(0, 0)]) for each in facts]
+    kind = _kind(name, ([pair[0] for pair in pairs] for pairs in found))
+    if kind == 0:
+        return None
+    counts = {pairs[0][1] for pairs in found}
+    if len(counts) > 1 or 0 in counts:
+        return VarFeature(DTYPES_OF_KINDS[kind])
+    count = found[0][0][1]
+    return FixedFeature(DTYPES_OF_KINDS[kind], () if count == 1 else (count,))
+
+
+def _kind(name: str, kinds: Iterable[list[int]]) -> int:
+    """Return the one kind that a feature has; 0 if it never has one."""
+    known, since = 0, 0
+    for index, each in enumerate(kinds):
+        for kind in each:
+            if kind and known and kind != known:
+                has, before = KINDS[kind], KINDS[known]
+                message = (
+                    f"example {index}, feature {name!r}: it holds {has} values, but {before} values in example {since}"
+                )
+                raise FeatureKindError(message, key=name, index=index, found=has, expected=before)
+            if kind and not known:
+                known, since = kind, index
+    return known
+
 
 __all__ = [
     "ExampleError",
@@ -45,6 +149,8 @@ __all__ = [
     "MissingFeatureError",
     "Ragged",
     "RaggedStrings",
+    "SequenceParser",
+    "Steps",
     "VarFeature",
     "decoder",
     "encode_batch",
@@ -152,3 +258,89 @@ def decoder(features: Features | str | ExampleParser, probe: Callable[[], Sequen
     if features != "infer":
         raise ArgumentError(f"features is {features!r}, expected 'infer' or a mapping of names to features")
     return ExampleParser(infer(probe()))
+
+
+class Steps(NamedTuple):
+    """The steps of all examples: the rows from offsets[i] to offsets[i + 1] are those of example i.
+
+    Attributes:
+        rows: column of a batch of s Examples for the feature: an array [s, *shape], `Ragged` or `RaggedStrings`.
+        offsets: [k + 1] int64, from 0 to s.
+    """
+
+    rows: Column
+    offsets: npt.NDArray[np.int64]
+
+
+class SequenceParser:
+    """A parser of serialized `tf.train.SequenceExample` messages. Threads can share it, and it can be pickled.
+
+    Args:
+        context: name → feature, of the whole sequence.
+        lists: name → feature, of each step. A `VarFeature` may have another number of values in each step.
+        optional: names of lists that an example may lack: then it has no steps.
+
+    Raises:
+        ArgumentError: they are not such mappings; a list has a default, which steps do not have; or an optional name is
+            not that of a list.
+    """
+
+    def __init__(self, context: Features, lists: Features, optional: Iterable[str] = ()) -> None:
+        self.context = ExampleParser(context)
+        self.lists: Features = dict(lists)
+        self.optional = frozenset(optional)
+        self._wanted = compile_features(self.lists)
+        for key, feature in self.lists.items():
+            if isinstance(feature, FixedFeature) and feature.default is not None:
+                raise ArgumentError(f"lists[{key!r}] has a default, expected none: name it in optional= instead")
+        if unknown := self.optional - self.lists.keys():
+            raise ArgumentError(f"optional has {sorted(unknown)}, expected names of lists: {', '.join(self.lists)}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.context.features, self.lists, self.optional)
+
+    def __repr__(self) -> str:
+        return f"SequenceParser({self.context.features}, {self.lists})"
+
+    def parse_batch(
+        self, data: Any, offsets: Any, *, num_threads: int = 1
+    ) -> tuple[dict[str, Column], dict[str, Steps]]:
+        """Parse k examples into the columns of their contexts, and the steps of their lists.
+
+        Arguments and errors are those of `ExampleParser.parse_batch`; errors of a list also name the step.
+        """
+        data, offsets = check_arguments(data, offsets)
+        context = self.context.parse_batch(data, offsets, num_threads=num_threads)
+        try:
+            found = _examples.parse_lists(
+                self._wanted, data, offsets, num_threads, [key.encode() for key in self.optional]
+            )
+        except _examples.Fault as fault:
+            raise error_of(fault, self._wanted.keys.names, counts_bytes(self.lists)) from None
+        parts = zip(self.lists.items(), found, strict=True)
+        return context, {key: _steps(feature, *each) for (key, feature), each in parts}
+
+    def parse(self, record: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Parse one example from any buffer.
+
+        It returns the context as `ExampleParser.parse` does, and for each list the array [steps, *shape], or for a
+        variable feature a list of 1-D arrays. Errors are those of `parse_batch`.
+        """
+        context, lists = self.parse_batch(*pack([record]))
+        values = {key: row(each, 0) for key, each in context.items()}
+        return values, {key: _all_rows(each.rows) for key, each in lists.items()}
+
+
+def _steps(feature: Feature, result: Any, offsets: npt.NDArray[np.int64]) -> Steps:
+    count = int(offsets[-1])
+    memory = None
+    if isinstance(feature, FixedFeature) and feature.dtype != "string":
+        memory = result.view(DTYPES[feature.dtype]).reshape(count, *feature.shape)
+    return Steps(column(feature, count, memory, result), offsets)
+
+
+def _all_rows(of: Column) -> Any:
+    if isinstance(of, np.ndarray):
+        return of
+    offsets = of[-1]  # the offsets of rows are last in both classes
+    return [row(of, i) for i in range(len(offsets) - 1)]

@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from ffrecord._crc import crc32c, mask
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, add_file_to_errors, file_error
-from ffrecord.sources.files import each_of
 from ffrecord.sources.index_file import IndexCache, cached_index, check_columns
 from ffrecord.sources.inflated import STATE_SIZE, Inflated
 from ffrecord.sources.tfrecord import _tfrecord
 from ffrecord.system.resources import available_memory
+from ffrecord.system.threads import map_in_threads
 
 COMPRESSIONS = (None, "none", "gzip", "zlib")
 VERSION = "tfrecord-1"  # version of the arrays in an index
@@ -104,7 +104,7 @@ def read_indexes(
     def read(path: str) -> TFRecordIndex:
         return read_index(path, check, index_cache, compression, places)
 
-    return each_of(read, paths, min(os.cpu_count() or 1, THREADS))
+    return map_in_threads(read, paths, min(os.cpu_count() or 1, THREADS))
 
 
 def check_compression(compression: str | None) -> None:

@@ -3,20 +3,19 @@
 import errno
 import os
 import struct
-import warnings
 import zlib
 from itertools import pairwise
-from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
 
 from ffrecord._crc import crc32c, mask
-from ffrecord.errors import ArgumentError, ClosedError, StateError, escape_unprintable, file_error, plural
+from ffrecord.errors import ArgumentError, ClosedError, StateError, file_error, plural
 from ffrecord.reading.paths import local_path
 from ffrecord.sources.tfrecord import _tfrecord
 from ffrecord.system.atomic_file import PartFile, write_all
 from ffrecord.system.buffers import as_bytes
+from ffrecord.system.closing import SingleFileWriter
 
 LENGTH, WORD = struct.Struct("<Q"), struct.Struct("<I")
 FLUSH_SIZE = 1 << 20  # bytes collected before they are written
@@ -24,7 +23,7 @@ WINDOW_BITS = {"gzip": 31, "zlib": 15}
 LEVEL = 6
 
 
-class TFRecordWriter:
+class TFRecordWriter(SingleFileWriter):
     """A writer of one TFRecord file. The file gets its name at `close`, when it is complete.
 
     As a context manager it closes at the end, or discards everything after an exception. One thread at a time may use
@@ -167,26 +166,5 @@ class TFRecordWriter:
             self._part.discard()
         self._part, self._pieces = None, []
 
-    def __enter__(self) -> "TFRecordWriter":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            if error is None:
-                self.close()
-        finally:
-            self._discard()
-
-    def __del__(self) -> None:
-        part = getattr(self, "_part", None)
-        if part is None:
-            return
-        self._discard()
-        if part.owned:
-            message = f"{self.path}: nobody called close() on the writer, which discarded {plural(self.n, 'record')}"
-            warnings.warn(escape_unprintable(message), ResourceWarning, stacklevel=2, source=self)
-
-    def __reduce__(self) -> Any:
-        raise TypeError(f"cannot pickle {type(self).__name__!r} object")
+    def _describe_unfinished(self) -> tuple[str, str] | None:
+        return None if getattr(self, "_part", None) is None else (self.path, plural(self.n, "record"))

@@ -18,18 +18,16 @@ from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.paths import Source
 from ffrecord.reading.record_reader import RecordReader
 from ffrecord.reading.span_file import SpanFile
-from ffrecord.reading.stats import ReadStats
 from ffrecord.reading.store import Indices, OnError
-from ffrecord.sources.fallback_reader import MixedReader, sum_stats
+from ffrecord.sources.fallback_reader import MixedReader
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.names import Names
 from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.zip.codecs import STORED, content_reader, translate_errors
-from ffrecord.sources.zip.index import ZipIndex
-from ffrecord.sources.zip.members import ZipMembers
-from ffrecord.system.open_all import open_all
+from ffrecord.sources.zip.index import ZipIndex, ZipMembers
+from ffrecord.system.closing import close_unless_done, open_all
 
 MAX_RATIO = 2000.0
 
@@ -78,15 +76,11 @@ class ZipReader(NamedFiles, MixedReader):
         status = [os.stat(each) for each in paths]
         indexes = [ZipIndex(each, index_cache) for each in paths]
         self.members = ZipMembers(indexes, max_ratio)
-        self._index_cache, self._max_ratio = index_cache, max_ratio
-        super().__init__(_open(indexes, status, io), check_data, io=io, on_error=on_error)
-        self._compressed: _Compressed | None = None
+        settings = {"index_cache": index_cache, "max_ratio": max_ratio}
+        super().__init__(_open(indexes, status, io), check_data, io=io, on_error=on_error, settings=settings)
         if self.members.special is not None:
-            try:
-                self._compressed = _Compressed(self.members, _open(indexes, status), "auto" if io == "mmap" else io)
-            except BaseException:
-                super().close()
-                raise
+            with close_unless_done([self]):
+                self._inner = _Compressed(self.members, _open(indexes, status), "auto" if io == "mmap" else io)
 
     # Methods of a store of named files
 
@@ -106,18 +100,6 @@ class ZipReader(NamedFiles, MixedReader):
     def _record_name(self, file: int, local: int) -> str:
         return self.members.name(file, local)
 
-    def _options(self) -> dict[str, Any]:
-        return {**super()._options(), "index_cache": self._index_cache, "max_ratio": self._max_ratio}
-
-    def stats(self) -> ReadStats:
-        """Return the statistics, see `RecordReader.stats`. For compressed members, bytes are the compressed ones."""
-        stats = super().stats()
-        return stats if self._compressed is None else sum_stats(stats, self._compressed.stats())
-
-    def _release(self) -> None:
-        if self._compressed is not None:
-            self._compressed.close()
-
     # Batches
 
     def _special(self, positions: Indices) -> npt.NDArray[np.bool_] | None:
@@ -127,8 +109,8 @@ class ZipReader(NamedFiles, MixedReader):
     def _load_special(self, positions: Indices) -> list[Array | Exception]:
         result: list[Any] = [self.members.problem(index) for index in positions.tolist()]
         packed = [place for place, problem in enumerate(result) if problem is None]
-        if packed and self._compressed is not None:
-            for place, data in zip(packed, self._compressed._load(positions[packed]), strict=True):
+        if packed and self._inner is not None:
+            for place, data in zip(packed, self._inner._load(positions[packed]), strict=True):
                 if not isinstance(data, Exception):
                     data = self.members.content(int(positions[place]), data, self.check_data)
                 result[place] = data

@@ -114,7 +114,6 @@ NAMES = (
         "images.image",
         "images.jpeg_codec",
     ),
-    *("labels", "images.pixels", "images.rgb", "scalars", "shapes", "tensors", "zstd"),
-    *("decimals", "inner", "lists"),
+    *("labels", "images.pixels", "images.rgb", "scalars", "shapes", "zstd", "inner"),
 )
 TARGETS = [Target("schema", _prepare, _seeds, tuple(f"ffrecord.fields.{name}" for name in NAMES), size_most=1 << 10)]

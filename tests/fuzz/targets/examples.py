@@ -13,7 +13,7 @@ def _prepare_example(scratch: Scratch) -> Run:
 
     from ffrecord import FormatError
     from ffrecord.sources import ExampleParser, FixedFeature, VarFeature
-    from ffrecord.sources.tfrecord.examples_infer import describe, infer
+    from ffrecord.sources.tfrecord.examples import describe, infer
 
     strict = ExampleParser({
         "ids": FixedFeature("int64", (3,)),
@@ -76,7 +76,7 @@ def _prepare_sequence(scratch: Scratch) -> Run:
 def _prepare_tensors(scratch: Scratch) -> Run:
     import numpy as np
 
-    from ffrecord.sources.lmdb.tensor_protos import sample
+    from ffrecord.sources.lmdb.torchrecord import sample
 
     def run(data: memoryview) -> None:
         sample(np.frombuffer(data, np.uint8))

@@ -42,7 +42,7 @@ TARGETS = [
         "packed_folder",
         _prepare,
         _seeds,
-        ("ffrecord.format.folder_index", "ffrecord.format.folder_pickle"),
+        ("ffrecord.format.folder_index",),
         size_most=1 << 12,
     )
 ]

@@ -109,5 +109,5 @@ def _seeds(folder: Path) -> Iterator[bytes]:
 
 MODULES = ("ffrecord.sources.index_file", "ffrecord.sources.names", "ffrecord.sources.zip.index")
 CHECKS = ("ffrecord.sources.tar.index", "ffrecord.sources.tfrecord.index", "ffrecord.sources.recordio.index")
-READING = ("ffrecord.sources.zip.members", "ffrecord.sources.name_tree", "ffrecord.sources.lmdb.index")
+READING = ("ffrecord.sources.zip.index", "ffrecord.sources.name_tree", "ffrecord.sources.lmdb.index")
 TARGETS = [Target("index_file", _prepare, _seeds, MODULES + CHECKS + READING, size_most=1 << 12)]

@@ -21,7 +21,7 @@ ENCODINGS = (
 
 
 def _prepare_index(scratch: Scratch) -> Run:
-    from ffrecord.sources.mds.columns import MDSLayout
+    from ffrecord.sources.mds.encodings import MDSLayout
     from ffrecord.sources.mds.index import distinct, read_index
 
     file = scratch.file("mds/index.json")

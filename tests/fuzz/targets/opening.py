@@ -42,7 +42,7 @@ TARGETS = [
         "open",
         _prepare,
         _seeds,
-        ("ffrecord.sources.detect", "ffrecord.sources.opening", "ffrecord.sources.hints"),
+        ("ffrecord.sources.detect", "ffrecord.sources.opening", "ffrecord.sources.files"),
         accepted=("ArgumentError",),  # as the readers
         size_most=1 << 13,
     )

@@ -118,7 +118,7 @@ def _packed_seeds(folder: Path) -> Iterator[bytes]:
 
 
 INDEX = tuple(f"ffrecord.sources.tfrecord.{name}" for name in ("reader", "index"))
-PACKED = ("ffrecord.sources.tfrecord.streams", "ffrecord.sources.inflated")
+PACKED = ("ffrecord.sources.tfrecord.reader", "ffrecord.sources.inflated")
 TARGETS = [
     Target("tfrecord_chain", _prepare_chain, _chain_seeds, (), ("sources/tfrecord/_tfrecord",), size_most=1 << 10),
     Target("tfrecord", _prepare_file, _seeds, INDEX, ("sources/tfrecord/_tfrecord",), size_most=1 << 11),

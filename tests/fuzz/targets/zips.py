@@ -27,7 +27,7 @@ def _prepare_directory(scratch: Scratch) -> Run:
 
 
 def _prepare_end(scratch: Scratch) -> Run:
-    from ffrecord.sources.zip.end import read_end
+    from ffrecord.sources.zip.index import read_end
 
     file = scratch.file("end")
 
@@ -97,6 +97,6 @@ def _directory_seeds(folder: Path) -> Iterator[bytes]:
 PYTHON = tuple(f"ffrecord.sources.zip.{name}" for name in ("end", "index", "members", "codecs", "reader"))
 TARGETS = [
     Target("zip_directory", _prepare_directory, _directory_seeds, (), ("sources/zip/_zip",), size_most=1 << 12),
-    Target("zip_end", _prepare_end, _seeds, ("ffrecord.sources.zip.end",), size_most=1 << 12),
+    Target("zip_end", _prepare_end, _seeds, ("ffrecord.sources.zip.index",), size_most=1 << 12),
     Target("zip", _prepare_zip, _seeds, PYTHON, ("sources/zip/_zip",), size_most=1 << 13),
 ]

@@ -30,7 +30,7 @@ DEFECTS = (
     Defect(
         "durations-exported-as-whole-numbers",
         "G2",
-        "ffrecord/conversion/export_values.py",
+        "ffrecord/conversion/export_files.py",
         "    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)\n",
         "    return isinstance(value, int | np.integer) and not isinstance(value, bool)\n",
         ("test_export.py::test_values_that_come_back_as_they_are",),
@@ -38,7 +38,7 @@ DEFECTS = (
     Defect(
         "masks-of-exported-arrays-dropped",
         "G2",
-        "ffrecord/conversion/export_values.py",
+        "ffrecord/conversion/export_files.py",
         "    check_unmasked(value)\n",
         "",
         ("test_export.py::test_values_that_would_be_lost_are_refused_by_column",),

@@ -22,7 +22,7 @@ DEFECTS = (
     Defect(
         "any-class-in-the-index-of-a-packed-folder",
         "G5",
-        "ffrecord/format/folder_pickle.py",
+        "ffrecord/format/folder_index.py",
         "        if not self.data.startswith(_CLASS_LINES, self.pos):\n",
         "        if not self.data.startswith(_CLASS_LINES[:3], self.pos):\n",
         ("test_folder_attacks.py", "test_folder_pickle.py"),
@@ -30,7 +30,7 @@ DEFECTS = (
     Defect(
         "negative-sample-in-a-packed-folder",
         "G5",
-        "ffrecord/format/folder_pickle.py",
+        "ffrecord/format/folder_index.py",
         "            if not 0 <= index < count:\n",
         "            if not index < count:\n",
         ("test_folder_attacks.py::test_indices",),
@@ -38,7 +38,7 @@ DEFECTS = (
     Defect(
         "a-sample-under-two-names",
         "G5",
-        "ffrecord/format/folder_pickle.py",
+        "ffrecord/format/folder_index.py",
         "            if seen[index]:\n",
         "            if seen[index] > 1:\n",
         ("test_folder_attacks.py::test_indices", "test_folder_pickle.py"),
@@ -46,7 +46,7 @@ DEFECTS = (
     Defect(
         "names-of-directories-above",
         "G5",
-        "ffrecord/format/folder_pickle.py",
+        "ffrecord/format/folder_index.py",
         '_NO_NAMES = frozenset({"", ".", ".."})\n',
         '_NO_NAMES = frozenset({"", "."})\n',
         ("test_folder_attacks.py::test_names_that_are_refused",),
@@ -54,7 +54,7 @@ DEFECTS = (
     Defect(
         "bytes-behind-the-index-ignored",
         "G5",
-        "ffrecord/format/folder_pickle.py",
+        "ffrecord/format/folder_index.py",
         "        if self.pos != len(self.data):\n",
         "        if self.pos > len(self.data):\n",
         ("test_folder_attacks.py::test_trailing_bytes",),
@@ -78,7 +78,7 @@ DEFECTS = (
     Defect(
         "crc-of-members-of-zip-not-compared",
         "G3",
-        "ffrecord/sources/zip/members.py",
+        "ffrecord/sources/zip/index.py",
         "        computed = crc32(out.data) if check_data else stored\n",
         "        computed = stored\n",
         ("test_zip_damage.py::test_wrong_crc",),

@@ -7,14 +7,14 @@ DEFECTS = (
         "records-of-a-subset-in-the-order-of-the-store",
         "G2",
         "ffrecord/inputs/parts.py",
-        "        return self._inner.find(np.where(indices < 0, indices + n, indices))\n",
-        "        return self._inner.find(np.sort(np.where(indices < 0, indices + n, indices)))\n",
+        "        return self._inner.find(count_from_start(indices, n, error))\n",
+        "        return self._inner.find(np.sort(count_from_start(indices, n, error)))\n",
         ("test_dataset_writer_stores.py::test_some_of_them_shuffled",),
     ),
     Defect(
         "samples-of-a-member-at-the-places-of-another",
         "G2",
-        "ffrecord/inputs/selected.py",
+        "ffrecord/inputs/parts.py",
         "            for place, sample in zip(places.tolist(), of_member, strict=True):\n",
         "            for place, sample in zip(places.tolist()[::-1], of_member, strict=True):\n",
         ("test_dataset_writer_stores.py::test_members_whose_fields_are_made_the_same",),
@@ -46,7 +46,7 @@ DEFECTS = (
     Defect(
         "other-columns-beside-taken-for-the-same",
         "G2",
-        "ffrecord/inputs/selected.py",
+        "ffrecord/inputs/parts.py",
         "        if schema != schemas[0]:\n",
         "        if schema is None != schemas[0] is None:\n",
         ("test_dataset_writer_stores.py::test_other_columns_beside_are_refused",),
@@ -54,7 +54,7 @@ DEFECTS = (
     Defect(
         "an-int-of-a-list-rounded",
         "G2",
-        "ffrecord/fields/numbers.py",
+        "ffrecord/fields/dtypes.py",
         "        if not np.array_equal(cast.astype(own), array, ",
         "        if cast.shape != array.shape and not np.array_equal(cast, array, ",
         ("test_field_arrays.py::test_refused",),
@@ -62,7 +62,7 @@ DEFECTS = (
     Defect(
         "a-bool-of-a-list-made-a-number",
         "G2",
-        "ffrecord/fields/numbers.py",
+        "ffrecord/fields/dtypes.py",
         "    if types == {int}:\n",
         "    if types <= {int, bool}:\n",
         ("test_field_arrays.py::test_refused", "test_field_infer.py::test_structures"),
@@ -78,7 +78,7 @@ DEFECTS = (
     Defect(
         "columns-left-out-of-fields-forgotten",
         "G2",
-        "ffrecord/fields/complete.py",
+        "ffrecord/fields/declare.py",
         "    keys = tuple(dict.fromkeys([*(key for key in mappings[0] if key in children), *children]))\n",
         "    keys = tuple(dict.fromkeys([*(key for key in mappings[0] if key in node.keys)]))\n",
         ("test_dataset_writer_partial.py::test_the_rest_is_inferred",),

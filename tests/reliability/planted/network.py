@@ -38,7 +38,7 @@ DEFECTS = (
     Defect(
         "a-body-without-an-end-taken-in",
         "G4",
-        "ffrecord/remote/fsspec_web.py",
+        "ffrecord/remote/fsspec_client.py",
         "    pieces, left = [], most + 1\n",
         "    pieces, left = [], 1 << 40\n",
         ("test_remote_answers.py::test_no_answer_takes_more_than_was_asked_for",),
@@ -46,7 +46,7 @@ DEFECTS = (
     Defect(
         "a-refusal-taken-for-a-missing-object",
         "G3",
-        "ffrecord/remote/answers.py",
+        "ffrecord/remote/errors.py",
         "MISSING, REFUSED = (404, 410), (401, 403, 407)\n",
         "MISSING, REFUSED = (404, 410, 403), (401, 407)\n",
         ("test_remote_answers.py::test_what_a_status_is",),
@@ -70,7 +70,7 @@ DEFECTS = (
     Defect(
         "headers-sent-to-another-origin",
         "G5",
-        "ffrecord/remote/fsspec_web.py",
+        "ffrecord/remote/fsspec_client.py",
         "        if target.origin() != origin:\n",
         "        if target.origin() is None:\n",
         ("test_remote_answers.py::test_headers_stay_with_their_origin",),
@@ -126,7 +126,7 @@ DEFECTS = (
     Defect(
         "a-request-that-drips-for-ever",
         "G8",
-        "ffrecord/cli/viewer/connections.py",
+        "ffrecord/cli/viewer/server.py",
         "                if each.deadline < now:\n",
         "                if each.deadline < 0:\n",
         ("test_cli_view_connections.py::test_a_request_has_an_end",),

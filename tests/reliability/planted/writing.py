@@ -97,7 +97,7 @@ DEFECTS = (
     Defect(
         "published-though-an-exception-came",
         "G1",
-        "ffrecord/writing/file_writer.py",
+        "ffrecord/system/closing.py",
         "            if error is None:\n                self.close()\n",
         "            self.close()\n",
         ("test_writer_failures.py::test_an_exception_inside_with", "test_writer_failures.py::test_too_few_inside_with"),
