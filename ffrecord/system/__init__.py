@@ -1,1 +1,18 @@
-"""Linux services: system calls, atomic files, signals, resources, file systems and URLs."""
+"""Linux services, and what else needs nothing of this package.
+
+_calls.pyx           system calls that Python lacks, with places for faults in tests
+atomic_file.py       a file that appears whole or not at all; atomic_directory.py: a directory
+locked_directory.py  a hidden directory that one process holds
+access.py            modes, groups and access lists that a replacement keeps
+untrusted.py         files and names that somebody else may have made
+closing.py           objects with files: opened all or none, closed by `with`; the ends of all writers of one file
+signals.py           Ctrl-C, SIGTERM and SIGHUP while a write runs
+forks.py             what a forked child makes anew
+threads.py           lists that threads work through
+resources.py         memory, descriptors, CPUs
+filesystems.py       absolute paths, kinds of file systems
+urls.py              URLs, without their secrets
+sizes.py             sizes as text; braces.py: patterns; buffers.py: bytes of any object
+optional.py          packages that may be missing; compiled.py: compiled modules that are
+sample_types.py      type variables
+"""

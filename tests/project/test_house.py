@@ -69,6 +69,20 @@ def test_docstrings_stand_alone() -> None:
     assert [place for place, text in docstrings() if NEIGHBOURS.match(text)] == []
 
 
+def test_maps_of_folders_name_their_modules() -> None:
+    """The docstring of a folder that names one module names all of them, and none that is gone."""
+    wrong = {}
+    for path in PYTHON:
+        named = set(re.findall(r"\w+\.(?:pyx|pxi|py)\b", ast.get_docstring(TREES[path]) or ""))
+        if path.name == "__init__.py" and named:
+            there = {
+                each.name for each in sources() if each.parent == path.parent and each.suffix in {".py", ".pyx", ".pxi"}
+            }
+            if named ^ there - {"__init__.py"}:
+                wrong[str(path.relative_to(ROOT))] = named ^ there - {"__init__.py"}
+    assert wrong == {}
+
+
 def imported(path: Path) -> set[str]:
     """Return the modules of the package that a file imports, by their full names."""
     names = set()
