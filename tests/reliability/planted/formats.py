@@ -119,7 +119,8 @@ DEFECTS = (
         "pages-of-lmdb-that-lead-back",
         "G4, G8",
         "ffrecord/sources/lmdb/tree.py",
-        '    if len(twice):\n        raise FormatError(f"{pages.path}: page {twice[0]} has several parents")\n',
+        "    if len(twice):\n"
+        '        raise FormatError(f"{pages.path}: page {twice[0]} has several parents, expected one")\n',
         "",
         ("test_lmdb_tree.py::test_a_tree_that_leads_back", "test_lmdb_tree.py::test_nodes_that_share_bytes"),
     ),
