@@ -13,8 +13,8 @@ from ffrecord import DatasetWriter, FileReader
 from ffrecord.conversion import convert
 from ffrecord.errors import ArgumentError, WorkerError
 from ffrecord.fields import (
-    BytesField,
     ImageField,
+    ImageFileField,
     IntField,
     JPEGField,
     LabelField,
@@ -64,12 +64,12 @@ def write(path: Path, source: Any, fields: Any = None, **options: Any) -> dict[s
 
 
 def stored(path: Path) -> list[dict[str, Any]]:
-    """The samples, JPEGs as the bytes that they are stored as."""
+    """The samples, image files as the bytes that they are stored as."""
     with FileReader(path) as reader:
         schema = schema_of(reader)
         assert schema is not None
-        if isinstance(schema.fields["image"], JPEGField):
-            schema = schema.replace({"image": JPEGField(as_bytes=True)})
+        if isinstance(schema.fields["image"], JPEGField | ImageFileField):
+            schema = schema.replace({"image": type(schema.fields["image"])(as_bytes=True)})
         return [schema.decode(record) for record in reader]
 
 
@@ -90,8 +90,10 @@ def test_files_and_classes_stay(tmp_path: Path, call: str, workers: int) -> None
 
 
 def test_files_of_other_formats_stay(tmp_path: Path) -> None:
-    assert write(tmp_path / "out", photographs(PNGS))["image"] == BytesField()
+    assert write(tmp_path / "out", photographs(PNGS))["image"] == ImageFileField()
     assert [each["image"] for each in stored(tmp_path / "out")] == PNGS
+    assert write(tmp_path / "declared", photographs(PNGS), {"image": ImageFileField()})["image"] == ImageFileField()
+    assert [each["image"] for each in stored(tmp_path / "declared")] == PNGS
 
 
 def test_files_that_a_row_names(tmp_path: Path) -> None:

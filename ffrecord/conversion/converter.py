@@ -41,7 +41,7 @@ def convert(
 ) -> Summary:
     """Write the samples of `source` into a directory of shards, with many processes, completely or not at all.
 
-    Nothing is lost: names become the column "key", and class names are kept in the field of the column "label". JPEG
+    Nothing is lost: names become the column "key", and class names are kept in the field of the column "label". Image
     files stay as they are, and so do bytes of unknown meaning. Parts of a source that are not records are not
     converted: the directories, links and devices of an archive, and files of a folder that are not pictures.
 

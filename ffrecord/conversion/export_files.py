@@ -11,15 +11,16 @@ import numpy as np
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
 from ffrecord.fields.describe import describe, is_image, is_tensor
-from ffrecord.fields.images.image import PNG_MAGIC, PNG_MODES
+from ffrecord.fields.images.image import PNG_MODES
+from ffrecord.fields.images.image_header import image_format, read_image_header
 from ffrecord.folders.safe_unpack import safe_parts
 from ffrecord.sources.names import Names
 from ffrecord.sources.registry import IMAGES
 from ffrecord.sources.tar._tar import split_names
 from ffrecord.system.buffers import as_bytes
 
-# First bytes of a file → suffix of its name. Other bytes have the suffix BYTES.
-MAGIC = ((b"\xff\xd8\xff", "jpg"), (PNG_MAGIC, "png"), (b"GIF8", "gif"))
+# Format of an image file → suffix of its name. Other bytes have the suffix BYTES.
+SUFFIXES = {"JPEG": "jpg", "PNG": "png", "GIF": "gif", "WebP": "webp", "TIFF": "tif", "BMP": "bmp"}
 BYTES, TEXT, NUMBER, JSON, ARRAY = "bin", "txt", "cls", "json", "npy"
 # Other endings that fit a suffix. Bytes of unknown format may be any picture.
 ENDINGS = {"jpg": ("jpeg", "jpe", "jfif"), "tif": ("tiff",), BYTES: tuple(end[1:] for end in IMAGES)}
@@ -77,9 +78,10 @@ def _is_int(value: Any) -> bool:
 
 def content_of_bytes(data: bytes | memoryview) -> Content:
     """Return bytes as a file. Known pictures get their suffix."""
-    head = bytes(data[:8])
-    found = next((suffix for magic, suffix in MAGIC if head.startswith(magic)), BYTES)
-    return Content(data, found, BYTES)
+    kind = image_format(data)
+    # "BM" and a number begin other files, too: look at the sides.
+    kind = None if kind == "BMP" and read_image_header(data) is None else kind
+    return Content(data, SUFFIXES.get(kind or "", BYTES), BYTES)
 
 
 def fits(name: str, content: Content) -> bool:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ffrecord.conversion.export_files import Content, Naming, content_of, content_of_bytes
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, FormatError
-from ffrecord.fields import Field, JPEGField, LabelField, ListField, OptionalField, Schema, schema_of
+from ffrecord.fields import Field, ImageFileField, JPEGField, LabelField, ListField, OptionalField, Schema, schema_of
 from ffrecord.fields.describe import describe
 from ffrecord.fields.tree import as_mapping
 from ffrecord.inputs.stores import BYTES_AT_ONCE, DATA, KEY, LABEL, RAW_FORMATS, class_names, names_of
@@ -62,7 +62,7 @@ class SampleSource:
     def __init__(self, source: Any) -> None:
         self.source = source
         self._store = source if isinstance(source, Store) else None
-        self._schema = None if self._store is None else _schema_keeping_jpegs(self._store)
+        self._schema = None if self._store is None else _schema_keeping_files(self._store)
         self._names = None if self._store is None else names_of(self._store)
         self.n = len(source)
         first = self.read([0])[0] if self.n else Sample(0, None, {})
@@ -299,10 +299,14 @@ def _raw_bytes(value: Any) -> Any:
     return value.data if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1 else value
 
 
-def _schema_keeping_jpegs(store: Store) -> Schema | None:
-    """Return the schema of typed samples with JPEG images kept as bytes; None for other stores."""
+def _schema_keeping_files(store: Store) -> Schema | None:
+    """Return the schema of typed samples with image files kept as bytes; None for other stores."""
     schema = schema_of(store) if isinstance(store, FileReader) else None
     if schema is None:
         return None
-    jpegs = {name: field for name, field in schema.fields.items() if isinstance(field, JPEGField)}
-    return schema.replace({name: JPEGField(field.quality, as_bytes=True) for name, field in jpegs.items()})
+    files = {
+        name: replace(field, as_bytes=True)
+        for name, field in schema.fields.items()
+        if isinstance(field, JPEGField | ImageFileField)
+    }
+    return schema.replace(files)

@@ -127,7 +127,7 @@ def export(
 
     If the source has names (zip, tar, LMDB, folders, and datasets that `convert` made of them), samples keep them.
     Other samples are named by their index, padded with zeros. A sample that is only bytes becomes one file of that
-    name. Of a sample with columns, each column becomes a file: JPEG, PNG and GIF bytes `.jpg`, `.png`, `.gif`, PIL
+    name. Of a sample with columns, each column becomes a file: bytes of images `.jpg`, `.png`, `.webp` and so on, PIL
     images `.png`, other bytes `.bin`, ints `.cls`, text `.txt`, numpy arrays and scalars `.npy`, floats, bools, None,
     dicts and lists `.json`. The column's name is added where it is needed (`.left.jpg`, `.right.jpg`): if two columns
     of the first sample would have the same suffix, or if a later value is of another kind than the first one.

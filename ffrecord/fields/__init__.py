@@ -5,7 +5,7 @@
     labels.py     class labels and their names
     blobs.py      str, bytes, JSON, nested values that JSON does not hold
     arrays.py     numpy arrays and torch tensors; shapes.py and dtypes.py help
-    images/       PIL images, JPEG images, RGB images
+    images/       PIL images, image files, JPEG images, RGB images
     zstd.py       any of these, compressed
     describe.py   values in words, for messages
     inner.py      fields around another field: values that may be None, lists of any length
@@ -25,6 +25,7 @@ from ffrecord.fields.arrays import NDArrayField, TensorField
 from ffrecord.fields.blobs import BytesField, JSONField, MsgpackField, StrField
 from ffrecord.fields.field import Field, Fixed, register
 from ffrecord.fields.images.image import ImageField
+from ffrecord.fields.images.image_file import ImageFileField
 from ffrecord.fields.images.rgb import JPEGField, RGBImageField
 from ffrecord.fields.inner import ListField, OptionalField
 from ffrecord.fields.labels import LabelField
@@ -41,6 +42,7 @@ __all__ = [
     "Fixed",
     "FloatField",
     "ImageField",
+    "ImageFileField",
     "IntField",
     "JPEGField",
     "JSONField",

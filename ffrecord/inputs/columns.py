@@ -7,17 +7,29 @@ from typing import Any, cast
 import numpy as np
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
-from ffrecord.fields import BytesField, JPEGField, JSONField, LabelField, ListField, NDArrayField, OptionalField, Schema
+from ffrecord.fields import (
+    BytesField,
+    ImageFileField,
+    JPEGField,
+    JSONField,
+    LabelField,
+    ListField,
+    NDArrayField,
+    OptionalField,
+    Schema,
+)
 from ffrecord.fields.declare import complete_tree, declare_tree
 from ffrecord.fields.dtypes import array_of_lists
 from ffrecord.fields.field import Field
-from ffrecord.fields.images.jpeg_codec import MAGIC
-from ffrecord.fields.images.jpeg_values import check_frame
+from ffrecord.fields.images.image_header import image_format
 from ffrecord.fields.infer import infer_tree
 from ffrecord.fields.tree import Node, Tree
 
 JPEG = JPEGField()
+IMAGE_FILE = ImageFileField()
+FILES = (JPEGField, ImageFileField)  # fields that take bytes of files, not arrays
 JPEG_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif")
+IMAGE_SUFFIXES = (*JPEG_SUFFIXES, ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
 
 
 @dataclass(frozen=True)
@@ -28,14 +40,15 @@ class ColumnFacts:
         records: columns whose arrays are the bytes of something, not numbers.
         labels: names of the classes that the numbers of a column mean.
         fields: fields of columns whose types the source knows.
-        suffixed: column → whether every name is that of a JPEG file; without an entry, values alone decide.
+        suffixed: column → the field that fits every file's name, None if there is none; without an entry, values alone
+            decide.
         arrays: whether lists of numbers are meant as arrays, not as JSON.
     """
 
     records: frozenset[str] = frozenset()
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
-    suffixed: Mapping[str, bool] = field(default_factory=dict)
+    suffixed: Mapping[str, Field | None] = field(default_factory=dict)
     arrays: bool = False
 
 
@@ -70,7 +83,7 @@ class SampleColumns:
         for name in self.flat:
             value = sample.get(name)
             if _is_flat(value):
-                view = here and type(self.schema.fields.get(name)) is JPEGField
+                view = here and type(self.schema.fields.get(name)) in FILES
                 sample[name] = value.data if view else value.tobytes()
         return sample
 
@@ -144,8 +157,10 @@ def _build_tree(
     for name, tree in inferred.items():
         if isinstance(tree, NDArrayField):
             inferred[name] = _relax_shape(tree)
-        if isinstance(tree, BytesField) and _are_jpegs([each[name] for each in rest], facts.suffixed.get(name)):
-            inferred[name] = JPEG
+        if isinstance(tree, BytesField):
+            values = [each[name] for each in rest]
+            named = name in facts.suffixed
+            inferred[name] = _field_of_files(values, named, facts.suffixed.get(name)) or tree
     children: list[Tree] = [
         complete_tree(_declared(known[name]), [each[name] for each in samples if name in each])
         if name in known
@@ -263,22 +278,33 @@ def _is_flat(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1
 
 
-def _are_jpegs(values: Sequence[bytes], suffixed: bool | None) -> bool:
-    """Return whether all values are JPEGs that can be decoded, or all have such names and some are.
+def _field_of_files(values: Sequence[bytes], named: bool, suffixed: Field | None) -> Field | None:
+    """Return the field of image files that can be decoded; None if they are other bytes.
 
-    The others are then broken or rare, and each is reported with its name, also if it is not among those probed.
+    All values are such files; or all names are those of images, and one value is such a file. The other values are then
+    broken or rare, and each is reported with its name, also if it is not among those probed.
+
+    Args:
+        values: the bytes of some files.
+        named: whether files have names.
+        suffixed: field that fits all names, or None.
     """
-    return suffixed is not False and bool(values) and (any if suffixed else all)(map(_is_jpeg, values))
+    found = [_field_of_file(value) for value in values]
+    if (named and suffixed is None) or not any(found) or not (named or all(found)):
+        return None
+    return IMAGE_FILE if IMAGE_FILE in found or suffixed == IMAGE_FILE else JPEG
 
 
-def _is_jpeg(value: bytes) -> bool:
-    if not value.startswith(MAGIC):
-        return False
+def _field_of_file(value: bytes) -> Field | None:
+    kind = image_format(value)
+    if kind is None:
+        return None
+    field = JPEG if kind == "JPEG" else IMAGE_FILE
     try:
-        check_frame(JPEG, value)
+        field.encode(value)
     except ValueError:
-        return False
-    return True
+        return None
+    return field
 
 
 def labels_fit(samples: Sequence[Any], name: str) -> bool:

@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 
 from ffrecord.errors import ArgumentError, FormatError
-from ffrecord.fields import ImageField, JPEGField, ListField, OptionalField, RGBImageField, Schema, ZstdField
+from ffrecord.fields import (
+    ImageField,
+    ImageFileField,
+    JPEGField,
+    ListField,
+    OptionalField,
+    RGBImageField,
+    Schema,
+    ZstdField,
+)
+from ffrecord.fields.images.image_header import image_format
 from ffrecord.fields.images.jpeg_codec import MAGIC
 from ffrecord.inputs.arrow_types import depends_on_nulls
 from ffrecord.inputs.arrow_values import RowError, count_missing
@@ -22,7 +32,7 @@ STORED = (None, "arrow")  # formats that give what is stored
 SEVERAL = ("DatasetDict", "IterableDatasetDict")
 ASKED = ("__getitem__", "__getitems__", "__iter__", "__len__")  # what a subclass may do otherwise
 AROUND = (ListField, OptionalField, ZstdField)
-OF_IMAGES = (ImageField, JPEGField, RGBImageField)
+OF_IMAGES = (ImageField, ImageFileField, JPEGField, RGBImageField)
 OF_JPEGS = (JPEGField, RGBImageField)  # take files, too
 
 
@@ -213,9 +223,11 @@ def _is_of_images(field: Any) -> bool:
 
 
 def _takes(field: Any, value: Any) -> bool:
-    """Tell whether a field of images takes a value as it is stored: None, or a JPEG file."""
+    """Tell whether a field of images takes a value as it is stored: None, or a file."""
     while isinstance(field, OptionalField | ZstdField):
         field = field.inner
+    if isinstance(field, ImageFileField) and isinstance(value, bytes):
+        return image_format(value) is not None
     return value is None or (isinstance(field, OF_JPEGS) and isinstance(value, bytes) and value[: len(MAGIC)] == MAGIC)
 
 

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 from ffrecord.errors import ArgumentError
-from ffrecord.fields import BytesField, JPEGField, LabelField, Schema, TensorField, schema_of
+from ffrecord.fields import BytesField, ImageFileField, JPEGField, LabelField, Schema, TensorField, schema_of
 from ffrecord.fields.declare import declare_tree, overlay_fields
 from ffrecord.fields.field import Field, Fixed
 from ffrecord.fields.tree import Node, Tree
@@ -166,12 +166,13 @@ def _keep_bytes(tree: Tree) -> Tree:
 
 
 def _reading_tree(old: Tree, new: Tree) -> Tree:
-    """Return the tree that reads a column with a new field: JPEGs as bytes if these are wanted, classes by name."""
+    """Return the tree that reads a column with a new field: image files as bytes if these are wanted, classes by
+    name."""
     if isinstance(old, Node):
         several = isinstance(new, Node) and len(new.children) == len(old.children)
         inner = new.children if isinstance(new, Node) and several else [new] * len(old.children)
         return _with_children(old, [_reading_tree(*pair) for pair in zip(old.children, inner, strict=True)])
-    if isinstance(old, JPEGField) and isinstance(new, JPEGField | BytesField):
+    if isinstance(old, JPEGField | ImageFileField) and isinstance(new, JPEGField | ImageFileField | BytesField):
         return changed(old, as_bytes=True)
     if isinstance(new, Field):
         names, wanted = _class_names(old), _class_names(new)

@@ -15,8 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MissingNamesError, name_files
-from ffrecord.fields import BytesField, Schema
-from ffrecord.inputs.columns import JPEG_SUFFIXES, ColumnFacts, SampleColumns, choose_columns, labels_fit
+from ffrecord.fields import BytesField, Field, Schema
+from ffrecord.inputs.columns import (
+    IMAGE_FILE,
+    IMAGE_SUFFIXES,
+    JPEG,
+    JPEG_SUFFIXES,
+    ColumnFacts,
+    SampleColumns,
+    choose_columns,
+    labels_fit,
+)
 from ffrecord.reading.store import Store
 from ffrecord.sources.names import Names
 from ffrecord.sources.tar.webdataset_fields import DECODERS
@@ -153,7 +162,7 @@ class StoreDataset(StoreSamples):
             }
         classes = getattr(store, "classes", None)
         labels = {LABEL: class_names(classes, store)} if classes and labels_fit(samples, LABEL) else {}
-        return ColumnFacts(frozenset(raw), labels, {}, _have_jpeg_names(store))
+        return ColumnFacts(frozenset(raw), labels, {}, _fields_of_names(store))
 
 
 def as_python(value: Any) -> Any:
@@ -277,16 +286,19 @@ def class_names(names: Sequence[str], store: Store) -> list[str]:
     return found
 
 
-def _have_jpeg_names(store: Store) -> dict[str, bool]:
-    """Return whether all records have names of JPEG files, by column; nothing if names have no suffixes."""
+def _fields_of_names(store: Store) -> dict[str, Field | None]:
+    """Return the field that fits the names of all records, by column; nothing if names have no suffixes."""
     names = names_of(store)
     if names is None or not len(names) or "." not in names[0]:
         return {}
-    if isinstance(names, Names):
-        found = names.end_in(JPEG_SUFFIXES)
-    else:
-        found = all(name.lower().endswith(JPEG_SUFFIXES) for name in names)
+    found = JPEG if _end_in(names, JPEG_SUFFIXES) else IMAGE_FILE if _end_in(names, IMAGE_SUFFIXES) else None
     return {DATA: found, IMAGE: found}
+
+
+def _end_in(names: Sequence[str], suffixes: tuple[str, ...]) -> bool:
+    if isinstance(names, Names):
+        return names.end_in(suffixes)
+    return all(name.lower().endswith(suffixes) for name in names)
 
 
 class ExampleDataset(StoreSamples):

@@ -18,6 +18,7 @@ from ray.data.extensions import (
 from ffrecord.fields import (
     BytesField,
     Field,
+    ImageFileField,
     JPEGField,
     NDArrayField,
     NoneField,
@@ -73,7 +74,7 @@ def column_array(field: Field, column: Any) -> Any:
         return pa.nulls(len(column))
     if isinstance(plain, StrField):
         return pa.array(column, pa.large_string())
-    if isinstance(plain, BytesField) or (isinstance(plain, JPEGField) and plain.as_bytes):
+    if isinstance(plain, BytesField) or (isinstance(plain, JPEGField | ImageFileField) and plain.as_bytes):
         return joined_array(column)
     axes = _axis_count(field)
     return _object_array(column) if axes is None else _ragged_array([_with_axes(value, axes) for value in column])

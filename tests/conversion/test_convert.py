@@ -65,7 +65,7 @@ def test_archives_of_photographs(tmp_path, make, workers):
 
 def test_what_is_not_all_photographs_stays_bytes(tmp_path):
     """Two in a thousand are something else, which none of those looked at need be."""
-    files = {f"{i:04}.jpg": JPEGS[i % 10] for i in range(300)} | {"0150.png": b"no JPEG"}
+    files = {f"{i:04}.jpg": JPEGS[i % 10] for i in range(300)} | {"0150.txt": b"no JPEG"}
     convert(zipped(tmp_path / "source", files), tmp_path / "out", num_workers=0, verify=True)
     assert fields(tmp_path / "out")["data"] == BytesField()
     assert {each["key"]: each["data"] for each in samples(tmp_path / "out")} == files

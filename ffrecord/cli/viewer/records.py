@@ -17,7 +17,7 @@ from ffrecord.reading.store import Store
 KEPT_BYTES = 64 << 20  # about the bytes of recent samples that are kept: a page asks for a sample, then for its picture
 CHECKED_BYTES = 64 << 20  # of samples that are checked for damage together
 TOGETHER = 8  # samples read in one batch; few, as one sample may have a hundred megabytes
-ENCODED = ("jpeg", "image")  # kinds of fields whose bytes are files that browsers show
+ENCODED = ("jpeg", "image", "image_file")  # kinds of fields whose bytes are files that browsers show
 
 Columns = dict[str, Any]
 

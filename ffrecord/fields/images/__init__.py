@@ -1,1 +1,1 @@
-"""Fields of images, lossless, JPEG and RGB, and the JPEG codec."""
+"""Fields of images: lossless, files of any format, JPEG and RGB; and their codecs."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from ffrecord.fields.describe import describe, is_image
 from ffrecord.fields.field import Array, Field, mismatch
+from ffrecord.fields.images.image_header import image_format
 from ffrecord.fields.images.jpeg_codec import MAGIC, SIDE_MAX, pixels_max
 from ffrecord.fields.images.pixels import too_large
 from ffrecord.kernels import _pictures
@@ -77,7 +78,9 @@ def jpeg_file(field: Field, value: Any, modes: tuple[str, ...], *, views: bool) 
 def _check_file(field: Field, data: JPEG, where: str) -> JPEG:
     if data[: len(MAGIC)] != MAGIC:
         found = f"{len(data)} bytes that begin with {bytes(data[:3])!r}{where}"
-        raise ValueError(f"expected {field.expects}, found {found}; BytesField() holds any")
+        other = image_format(data)
+        holder = "BytesField() holds any" if other is None else "ImageFileField() holds it"
+        raise ValueError(f"expected {field.expects}, found {found}; {holder}")
     return data
 
 

@@ -1,0 +1,119 @@
+"""Field of image files of any format, stored as they are."""
+
+import os
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ffrecord.errors import FormatError
+from ffrecord.fields.describe import describe, is_image
+from ffrecord.fields.field import Encoded, Field, mismatch, register
+from ffrecord.fields.images.image import PNG_MODES, ImageField
+from ffrecord.fields.images.image_codec import FORMATS, check_image_header, decode_image_file
+from ffrecord.fields.images.image_header import Data, image_format, is_cut
+from ffrecord.fields.images.jpeg_values import check_frame
+from ffrecord.system.optional import require
+
+PIXELS = (np.uint8, np.uint16)
+
+
+@register
+@dataclass(frozen=True)
+class ImageFileField(Field):
+    """Image files as they are: JPEG, PNG, WebP, TIFF, BMP and GIF, also mixed.
+
+    Takes the bytes of a file, its path, and PIL images and arrays: uint8 [H, W, 3] (RGB) and [H, W] (grey), uint16
+    [H, W]. A PIL image that was opened from a file and is not loaded yet is stored as its file. All others become PNG,
+    without loss.
+
+    Decodes the first frame or page to a writable array: uint8 [H, W, 3] in RGB; [H, W] if the image is grey, uint8, or
+    uint16 of 16 bits, int32 and float32 of TIFF. Palettes give their colours, 1 bit gives 0 and 255. Alpha is dropped.
+    An EXIF orientation is not applied. Pillow decodes; JPEG needs simplejpeg or Pillow.
+
+    Args:
+        as_bytes: decode to the file's bytes; then you can also store files that cannot be decoded here.
+    """
+
+    kind: ClassVar[str] = "image_file"
+    as_bytes: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.as_bytes, bool):
+            raise TypeError(f"as_bytes is {self.as_bytes!r}, expected a bool")
+
+    @property
+    def expects(self) -> str:
+        return f"the bytes or path of a {FORMATS} file, a PIL image, or an array of pixels"
+
+    def encode(self, value: Any) -> Encoded:
+        if isinstance(value, (bytes, bytearray)):
+            return self._check_file(value, "")
+        if isinstance(value, memoryview):
+            flat = value.format == "B" and value.ndim == 1 and value.c_contiguous
+            return self._check_file(value if flat and type(self) is ImageFileField else value.tobytes(), "")
+        if isinstance(value, (str, os.PathLike)):
+            with open(value, "rb") as file:
+                return self._check_file(file.read(), f" in {os.fspath(value)!r}")
+        if is_image(value):
+            return _file_of(value) or self._encode_png(value)
+        if not isinstance(value, np.ndarray) or value.dtype not in PIXELS:
+            raise TypeError(mismatch(self, value))
+        colour = value.ndim == 3 and value.shape[2] == 3 and value.dtype == np.uint8
+        if not (colour or value.ndim == 2) or not value.size:
+            raise ValueError(mismatch(self, value))
+        return self._encode_png(require("PIL.Image", "image", "an image file").fromarray(np.ascontiguousarray(value)))
+
+    def _encode_png(self, image: Any) -> bytes:
+        if image.mode not in PNG_MODES:
+            raise TypeError(mismatch(self, image, f"convert it to {' or '.join(PNG_MODES)}, or take ImageField()"))
+        return ImageField().encode(image)
+
+    def _check_file(self, data: Data, where: str) -> Data:
+        kind = image_format(data)
+        if kind is None:
+            found = f"{len(data)} bytes that begin with {bytes(data[:4])!r}{where}"
+            raise ValueError(f"expected {self.expects}, found {found}; BytesField() holds any")
+        if self.as_bytes:
+            return data
+        if kind == "JPEG":
+            check_frame(self, data)
+            return data
+        try:
+            header = check_image_header(data)
+        except FormatError as error:
+            raise ValueError(f"expected {self.expects}, found {error}{where}; BytesField() holds any") from None
+        if is_cut(data, header):
+            found = f"a {kind} of {len(data)} bytes that ends before its image does{where}"
+            raise ValueError(f"expected {self.expects}, found {found}")
+        return data
+
+    def decode(self, data: memoryview) -> Any:
+        if not self.as_bytes:
+            return decode_image_file(data)
+        if image_format(data) is None:
+            raise FormatError(f"{len(data)} bytes that begin with {bytes(data[:4])!r}, expected {FORMATS}")
+        return bytes(data)
+
+
+def _file_of(image: Any) -> bytes | None:
+    """Return the file that a PIL image was opened from, if it was not loaded or changed since; else None.
+
+    Raises:
+        ValueError: the file is closed.
+    """
+    # An image without tiles is loaded, but WebP never has any: there the content of `fp` tells. A decoder configuration
+    # means that draft() asked for another size or mode.
+    webp = getattr(image, "format", None) == "WEBP" and getattr(image, "fp", None) is not None
+    if getattr(image, "decoderconfig", None) or not (webp or getattr(image, "tile", None)):
+        return None
+    try:
+        position = image.fp.tell()
+        image.fp.seek(0)
+        data: bytes = image.fp.read()
+        image.fp.seek(position)
+    except (AttributeError, OSError, ValueError) as error:
+        raise ValueError(f"{describe(image)} does not load: {error}") from error
+    kind = image_format(data)
+    # Of several frames, the first one is meant by a file.
+    return None if image.tell() or kind is None or (webp and kind != "WebP") else data
