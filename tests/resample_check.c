@@ -26,7 +26,7 @@ static int check(const ffr_resample_kernel **kernels, int count) {
     }
     for (int k = 0; k < count && !wrong; k++) {
         uint8_t *out = k ? other : first;
-        wrong = ffr_resample(kernels[k], image, rows, columns, channels, box, flip, out, height, width);
+        wrong = ffr_resample(kernels[k], image, rows, columns, channels, box, flip, (ffr_table){0}, out, height, width);
         wrong |= k && memcmp(first, other, out_size);
     }
     free(image);

@@ -62,6 +62,7 @@ def resample(
     /,
     flip: bool = False,
     kernel: str | None = None,
+    table: npt.NDArray[np.uint8] | None = None,
 ) -> None:
     """Resample `box` of `image` to the whole of `out`.
 
@@ -69,12 +70,27 @@ def resample(
         image: [h, w, C], C-ordered, C 1 or 3.
         box: (top, left, height, width) in pixels of `image`, fractions allowed: the area [top, top + height) x
             [left, left + width).
-        out: [H, W, C], C-ordered and writable; must not overlap `image`.
+        out: [H, W, C], C-ordered and writable; must not overlap `image`. With a table, the bytes of its numbers: [H, W,
+            C * n].
         flip: exchange left and right in `out`.
         kernel: one of `kernels()`; None for the best.
+        table: the numbers that replace the values 0 to 255 of each channel, as bytes: [C, 256 * n], n 2 or 4. They are
+            written row by row, while the pixels are in the cache.
 
     Raises:
         ArgumentError: an array has another shape or no pixels, or the box is empty or not inside the image.
         ValueError: an array has another dtype or memory layout, or this machine lacks the kernel.
         MemoryError: out of memory for the weights and one row.
+    """
+
+def look_up(pixels: npt.NDArray[np.uint8], table: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8], /) -> None:
+    """Replace the bytes of pixels by numbers, with the GIL released.
+
+    Args:
+        pixels: [h, w, C], C-ordered, C 1 or 3.
+        table: see `resample`.
+        out: the bytes of the numbers, [h, w, C * n], C-ordered.
+
+    Raises:
+        ArgumentError: an array has another shape.
     """

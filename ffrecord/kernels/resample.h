@@ -245,10 +245,43 @@ typedef struct {
     double top, left, height, width;
 } ffr_box;
 
+/* A number for each byte of each channel, [channels, 256], of 2 or 4 bytes; `item` is 0 for none. */
+typedef struct {
+    const void *numbers;
+    int item;
+} ffr_table;
+
+#define FFR_LOOK_UP(type)                                                                                                          \
+    static void ffr_look_up_##type(const uint8_t *bytes, ptrdiff_t pixels, int channels, const type *numbers, type *out) {         \
+        if (channels == 1) {                                                                                                       \
+            for (ptrdiff_t i = 0; i < pixels; i++) {                                                                               \
+                out[i] = numbers[bytes[i]];                                                                                        \
+            }                                                                                                                      \
+            return;                                                                                                                \
+        }                                                                                                                          \
+        for (ptrdiff_t i = 0; i < 3 * pixels; i += 3) {                                                                            \
+            out[i] = numbers[bytes[i]];                                                                                            \
+            out[i + 1] = numbers[256 + bytes[i + 1]];                                                                              \
+            out[i + 2] = numbers[512 + bytes[i + 2]];                                                                              \
+        }                                                                                                                          \
+    }
+FFR_LOOK_UP(uint16_t)
+FFR_LOOK_UP(uint32_t)
+
+/* Replace the bytes of pixels [pixels, channels] by their numbers in `table`. */
+static void ffr_look_up(const uint8_t *bytes, ptrdiff_t pixels, int channels, ffr_table table, void *out) {
+    if (table.item == 2) {
+        ffr_look_up_uint16_t(bytes, pixels, channels, table.numbers, out);
+    } else {
+        ffr_look_up_uint32_t(bytes, pixels, channels, table.numbers, out);
+    }
+}
+
 /* Resample the `box` of `image` [rows, columns, channels] to `out` [height, width, channels]; all arrays are contiguous. The box
- * is inside the image and not empty. Return 0, or -1 if out of memory. */
+ * is inside the image and not empty. With a table, `out` gets numbers, row by row while the bytes are in the cache. Return 0, or
+ * -1 if out of memory. */
 static int ffr_resample(const ffr_resample_kernel *kernel, const uint8_t *image, int rows, int columns, int channels,
-                        ffr_box box, int flip, uint8_t *out, int height, int width) {
+                        ffr_box box, int flip, ffr_table table, uint8_t *out, int height, int width) {
     int top = (int)box.top, bottom = (int)fmin(rows, ceil(box.top + box.height));
     int left = (int)box.left, right = (int)fmin(columns, ceil(box.left + box.width));
     int n = (right - left) * channels;
@@ -261,7 +294,7 @@ static int ffr_resample(const ffr_resample_kernel *kernel, const uint8_t *image,
     /* One allocation: the places of both axes, their weights, and a row. It must be zeroed, for the padding of weights and for
      * reads beyond the row. */
     char *memory = calloc(1, (height + (size_t)width) * sizeof(int32_t) +
-                                 (down_size + across_size + row_size) * sizeof(int16_t));
+                                 (down_size + across_size + row_size) * sizeof(int16_t) + (size_t)width * channels);
     if (!memory) {
         return -1;
     }
@@ -270,12 +303,17 @@ static int ffr_resample(const ffr_resample_kernel *kernel, const uint8_t *image,
     down.weights = (int16_t *)(across.first + width);
     across.weights = down.weights + down_size;
     int16_t *row = across.weights + across_size;
+    uint8_t *bytes = (uint8_t *)(row + row_size);
+    size_t size = (size_t)width * channels;
     ffr_fill(&down, box.top, box.height, top, bottom, height, 1, 0);
     ffr_fill(&across, box.left, box.width, left, right, width, channels, flip);
     const uint8_t *corner = image + top * stride + (ptrdiff_t)left * channels;
     for (int y = 0; y < height; y++) {
         kernel->rows(corner + down.first[y] * stride, stride, down.weights + (size_t)y * down.taps, down.taps, n, row);
-        kernel->pixels(row, channels, &across, width, out + (size_t)y * width * channels);
+        kernel->pixels(row, channels, &across, width, table.item ? bytes : out + y * size);
+        if (table.item) {
+            ffr_look_up(bytes, width, channels, table, out + y * size * table.item);
+        }
     }
     free(memory);
     return 0;

@@ -16,7 +16,7 @@ from ffrecord.reader import FileReader
 from ffrecord.reading.paths import PathLike, Source
 from ffrecord.reading.store import Store
 from ffrecord.torch.distributed import Place, Ranks
-from ffrecord.torch.images import ImageDecoder
+from ffrecord.torch.images import BoxDecoder, ImageDecoder, MaskDecoder
 from ffrecord.torch.loading.bad_records import ON_ERROR, BatchRows
 from ffrecord.torch.loading.batch_builder import AnyColumns, BatchWork
 from ffrecord.torch.loading.columns import BatchColumns
@@ -78,7 +78,8 @@ class Loader(Iterable[Any]):
         fields: the columns to decode. Names, or a dict of name → field to read the column with (None: as it was
             written), such as {"image": JPEGField(as_bytes=True)}.
         indices: int [m], the samples to use; see `ffrecord.order.Course`.
-        decode: column of JPEG images → decoder of `ffrecord.torch.images`, which makes one uint8 tensor of a batch.
+        decode: column of images → decoder of `ffrecord.torch.images`, which makes one tensor of a batch. Masks and
+            boxes follow by `crop.mask` and `crop.boxes`.
         ragged: form of arrays that vary in shape: "list" of tensors; "nested" tensor; "padded" with zeros, a `Padded`.
         transform: function of one sample, which has the form that a dataset gives; called before samples are collated.
             With a parameter named `seed` it gets an int in [0, 2**64) by keyword. The seed depends only on the loader's
@@ -124,7 +125,7 @@ class Loader(Iterable[Any]):
         policy: str = "drop",
         fields: Sequence[str] | Mapping[str, Field | None] | None = None,
         indices: Iterable[SupportsIndex] | None = None,
-        decode: Mapping[str, ImageDecoder] | None = None,
+        decode: Mapping[str, ImageDecoder | MaskDecoder | BoxDecoder] | None = None,
         ragged: str = "list",
         transform: Callable[..., Any] | None = None,
         batch_transform: Callable[..., Any] | None = None,

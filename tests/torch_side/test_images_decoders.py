@@ -98,7 +98,7 @@ def test_plain_pixels_are_exact(channels: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"\0RGB", pack_pixels("RGB", picture(5, 5))[:-1], pack_pixels("CMYK", np.zeros((2, 2, 4), np.uint8))]
+    "data", [b"\0RGB", pack_pixels("RGB", picture(5, 5))[:-1], pack_pixels("I", np.zeros((2, 2), np.int32))]
 )
 def test_damaged_pixels(data: bytes) -> None:
     with pytest.raises(FormatError):
@@ -106,7 +106,7 @@ def test_damaged_pixels(data: bytes) -> None:
 
 
 def test_pixels_wider_than_any_image() -> None:
-    with pytest.raises(FormatError, match="plain pixels of 65536 x 1, expected sides of 1 to 65535"):
+    with pytest.raises(FormatError, match="an image of 65536 x 1 pixels, expected sides of 1 to 65535"):
         decoded(Resize(4), pack_pixels("RGB", np.zeros((1, 65536, 3), np.uint8)))
 
 
@@ -182,7 +182,9 @@ def test_parameters_refused(make: Any, error: type[Exception], words: str) -> No
 
 
 def test_rows_of_another_shape_are_refused() -> None:
-    with pytest.raises(ArgumentError, match=r"out has shape \(5, 5, 3\), expected \(4, 4, 3\)"):
+    with pytest.raises(
+        ArgumentError, match=r"out has shape \(5, 5, 3\) and dtype uint8, expected \(4, 4, 3\) and uint8"
+    ):
         Resize(4).decode_into(memoryview(jpeg(picture(9, 9))), np.zeros((5, 5, 3), np.uint8), 0)
 
 

@@ -12,6 +12,7 @@ from ffrecord.errors import UserFunctionError
 from ffrecord.fields import BytesField, NDArrayField, StrField
 from ffrecord.order import Course, Identity, Sequential, sample_seeds
 from ffrecord.torch import Dataset, Loader, Padded
+from ffrecord.torch.images import CenterCrop
 
 pytestmark = WORKERS_ANYWHERE
 COUNT = 30
@@ -366,7 +367,7 @@ def test_what_batch_transform_makes_comes_from_workers_as_it_is(fixed_path):
         ({"indices": [30]}, IndexError, "30"),
         ({"transform": 3}, TypeError, "transform is 3, expected a callable"),
         ({"batch_transform": "f"}, TypeError, "batch_transform is 'f'"),
-        ({"decode": {"id": None}}, ValueError, r"decode: id is IntField\(\), expected a column of JPEG"),
+        ({"decode": {"id": CenterCrop(8)}}, ValueError, r"decode: id is IntField\(\), expected a column of images"),
         ({"decode": {"picture": None}}, ValueError, "no column 'picture'"),
         ({"decode": 3}, TypeError, "decode is 3"),
         ({"io": "fast"}, ValueError, "io is 'fast'"),

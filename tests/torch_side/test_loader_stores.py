@@ -186,9 +186,9 @@ def test_a_column_that_nothing_has_is_skipped_everywhere(store, caplog):
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        ("index", "decode: index is a int, expected the bytes of a JPEG"),
-        ("text", "decode: text is a str, expected the bytes of a JPEG"),
-        ("values", r"decode: values is a float32 array \[2\], expected the bytes of a JPEG"),
+        ("index", "index: a int, expected an image file or an array of pixels"),
+        ("text", "text: a str, expected an image file"),
+        ("values", r"values: a float32 array \[2\], expected an image file"),
     ],
 )
 def test_columns_that_are_no_pictures(store, column, message):

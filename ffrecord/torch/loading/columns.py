@@ -9,9 +9,22 @@ import numpy.typing as npt
 import torch
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
-from ffrecord.fields import Field, JPEGField, RGBImageField, Schema
+from ffrecord.fields import (
+    BytesField,
+    Field,
+    ImageField,
+    ImageFileField,
+    JPEGField,
+    NDArrayField,
+    OptionalField,
+    RGBImageField,
+    Schema,
+    TensorField,
+    ZstdField,
+)
 from ffrecord.fields.layout import RecordLayout, column_label
-from ffrecord.torch.images import ImageDecoder
+from ffrecord.torch.images import BoxDecoder
+from ffrecord.torch.images.column_decoders import DECODERS, ColumnDecoders, Decoder
 from ffrecord.torch.loading.ragged import Form, as_list
 from ffrecord.torch.loading.records import BatchRecords, Bytes, ColumnRecords, Offsets, PackedRecords, PlainRecords
 from ffrecord.torch.tensors import as_tensor
@@ -60,7 +73,8 @@ Seeds = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.int64]
 
 PLAIN = "value"  # the column of files without schema; a schema of one value has the same name
-IMAGES = (JPEGField, RGBImageField)
+FILES = (BytesField, ImageField, ImageFileField, JPEGField, RGBImageField)  # their payloads are images
+ARRAYS = (NDArrayField, TensorField)
 
 
 class BatchColumn:
@@ -105,27 +119,6 @@ class BatchColumn:
         return found
 
 
-class ImageColumn(BatchColumn):
-    """A column of JPEG images that become one tensor."""
-
-    def __init__(self, name: str, position: int, field: Field, form: Form, decoder: ImageDecoder, pin: bool) -> None:
-        super().__init__(name, position, field, form)
-        self._decoder, self._pin = decoder, pin
-
-    def batch(self, records: BatchRecords, seeds: Seeds | None) -> torch.Tensor:
-        if not isinstance(records, PackedRecords):
-            raise FormatError(f"{self.name}: records of fixed size hold no JPEG images")
-        out = self._decoder.allocate(records.count, self._pin)
-        rows = self._decoder.rows(out)
-        numbers = [0] * records.count if seeds is None else seeds.tolist()
-        for i, (payload, seed) in enumerate(zip(records.payloads(self.position), numbers, strict=True)):
-            self._decoder.decode_into(payload, rows[i], seed)
-        return out
-
-    def samples(self, records: BatchRecords, seeds: Seeds | None) -> list[Any]:
-        return list(self.batch(records, seeds).unbind(0))
-
-
 class BatchColumns:
     """The columns to decode of each sample, and their structure.
 
@@ -150,7 +143,7 @@ class BatchColumns:
         self,
         schema: Schema | None,
         fields: Any = None,
-        decode: Mapping[str, ImageDecoder] | None = None,
+        decode: Mapping[str, Decoder] | None = None,
         form: Form = as_list,
         pin: bool = False,
     ) -> None:
@@ -162,12 +155,8 @@ class BatchColumns:
         self.build = builder(prune(structure, set(wanted)))
         known: Mapping[str, Field] = {} if self.schema is None else self.schema.fields
         self._layout = RecordLayout(list(known.items()))
-        self.columns = [
-            ImageColumn(name, position, known[name], form, decoders[name], pin)
-            if name in decoders
-            else BatchColumn(name, position, known.get(name), form)
-            for name, position in wanted.items()
-        ]
+        self.columns = [BatchColumn(name, position, known.get(name), form) for name, position in wanted.items()]
+        self._decoders = ColumnDecoders(decoders, form, pin)
         self.decodes = bool(decoders)
         self.record_size = None if self.schema is None else self.schema.record_size
         slots = {} if self.schema is None or self.record_size is None else self.schema.slots
@@ -182,7 +171,11 @@ class BatchColumns:
     def effortless(self) -> bool:
         """True if batches need no Python work per sample: all columns have a fixed size and no conversion."""
         known = {} if self.schema is None else self.schema.fields
-        return self.record_size is not None and all(type(known[name]).column is Field.column for name in self.names)
+        return (
+            not self.decodes
+            and self.record_size is not None
+            and all(type(known[name]).column is Field.column for name in self.names)
+        )
 
     def memory(self, count: int) -> list[Bytes] | None:
         """Return pinned uint8 [count * size] to read into, for each of `slots`; None to use the reader's own memory."""
@@ -210,7 +203,27 @@ class BatchColumns:
         Raises:
             FormatError: bytes are not a value of a field.
         """
-        return [column.batch(records, seeds) for column in self.columns]
+        made = self._decode(records, seeds)
+        return [made[column.name] if column.name in made else column.batch(records, seeds) for column in self.columns]
+
+    def _decode(self, records: BatchRecords, seeds: Seeds | None) -> dict[str, Any]:
+        """Return the columns with decoders."""
+        if self.schema is None or not self.decodes:
+            return {}
+        fields, positions = self.schema.fields, {each.name: each.position for each in self.columns}
+
+        def values_of(name: str) -> Sequence[Any]:
+            if isinstance(fields[name], FILES) and isinstance(records, PackedRecords):
+                return records.payloads(positions[name])
+            return records.values(positions[name])
+
+        return self._decoders.decode(
+            values_of,
+            records.count,
+            seeds,
+            lambda name: fields[name].fixed is None,
+            lambda name: column_label(name, fields[name]),
+        )
 
     def samples(self, records: BatchRecords, seeds: Seeds | None) -> list[Any]:
         """Return the k samples with the decoded columns, as a dataset returns them.
@@ -220,7 +233,11 @@ class BatchColumns:
         """
         if not self.columns:
             return [self.build(()) for _ in range(records.count)]
-        found = [column.samples(records, seeds) for column in self.columns]
+        made = self._decode(records, seeds)
+        found = [
+            list(made[column.name]) if column.name in made else column.samples(records, seeds)
+            for column in self.columns
+        ]
         return [self.build(values) for values in zip(*found, strict=True)]
 
     def check(self, record: Bytes, index: int, seeds: Seeds | None) -> None:
@@ -233,7 +250,10 @@ class BatchColumns:
             return
         self._layout.sizes(record.data)
         records = self.records_from_packed(record, np.array([0, len(record)]), np.array([index]))
+        self._decode(records, seeds)
         for column in self.columns:
+            if column.name in self._decoders:
+                continue
             try:
                 column.samples(records, seeds)
             except FormatError as error:
@@ -272,8 +292,8 @@ def names_of(fields: Any) -> set[str]:
 
 
 def _check_decoders(
-    schema: Schema | None, wanted: Mapping[str, int], decode: Mapping[str, ImageDecoder] | None
-) -> Mapping[str, ImageDecoder]:
+    schema: Schema | None, wanted: Mapping[str, int], decode: Mapping[str, Decoder] | None
+) -> Mapping[str, Decoder]:
     if decode is None:
         return {}
     if not isinstance(decode, Mapping):
@@ -282,15 +302,23 @@ def _check_decoders(
         if name not in wanted:
             raise ArgumentError(f"decode: no column {name!r} among those wanted: {', '.join(wanted)}")
         field = None if schema is None else schema.fields[name]
-        if not isinstance(field, IMAGES):
-            raise ArgumentError(f"decode: {name} is {field or 'plain bytes'!r}, expected a column of JPEG images")
-        check_decoder(name, decoder)
+        boxes = isinstance(check_decoder(name, decoder), BoxDecoder)
+        if not _is_decoded(field, boxes):
+            expected = "boxes" if boxes else "images"
+            raise ArgumentError(f"decode: {name} is {field or 'plain bytes'!r}, expected a column of {expected}")
     return decode
 
 
-def check_decoder(name: str, decoder: Any) -> ImageDecoder:
+def _is_decoded(field: Any, boxes: bool) -> bool:
+    """Tell whether decoders of boxes, or those of images and masks, take the values of a field."""
+    while isinstance(field, OptionalField | ZstdField):
+        field = field.inner
+    return isinstance(field, ARRAYS if boxes else (*ARRAYS, *FILES))
+
+
+def check_decoder(name: str, decoder: Any) -> Decoder:
     """Check that the decoder of a column is one of `ffrecord.torch.images`, and return it."""
-    if not isinstance(decoder, ImageDecoder):
+    if not isinstance(decoder, DECODERS):
         raise ArgumentTypeError(f"decode: {name}: {decoder!r}, expected one of ffrecord.torch.images")
     return decoder
 

@@ -9,15 +9,13 @@ from torch import Tensor
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
 from ffrecord.reading.store import Store
-from ffrecord.torch.images import ImageDecoder
+from ffrecord.torch.images.column_decoders import ColumnDecoders, Decoder
 from ffrecord.torch.loading.columns import Indices, Seeds, check_decoder, names_of, tensor_of
 from ffrecord.torch.loading.ragged import Form, as_list
 from ffrecord.torch.loading.records import Bytes, Offsets
 from ffrecord.torch.loading.stacking import stack_samples
 
 __all__ = ["DecodedColumns"]
-
-FILES = (bytes, bytearray, memoryview, np.ndarray)  # types of values that may hold a file
 
 
 class StoreRecords(NamedTuple):
@@ -33,7 +31,7 @@ class DecodedColumns:
     Args:
         store: store of the records.
         fields: names of the columns to return, of samples that are dicts; None for all.
-        decode: column of JPEG images → decoder.
+        decode: column → decoder.
         form: form of values of varying shape.
         pin: put decoded images into pinned memory.
 
@@ -51,7 +49,7 @@ class DecodedColumns:
         self,
         store: Store,
         fields: Any = None,
-        decode: Mapping[str, ImageDecoder] | None = None,
+        decode: Mapping[str, Decoder] | None = None,
         form: Form = as_list,
         pin: bool = False,
     ) -> None:
@@ -62,9 +60,11 @@ class DecodedColumns:
             raise ArgumentTypeError(f"decode is {decode!r}, expected a dict of column → decoder")
         self._store, self._form, self._pin = store, form, pin
         self._wanted = None if fields is None else names_of(fields)
-        self._decoders = {name: check_decoder(name, decoder) for name, decoder in (decode or {}).items()}
+        self._decoded = tuple(decode or {})
+        decoders = {name: check_decoder(name, decoder) for name, decoder in (decode or {}).items()}
+        self._decoders = ColumnDecoders(decoders, form, pin)
         wanted = self._wanted
-        for name in self._decoders:
+        for name in self._decoded:
             if wanted is not None and name not in wanted:
                 raise ArgumentError(f"decode: no column {name!r} among those wanted: {', '.join(sorted(wanted))}")
         self.decodes = bool(self._decoders)
@@ -141,7 +141,7 @@ class DecodedColumns:
         wanted = self._wanted
         if wanted is None and not self._decoders:
             return samples
-        for name in [*self._decoders, *(wanted or ())]:
+        for name in [*self._decoded, *(wanted or ())]:
             for sample in samples:
                 if not isinstance(sample, dict) or name not in sample:
                     there = f", only {', '.join(sample)}" if isinstance(sample, dict) else ""
@@ -151,19 +151,16 @@ class DecodedColumns:
         return [{name: value for name, value in sample.items() if name in wanted} for sample in samples]
 
     def _images(self, samples: list[Any], seeds: Seeds | None) -> dict[str, Any]:
-        """Return a tensor [k, …] for each column with a decoder."""
-        numbers = [0] * len(samples) if seeds is None else seeds.tolist()
-        found = {}
-        for name, decoder in self._decoders.items():
-            found[name] = out = decoder.allocate(len(samples), self._pin)
-            rows = decoder.rows(out)
-            for row, sample, seed in zip(rows, samples, numbers, strict=True):
-                file = _file_bytes(name, sample[name])
-                try:
-                    decoder.decode_into(file, row, seed)
-                except FormatError as error:
-                    raise FormatError(f"{name}: {error}") from error
-        return found
+        """Return each column with a decoder."""
+        if not self._decoders:
+            return {}
+        return self._decoders.decode(
+            lambda name: [sample[name] for sample in samples],
+            len(samples),
+            seeds,
+            self._store._varies,
+            lambda name: name,
+        )
 
 
 def _check_columns(samples: list[dict[Any, Any]]) -> None:
@@ -180,17 +177,3 @@ def _check_columns(samples: list[dict[Any, Any]]) -> None:
                 f"sample {here} of the batch has a column {name!r}, sample {there} has not; "
                 "`fields=` can name those that all have"
             )
-
-
-def _file_bytes(name: str, value: Any) -> memoryview:
-    """Return the bytes for a decoder.
-
-    Raises:
-        FormatError: the column has other values.
-    """
-    buffer: Any = value
-    if isinstance(value, np.ndarray) and (value.ndim != 1 or value.dtype != np.uint8):
-        raise FormatError(f"decode: {name} is a {value.dtype} array {list(value.shape)}, expected the bytes of a JPEG")
-    if not isinstance(value, FILES):
-        raise FormatError(f"decode: {name} is a {type(value).__name__}, expected the bytes of a JPEG")
-    return memoryview(buffer)

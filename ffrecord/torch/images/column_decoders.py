@@ -1,0 +1,140 @@
+"""The decoders of several columns of a batch: those of images, and those that follow them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ffrecord.errors import ArgumentError, FormatError
+from ffrecord.fields.field import Array
+from ffrecord.torch.images.decoders import ImageDecoder
+from ffrecord.torch.images.followers import BoxDecoder, MaskDecoder
+from ffrecord.torch.images.picture import Data, Sides
+
+__all__ = ["DECODERS", "ColumnDecoders", "Decoder"]
+
+Decoder = ImageDecoder | MaskDecoder | BoxDecoder
+DECODERS = (ImageDecoder, MaskDecoder, BoxDecoder)
+Seeds = npt.NDArray[np.uint64]
+Form = Callable[[str, list[torch.Tensor]], Any]
+# torch computes little with these.
+WIDER = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.int64}
+
+
+class ColumnDecoders:
+    """The decoders of the columns of a batch.
+
+    Masks and boxes follow the column whose decoder is theirs, or an equal one.
+
+    Args:
+        decoders: column → decoder.
+        form: form of values that vary in shape.
+        pin: put images into pinned memory.
+
+    Raises:
+        ArgumentError: boxes have no column of images to follow.
+    """
+
+    def __init__(self, decoders: Mapping[str, Decoder], form: Form, pin: bool) -> None:
+        self._form, self._pin = form, pin
+        self._images = {name: each for name, each in decoders.items() if isinstance(each, ImageDecoder)}
+        self._followers = {name: each for name, each in decoders.items() if not isinstance(each, ImageDecoder)}
+        self._leaders = {name: self._leader(each.image) for name, each in self._followers.items()}
+        for name, each in self._followers.items():
+            if isinstance(each, BoxDecoder) and self._leaders[name] is None:
+                raise ArgumentError(
+                    f"decode: {name} has boxes of a decoder that no other column has, expected the decoder of its "
+                    'images, too: {"image": crop, "boxes": crop.boxes}'
+                )
+
+    def _leader(self, decoder: ImageDecoder) -> str | None:
+        """Return the column with the decoder itself, else the first column with an equal one, or None."""
+        equal = [name for name, each in self._images.items() if each == decoder]
+        return next((name for name in equal if self._images[name] is decoder), equal[0] if equal else None)
+
+    def __bool__(self) -> bool:
+        return bool(self._images or self._followers)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._images or name in self._followers
+
+    def decode(
+        self,
+        values: Callable[[str], Sequence[Any]],
+        count: int,
+        seeds: Seeds | None,
+        varies: Callable[[str], bool],
+        label: Callable[[str], str],
+    ) -> dict[str, Any]:
+        """Return each column with a decoder.
+
+        Args:
+            values: function of a column that returns its k values: bytes, or arrays.
+            count: k.
+            seeds: uint64 [k]; None for 0.
+            varies: function of a column that tells whether the shapes of its values may vary.
+            label: function of a column that returns its name for messages.
+
+        Raises:
+            FormatError: a value is no image, mask or boxes; the message begins with the label of its column.
+            ImportError: a package is not installed.
+        """
+        numbers = [0] * count if seeds is None else seeds.tolist()
+        found: dict[str, Any] = {}
+        sides: dict[str | None, list[Sides]] = {}
+        for name, decoder in self._images.items():
+            found[name] = batch = decoder.allocate(count, self._pin)
+            triples = zip(values(name), decoder.rows(batch), numbers, strict=True)
+            with _Named(label, name):
+                sides[name] = [decoder.decode_into(_data(value), row, seed) for value, row, seed in triples]
+        for name, follower in self._followers.items():
+            known: Sequence[Any] = sides.get(self._leaders[name], [None] * count)
+            with _Named(label, name):
+                made = [
+                    follower.decode(value if isinstance(follower, BoxDecoder) else _data(value), seed, each)
+                    for value, seed, each in zip(values(name), numbers, known, strict=True)
+                ]
+            found[name] = self._joined(name, follower, made, varies(name))
+        return found
+
+    def _joined(self, name: str, follower: Decoder, made: list[Array], varies: bool) -> Any:
+        if made and isinstance(follower, MaskDecoder):
+            kind = np.result_type(*(each.dtype for each in made))
+            made = [each.astype(WIDER.get(kind, kind), copy=False) for each in made]
+            varies = any(each.ndim > 2 for each in made) and varies
+        tensors = [torch.from_numpy(np.ascontiguousarray(each)) for each in made]
+        return self._form(name, tensors) if varies or not made else torch.stack(tensors)
+
+
+class _Named:
+    """A context in which messages of FormatError get the label of a column."""
+
+    def __init__(self, label: Callable[[str], str], name: str) -> None:
+        self._label, self._name = label, name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, FormatError):
+            raise FormatError(f"{self._label(self._name)}: {error}") from error
+
+
+def _data(value: Any) -> Data:
+    """Return the bytes of a file, or an array of several axes.
+
+    Raises:
+        FormatError: the value is of another kind.
+    """
+    if isinstance(value, np.ndarray):
+        if value.ndim > 1:
+            return value
+        if value.dtype == np.uint8 and value.ndim == 1:
+            buffer: Any = np.ascontiguousarray(value)
+            return memoryview(buffer)
+        raise FormatError(f"a {value.dtype} array {list(value.shape)}, expected an image file or an array of pixels")
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return memoryview(value)
+    raise FormatError(f"a {type(value).__name__}, expected an image file or an array of pixels")

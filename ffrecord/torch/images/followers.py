@@ -1,0 +1,110 @@
+"""Decoders of masks and boxes, which take the box and the flip that the decoder of their image takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ffrecord.errors import FormatError
+from ffrecord.fields.field import Array
+from ffrecord.torch.images.boxes import Box
+from ffrecord.torch.images.picture import Data, Sides, array_of
+
+if TYPE_CHECKING:
+    from ffrecord.torch.images.decoders import ImageDecoder
+
+__all__ = ["BoxDecoder", "MaskDecoder"]
+
+
+@dataclass(frozen=True)
+class MaskDecoder:
+    """Masks that take the box and flip of their images. `ImageDecoder.mask` returns it.
+
+    Pixels are chosen by nearest neighbour, so class numbers stay what they are. Of a file of one channel, such as a
+    PNG, they are the stored numbers: indices of a palette, 0 and 1 of 1 bit, 16 bits as uint16. Of arrays they may be
+    bools or numbers of any size.
+
+    Args:
+        image: the decoder of the images.
+    """
+
+    image: ImageDecoder
+
+    def decode(self, data: Data, seed: int, sides: Sides | None = None) -> Array:
+        """Return the part of a mask that belongs to the part of its image.
+
+        Args:
+            data: an image file or a field's payload; or an array [H, W], or [n, H, W] of n masks of one image.
+            seed: the seed of the image.
+            sides: height and width of the image, as `decode_into` returns them; None for those of the mask.
+
+        Returns:
+            An array [h, w] or [n, h, w] of the mask's dtype, h and w those of `size`.
+
+        Raises:
+            FormatError: `data` is no mask, or not as large as its image; the message has both sizes.
+            ImportError: Pillow is not installed.
+        """
+        mask = array_of(data, self.image.exif)
+        height, width = mask.shape[-2:]
+        if sides is not None and (height, width) != tuple(sides):
+            raise FormatError(
+                f"a mask of {width} x {height} pixels, expected {sides[1]} x {sides[0]}, the size of its image"
+            )
+        box = self.image.box(height, width, seed)
+        rows, columns = self.image.sides
+        down = _nearest(box.top, box.height, rows)
+        across = _nearest(box.left, box.width, columns)
+        return np.take(np.take(mask, down, axis=-2), across[::-1] if box.flip else across, axis=-1)
+
+
+@dataclass(frozen=True)
+class BoxDecoder:
+    """Boxes that are shifted, scaled, mirrored and clipped as their images are. `ImageDecoder.boxes` returns it.
+
+    A box is (left, top, right, bottom) in pixels, as in torchvision ("xyxy"). All boxes stay, in their order, so that
+    their labels still fit. Those outside of the part have no area: select the others by
+    `(boxes[:, 2:] > boxes[:, :2]).all(1)`.
+
+    Args:
+        image: the decoder of the images.
+    """
+
+    image: ImageDecoder
+
+    def decode(self, boxes: Array, seed: int, sides: Sides) -> Array:
+        """Return the boxes in the pixels of the result.
+
+        Args:
+            boxes: numbers [..., 4], in pixels of the image (with `exif`, of the turned image).
+            seed: the seed of the image.
+            sides: height and width of the image, as `decode_into` returns them.
+
+        Returns:
+            An array of the same shape: float64 of float64, else float32.
+
+        Raises:
+            FormatError: `boxes` is no such array.
+        """
+        if not isinstance(boxes, np.ndarray) or boxes.ndim < 1 or boxes.shape[-1] != 4 or boxes.dtype.kind not in "iuf":
+            found = (
+                f"a {boxes.dtype} array {list(boxes.shape)}" if isinstance(boxes, np.ndarray) else type(boxes).__name__
+            )
+            raise FormatError(f"{found}, expected boxes [n, 4] of numbers: left, top, right, bottom")
+        box: Box = self.image.box(*sides, seed)
+        rows, columns = self.image.sides
+        made = boxes.astype(np.float64)
+        across, down = made[..., 0::2], made[..., 1::2]
+        across[:] = (across.clip(box.left, box.left + box.width) - box.left) * (columns / box.width)
+        down[:] = (down.clip(box.top, box.top + box.height) - box.top) * (rows / box.height)
+        if box.flip:
+            across[:] = columns - across[..., ::-1]
+        return made.astype(np.float64 if boxes.dtype == np.float64 else np.float32, copy=False)
+
+
+def _nearest(start: int, size: int, out: int) -> Array:
+    """Return the place of [start, start + size) nearest to the centre of each of `out` parts."""
+    # In whole numbers: floor((i + 0.5) * size / out).
+    return start + (2 * np.arange(out) + 1) * size // (2 * out)
