@@ -67,6 +67,7 @@ class ColumnDecoders:
         seeds: Seeds | None,
         varies: Callable[[str], bool],
         label: Callable[[str], str],
+        samples: bool = False,
     ) -> dict[str, Any]:
         """Return each column with a decoder.
 
@@ -76,6 +77,7 @@ class ColumnDecoders:
             seeds: uint64 [k]; None for 0.
             varies: function of a column that tells whether the shapes of its values may vary.
             label: function of a column that returns its name for messages.
+            samples: return a list of k values where shapes may vary, not the form of a batch.
 
         Raises:
             FormatError: a value is no image, mask or boxes; the message begins with the label of its column.
@@ -96,15 +98,17 @@ class ColumnDecoders:
                     follower.decode(value if isinstance(follower, BoxDecoder) else _data(value), seed, each)
                     for value, seed, each in zip(values(name), numbers, known, strict=True)
                 ]
-            found[name] = self._joined(name, follower, made, varies(name))
+            found[name] = self._joined(name, follower, made, varies(name), samples)
         return found
 
-    def _joined(self, name: str, follower: Decoder, made: list[Array], varies: bool) -> Any:
+    def _joined(self, name: str, follower: Decoder, made: list[Array], varies: bool, samples: bool) -> Any:
         if made and isinstance(follower, MaskDecoder):
             kind = np.result_type(*(each.dtype for each in made))
             made = [each.astype(WIDER.get(kind, kind), copy=False) for each in made]
             varies = any(each.ndim > 2 for each in made) and varies
         tensors = [torch.from_numpy(np.ascontiguousarray(each)) for each in made]
+        if samples and varies:
+            return tensors
         return self._form(name, tensors) if varies or not made else torch.stack(tensors)
 
 

@@ -97,8 +97,8 @@ class BoxDecoder:
         rows, columns = self.image.sides
         made = boxes.astype(np.float64)
         across, down = made[..., 0::2], made[..., 1::2]
-        across[:] = (across.clip(box.left, box.left + box.width) - box.left) * (columns / box.width)
-        down[:] = (down.clip(box.top, box.top + box.height) - box.top) * (rows / box.height)
+        across[:] = ((across - box.left) * columns / box.width).clip(0, columns)
+        down[:] = ((down - box.top) * rows / box.height).clip(0, rows)
         if box.flip:
             across[:] = columns - across[..., ::-1]
         return made.astype(np.float64 if boxes.dtype == np.float64 else np.float32, copy=False)

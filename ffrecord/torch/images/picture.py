@@ -150,8 +150,9 @@ def array_of(data: Data, exif: bool) -> Array:
     if image.mode not in ("1", "L", "P", "I", "F") and not image.mode.startswith("I;16"):
         raise FormatError(f"an image of mode {image.mode}, expected a mask of one channel: 1, L, P, I;16, I or F")
     array = np.asarray(image)
-    array = array.astype(np.uint16) if image.mode.startswith("I;16") else array
-    return turn(array.view(np.uint8) if image.mode == "1" else array, orientation)
+    if image.mode == "1":  # Pillow's bits are bytes of 0 and 255
+        array = (array.view(np.uint8) != 0).view(np.uint8)
+    return turn(array.astype(np.uint16) if image.mode.startswith("I;16") else array, orientation)
 
 
 def stored_box(box: Box, sides: Sides, orientation: int) -> Box:

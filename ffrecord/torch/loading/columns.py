@@ -206,7 +206,7 @@ class BatchColumns:
         made = self._decode(records, seeds)
         return [made[column.name] if column.name in made else column.batch(records, seeds) for column in self.columns]
 
-    def _decode(self, records: BatchRecords, seeds: Seeds | None) -> dict[str, Any]:
+    def _decode(self, records: BatchRecords, seeds: Seeds | None, samples: bool = False) -> dict[str, Any]:
         """Return the columns with decoders."""
         if self.schema is None or not self.decodes:
             return {}
@@ -223,6 +223,7 @@ class BatchColumns:
             seeds,
             lambda name: fields[name].fixed is None,
             lambda name: column_label(name, fields[name]),
+            samples,
         )
 
     def samples(self, records: BatchRecords, seeds: Seeds | None) -> list[Any]:
@@ -233,7 +234,7 @@ class BatchColumns:
         """
         if not self.columns:
             return [self.build(()) for _ in range(records.count)]
-        made = self._decode(records, seeds)
+        made = self._decode(records, seeds, samples=True)
         found = [
             list(made[column.name]) if column.name in made else column.samples(records, seeds)
             for column in self.columns
@@ -250,7 +251,7 @@ class BatchColumns:
             return
         self._layout.sizes(record.data)
         records = self.records_from_packed(record, np.array([0, len(record)]), np.array([index]))
-        self._decode(records, seeds)
+        self._decode(records, seeds, samples=True)
         for column in self.columns:
             if column.name in self._decoders:
                 continue

@@ -102,7 +102,7 @@ class DecodedColumns:
             FormatError: a sample cannot be decoded, or lacks a column.
         """
         samples = self._decode_records(records)
-        images = self._images(samples, seeds)
+        images = self._images(samples, seeds, apart=True)
         if not images:
             return samples
         return [{**sample, **{name: images[name][i] for name in images}} for i, sample in enumerate(samples)]
@@ -150,8 +150,8 @@ class DecodedColumns:
             return samples
         return [{name: value for name, value in sample.items() if name in wanted} for sample in samples]
 
-    def _images(self, samples: list[Any], seeds: Seeds | None) -> dict[str, Any]:
-        """Return each column with a decoder."""
+    def _images(self, samples: list[Any], seeds: Seeds | None, apart: bool = False) -> dict[str, Any]:
+        """Return each column with a decoder; `apart` gives a list of k values where shapes may vary."""
         if not self._decoders:
             return {}
         return self._decoders.decode(
@@ -160,6 +160,7 @@ class DecodedColumns:
             seeds,
             self._store._varies,
             lambda name: name,
+            apart,
         )
 
 
