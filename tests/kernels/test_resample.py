@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ffrecord.errors import ArgumentError
-from ffrecord.kernels._pictures import kernels, resample
+from ffrecord.kernels._pictures import kernels, look_up, resample
 
 Array = np.ndarray[Any, Any]
 Box = tuple[float, float, float, float]
@@ -185,3 +185,38 @@ def test_no_memory_stays() -> None:
     for _ in range(1000):  # of 280 kB each
         resample(image, (0, 0, 2, 20_000), out)
     assert resident() - before < 50 << 20
+
+
+@pytest.mark.parametrize("kernel", kernels())
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_numbers_of_a_table(kernel: str, dtype: Any, channels: int) -> None:
+    """Each byte of each channel becomes its number, and nothing else is written."""
+    table = np.random.default_rng(1).integers(0, 2**16, (channels, 256)).astype(dtype)
+    image = noise(40, 50, channels)
+    for height, width in [(1, 1), (5, 7), (30, 33)]:
+        for flip in (False, True):
+            plain = resampled(image, (3, 4, 30, 41), height, width, flip=flip, kernel=kernel)
+            around = np.full(channels * height * width + 64, 9, dtype)
+            out = around[32:-32].reshape(height, width, channels)
+            numbers = table.view(np.uint8)
+            resample(image, (3, 4, 30, 41), out.view(np.uint8), flip, kernel, numbers)
+            expected = np.stack([table[c][plain[:, :, c]] for c in range(channels)], 2)
+            assert np.array_equal(out, expected)
+            assert (around[:32] == 9).all() and (around[-32:] == 9).all()
+            again = np.zeros_like(out)
+            look_up(plain, numbers, again.view(np.uint8))
+            assert np.array_equal(again, expected)
+
+
+def test_tables_refused() -> None:
+    image, box, table = noise(4, 5, 3), (0, 0, 4, 5), np.zeros((3, 1024), np.uint8)
+    for wrong in (np.zeros((1, 1024), np.uint8), np.zeros((3, 256), np.uint8)):
+        with pytest.raises(ArgumentError, match=r"a table of \d x \d+ bytes, expected 3 x 512 or 1024"):
+            resample(image, box, np.zeros((2, 2, 12), np.uint8), table=wrong)
+    with pytest.raises(ArgumentError, match="3 channels into 6, expected"):
+        resample(image, box, np.zeros((2, 2, 6), np.uint8), table=table)
+    with pytest.raises(ArgumentError, match="out has another shape than pixels"):
+        look_up(image, table, np.zeros((4, 6, 12), np.uint8))
+    with pytest.raises(ArgumentError, match="0 pixels, expected"):
+        look_up(image[:0], table, np.zeros((0, 5, 12), np.uint8))

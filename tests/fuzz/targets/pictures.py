@@ -1,5 +1,6 @@
-"""JPEG: the header, and whole pictures."""
+"""JPEG: the header, and whole pictures; image files of other formats."""
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +61,52 @@ def _seeds(folder: Path) -> Iterator[bytes]:
     yield b"\xff\xd8" + thumbnail + out.getvalue()[2:]
 
 
+def _prepare_file(scratch: Scratch) -> Run:
+    import numpy as np
+
+    from ffrecord.errors import FormatError
+    from ffrecord.fields import ImageFileField
+    from ffrecord.fields.images.image_header import read_image_header
+    from ffrecord.torch.images import Resize
+
+    field, decoder = ImageFileField(), Resize(8, exif=True)
+    row = np.empty((8, 8, 3), np.uint8)
+
+    def run(data: memoryview) -> None:
+        header = read_image_header(data)
+        with contextlib.suppress(FormatError):
+            decoder.decode_into(data, row, 0)
+        pixels = field.decode(data)
+        assert header is not None and pixels.shape[:2] == (header.height, header.width)
+
+    return run
+
+
+def _file_seeds(folder: Path) -> Iterator[bytes]:
+    import io
+
+    import numpy as np
+    from PIL import Image
+
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    pixels = np.arange(192, dtype=np.uint8).reshape(8, 8, 3)
+    for kind, mode, options in (
+        ("png", "RGBA", {"exif": exif}),
+        ("png", "P", {}),
+        ("webp", "RGB", {"exif": exif}),
+        ("webp", "RGBA", {"lossless": True}),
+        ("tiff", "RGB", {"exif": exif, "compression": "tiff_lzw"}),
+        ("tiff", "L", {"big_tiff": True}),
+        ("bmp", "P", {}),
+        ("gif", "P", {}),
+        ("jpeg", "RGB", {"exif": exif}),
+    ):
+        out = io.BytesIO()
+        Image.fromarray(pixels).convert(mode).save(out, kind, **options)
+        yield out.getvalue()
+
+
 HEADER = ("ffrecord.fields.images.jpeg_values", "ffrecord.fields.images.jpeg_values")
 TARGETS = [
     Target("jpeg_header", _prepare_header, _seeds, HEADER, ("kernels/_pictures",), size_most=1 << 10),
@@ -68,6 +115,18 @@ TARGETS = [
         _prepare_picture,
         _seeds,
         ("ffrecord.fields.images.jpeg_files", "ffrecord.fields.images.jpeg_codec"),
+        size_most=1 << 11,
+    ),
+    Target(
+        "image_file",
+        _prepare_file,
+        _file_seeds,
+        (
+            "ffrecord.fields.images.image_file",
+            "ffrecord.fields.images.image_header",
+            "ffrecord.fields.images.image_codec",
+            "ffrecord.torch.images.picture",
+        ),
         size_most=1 << 11,
     ),
 ]
