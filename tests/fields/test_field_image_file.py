@@ -111,6 +111,7 @@ def test_headers_are_those_of_pillow(kind: str, mode: str) -> None:
         (b"GIF89a\0\0\x05\0", None),
         (b"GIF88a\1\0\5\0", None),
         (b"RIFF\0\0\0\0WAVEfmt ", None),
+        (b"II+\0\x08\0\0\0" + b"\xff" * 20, None),  # a directory beyond any memory
     ],
 )  # fmt: skip
 def test_headers(data: bytes, header: ImageHeader | None) -> None:

@@ -57,7 +57,7 @@ def read_image_header(data: Data) -> ImageHeader | None:
         return None
     try:
         found = SIDES[kind](data)
-    except (struct.error, IndexError):
+    except (struct.error, IndexError, OverflowError):
         return None
     return ImageHeader(kind, *found) if found is not None and min(found) > 0 else None
 

@@ -10,7 +10,7 @@ import torch
 from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.fields.field import Array
 from ffrecord.torch.images.decoders import ImageDecoder
-from ffrecord.torch.images.followers import BoxDecoder, MaskDecoder
+from ffrecord.torch.images.followers import BoxChooser, BoxDecoder, MaskDecoder
 from ffrecord.torch.images.picture import Data, Sides
 
 __all__ = ["DECODERS", "ColumnDecoders", "Decoder"]
@@ -49,7 +49,7 @@ class ColumnDecoders:
                     'images, too: {"image": crop, "boxes": crop.boxes}'
                 )
 
-    def _leader(self, decoder: ImageDecoder) -> str | None:
+    def _leader(self, decoder: BoxChooser) -> str | None:
         """Return the column with the decoder itself, else the first column with an equal one, or None."""
         equal = [name for name, each in self._images.items() if each == decoder]
         return next((name for name in equal if self._images[name] is decoder), equal[0] if equal else None)
@@ -95,7 +95,9 @@ class ColumnDecoders:
             known: Sequence[Any] = sides.get(self._leaders[name], [None] * count)
             with _Named(label, name):
                 made = [
-                    follower.decode(value if isinstance(follower, BoxDecoder) else _data(value), seed, each)
+                    follower.decode(value, seed, each)
+                    if isinstance(follower, BoxDecoder)
+                    else follower.decode(_data(value), seed, each)
                     for value, seed, each in zip(values(name), numbers, known, strict=True)
                 ]
             found[name] = self._joined(name, follower, made, varies(name), samples)

@@ -16,7 +16,7 @@ from ffrecord.kernels._memory import pooled
 from ffrecord.kernels._pictures import look_up, resample
 from ffrecord.torch.images.boxes import Box, central_box, random_box
 from ffrecord.torch.images.followers import BoxDecoder, MaskDecoder
-from ffrecord.torch.images.picture import Picture, Sides, picture_of
+from ffrecord.torch.images.picture import ImagePart, Sides, picture_of
 
 __all__ = ["CenterCrop", "ImageDecoder", "RandomResizedCrop", "Resize"]
 
@@ -159,7 +159,8 @@ class ImageDecoder:
             ImportError: simplejpeg or Pillow is not installed; names it.
             ArgumentError: `out` has another shape or dtype.
         """
-        pixels = data if isinstance(data, np.ndarray) and data.ndim > 1 else memoryview(data)
+        buffer: Any = data
+        pixels = data if isinstance(data, np.ndarray) and data.ndim > 1 else memoryview(buffer)
         seed = operator.index(seed)
         if out.shape != (*self.sides, self.channels) or out.itemsize != DTYPES[self.dtype]:
             raise ArgumentError(
@@ -174,14 +175,14 @@ class ImageDecoder:
         self._write(picture, out)
         return picture.sides
 
-    def _write(self, picture: Picture, out: Array) -> None:
+    def _write(self, picture: ImagePart, out: Array) -> None:
         pixels, orientation, flip = picture.pixels, picture.orientation, picture.flip
         channels = pixels.shape[2]
         if channels == self.channels and orientation == 1:
             resample(pixels, picture.area, out.view(np.uint8), flip, table=self._table)
             return
         sides = self.sides[::-1] if TURNS[orientation][0] else self.sides
-        made = np.empty((*sides, channels), np.uint8)
+        made: Array = np.empty((*sides, channels), np.uint8)
         resample(pixels, picture.area, made)
         made = turn(made, orientation)
         made = made[:, ::-1] if flip else made

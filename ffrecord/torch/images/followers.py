@@ -1,9 +1,7 @@
 """Decoders of masks and boxes, which take the box and the flip that the decoder of their image takes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
@@ -12,10 +10,22 @@ from ffrecord.fields.field import Array
 from ffrecord.torch.images.boxes import Box
 from ffrecord.torch.images.picture import Data, Sides, array_of
 
-if TYPE_CHECKING:
-    from ffrecord.torch.images.decoders import ImageDecoder
+__all__ = ["BoxChooser", "BoxDecoder", "MaskDecoder"]
 
-__all__ = ["BoxDecoder", "MaskDecoder"]
+
+class BoxChooser(Protocol):
+    """The decoder of images that others follow: an `ImageDecoder`."""
+
+    @property
+    def exif(self) -> bool:
+        """True if images are turned upright first."""
+
+    @property
+    def sides(self) -> tuple[int, int]:  # pyright: ignore[reportReturnType]  # a protocol's
+        """The height and width of the result."""
+
+    def box(self, height: int, width: int, seed: int) -> Box:  # pyright: ignore[reportReturnType]  # a protocol's
+        """Return the box of an image of these sides."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +40,7 @@ class MaskDecoder:
         image: the decoder of the images.
     """
 
-    image: ImageDecoder
+    image: BoxChooser
 
     def decode(self, data: Data, seed: int, sides: Sides | None = None) -> Array:
         """Return the part of a mask that belongs to the part of its image.
@@ -72,7 +82,7 @@ class BoxDecoder:
         image: the decoder of the images.
     """
 
-    image: ImageDecoder
+    image: BoxChooser
 
     def decode(self, boxes: Array, seed: int, sides: Sides) -> Array:
         """Return the boxes in the pixels of the result.

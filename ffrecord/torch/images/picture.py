@@ -15,7 +15,7 @@ from ffrecord.system.optional import require
 from ffrecord.torch.images.boxes import Box
 from ffrecord.torch.images.jpeg import Choose, Size, decode_part
 
-__all__ = ["Picture", "Sides", "array_of", "picture_of", "stored_box"]
+__all__ = ["ImagePart", "Sides", "array_of", "picture_of", "stored_box"]
 
 Data = memoryview | Array  # a file or payload; or pixels
 APP1, SCAN, ESCAPE, START = 0xE1, 0xDA, 0xFF, 2
@@ -32,7 +32,7 @@ class Sides(NamedTuple):
     width: int
 
 
-class Picture(NamedTuple):
+class ImagePart(NamedTuple):
     """Pixels that a box needs.
 
     Attributes:
@@ -50,7 +50,7 @@ class Picture(NamedTuple):
     sides: Sides
 
 
-def picture_of(data: Data, choose: Choose, size: Size, channels: int, exif: bool) -> Picture:
+def picture_of(data: Data, choose: Choose, size: Size, channels: int, exif: bool) -> ImagePart:
     """Decode the pixels that an image of `size` needs from the box that `choose(height, width)` returns.
 
     Args:
@@ -88,7 +88,7 @@ def picture_of(data: Data, choose: Choose, size: Size, channels: int, exif: bool
     else:
         pixels, area = _file_pixels(data, box_of, channels, exif)
     orientation, flip, sides = found
-    return Picture(pixels, area, orientation, flip, sides)
+    return ImagePart(pixels, area, orientation, flip, sides)
 
 
 def _array_pixels(array: Array, box_of: Any) -> tuple[Array, Any]:
@@ -182,7 +182,7 @@ def jpeg_orientation(data: memoryview) -> int:
             if marker == APP1 and data[at : at + len(EXIF)] == EXIF:
                 return _exif_orientation(data[at + len(EXIF) : at + size - 2])
             at += size - 2
-    except (struct.error, IndexError):
+    except (struct.error, IndexError, OverflowError):
         return 1
 
 
