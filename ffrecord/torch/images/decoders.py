@@ -179,7 +179,10 @@ class ImageDecoder:
         pixels, orientation, flip = picture.pixels, picture.orientation, picture.flip
         channels = pixels.shape[2]
         if channels == self.channels and orientation == 1:
-            resample(pixels, picture.area, out.view(np.uint8), flip, table=self._table)
+            if self._table is None:
+                resample(pixels, picture.area, out, flip)
+            else:
+                resample(pixels, picture.area, out.view(np.uint8), flip, table=self._table)
             return
         sides = self.sides[::-1] if TURNS[orientation][0] else self.sides
         made: Array = np.empty((*sides, channels), np.uint8)

@@ -8,8 +8,7 @@ import numpy as np
 from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array
 from ffrecord.fields.images.image_codec import TURNS, byte_pixels, load_image, turn
-from ffrecord.fields.images.image_header import image_format
-from ffrecord.fields.images.jpeg_codec import SIDE_MAX
+from ffrecord.fields.images.jpeg_codec import MAGIC, SIDE_MAX
 from ffrecord.fields.images.pixels import MODES, unpack_pixels
 from ffrecord.system.optional import require
 from ffrecord.torch.images.boxes import Box
@@ -66,6 +65,14 @@ def picture_of(data: Data, choose: Choose, size: Size, channels: int, exif: bool
     """
     found: list[Any] = []
 
+    def note(height: int, width: int) -> Box:
+        found.append(Sides(height, width))
+        return choose(height, width)
+
+    if not exif and not isinstance(data, np.ndarray) and data[:3] == MAGIC:  # the usual case, in the shortest way
+        part = decode_part(data, note, size, channels)
+        return ImagePart(part.pixels, part.area, 1, part.flip, found[-1])
+
     def box_of(height: int, width: int, orientation: int) -> Box:
         """Choose the box of an image with these stored sides; return it as it lies in the stored pixels."""
         if max(height, width) > SIDE_MAX:
@@ -77,8 +84,8 @@ def picture_of(data: Data, choose: Choose, size: Size, channels: int, exif: bool
 
     if isinstance(data, np.ndarray):
         pixels, area = _array_pixels(data, box_of)
-    elif image_format(data) == "JPEG":
-        orientation = jpeg_orientation(data) if exif else 1
+    elif data[:3] == MAGIC:
+        orientation = jpeg_orientation(data)
         # The filter's result has the sides of `size` before the turn.
         turned = size[::-1] if TURNS[orientation][0] else size
         part = decode_part(data, lambda height, width: box_of(height, width, orientation), turned, channels)
