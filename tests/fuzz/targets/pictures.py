@@ -128,5 +128,6 @@ TARGETS = [
             "ffrecord.torch.images.picture",
         ),
         size_most=1 << 11,
+        memory_most=640 << 20,  # 65,536 pixels for each byte of a WebP or TIFF, four bytes each
     ),
 ]
