@@ -21,6 +21,7 @@ from ffrecord.fields import (
 from ffrecord.fields.declare import complete_tree, declare_tree
 from ffrecord.fields.dtypes import array_of_lists
 from ffrecord.fields.field import Field
+from ffrecord.fields.images.image_codec import is_known_kind
 from ffrecord.fields.images.image_header import image_format
 from ffrecord.fields.infer import infer_tree
 from ffrecord.fields.tree import Node, Tree
@@ -296,10 +297,9 @@ def _field_of_files(values: Sequence[bytes], named: bool, suffixed: Field | None
 
 
 def _field_of_file(value: bytes) -> Field | None:
-    kind = image_format(value)
-    if kind is None:
+    if not is_known_kind(value):
         return None
-    field = JPEG if kind == "JPEG" else IMAGE_FILE
+    field = JPEG if image_format(value) == "JPEG" else IMAGE_FILE
     try:
         field.encode(value)
     except ValueError:

@@ -150,6 +150,16 @@ def test_from_and_to_other_fields(tmp_path: Path, field: Field) -> None:
         assert column(tmp_path / "three", "x")[1] == values
 
 
+def test_tiffs_of_other_things_stay_bytes(tmp_path: Path) -> None:
+    """Bands of a satellite: Pillow does not know such pixels, so nobody could look at the column."""
+    bands = picture(3, "tif").replace(b"\x15\x01\x03\x00\x01\x00\x00\x00\x03", b"\x15\x01\x03\x00\x01\x00\x00\x00\x07")
+    with pytest.raises(Exception, match=r"unknown pixel mode|cannot identify"):
+        Image.open(io.BytesIO(bands))
+    convert(folder(tmp_path / "folder", {f"{i}.tif": bands for i in range(4)}), tmp_path / "out", num_workers=0)
+    field, stored, _ = column(tmp_path / "out", "image")
+    assert field == BytesField() and stored == [bands] * 4
+
+
 def test_exported_as_they_are(tmp_path: Path) -> None:
     files = LISTED
     convert(folder(tmp_path / "folder", files), tmp_path / "out", num_workers=0)

@@ -11,7 +11,7 @@ from ffrecord.fields.field import Array
 from ffrecord.fields.images.image_header import Data, ImageHeader, image_format, read_image_header
 from ffrecord.fields.images.jpeg_codec import decompress
 from ffrecord.fields.images.pixels import too_large
-from ffrecord.system.optional import require
+from ffrecord.system.optional import import_optional, require
 
 # Image.open has a limit that belongs to the program, and warns below it: each format is opened by its plugin.
 PLUGINS = {
@@ -83,10 +83,8 @@ def load_image(data: Data, exif: bool = False, choose: Choose | None = None) -> 
         ImportError: Pillow is not installed.
     """
     header = check_image_header(data)
-    module, name = PLUGINS[header.format]
-    plugin = require(module, "image", f"a {header.format}")
     try:
-        image = getattr(plugin, name)(io.BytesIO(data))
+        image = _open(data, header.format)
         said = image.tag_v2.get(ORIENTATION, 1) if header.format == "TIFF" else 1
         image.load()
         if header.format == "TIFF":
@@ -103,11 +101,31 @@ def load_image(data: Data, exif: bool = False, choose: Choose | None = None) -> 
             box = choose(image.height, image.width, orientation)
             whole = box == (0, 0, image.width, image.height)
             image = image if whole else image.crop(box)
-    except (MemoryError, FormatError):
+    except (MemoryError, ImportError, FormatError):
         raise
     except Exception as error:  # Pillow does not document the errors that bad bytes raise
         raise FormatError(f"a {header.format} of {len(data)} bytes that Pillow does not read: {error}") from error
     return image, orientation
+
+
+def is_known_kind(data: Data) -> bool:
+    """Tell whether Pillow knows the kind of pixels of an image file; True if Pillow is not installed.
+
+    TIFF may have any number of channels of any type, such as bands of satellites.
+    """
+    kind = image_format(data)
+    if kind != "TIFF" or import_optional("PIL.TiffImagePlugin") is None:
+        return kind is not None
+    try:
+        _open(data, kind)
+    except Exception:  # Pillow does not document the errors that other files raise
+        return False
+    return True
+
+
+def _open(data: Data, kind: str) -> Any:
+    module, name = PLUGINS[kind]
+    return getattr(require(module, "image", f"a {kind}"), name)(io.BytesIO(data))
 
 
 def _turn_back(image: Any, orientation: int) -> Any:
