@@ -23,7 +23,7 @@ from ffrecord.reading.paths import PathLike, Source, redact_source
 from ffrecord.reading.store import OnError, Store
 from ffrecord.system.sample_types import UNTOLD
 from ffrecord.torch.fetching import FetchedSamples, both_message, decode_records, fetch, merge_parts
-from ffrecord.torch.images import ImageDecoder
+from ffrecord.torch.images import BoxDecoder, ImageDecoder, MaskDecoder
 from ffrecord.torch.indexing import (
     Indices,
     KeptIndices,
@@ -88,8 +88,8 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         storage_options, cache_dir, cache_limit: options for URLs, see `FileReader`.
         fields: the columns of the samples. Names, or a dict of name → field to read the column with (None: as it was
             written), such as {"image": JPEGField(as_bytes=True)}; other formats take names only.
-        decode: column of images → decoder of `ffrecord.torch.images`, which makes a uint8 tensor of each. The images of
-            a batch are decoded into one tensor.
+        decode: column of images → decoder of `ffrecord.torch.images`, which makes a tensor of each. The images of a
+            batch are decoded into one tensor. Masks and boxes follow by `crop.mask` and `crop.boxes`.
         transform: function of one sample, which returns the sample to use instead. With a parameter named `seed` it
             gets an int in [0, 2**64) by keyword. If the files carry no schema, it gets the uint8 array of a record.
 
@@ -118,7 +118,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         cache_dir: PathLike | None = None,
         cache_limit: int | str | None = None,
         fields: Fields | None = None,
-        decode: Mapping[str, ImageDecoder] | None = None,
+        decode: Mapping[str, ImageDecoder | MaskDecoder | BoxDecoder] | None = None,
         transform: Callable[..., Any] | None = None,
     ) -> None:
         self.fnames: Source = fnames.fnames if isinstance(fnames, Store) else redact_source(fnames)

@@ -12,7 +12,8 @@ from ffrecord.fields import Field, Schema, schema_of
 from ffrecord.order import sample_seeds
 from ffrecord.reader import FileReader
 from ffrecord.reading.store import Store
-from ffrecord.torch.images import CenterCrop, ImageDecoder, Resize
+from ffrecord.torch.images import CenterCrop, Resize
+from ffrecord.torch.images.column_decoders import Decoder
 from ffrecord.torch.loading.columns import BatchColumns, Seeds
 from ffrecord.torch.loading.decoded import DecodedColumns, StoreRecords
 from ffrecord.torch.loading.functions import UserFunction
@@ -58,7 +59,7 @@ class SampleWork:
     """
 
     def __init__(
-        self, fields: Fields | None, decode: Mapping[str, ImageDecoder] | None, transform: Callable[..., Any] | None
+        self, fields: Fields | None, decode: Mapping[str, Decoder] | None, transform: Callable[..., Any] | None
     ) -> None:
         self._fields, self._decode = fields, decode
         self._transform = None if transform is None else UserFunction("transform", transform, "seed")

@@ -372,3 +372,27 @@ def test_a_folder_and_a_webdataset_in_place(tmp_path: Any) -> None:
 def test_columns_refused(path: str, decode: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Loader(path, 3, decode=decode)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_under_torchs_own_loader(path: str, workers: int) -> None:
+    """A dataset gives the same as `Loader` for the same samples and seeds."""
+    crop = RandomResizedCrop(20)
+    some = {"image": crop, "mask": crop.mask, "boxes": crop.boxes}
+    dataset = ffrecord.torch.Dataset(path, decode=some, fields=[*some, "id"])
+    sampler = ffrecord.torch.Sampler(dataset, seed=5)
+    seen = 0
+    loader = torch.utils.data.DataLoader(
+        dataset,
+        4,
+        sampler=sampler,
+        num_workers=workers,
+        collate_fn=list,
+        multiprocessing_context="fork" if workers else None,
+    )
+    for samples, batch in zip(loader, Loader(path, 4, seed=5, decode=some, fields=[*some, "id"]), strict=True):
+        for i, sample in enumerate(samples):
+            assert sample["id"] == batch["id"][i] and sample["mask"].shape == (20, 20)
+            assert all(torch.equal(sample[name], batch[name][i]) for name in some)
+            seen += 1
+    assert seen == 12
