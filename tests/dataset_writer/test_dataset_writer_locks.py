@@ -38,15 +38,16 @@ def test_the_lock_of_a_killed_writer_vanishes_though_its_children_live(tmp_path:
 
     class Parental(Stopping):
         def __getitem__(self, index: int) -> bytes:
-            if index == 200:
+            if index == 380:  # two shards are finished, or about to be
                 child = os.fork()
                 if child == 0:
                     time.sleep(30)
                     os._exit(0)
                 pids.write_text(str(child))
                 # Of two, the first has been noted, too, and not only moved to where it is kept.
-                wait_until(lambda: len(kept_files(tmp_path / "set")) > 1, 20)
-                os.kill(os.getpid(), signal.SIGKILL)
+                if wait_until(lambda: len(kept_files(tmp_path / "set")) > 1, 20):
+                    os.kill(os.getpid(), signal.SIGKILL)
+                os._exit(1)
             return record(index)
 
     pid = os.fork()
