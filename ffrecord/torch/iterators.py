@@ -170,6 +170,7 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
     def _shutdown_workers(self) -> None:
         # A worker of another iterator may inherit this one by a fork. It cannot wait for children of its parent.
         if self._owner == os.getpid():
+            _end_unreachable(self)
             super()._shutdown_workers()
 
 
@@ -213,6 +214,19 @@ class MultiProcessIterator(_CountingMixin, WorkersIterator):
         # The number of the first task that has not come back; tasks are sent to workers in order.
         passed: int = self._rcvd_idx
         return passed
+
+
+def _end_unreachable(iterator: Any) -> None:
+    """End the workers that cannot be told to end: of an iterator in a cycle of garbage, whose queues are closed first.
+
+    torch would wait 5 s for each of them.
+    """
+    # An iterator that could not be made lacks these.
+    pairs = zip(getattr(iterator, "_workers", ()), getattr(iterator, "_index_queues", ()), strict=False)
+    for worker, tasks in pairs:
+        close = getattr(tasks, "_close", None)
+        if close is not None and not close.still_active() and worker.is_alive():
+            worker.terminate()
 
 
 def _drop_frames(error: BaseException | None) -> None:
