@@ -73,28 +73,42 @@ def used(work: Work) -> list[str]:
 
 def sweep(work: Work, sites: Sequence[str], changes: Sequence[Change]) -> int:
     """Have every call at these sites changed in each of these ways; how many calls were."""
-    return sum(_every_call(work, site, change) for site in sites for change in changes)
+    return sum(_every_call(work, site, [change]) for site in sites for change in changes)
 
 
-def _every_call(work: Work, site: str, change: Change) -> int:
+def sweep_in_turns(work: Work, sites: Sequence[str], changes: Sequence[Change]) -> int:
+    """Have the first call at each site changed in all of these ways, and every later one in one, each in its turn."""
+    changed = 0
+    for site in sites:
+        changed += sum(_changed(work, site, 1, change) for change in changes)
+        changed += _every_call(work, site, changes)
+    return changed
+
+
+def _every_call(work: Work, site: str, turns: Sequence[Change]) -> int:
     for call in range(1, MOST):
-        work.prepare()
-        before = descriptors()
-        with faults((site, call, change), *work.beside) as fired:
-            error = attempt(work)
-        try:
-            if fired[0]:
-                work.check(site, change, error)
-            elif error is not None:
-                raise error
-            # multiprocessing leaves the pipes that it made for a fork that fails.
-            left = set() if site == "fork" else descriptors() - before
-            assert not left, f"descriptors left open: {left}"
-        except BaseException as wrong:
-            raise AssertionError(f"{site}, call {call}, {change}: ended with {error!r}") from wrong
-        if not fired[0]:
+        if not _changed(work, site, call, turns[call % len(turns)]):
             return call - 1
     raise AssertionError(f"{site} is called more than {MOST} times")
+
+
+def _changed(work: Work, site: str, call: int, change: Change) -> bool:
+    """Whether there was such a call, which was changed, and all was as promised."""
+    work.prepare()
+    before = descriptors()
+    with faults((site, call, change), *work.beside) as fired:
+        error = attempt(work)
+    try:
+        if fired[0]:
+            work.check(site, change, error)
+        elif error is not None:
+            raise error
+        # multiprocessing leaves the pipes that it made for a fork that fails.
+        left = set() if site == "fork" else descriptors() - before
+        assert not left, f"descriptors left open: {left}"
+    except BaseException as wrong:
+        raise AssertionError(f"{site}, call {call}, {change}: ended with {error!r}") from wrong
+    return bool(fired[0])
 
 
 def attempt(work: Work) -> BaseException | None:

@@ -18,9 +18,9 @@ import sweeping, written_works
 
 logging.disable()
 work = written_works.works(Path(sys.argv[1]) / "d")[sys.argv[2]]()
-numbers, left_out = json.loads(sys.argv[3])
+numbers, left_out, how = json.loads(sys.argv[3])
 sites = [site for site in sweeping.used(work) if site not in left_out]
-print(sweeping.sweep(work, sites, sweeping.errors(numbers or sweeping.NUMBERS)))
+print(getattr(sweeping, how)(work, sites, sweeping.errors(numbers or sweeping.NUMBERS)))
 """
 READ = """
 import json, logging, sys
@@ -32,7 +32,7 @@ for name in json.loads(sys.argv[2]):
     work = read_works.works(Path(sys.argv[1]))[name]()
     # Making a context takes 30 ms; what else there is, the others have.
     sites = ["io_setup"] if "afresh" in name else sweeping.used(work)
-    print(name, sweeping.sweep(work, sites, sweeping.errors()))
+    print(name, getattr(sweeping, sys.argv[3])(work, sites, sweeping.errors()))
 """
 WRITE_BACK = """
 import errno, sys
@@ -81,11 +81,8 @@ print(sweeping.sweep(work, ["fork"], sweeping.errors((errno.EAGAIN, errno.ENOMEM
 FEW = (errno.EIO,)
 # Of names, which are many, and what fails there is a file that seems not to be there.
 NAMES = ("stat", "lstat")
-FILES = [
-    "file of n",
-    "file, flushed",
-    *(pytest.param(name, marks=pytest.mark.long) for name in ("file", "file of n, flushed")),
-]
+FILES = ["file of n", "file, flushed"]
+MORE_FILES = ["file", "file of n, flushed"]
 OTHERS = ["recover", "pack", "dataset", "dataset of one size", "append", "tfrecord", "recordio", "recordio, appended"]
 
 
@@ -96,14 +93,27 @@ READ_EVERYDAY = [
 ]
 
 
-def sweep(directory: Path, work: str, numbers: tuple[int, ...] = (), left_out: tuple[str, ...] = ()) -> int:
+IN_TURNS = "sweep_in_turns"  # every call fails, every error comes; not every call with every error
+
+
+def sweep(
+    directory: Path, work: str, numbers: tuple[int, ...] = (), left_out: tuple[str, ...] = (), how: str = "sweep"
+) -> int:
     """How many calls failed."""
-    return int(faults.run(WRITTEN, directory, work, json.dumps((numbers, left_out)), timeout=600))
+    return int(faults.run(WRITTEN, directory, work, json.dumps((numbers, left_out, how)), timeout=600))
 
 
 @pytest.mark.parametrize("work", FILES)
 def test_writers_of_a_file(in_memory: Path, counted: figures.Counted, work: str) -> None:
     """The error with its errno and the file's name; the old file stays, unless only the directory's fsync failed."""
+    injected = sweep(in_memory, work, how=IN_TURNS)
+    assert injected > 200
+    counted.add("injected errors", injected)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("work", [*FILES, *MORE_FILES])
+def test_writers_of_a_file_with_every_error(in_memory: Path, counted: figures.Counted, work: str) -> None:
     injected = sweep(in_memory, work)
     assert injected > 600
     counted.add("injected errors", injected)
@@ -128,7 +138,7 @@ def test_all_else_with_every_error(in_memory: Path, counted: figures.Counted, wo
 @pytest.mark.parametrize("names", READ_EVERYDAY, ids=", ".join)
 def test_readers(tmp_path: Path, counted: figures.Counted, names: tuple[str, ...]) -> None:
     """The exact bytes, or the error with its errno and the file's name; and the exact bytes afterwards."""
-    said = faults.run(READ, tmp_path, json.dumps(names), timeout=300)
+    said = faults.run(READ, tmp_path, json.dumps(names), IN_TURNS, timeout=300)
     injected = {line.rpartition(" ")[0]: int(line.rpartition(" ")[2]) for line in said.splitlines()}
     assert set(injected) == set(names) and min(injected.values()) > 10, injected
     counted.add("injected errors", sum(injected.values()))
@@ -136,13 +146,11 @@ def test_readers(tmp_path: Path, counted: figures.Counted, names: tuple[str, ...
 
 @pytest.mark.long
 def test_readers_of_every_kind(tmp_path: Path, counted: figures.Counted) -> None:
-    done = {name for names in READ_EVERYDAY for name in names}
     listed = faults.run(
         "import sys, read_works as r; from pathlib import Path; print(*r.works(Path(sys.argv[1])), sep=chr(10))",
         tmp_path,
     )
-    names = [name for name in listed.splitlines() if name not in done]
-    said = faults.run(READ, tmp_path, json.dumps(names), timeout=600)
+    said = faults.run(READ, tmp_path, json.dumps(listed.splitlines()), "sweep", timeout=600)
     counted.add("injected errors", sum(int(line.rpartition(" ")[2]) for line in said.splitlines()))
 
 
