@@ -15,6 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import preloaded
+from preloaded import run_preloaded
+
 ROOT = Path(__file__).parents[1]
 DECISIONS = ROOT / "docs" / "decisions"
 FENCE = re.compile(r"^```(\w*) *(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
@@ -51,11 +54,13 @@ def blocks(text: str) -> Iterator[Block]:
 
 def run_elsewhere(path: Path, directory: Path) -> "subprocess.CompletedProcess[str]":
     """Run a document in a process of its own, in `directory`, with warnings as errors."""
-    # Since Python 3.12 a fork beside torch's threads warns; whoever follows the document sees no error either.
-    warnings = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]
-    command = [sys.executable, *warnings, __file__, str(path)]
-    # Threads of torch that wait for each other turn, which on a busy machine takes most of the time.
-    variables = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return run_preloaded(Path(__file__), str(path), directory=directory)
+
+
+def run_afresh(path: Path, directory: Path) -> "subprocess.CompletedProcess[str]":
+    """The same, where nothing has been imported before."""
+    command = [sys.executable, *preloaded.WARNINGS, __file__, str(path)]
+    variables = {**os.environ, **preloaded.VARIABLES}
     return subprocess.run(
         command, cwd=directory, env=variables, capture_output=True, text=True, timeout=240, check=False
     )

@@ -6,9 +6,9 @@ import pty
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -27,7 +27,7 @@ class Ran(NamedTuple):
 
 @cache
 def _forked() -> Forked:
-    return Forked()
+    return Forked(Path(__file__).parent / "forked_command.py", "-W", "error")
 
 
 def forked() -> Forked:
@@ -39,10 +39,7 @@ def forked() -> Forked:
 
 def run(*arguments: object, timeout: float = 60, cwd: object = ".", into: str | None = None) -> Ran:
     """Without a terminal, in a fork of a process that has imported the command; `into`: a device for stdout."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(into or os.devnull, "r+") as device:
-        streams = [device.fileno(), device.fileno() if into else out.fileno(), err.fileno()]
-        code = forked().run([*map(str, arguments)], streams, os.path.abspath(str(cwd)), timeout)
-        return Ran(code, *(os.pread(file.fileno(), 1 << 30, 0).decode(errors="surrogateescape") for file in (out, err)))
+    return Ran(*forked().run_captured([*map(str, arguments)], os.path.abspath(str(cwd)), timeout, into))
 
 
 def run_afresh(*arguments: object, timeout: float = 60, **more: object) -> Ran:

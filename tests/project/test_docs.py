@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from documents import ROOT, Block, blocks, broken_links, documents, run_elsewhere
+from documents import ROOT, Block, blocks, broken_links, documents, run_afresh, run_elsewhere
 
 from ffrecord import DatasetWriter
 from ffrecord.format import ffr_layout
@@ -39,6 +39,13 @@ MARKED = [pytest.param(path, marks=SHELL) if path.name in PROGRAMS else path for
 @pytest.mark.parametrize("path", MARKED, ids=name)
 def test_code_runs(path, tmp_path):
     done = run_elsewhere(path, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("path", MARKED, ids=name)
+def test_code_runs_where_nothing_was_imported_before(path, tmp_path):
+    done = run_afresh(path, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

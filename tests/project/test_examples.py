@@ -9,6 +9,7 @@ from importlib import util
 from pathlib import Path
 
 import pytest
+from preloaded import WARNINGS, run_preloaded
 
 from ffrecord import FileReader, PackedFolder
 from ffrecord.fields import IntField, JPEGField, NDArrayField, schema_of
@@ -21,10 +22,22 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"the examples need {', '.
 
 
 def run(name: str, out: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    # Since Python 3.12 a fork beside torch's threads warns, which torch's own loader does.
-    warnings = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]
-    command = [sys.executable, *warnings, str(EXAMPLES / name), "--out", str(out), *arguments]
-    return subprocess.run(command, cwd=out, capture_output=True, text=True, timeout=280, check=False)
+    return run_preloaded(EXAMPLES / name, "--out", str(out), *arguments, directory=out)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["ddp.py", "digits.py", "photographs.py"])
+def test_nothing_imported_before(tmp_path, name):
+    """All else runs in forks of a process that has imported the packages of others."""
+    done = subprocess.run(
+        [sys.executable, *WARNINGS, str(EXAMPLES / name), "--out", str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def png_size(path: Path) -> tuple[int, int]:

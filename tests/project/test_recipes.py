@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 import pytest
-from documents import ROOT, run_elsewhere
+from documents import ROOT, run_afresh
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from test_docs import WITH_CODE
@@ -62,7 +62,7 @@ def test_need_only_what_they_name(page, tmp_path, monkeypatch):
     monkeypatch.setenv("ONLY_NAMED", " ".join(sorted(closure([*ast.literal_eval(ours), *named]))))
     paths = [str(ROOT / "tests" / "only_named"), str(ROOT), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-    done = run_elsewhere(page, tmp_path)
+    done = run_afresh(page, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -71,5 +71,5 @@ def test_other_packages_are_hidden(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests" / "only_named"))
     page = tmp_path / "page.md"
     page.write_text("```python\nimport numpy\nimport torch\n```\n")
-    done = run_elsewhere(page, tmp_path)
+    done = run_afresh(page, tmp_path)
     assert "No module named 'torch'" in done.stderr
