@@ -52,7 +52,7 @@ def killed_at_calls(library: Path, root: Path, names: list[str], step: int, acti
     """How many kills the writers of these names survived."""
     given = json.dumps({"cases": names, "step": step, "actions": actions})
     found = json.loads(disk_calls.in_child(RUN, library, root, "calls", given, timeout=600))
-    assert all(found[name] > 5 for name in names), found
+    assert all(found[name] > 5 / step for name in names), found
     return sum(found.values())
 
 
@@ -63,7 +63,9 @@ everyday_and_long = pytest.mark.parametrize("actions", [1, pytest.param(2, marks
 @everyday_and_long
 @pytest.mark.parametrize("names", [FILES, RECOVERIES, DATASETS, APPENDS, OTHERS], ids=lambda names: names[0])
 def test_every_call(library: Path, memory: Path, counted: figures.Counted, names: list[str], actions: int) -> None:
-    counted.add("kills survived", killed_at_calls(library, memory, names, 1, actions))
+    """Of what has many calls that are alike, every third on all days but those of the long run."""
+    step = 3 if actions == 1 and names in (DATASETS, OTHERS) else 1
+    counted.add("kills survived", killed_at_calls(library, memory, names, step, actions))
 
 
 @everyday_and_long

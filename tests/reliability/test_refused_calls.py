@@ -171,23 +171,36 @@ def each(calls: tuple[str, ...]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("call", given)
 
 
-@pytest.mark.timeout(600)
-@each(NEEDLESS)
-def test_what_can_be_done_without(call: str, counted: Counted) -> None:
+# Else each work has one of the errors.
+with_every_error = pytest.mark.parametrize(
+    "every", [pytest.param(False, id="in turns"), pytest.param(True, id="all", marks=pytest.mark.long)]
+)
+
+
+def refuse_in_turns(
+    call: str, works: tuple[Work, ...], told: Callable[[Work, Path, Exception], None], every: bool
+) -> None:
+    """Refuse a call in each way, to all works or to those whose turn it is: with another call, others."""
     known(call)
-    for number in ERRORS:
-        assert (
-            children.in_child(lambda number=number: attempt(call, number, (*WORKS, command_line), unforgiving)) == 0
-        ), number
+    first = (NEEDLESS + NEEDED).index(call)
+    for turn, number in enumerate(ERRORS, first):
+        chosen = works if every else works[turn % len(ERRORS) :: len(ERRORS)]
+        assert children.in_child(lambda number=number, chosen=chosen: attempt(call, number, chosen, told)) == 0, number
+
+
+@pytest.mark.timeout(600)
+@with_every_error
+@each(NEEDLESS)
+def test_what_can_be_done_without(call: str, every: bool, counted: Counted) -> None:
+    refuse_in_turns(call, (*WORKS, command_line), unforgiving, every)
     counted.add("refused calls", len(ERRORS))
 
 
 @pytest.mark.timeout(600)
+@with_every_error
 @each(NEEDED)
-def test_what_cannot_be_done_without_names_the_file(call: str, counted: Counted) -> None:
-    known(call)
-    for number in ERRORS:
-        assert children.in_child(lambda number=number: attempt(call, number, WORKS, names_its_file)) == 0, number
+def test_what_cannot_be_done_without_names_the_file(call: str, every: bool, counted: Counted) -> None:
+    refuse_in_turns(call, WORKS, names_its_file, every)
     counted.add("refused calls", len(ERRORS))
 
 

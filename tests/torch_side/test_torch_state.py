@@ -98,7 +98,7 @@ def test_every_step(path: str, order: str):
 )
 def test_every_step_with_workers(path: str, order: str, persistent: bool):
     make = maker(path, order, num_workers=2, persistent_workers=persistent)
-    check_every_step(make, order, then=(2,), step=1 if persistent else 2)
+    check_every_step(make, order, then=(2,), step=2 if persistent else 3)
 
 
 @pytest.mark.parametrize("order", ["in order", "own generator", "two generators", "default generator"])
