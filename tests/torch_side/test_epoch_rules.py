@@ -5,6 +5,7 @@ docs/resume.md has the rules in words.
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -79,6 +80,13 @@ steps = st.one_of(
 )
 
 
+@cache
+def orders_of(path: str) -> list[list[list[int]]]:
+    """What the batches of each epoch are."""
+    dataset = Ints(path)
+    return [[dataset[indices] for indices in BatchSampler(23, BATCH, seed=5, epoch=epoch)] for epoch in range(60)]
+
+
 def make(kind: str, path: str, workers: int = 0) -> tuple[Any, Any]:
     """A loader, and the object that a trainer tells its epochs."""
     if kind == "Loader":
@@ -96,9 +104,7 @@ def make(kind: str, path: str, workers: int = 0) -> tuple[Any, Any]:
 
 
 def check(kind: str, path: str, plan: list[Any], workers: int = 0) -> None:
-    dataset = Ints(path)
-    batches = [BatchSampler(dataset, BATCH, seed=5, epoch=epoch) for epoch in range(12)]
-    orders = [[dataset[indices] for indices in each] for each in batches]
+    orders = orders_of(path)
     (loader, told), twin = make(kind, path, workers), Twin()
     states = [(loader.state_dict(), twin.save())]
 
@@ -174,7 +180,7 @@ def test_any_plan_with_workers(path: str, kind: str, plan: list[Any]):
 @settings(max_examples=50, deadline=None)
 @given(plan=st.lists(st.one_of(st.tuples(st.sampled_from(["loop"]), counts), st.tuples(st.just("pin"), epochs))))
 def test_set_epoch_of_the_loader_keeps_its_place(path: str, plan: list[Any]):
-    orders = [[Ints(path)[indices] for indices in BatchSampler(23, BATCH, seed=5, epoch=epoch)] for epoch in range(60)]
+    orders = orders_of(path)
     (loader, _), twin = make("Loader", path), Twin()
     for name, number in plan[:20]:
         if name == "pin":
