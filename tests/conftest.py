@@ -47,10 +47,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @functools.cache
-def slow_files() -> set[Path]:
-    """Return the files of tests that take long, which `--quick` leaves out."""
+def slow_files() -> dict[Path, int]:
+    """Return the files of tests that take long, the longest first, with their places. `--quick` leaves them out."""
     lines = (Path(__file__).parent / "slow.txt").read_text().splitlines()
-    return {Path(__file__).parent / line for line in lines if line and not line.startswith("#")}
+    files = [Path(__file__).parent / line for line in lines if line and not line.startswith("#")]
+    return {file: place for place, file in enumerate(files)}
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -58,8 +59,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if config.getoption("--quick") and collection_path in slow_files() else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what cannot run under the sanitizer that this process runs under."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the longest files first where several run side by side, so that none is left at the end.
+
+    Skip what cannot run under the sanitizer that this process runs under.
+    """
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: slow_files().get(item.path, len(slow_files())))
     for item in items if children.SANITIZER else ():
         for marker in item.iter_markers("unsanitized"):
             item.add_marker(pytest.mark.skip(reason=f"under the {children.SANITIZER} sanitizer: {marker.args[0]}"))

@@ -461,7 +461,7 @@ def test_a_full_disk_is_told_of_and_the_next_run_goes_on(tmp_path):
 
 
 def test_slow_files_exist():
-    lines = (ROOT / "tests" / "slow.txt").read_text().splitlines()[1:]
+    lines = (ROOT / "tests" / "slow.txt").read_text().splitlines()[2:]
     assert len(lines) > 50 and [line for line in lines if not (ROOT / "tests" / line).exists()] == []
 
 
