@@ -135,7 +135,7 @@ def test_plain_bytes_and_something_else(tmp_path: Path) -> None:
 sizes = st.lists(st.integers(0, 60), min_size=0, max_size=120)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     sizes=sizes,
     cut=st.one_of(

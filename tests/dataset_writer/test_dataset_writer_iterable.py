@@ -25,7 +25,7 @@ from ffrecord.format import manifest
 pytestmark = pytest.mark.usefixtures("nothing_leaks")
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     sizes=st.lists(st.integers(0, 60), max_size=120),
     split=st.lists(st.integers(0, 120), max_size=4).map(sorted),

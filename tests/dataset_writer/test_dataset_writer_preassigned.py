@@ -87,7 +87,7 @@ def test_the_bytes_are_those_of_samples_that_are_sized(
     assert labels(tmp_path / "foreseen") == list(range(100))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     n=st.integers(0, 120),
     length=st.integers(0, 40),

@@ -51,7 +51,7 @@ def write_from(source: str, path: Path, dataset: Holey, chunksize: int = 100, **
     return writer.from_indexed_dataset(dataset, chunksize=chunksize)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     n=st.integers(1, 150),
     bad=st.sets(st.integers(0, 149), max_size=60),

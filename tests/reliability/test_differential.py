@@ -81,7 +81,7 @@ def compare(directory: Path, count: int, seed: int, modes: Sequence[str]) -> Non
 
 
 @pytest.mark.timeout(1800)
-@counts(150, 12_000)
+@counts(80, 12_000)
 def test_every_engine_reads_what_the_twin_wrote(tmp_path, in_memory, count, seed, counted):
     """Everyday on the disk; the many examples of the long run in memory, which takes direct reads too."""
     compare(tmp_path if count < 1000 else in_memory, count, seed, IO_MODES)
@@ -90,7 +90,7 @@ def test_every_engine_reads_what_the_twin_wrote(tmp_path, in_memory, count, seed
 
 
 @pytest.mark.timeout(1800)
-@counts(40, 1_000)
+@counts(20, 1_000)
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM, errno.EAGAIN], ids=errno.errorcode.get)
 def test_aio_is_refused(in_memory, count, seed, number, counted):
     """As in containers that filter system calls, and where all slots of the host are taken."""
@@ -115,7 +115,7 @@ def test_aio_is_refused(in_memory, count, seed, number, counted):
 
 
 @pytest.mark.timeout(1800)
-@counts(60, 4_000)
+@counts(40, 4_000)
 def test_the_writer_writes_what_the_twin_writes(in_memory, count, seed, counted):
     @examples(count, seed)
     @given(samples_of())
@@ -135,7 +135,7 @@ def shards(directory: Path) -> list[bytes]:
 
 
 @pytest.mark.timeout(1800)
-@counts(20, 700)
+@counts(12, 700)
 def test_workers_write_what_the_twin_writes(in_memory, count, seed, counted):
     """One to four of them, with small chunks, so that every shard is of several."""
 

@@ -88,7 +88,7 @@ def read_meanwhile(reader: FileReader, samples: list[bytes], threads: int) -> It
             thread.join()
 
 
-@counts(13, 50)
+@counts(8, 50)
 @pytest.mark.parametrize("io", IO_MODES)
 def test_fork_while_another_thread_reads(sample_file, io: str, count: int, counted: Counted) -> None:
     """The child's copy of whatever the thread was in the middle of must not matter."""

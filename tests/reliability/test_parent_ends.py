@@ -174,7 +174,7 @@ def test_two_signals(
         shutil.rmtree(directory)
 
 
-@counts(10, 1000)
+@counts(5, 1000)
 @pytest.mark.parametrize("name", ["Ctrl-C", "SIGTERM", "SIGHUP"])
 def test_packing_a_folder_ends(
     tmp_path: Path, random: np.random.Generator, name: str, count: int, counted: Counted
@@ -204,7 +204,7 @@ def write_three(path: Path) -> None:
 
 # One that is interrupted as `with` begins or ends is dropped, and says so.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:Exception ignored in")
-@counts(300, 5000)
+@counts(150, 5000)
 def test_a_writer_interrupted_at_any_time(tmp_path: Path, random: np.random.Generator, count: int) -> None:
     """While it is made, too, when nobody has it yet who could close it."""
     with children.alarms(signal.default_int_handler):

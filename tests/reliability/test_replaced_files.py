@@ -91,7 +91,7 @@ def write(path: Path, version: int) -> None:
             writer.write_one(sample)
 
 
-@counts(25, 250)
+@counts(15, 250)
 @pytest.mark.parametrize("io", IO_MODES)
 def test_a_file_rewritten_while_others_read_it(tmp_path: Path, io: str, count: int, counted: Counted) -> None:
     """Each who opens it gets one version, whole, and keeps that."""
@@ -128,7 +128,7 @@ def zip_of(path: Path, samples: list[bytes]) -> None:
             archive.writestr(f"{i:03}", sample)
 
 
-@counts(20, 150)
+@counts(12, 150)
 @pytest.mark.parametrize("made", [tar_of, zip_of])
 def test_archives_replaced_while_others_read_them(
     tmp_path: Path, made: Callable[[Path, list[bytes]], None], count: int, counted: Counted
@@ -160,7 +160,7 @@ def sample_at(i: int) -> bytes:
     return b"%d," % i * (1 + i % 50)
 
 
-@counts(6, 30)
+@counts(4, 30)
 @pytest.mark.parametrize("io", ["auto", "direct"])
 def test_a_dataset_appended_to_while_eight_read_it(tmp_path: Path, io: str, count: int, counted: Counted) -> None:
     """Before or after an append, never in the middle; whoever has it open keeps what was there."""
