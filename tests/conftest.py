@@ -27,8 +27,10 @@ from ffrecord import FileReader
 
 # A run in the background of a shell, or of some CI, ignores Ctrl-C, and so would all processes the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# The many processes the tests start need a quarter less time where byte code is kept, which git ignores.
+# The many processes the tests start need a quarter less time where byte code is kept, which git ignores. To rewrite
+# the assertions of all tests takes ten seconds, in each process that runs tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 settings.register_profile(
     "default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
