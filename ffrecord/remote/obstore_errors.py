@@ -1,5 +1,6 @@
 """Our error for each exception of obstore. No message contains a secret."""
 
+import logging
 import re
 from typing import NamedTuple
 
@@ -19,9 +20,14 @@ from ffrecord.remote.errors import (
 # obstore's messages have two parts: a text for people, and the structure of the error. Only the structure is parsed.
 # The texts of servers and URLs are removed from it first.
 STRUCTURE = "\nDebug source:\n"  # search the last one: behind it, line ends within texts are escaped
-BODY = re.compile(r'body: Some\(\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
+# A server decides how long the text is. Of a longer one only the start of each line, and the first and last lines, are
+# parsed: BODY would take 130 bytes of memory for each byte of an answer.
+LINE_MAX = 4 << 10  # characters
+LINES_MAX = 500  # at each end
+LONG_ANSWER = 1 << 20  # characters; an error of this length is logged
+BODY = re.compile(r'body: Some\(\s*"((?:[^"\\\n]|\\.)*)')
 URI = re.compile(r"uri: Some\(\s*(\S*)")
-PATH = re.compile(r'(path|href): "(?:[^"\\]|\\.)*"')
+PATH = re.compile(r'(path|href): "(?:[^"\\\n]|\\.)*')
 STATUS = re.compile(r"\bstatus: (\d{3})\b")
 CODE = re.compile(r"<Code>(\w{1,80})</Code>")  # in answers of S3 and compatible stores
 REGION = re.compile(r"<Region>([\w-]{1,40})</Region>")
@@ -35,6 +41,8 @@ WANTS_TLS = re.compile("plain HTTP request was sent to HTTPS|speaking plain HTTP
 DNS = "failed to lookup address"
 METADATA = re.compile(r"https?://(169\.254\.|metadata\b|\[fd00:ec2)")  # of cloud machines; it gives credentials
 CONFLICT = 409
+
+logger = logging.getLogger("ffrecord")
 
 
 class ObstoreMessage(NamedTuple):
@@ -58,7 +66,7 @@ class ObstoreMessage(NamedTuple):
 
 def parse_message(text: str) -> ObstoreMessage:
     """Parse the text of an exception."""
-    structure = text.rpartition(STRUCTURE)[2]
+    structure = _shorten(text, max(0, text.rfind(STRUCTURE) + 1))
     body, uri = BODY.search(structure), URI.search(structure)
     bare = PATH.sub("", URI.sub("", BODY.sub("", structure)))
     status = STATUS.search(bare)
@@ -73,6 +81,22 @@ def parse_message(text: str) -> ObstoreMessage:
     )
 
 
+def _shorten(text: str, start: int) -> str:
+    """Return the text from `start`: the first part of each line, of the first and the last lines."""
+    lines, stop = [], len(text)
+    while start < stop and len(lines) < LINES_MAX:
+        end = text.find("\n", start)
+        end = stop if end < 0 else end
+        lines.append(text[start : min(end, start + LINE_MAX)])
+        start = end + 1
+    last: list[str] = []
+    while start < stop and len(last) < LINES_MAX:
+        begin = max(start, text.rfind("\n", start, stop) + 1)
+        last.append(text[begin : min(stop, begin + LINE_MAX)])
+        stop = begin - 1
+    return "\n".join([*lines, *reversed(last)])
+
+
 def error_of(error: Exception, url: str, span: tuple[int, int] | None) -> Exception:
     """Return the error to raise in place of an exception of obstore.
 
@@ -82,6 +106,8 @@ def error_of(error: Exception, url: str, span: tuple[int, int] | None) -> Except
         span: bytes [start, stop) that were requested; None for all.
     """
     text, kind = str(error), type(error).__name__
+    if len(text) > LONG_ANSWER:
+        logger.warning("%s: its server sent a long error, of which obstore made a text of %d MiB", url, len(text) >> 20)
     said = parse_message(text)
     if isinstance(error, FileNotFoundError) and said.status in (0, *MISSING):
         return missing_error(url, said.code)

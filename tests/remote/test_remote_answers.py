@@ -1,6 +1,7 @@
 """Answers of servers: what each status is, what is tried again, and no more memory taken than was asked for."""
 
 import logging
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,24 @@ def test_no_answer_takes_more_than_was_asked_for(odd: Odd, backend: str, kind: s
         with pytest.raises((RemoteError, FormatError)):
             FileReader(f"{odd.url}/manifest/set", **options(backend, max_tries=1))
         assert odd.sent[kind] < manifest.SIZE_MAX + 2 * READ_MOST
+
+
+@BACKENDS
+@pytest.mark.parametrize("status", [403, 404, 500])
+def test_long_errors(odd: Odd, backend: str, status: int, caplog: pytest.LogCaptureFixture) -> None:
+    """obstore takes in all of an error; nothing of ours multiplies it, and it is told."""
+    odd.status, odd.padding, odd.code = status, 9 << 20, "SlowDown"
+    tracemalloc.start()
+    try:
+        with pytest.raises((RemoteError, MissingFileError)) as told:
+            FileReader(f"{odd.url}/status/set", **options(backend, max_tries=1))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(str(told.value)) < 1000
+    assert ("SlowDown" in str(told.value)) == (backend == "obstore" and status != 404)
+    assert peak < 10 * odd.padding
+    assert ("sent a long error" in caplog.text) == (backend == "obstore")
 
 
 # Redirects

@@ -24,13 +24,14 @@ class Odd:
         status: that /status gives; 0 for none.
         failures: of /status, after which it answers as it should; None for always.
         code: of S3 in the body of /status.
+        padding: bytes that follow it there.
     """
 
     def __init__(self, root: Path) -> None:
         self.root, self.url, self.elsewhere = root, "", ""
         self.sent: Counter[str] = Counter()
         self.requests: list[tuple[str, dict[str, str]]] = []
-        self.status, self.code = 0, ""
+        self.status, self.code, self.padding = 0, "", 0
         self.failures: int | None = None
 
 
@@ -45,7 +46,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(302, b"", Location=f"{odd.elsewhere}/{name}")
         elif kind == "status" and odd.failures != 0:
             odd.failures = None if odd.failures is None else odd.failures - 1
-            self._answer(odd.status, f"<Error><Code>{odd.code}</Code></Error>".encode())
+            self._answer(odd.status, f"<Error><Code>{odd.code}</Code></Error>".encode() + b'\\"\n' * (odd.padding // 3))
         elif not (odd.root / name).is_file():
             self._answer(404, b"nothing")
         else:
