@@ -169,11 +169,12 @@ def read(path: str, most: int) -> bytes:
 
     Raises:
         FormatError: it is another kind of file, or larger than `most` bytes.
-        OSError: it cannot be read.
+        FileNotFoundError: it does not exist.
+        OSError (also a RuntimeError): it cannot be read.
     """
-    # O_NONBLOCK: otherwise opening a FIFO would wait for a writer.
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
+        # O_NONBLOCK: otherwise opening a FIFO would wait for a writer.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with open(fd, "rb") as file:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
@@ -182,7 +183,11 @@ def read(path: str, most: int) -> bytes:
             data = file.read(status.st_size + 1) if status.st_size <= most else b""
             if len(data) > status.st_size:
                 data += file.read(most + 1 - len(data))
+    except FileNotFoundError:
+        raise
     except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket
+            raise FormatError(f"{path} is not a regular file") from None
         raise file_error(error.errno or errno.EIO, f"{path} could not be read", path) from None
     try:
         _check_size(max(status.st_size, len(data)), most)

@@ -14,7 +14,7 @@ from ffrecord.format import ffr_layout
 from ffrecord.reader import FileReader
 from ffrecord.reading import paths
 from ffrecord.reading.ffr_file import OpenedFile
-from ffrecord.system import urls
+from ffrecord.system import filesystems, urls
 
 SNAP = 8  # a cut moves to the end of a shard that is nearer than 1 / SNAP of a task
 
@@ -94,7 +94,7 @@ def shards_of(source: paths.Source, opening: Opening) -> list[WholeShard]:
     return [
         _shard_of_file(path)
         if shard is None
-        else WholeShard(os.path.abspath(path), shard.samples, shard.size, shard.crc)
+        else WholeShard(filesystems.absolute_path(path), shard.samples, shard.size, shard.crc)
         for path, shard in zip(files, listed, strict=True)
     ]
 
@@ -108,7 +108,7 @@ def _url_of(shard: Any) -> str:
 
 def _shard_of_file(path: str) -> WholeShard:
     with closing(OpenedFile(path, check=False)) as open_piece:
-        return WholeShard(os.path.abspath(path), open_piece.n, open_piece.size, open_piece.crc)
+        return WholeShard(filesystems.absolute_path(path), open_piece.n, open_piece.size, open_piece.crc)
 
 
 def plan_tasks(shards: Sequence[WholeShard], count: int) -> list[list[ReadPiece]]:

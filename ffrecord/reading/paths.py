@@ -100,8 +100,8 @@ def resolve_directory(directory: str) -> str:
 
     Use the result to look for several files in a directory: a link may lead to another directory a moment later.
     """
-    found = os.path.realpath(directory)
-    return directory if found == os.path.abspath(directory) else found
+    found = filesystems.real_path(directory)
+    return directory if found == filesystems.absolute_path(directory) else found
 
 
 Generation: TypeAlias = dict[str, tuple[str, int, int] | None]
@@ -213,7 +213,7 @@ def _unfinished_remark(path: str) -> str:
     gone = filesystems.remark(path)
     if gone:
         return gone
-    directory, name = os.path.split(os.path.abspath(path))
+    directory, name = os.path.split(filesystems.absolute_path(path))
     if os.path.isdir(os.path.join(directory, f".{name}.part")):
         return f"; {UNFINISHED}"
     return unfinished.remark(directory)

@@ -74,7 +74,7 @@ def answer_error(url: str, status: int, code: str = "", region: str = "", words:
 
     Args:
         url: URL of the object, without secrets.
-        status: HTTP status, 300 or more; 0 if only a code is known.
+        status: HTTP status, of an error or a kind that is not expected; 0 if only a code is known.
         code: error code in the answer, as S3 names it; "" if there is none.
         region: region named in the answer; "" if there is none.
         words: text for the message; status and code by default.

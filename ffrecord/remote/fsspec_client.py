@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ffrecord.errors import ArgumentError, FFRecordError, RemoteError
 from ffrecord.remote.client import FetchedObject, check_there, never
 from ffrecord.remote.errors import changed_error, long_body_error, no_ranges_error, short_body_error, too_large_error
-from ffrecord.remote.fsspec_errors import error_of
+from ffrecord.remote.fsspec_errors import StatusError, error_of
 from ffrecord.system import urls
 from ffrecord.system.optional import import_optional, require
 
@@ -20,18 +20,6 @@ REDIRECTED = (301, 302, 303, 307, 308)
 PIECE = 1 << 20  # bytes taken from a body at once
 # Options that identify the user. They are sent only to the origin of the URL.
 PRIVATE = ("headers", "auth", "cookies", "cookie_jar")
-
-
-class StatusError(Exception):
-    """An answer that is an error; only its status matters.
-
-    Attributes:
-        status: HTTP status.
-    """
-
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
 
 
 class BoundedResponse(NamedTuple):

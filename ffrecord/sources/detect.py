@@ -5,6 +5,7 @@ import json
 import os
 import stat
 from collections.abc import Callable
+from errno import ENXIO
 from itertools import islice
 from typing import NamedTuple
 
@@ -84,7 +85,12 @@ def detect(path: str) -> str:
 
 def _without_waiting(path: str, flags: int) -> int:
     # Without O_NONBLOCK, opening a pipe would wait until somebody writes to it.
-    return os.open(path, flags | os.O_NONBLOCK)
+    try:
+        return os.open(path, flags | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == ENXIO and stat.S_ISSOCK(os.stat(path).st_mode):
+            raise FormatError(f"{path} is a socket, expected a regular file or a directory") from None
+        raise
 
 
 def _kind(mode: int) -> str:

@@ -84,11 +84,19 @@ def _visible(path: str, names: Sequence[str]) -> list[str]:
     return [os.path.join(path, name) for name in names[:ENTRIES] if not name.startswith(".")]
 
 
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Tell whether an entry is a file; False if it cannot be said, as of a link that leads to itself."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
+
+
 def holds_pictures(directory: str) -> bool:
     """Tell whether `directory` is a directory in which at least half of the first files are pictures."""
     try:
         with os.scandir(directory) as entries:
-            files = [entry.name for entry in islice(entries, FILES) if entry.is_file() and entry.name[0] != "."]
+            files = [entry.name for entry in islice(entries, FILES) if _is_file(entry) and entry.name[0] != "."]
     except OSError:
         return False
     return bool(files) and 2 * sum(name.lower().endswith(IMAGES) for name in files) >= len(files)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,19 @@ def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
 def test_a_fifo_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / manifest.NAME)
     with pytest.raises(FormatError, match="not a regular file"):
+        manifest.load(str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["socket", "link", "long"])
+def test_what_is_no_file_of_ours(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is told as an error of this package that names the file."""
+    monkeypatch.chdir(tmp_path)
+    if kind == "socket":
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(manifest.NAME)
+    else:
+        os.symlink(manifest.NAME if kind == "link" else "x" * 300, manifest.NAME)
+    with pytest.raises((FormatError, RuntimeError), match=r"dataset\.json is not a regular|dataset\.json could not be"):
         manifest.load(str(tmp_path))
 
 

@@ -58,6 +58,7 @@ TABLE: list[tuple[int, type[Exception]]] = [
     (403, RemotePermissionError),
     (404, MissingFileError),
     (405, RemoteError),
+    (409, RemoteError),
     (407, RemotePermissionError),
     (408, TransientError),
     (410, MissingFileError),
@@ -89,6 +90,14 @@ def test_what_a_status_is(odd: Odd, backend: str, status: int, kind: type[Except
             assert "does not exist" not in str(told.value)
         asked = sum(path.partition("?")[0] == odd.requests[0][0].partition("?")[0] for path, _ in odd.requests)
         assert asked == (QUICK["max_tries"] if kind is TransientError else 1)
+
+
+@BACKENDS
+@pytest.mark.parametrize("status", [202, 207, 226, 304, 399, 600, 999])
+def test_statuses_that_nobody_expects(odd: Odd, backend: str, status: int) -> None:
+    odd.status = status
+    with pytest.raises((RemoteError, FormatError), match=r"HTTP status \d|redirected to where|a dataset.json was asked"):
+        FileReader(f"{odd.url}/status/set", **options(backend))
 
 
 @pytest.mark.parametrize("status", [status for status, _ in TABLE])

@@ -5,6 +5,7 @@ import io
 import lzma
 import os
 import shutil
+import socket
 import tarfile
 import zipfile
 import zlib
@@ -200,9 +201,17 @@ def test_directories_of_several(tmp_path, formats, names):
 
 def test_what_is_no_regular_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    for path, kind in ((tmp_path / "pipe", "pipe"), ("/dev/zero", "device")):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(f"{tmp_path}/socket")
+    for path, kind in ((tmp_path / "pipe", "pipe"), (tmp_path / "socket", "socket"), ("/dev/zero", "device")):
         with pytest.raises(FormatError, match=f"is a {kind}, expected a regular file"):
             ffrecord.open(path)
+
+
+def test_a_link_that_leads_to_itself_among_pictures(tmp_path):
+    path = directory_of(tmp_path, "cat/1.jpg", "cat/2.jpg", "dog/1.jpg")
+    os.symlink("3.jpg", tmp_path / "cat/3.jpg")
+    assert detect(path) == "image folder"
 
 
 def test_directories_of_mosaicml(tmp_path):

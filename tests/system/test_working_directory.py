@@ -65,6 +65,27 @@ def test_every_call_names_its_path(there: Path) -> None:
     assert sorted(path.name for path in there.iterdir()) == ["data", "data2", "list.txt"]
 
 
+COMMANDS = ("info data", "verify data", "ls data", "view data --export o.html", "write data o", "convert /there/data o",
+            "export /there/data o.zip", "merge /there/data /there/data -o o", "split /there/data a=0.5 b=0.5",
+            "shuffle /there/data o", "pack data o.ffr", "unpack o.zip o", "recover o.ffr")  # fmt: skip
+
+
+def test_every_command_names_its_path(there: Path) -> None:
+    program = PROGRAM[: PROGRAM.index("calls")] + (
+        "from ffrecord.cli import main\n"
+        "import contextlib, io\n"
+        "for command in {commands!r}:\n"
+        "    told = io.StringIO()\n"
+        "    with contextlib.redirect_stderr(told):\n"
+        "        status = main(command.split())\n"
+        "    name = next(word for word in command.split()[1:] if word[0] not in '/-').partition('=')[0]\n"
+        "    begun = told.getvalue().partition('ffrecord ' + command.split()[0] + ': ')[2]\n"
+        "    assert status == 3 and 'give an absolute path' in begun and name in begun.split(':')[0], (command, begun)\n"
+    )
+    commands = [command.replace("/there", str(there)) for command in COMMANDS]
+    children.run(program.format(gone=str(there / "gone"), commands=commands))
+
+
 @pytest.mark.parametrize("given", [[], (), "empty", "none*.ffr"])
 def test_nothing_to_open(tmp_path: Path, given: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was given, and what is expected; the phrase that programs written for 1.x look for is kept."""
