@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ffrecord.engine._engine import filesystem_type
 from ffrecord.errors import ArgumentError, FormatError, file_error
 from ffrecord.inputs.arrow_types import Missing, children, depends_on_nulls, leaves, plain_type, pyarrow
-from ffrecord.inputs.arrow_values import RowError, count_missing
+from ffrecord.inputs.arrow_values import RowError, are_consecutive, count_missing, take_rows
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows, check_names
 from ffrecord.inputs.stores import read_probes, spread_indices
@@ -337,7 +337,7 @@ class ParquetDataset:
         A task ends with the last row group that ends in it. Otherwise two workers would decode the same row group.
         """
         ended = int(np.searchsorted(self._ends, indices[-1] + 1, side="right"))
-        if not ended or not _are_consecutive(indices):
+        if not ended or not are_consecutive(indices):
             return len(indices)
         count = int(self._ends[ended - 1]) - int(indices[0])
         return count if count > 0 else len(indices)
@@ -378,7 +378,7 @@ class ParquetDataset:
             places = indices - (int(self._ends[group]) - rows)
             table = self._load_group(group, number, row_group, places)
             try:
-                rows = _slice(table, places) if _are_consecutive(places) else _take(table, places)
+                rows = take_rows(table, places)
                 return self._rows.samples(self._complete_columns(rows, number))
             except RowError as error:
                 before = sum(size for file, other, size in self._groups if file == number and other < row_group)
@@ -399,7 +399,7 @@ class ParquetDataset:
         A table that the parent process has decoded is used only for consecutive rows, which are a slice of it.
         """
         kept = self._kept
-        if kept is not None and kept[1] == group and (kept[0] == os.getpid() or _are_consecutive(places)):
+        if kept is not None and kept[1] == group and (kept[0] == os.getpid() or are_consecutive(places)):
             return kept[2]
         self._kept = kept = None  # free the old table first: two may not fit in memory
         opened = self._file(number)
@@ -491,24 +491,6 @@ def _open_parquet(process: int, number: int, path: str) -> _OpenedParquet:
         if mapped is not None and not mapped.is_whole():
             raise file_error(EIO, f"{path}: its footer could not be read", path)
     return _OpenedParquet(process, number, file, mapped)
-
-
-def _are_consecutive(places: Any) -> bool:
-    """Tell whether rows are consecutive, as they are in a conversion."""
-    return bool((np.diff(places) == 1).all())
-
-
-def _slice(table: Any, places: Any) -> Any:
-    """Return consecutive rows, without a copy."""
-    return table.slice(int(places[0]), len(places))
-
-
-def _take(table: Any, places: Any) -> Any:
-    """Return any rows of a table."""
-    try:
-        return table.take(places)
-    except pyarrow().ArrowNotImplementedError:  # `take` does not support string views and binary views
-        return pyarrow().concat_tables([table.slice(int(place), 1) for place in places])
 
 
 @contextmanager

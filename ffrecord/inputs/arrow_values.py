@@ -26,6 +26,21 @@ class RowError(FormatError):
         self.place = place
 
 
+def are_consecutive(places: Any) -> bool:
+    """Tell whether rows follow each other, as they do in a conversion."""
+    return bool((np.diff(places) == 1).all())
+
+
+def take_rows(table: Any, places: Any) -> Any:
+    """Return the rows of a table at `places`, at least one: without a copy if they are consecutive."""
+    if are_consecutive(places):
+        return table.slice(int(places[0]), len(places))
+    try:
+        return table.take(places)
+    except kinds.pyarrow().ArrowNotImplementedError:  # `take` does not support string views and binary views
+        return kinds.pyarrow().concat_tables([table.slice(int(place), 1) for place in places])
+
+
 def decode(array: Any) -> Any:
     """Return an array without dictionaries, runs and extensions around its values."""
     while True:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ffrecord.errors import ArgumentError, FormatError
-from ffrecord.inputs.arrow_values import RowError, count_missing
+from ffrecord.inputs.arrow_values import RowError, count_missing, take_rows
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows
 from ffrecord.inputs.stores import spread_indices
@@ -100,7 +100,7 @@ class ArrowTable(Table):
         if self._known is None:
             self.fields(None)
         try:
-            return self._known.samples(self._table.take(list(indices))) if len(indices) else []  # type: ignore[union-attr]
+            return self._known.samples(take_rows(self._table, list(indices))) if len(indices) else []  # type: ignore[union-attr]
         except RowError as error:
             raise FormatError(f"row {indices[error.place]}: {error}") from None
 

@@ -1,7 +1,6 @@
 """Divide a dataset into tasks of about equal size, each of consecutive samples of one shard or of several."""
 
 import itertools
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field

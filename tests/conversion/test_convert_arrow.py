@@ -20,6 +20,7 @@ from ffrecord.fields import BytesField, JSONField, MsgpackField, NDArrayField, O
 from ffrecord.inputs.arrow_values import RowError, count_missing
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows
+from ffrecord.inputs.tables import table_of
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Arrow tables are not converted")
 pc = pytest.importorskip("pyarrow.compute")
@@ -221,6 +222,10 @@ def test_each_leaf_however_it_is_encoded(kind, encoded):
     if encoded == "inside":
         array, expected = pa.ListArray.from_arrays([0, len(array), len(array)], array), [expected, []]
     check_table(pa.table({"x": array}), expected)
+    places = list(range(len(expected)))[::-1]
+    written = table_of(pa.table({"x": array})).dataset(None)  # what `convert` and `DatasetWriter` take rows of
+    found = there_and_back(written.__getitems__(places), written.columns.schema.fields)
+    assert same(found, expected[::-1])
 
 
 def _few(kind: Kind) -> list[Any]:
