@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,8 @@ from ffrecord.sources import files
 from ffrecord.sources.registry import SUFFIXES, ends_as, partition_of
 from ffrecord.system import filesystems
 from ffrecord.system.optional import require
+
+logger = logging.getLogger("ffrecord")
 
 MISSING = "__HIVE_DEFAULT_PARTITION__"
 NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")  # numbers without leading zeros, which int() would lose
@@ -55,6 +58,8 @@ def expand(source: Sequence[Any], suffixes: Sequence[str]) -> list[PartitionFile
         parts = list(_find_files(check_type(each), {}, suffixes)) if os.path.isdir(each) else []
         if not any(part.values for part in parts):
             parts = [PartitionFile(path, {}) for path in files.expand(each, suffixes)]
+        else:
+            files.warn_of_missing([part.path for part in parts])
         found += parts
     if not found:
         raise ArgumentError(f"nothing to open in {source!r}")
@@ -72,10 +77,26 @@ def _find_files(directory: str, values: dict[str, str | None], suffixes: Sequenc
     for name in sorted(os.listdir(directory)):
         path, partition = os.path.join(directory, name), partition_of(name)
         if partition is not None and os.path.isdir(path):
-            key, text = map(unquote, partition)
+            key, text = map(_unquote, partition)
             yield from _find_files(path, {**values, key: None if text == MISSING else text}, suffixes)
         elif ends_as(name, suffixes) and not name.startswith((".", "_")) and os.path.isfile(path):
             yield PartitionFile(path, values)
+        elif not name.startswith((".", "_")) and _holds_files(path, suffixes):
+            logger.warning("%s: a directory that names no partition, as year=2024 does: its files are left out", path)
+
+
+def _unquote(text: str) -> str:
+    """Return a text without %-escapes; as it is if they are not of UTF-8, so that different ones stay different."""
+    with suppress(UnicodeDecodeError):
+        return unquote(text, errors="strict")
+    return text
+
+
+def _holds_files(directory: str, suffixes: Sequence[str]) -> bool:
+    """Tell whether a path is a directory with files that end in one of `suffixes`."""
+    with suppress(OSError):
+        return any(ends_as(name, suffixes) for name in os.listdir(directory))
+    return False
 
 
 def partition_columns(parts: Sequence[PartitionFile], there: Sequence[str]) -> dict[str, Any]:

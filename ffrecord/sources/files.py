@@ -2,6 +2,7 @@
 
 import glob
 import json
+import logging
 import os
 import re
 import stat
@@ -9,13 +10,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
 
-from ffrecord.errors import ArgumentError, MissingFileError, NotAFileError
+from ffrecord.errors import ArgumentError, MissingFileError, NotAFileError, plural
 from ffrecord.format import ffr_layout as ffr
 from ffrecord.format import manifest
 from ffrecord.reading.paths import PathLike, Source, check_type
 from ffrecord.sources.mds.index import INDEX_MOST
-from ffrecord.sources.registry import IMAGES, SUFFIXES, ends_as
+from ffrecord.sources.registry import IMAGES, SHARD, SUFFIXES, ends_as
 from ffrecord.system import filesystems
+
+logger = logging.getLogger("ffrecord")
 
 CONVERTED = "pass its samples to ffrecord.convert, which takes any iterable"
 PICTURE = 'it looks like a picture: open its directory, or pass [path, …] with format="path list"'
@@ -184,6 +187,7 @@ def _expand_one(path: str, suffixes: Sequence[str]) -> list[str]:
         found = with_suffix(path, suffixes)
         if not found:
             raise ArgumentError(f"{path}: no file in this directory ends in {' or '.join(suffixes)}")
+        warn_of_missing(found)
         return found
     if glob.has_magic(path) and not os.path.exists(path):
         found = sorted(glob.glob(path))
@@ -191,6 +195,22 @@ def _expand_one(path: str, suffixes: Sequence[str]) -> list[str]:
             raise MissingFileError(2, f"no file matches {path!r}{filesystems.remark(path)}", path)
         return found
     return [path]
+
+
+def warn_of_missing(paths: Sequence[str]) -> None:
+    """Log each dataset of which fewer files are there than their names say: `x-00000-of-00003` is one of three."""
+    numbers: dict[tuple[str, int, str], set[int]] = {}
+    for path in paths:
+        for found in SHARD.finditer(os.path.basename(path)):
+            before, after = found.string[: found.start()], found.string[found.end() :]
+            number, total = map(int, found[0][1:].split("-of-"))
+            numbers.setdefault((before, total, after), set()).add(number)
+    for (before, total, after), there in numbers.items():
+        if len(there) < total:
+            logger.warning(
+                "%s: %s of the %d that %s-…-of-%05d%s names",
+                os.path.dirname(paths[0]) or ".", plural(len(there), "file"), total, before, total, after,
+            )  # fmt: skip
 
 
 def with_suffix(directory: str, suffixes: Sequence[str]) -> list[str]:

@@ -55,7 +55,7 @@ SUFFIXES = {row.name: row.suffixes for row in sorted(ROWS) if row.suffixes}
 IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # as in torchvision
 
 SHARD = re.compile(r"-[0-9]{5,}-of-[0-9]{5,}")  # in names of TensorFlow for the files of a dataset
-PARTITION = re.compile(r"([^=.][^=]*)=(.+)", re.DOTALL)  # names of Hive for the directories of a dataset
+PARTITION = re.compile(r"([^=.][^=]*)=(.*)", re.DOTALL)  # names of Hive for the directories of a dataset
 
 
 def ends_as(name: str, suffixes: Sequence[str]) -> bool:

@@ -397,6 +397,23 @@ def test_partitions(tmp_path):
     assert samples(tmp_path / "again") == [{"n": 2, "k": "01"}, {"n": 1, "k": "x"}]
 
 
+def test_partitions_that_are_odd(tmp_path, caplog):
+    """Nothing is left out without a word."""
+    for number, value in enumerate(("", "%FE", "%FF", "a=b")):
+        write(tmp_path / "in" / f"k={value}" / "x.parquet", n=[number])
+    convert(tmp_path / "in", tmp_path / "out", num_workers=0)
+    assert samples(tmp_path / "out") == [
+        {"n": 0, "k": ""}, {"n": 1, "k": "%FE"}, {"n": 2, "k": "%FF"}, {"n": 3, "k": "a=b"},
+    ]  # fmt: skip
+    assert not caplog.text
+    for directory in (tmp_path / "in", tmp_path / "in" / "k=a=b"):
+        write(directory / "more" / "y.parquet", n=[4])
+        convert(tmp_path / "in", tmp_path / f"{directory.name}.out", num_workers=0)
+        assert len(samples(tmp_path / f"{directory.name}.out")) == 4
+        assert f"{directory / 'more'}: a directory that names no partition" in caplog.text
+        caplog.clear()
+
+
 def test_partitions_that_differ(tmp_path):
     write(tmp_path / "in" / "a=1" / "x.parquet", n=[1])
     write(tmp_path / "in" / "b=1" / "x.parquet", n=[1])

@@ -159,6 +159,29 @@ def test_files_that_tensorflow_calls_so(tmp_path):
             assert len(reader) == 5 and reader.sample(3)["x"] == 20
 
 
+@pytest.mark.parametrize("kind", ["nothing", "fifo", "directory", "other number"])
+def test_a_shard_that_is_not_there(tmp_path, caplog, kind):
+    """It is no error, as one may want a part of a dataset; but it is told."""
+    for number in range(3):
+        with TFRecordWriter(tmp_path / f"x.tfrecord-{number:05}-of-00003") as writer:
+            writer.write(encode_example({"x": number}))
+    with ffrecord.open(tmp_path) as reader:
+        assert len(reader) == 3
+    assert not caplog.text
+    gone = tmp_path / "x.tfrecord-00001-of-00003"
+    gone.unlink()
+    if kind == "fifo":
+        os.mkfifo(gone)
+    elif kind == "directory":
+        gone.mkdir()
+    elif kind == "other number":
+        (tmp_path / "x.tfrecord-00000-of-00003").rename(tmp_path / "x.tfrecord-00000-of-00004")
+    with ffrecord.open(tmp_path) as reader:
+        assert len(reader) == 2
+    assert (" files of the 3 that" if kind != "other number" else "1 file of the 3 that") in caplog.text
+    assert f"{tmp_path}: " in caplog.text
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_classes_whose_names_are_no_utf_8(tmp_path, caplog, workers):
     for name in (b"caf\xe9", b"cat"):
