@@ -204,8 +204,8 @@ def alive(pid: int) -> bool:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, pause: float = 0.01) -> bool:
-    """Wait until a condition holds, and tell whether it does after at most `seconds`."""
-    deadline = time.monotonic() + seconds
+    """Wait until a condition holds, and tell whether it does after at most `seconds`, more under a sanitizer."""
+    deadline = time.monotonic() + seconds * PATIENCE
     while time.monotonic() < deadline:
         if condition():
             return True

@@ -208,7 +208,7 @@ def test_stuck_worker(tmp_path: Path) -> None:
     ) as caught:
         DatasetWriter(tmp_path / "set", num_workers=2, stuck_after=0.6).from_indexed_dataset(Failing("stays"))
     assert caught.value.index == BAD
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 3 * children.PATIENCE
     assert left_behind(tmp_path) == []
 
 

@@ -212,10 +212,10 @@ def test_batches_that_no_thread_takes(sample_file):
     """Every thread of the engine is busy elsewhere: then who waits for a batch reads it."""
     code = """
 import sys, time
-import builders
+import builders, children
 from ffrecord import FileReader
 from ffrecord.kernels import _threads
-tasks = _threads.Probe(64, microseconds=3_000_000)
+tasks = _threads.Probe(64, microseconds=3_000_000 * children.PATIENCE)
 for i in range(64):
     tasks.submit(i, 32)
 start = time.monotonic()
@@ -226,7 +226,7 @@ with FileReader(sys.argv[1]) as reader:
     rounds = (32 << 20) // sum(map(len, arrays)) + 1
     large = reader.read(list(range(301)) * rounds)  # more than is read without looking for signals
     assert sum(map(len, large)) >= 32 << 20
-assert time.monotonic() - start < 2.5
+assert time.monotonic() - start < 2.5 * children.PATIENCE
 import os
 os._exit(0)
 """

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import children
 import numpy as np
 import pytest
 from children import wait_until
@@ -85,7 +86,7 @@ def noticed(path: str, how: str, at: int, counted: Counted, **options: Any) -> N
     assert re.search(
         f"ended with .* at sample {at} of the batch of 4 samples, {at // BATCH * BATCH} and on", str(error)
     )
-    assert seconds < 1
+    assert seconds < children.PATIENCE
     assert child_processes() <= before
     counted.add("worker kills noticed" if how == "killed" else "worker deaths noticed")
     counted.at_most("seconds to notice a dead worker", seconds)

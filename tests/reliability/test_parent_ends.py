@@ -110,7 +110,7 @@ def end(pid: int, name: str) -> int:
     (os.killpg if name in ("Ctrl-C", "SIGHUP") else os.kill)(pid, SIGNALS[name])
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     assert wait_until(lambda: not in_session(pid), 1.5), in_session(pid)
-    assert time.monotonic() - sent < 5
+    assert time.monotonic() - sent < 5 * children.PATIENCE
     return code
 
 

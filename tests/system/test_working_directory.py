@@ -80,7 +80,7 @@ def test_every_command_names_its_path(there: Path) -> None:
         "        status = main(command.split())\n"
         "    name = next(word for word in command.split()[1:] if word[0] not in '/-').partition('=')[0]\n"
         "    begun = told.getvalue().partition('ffrecord ' + command.split()[0] + ': ')[2]\n"
-        "    assert status == 3 and 'give an absolute path' in begun and name in begun.split(':')[0], (command, begun)\n"
+        "    assert status == 3 and 'give an absolute path' in begun and name in begun.split(':')[0], command\n"
     )
     commands = [command.replace("/there", str(there)) for command in COMMANDS]
     children.run(program.format(gone=str(there / "gone"), commands=commands))
