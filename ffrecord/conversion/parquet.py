@@ -22,7 +22,7 @@ from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows, check_names
 from ffrecord.inputs.stores import read_probes, spread_indices
 from ffrecord.kernels._memory import Mapping
-from ffrecord.reading.paths import check_type
+from ffrecord.reading.paths import check_type, resolve_directory
 from ffrecord.sources import files
 from ffrecord.sources.registry import SUFFIXES, ends_as, partition_of
 from ffrecord.system import filesystems
@@ -55,7 +55,7 @@ def expand(source: Sequence[Any], suffixes: Sequence[str]) -> list[PartitionFile
     """
     found: list[PartitionFile] = []
     for each in source:
-        parts = list(_find_files(check_type(each), {}, suffixes)) if os.path.isdir(each) else []
+        parts = list(_find_files(resolve_directory(check_type(each)), {}, suffixes)) if os.path.isdir(each) else []
         if not any(part.values for part in parts):
             parts = [PartitionFile(path, {}) for path in files.expand(each, suffixes)]
         else:

@@ -84,6 +84,14 @@ def _start_lock() -> Iterator[Any]:
         yield blocked
 
 
+def _make_selector() -> selectors.BaseSelector:
+    """Return a selector: one of epoll, or of poll in a container that refuses that."""
+    try:
+        return selectors.DefaultSelector()
+    except OSError:
+        return selectors.PollSelector()
+
+
 class _Worker:
     """A process, the parent's end of its channel, and its latest sign of life."""
 
@@ -173,7 +181,7 @@ class WorkerPool:
                 self._blame_argument(error)
             raise
         # Created after the last fork, so that no child has it.
-        self._selector = selectors.DefaultSelector()
+        self._selector = _make_selector()
         for number, worker in enumerate(self._workers):
             self._selector.register(worker.channel, selectors.EVENT_READ, number)
             self._selector.register(worker.process.sentinel, selectors.EVENT_READ, None)

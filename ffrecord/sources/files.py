@@ -13,7 +13,7 @@ from itertools import islice
 from ffrecord.errors import ArgumentError, MissingFileError, NotAFileError, plural
 from ffrecord.format import ffr_layout as ffr
 from ffrecord.format import manifest
-from ffrecord.reading.paths import PathLike, Source, check_type
+from ffrecord.reading.paths import PathLike, Source, check_type, resolve_directory
 from ffrecord.sources.mds.index import INDEX_MOST
 from ffrecord.sources.registry import IMAGES, SHARD, SUFFIXES, ends_as
 from ffrecord.system import filesystems
@@ -184,13 +184,17 @@ def expand(source: Source, suffixes: Sequence[str]) -> list[str]:
 
 def _expand_one(path: str, suffixes: Sequence[str]) -> list[str]:
     if os.path.isdir(path):
-        found = with_suffix(path, suffixes)
+        found = with_suffix(resolve_directory(path), suffixes)
         if not found:
             raise ArgumentError(f"{path}: no file in this directory ends in {' or '.join(suffixes)}")
         warn_of_missing(found)
         return found
     if glob.has_magic(path) and not os.path.exists(path):
-        found = sorted(glob.glob(path))
+        directory, pattern = os.path.split(path)
+        if directory and not glob.has_magic(directory):
+            found = sorted(glob.glob(os.path.join(glob.escape(resolve_directory(directory)), pattern)))
+        else:
+            found = sorted(glob.glob(path))
         if not found:
             raise MissingFileError(2, f"no file matches {path!r}{filesystems.remark(path)}", path)
         return found

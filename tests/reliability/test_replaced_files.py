@@ -22,6 +22,9 @@ import ffrecord
 from ffrecord import DatasetWriter, FFRecordError, FileReader, FileWriter
 from ffrecord.cli import main
 from ffrecord.format import manifest
+from ffrecord.sources import TFRecordWriter
+
+SEEDS = Path(__file__).parents[1] / "golden" / "seeds"
 
 pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
 
@@ -272,6 +275,79 @@ def test_a_link_that_leads_to_another_dataset_meanwhile(tmp_path: Path, how: str
     """Each who opens it gets one of them, whole."""
     bare, look = OPENINGS[how]
     two_datasets(tmp_path, bare=bare)
+    with pointing(tmp_path / "current"):
+        for _ in range(count):
+            look(tmp_path / "current" / "set")
+    counted.add("files replaced while read", count)
+
+
+def make_tfrecords(path: Path, version: int) -> None:
+    for number in range(3 + 2 * version):
+        with TFRecordWriter(path / f"{number}.tfrecord") as writer:
+            for _ in range(4):
+                writer.write(b"%d" % version)
+
+
+def make_zips(path: Path, version: int) -> None:
+    for number in range(3 + 2 * version):
+        with zipfile.ZipFile(path / f"{number}.zip", "w") as archive:
+            archive.writestr("a", f"{version}")
+
+
+def make_pictures(path: Path, version: int) -> None:
+    for number in range(3 + 2 * version):
+        (path / "cat").mkdir(exist_ok=True)
+        (path / f"cat/{number}-{version}.jpg").write_bytes(b"%d" % version)
+
+
+def make_environments(path: Path, version: int) -> None:
+    for number in range(2 + version):
+        shutil.copytree(SEEDS / "torchrecord_lmdb", path / f"db{number}")
+        (path / f"db{number}" / "lock.mdb").unlink(missing_ok=True)
+
+
+def make_mds(path: Path, version: int) -> None:
+    shutil.copytree(SEEDS / "mds", path, dirs_exist_ok=True)
+    index = json.loads((path / "index.json").read_text())
+    for shard in index["shards"]:  # each has names of its own
+        old = shard["raw_data"]["basename"]
+        shard["raw_data"]["basename"] = f"{version}-{old}"
+        (path / old).rename(path / f"{version}-{old}")
+    (path / "index.json").write_text(json.dumps(index))
+
+
+def read_other(path: Path) -> None:
+    with ffrecord.open(path) as reader:
+        found = {bytes(record)[:1] for record in reader.read(range(reader.n))}
+        assert (reader.n, found) in [(12, {b"0"}), (20, {b"1"}), (3, {b"0"}), (5, {b"1"})], (reader.n, found)
+
+
+def read_any(path: Path) -> None:
+    with ffrecord.open(path) as reader:
+        reader.read(range(reader.n))
+
+
+OTHERS: dict[str, tuple[Callable[[Path, int], None], Callable[[Path], None]]] = {
+    "TFRecord": (make_tfrecords, read_other),
+    "pattern": (make_tfrecords, lambda path: read_other(path / "*.tfrecord")),
+    "zips": (make_zips, read_other),
+    "image folder": (make_pictures, read_other),
+    "torchrecord": (make_environments, read_any),
+    "MDS": (make_mds, read_any),
+}
+
+
+@counts(40, 1000)
+@pytest.mark.parametrize("format", OTHERS)
+def test_a_link_that_leads_to_another_directory_of_any_format(
+    tmp_path: Path, format: str, count: int, counted: Counted
+) -> None:
+    """As of our own: what is opened is all of one, also if files of both have the same names."""
+    make, look = OTHERS[format]
+    for version in range(2):
+        (tmp_path / f"v{version}" / "set").mkdir(parents=True)
+        make(tmp_path / f"v{version}" / "set", version)
+    (tmp_path / "current").symlink_to("v0")
     with pointing(tmp_path / "current"):
         for _ in range(count):
             look(tmp_path / "current" / "set")

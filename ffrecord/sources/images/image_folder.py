@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, MissingFileError, NotAFolderError
-from ffrecord.reading.paths import PathLike, check_type
+from ffrecord.reading.paths import PathLike, check_type, resolve_directory
 from ffrecord.reading.store import OnError
 from ffrecord.sources._files import list_directory
 from ffrecord.sources.images.file_store import FileStore
@@ -117,7 +117,7 @@ def _directory(source: PathLike | Sequence[PathLike]) -> str:
         raise MissingFileError(2, f"{path} does not exist", path)
     if not os.path.isdir(path):
         raise NotAFolderError(20, f"{path} is not a directory", path)
-    return path
+    return resolve_directory(path)
 
 
 def _suffixes(extensions: Iterable[str]) -> tuple[str, ...]:

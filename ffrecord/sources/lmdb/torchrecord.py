@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ffrecord.errors import FormatError
 from ffrecord.reading.batch_forms import Array
-from ffrecord.reading.paths import PathLike, Source, check_type
+from ffrecord.reading.paths import PathLike, Source, check_type, resolve_directory
 from ffrecord.reading.store import Indices, OnError
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.lmdb.index import DATA, LMDBIndex, concatenate, index, names_of_databases
@@ -311,6 +311,7 @@ def _of_one(path: str) -> list[PathLike]:
     """Return the directories db0, db1 … of TorchRecord 0.0; for others, the path itself."""
     if not os.path.isdir(path) or os.path.exists(os.path.join(path, DATA)):
         return [path]
+    path = resolve_directory(path)
     found = [name for name in os.listdir(path) if os.path.exists(os.path.join(path, name, DATA))]
     return [os.path.join(path, name) for name in _in_order(path, found)] or [path]
 

@@ -11,7 +11,7 @@ from ffrecord.engine._engine import PACKED
 from ffrecord.errors import ArgumentError, FormatError, name_files
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.ffr_file import add_path_to_errors
-from ffrecord.reading.paths import check_type, local_path
+from ffrecord.reading.paths import check_type, local_path, resolve_directory
 from ffrecord.reading.record_reader import RecordReader, check_io
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.store import Indices, OnError, Store
@@ -258,7 +258,7 @@ def _directories(source: Directories) -> list[str]:
 
 
 def _find_shards(source: Directories) -> list[ShardFile]:
-    directories = _directories(source)
+    directories = list(map(resolve_directory, _directories(source)))
     shards: list[list[MDSShard]] = [read_index(directory) for directory in directories]
     return list(chain.from_iterable(
         [shard_file(directory, shard) for shard in each] for directory, each in zip(directories, shards, strict=True)
