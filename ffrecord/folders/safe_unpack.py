@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
-from ffrecord.errors import ArgumentError, FormatError
+from ffrecord.errors import ArgumentError, FormatError, file_error
 from ffrecord.reading.paths import PathLike, local_path
 from ffrecord.system import atomic_directory, filesystems
 from ffrecord.system.atomic_file import remove_tree
@@ -104,8 +104,8 @@ def unpack_files(
             "a" and "A" are on some; or a file is in the place of a directory.
         FileNotFoundError: the parent directory of `target`.
         ArgumentError: `target` is a symbolic link; `max_size` is negative.
-        others, OSError: what reading raises. Nothing is left in any case but a kill, after which a directory
-            `.<name>.<random>.unpacking` stays.
+        OSError (also a RuntimeError): a file cannot be made or written; others: what reading raises. Nothing is left in
+            any case but a kill, after which a directory `.<name>.<random>.unpacking` stays.
     """
     most = parse_limit("max_size", max_size, least=0)
     # If several names are the same path, as "a" and "./a" are, the last one counts.
@@ -128,7 +128,7 @@ def unpack_files(
         sentence = f"no directory can be made beside it: {os.strerror(error.errno or 0)}"
         raise OSError(error.errno, sentence, path) from None
     try:
-        with _Directories(temporary) as made:
+        with _Directories(temporary, path) as made:
             for parts in directories:
                 made.descriptor(parts)
             contents = _read_contents(files, read, total if open_one is None else STREAMED)
@@ -185,7 +185,7 @@ def _write(made: "_Directories", parts: list[str], name: str, size: int, source:
     try:
         fd = os.open(parts[-1], NEW_FILE, 0o666, dir_fd=made.descriptor(parts[:-1]))
     except OSError as error:
-        raise _name_error(error, name) from None
+        raise _name_error(error, name, target) from None
     with open(fd, "wb", buffering=0) as file:
         while piece := source.read(PIECE):
             view = memoryview(piece)
@@ -193,18 +193,22 @@ def _write(made: "_Directories", parts: list[str], name: str, size: int, source:
                 while len(view):
                     view = view[file.write(view) :]
             except OSError as error:
-                raise OSError(
-                    error.errno, f"{name!r} cannot be written: {os.strerror(error.errno or 0)}", target
-                ) from None
+                raise file_error(error.errno or errno.EIO, f"{target}: {name!r} cannot be written", target) from None
         written = file.tell()
     if written != size:
         raise FormatError(f"{name!r} has {written} bytes of content, expected {size}")
 
 
 class _Directories:
-    """Directories below one, created as they are needed; those on the way to the last one stay open."""
+    """Directories below one, created as they are needed; those on the way to the last one stay open.
 
-    def __init__(self, path: str) -> None:
+    Args:
+        path: path of the directory.
+        target: its final path, for messages.
+    """
+
+    def __init__(self, path: str, target: str) -> None:
+        self._target = target
         self._parts: list[str] = []
         self._fds = [os.open(path, DIRECTORY)]
 
@@ -226,7 +230,7 @@ class _Directories:
                     os.mkdir(part, dir_fd=self._fds[-1])
                 self._fds.append(os.open(part, DIRECTORY, dir_fd=self._fds[-1]))
             except OSError as error:
-                raise _name_error(error, "/".join(parts)) from None
+                raise _name_error(error, "/".join(parts), self._target) from None
             self._parts.append(part)
         return self._fds[-1]
 
@@ -237,10 +241,10 @@ class _Directories:
         del self._parts[max(depth, 0) :]
 
 
-def _name_error(error: OSError, name: str) -> OSError:
+def _name_error(error: OSError, name: str, target: str) -> OSError:
     """Return the error with the name that could not be created; a clash of names becomes FileExistsError."""
+    shown = repr(name[:NAME_SHOWN]) + ("…" if len(name) > NAME_SHOWN else "")
     if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.EISDIR):
-        return FileExistsError(
-            errno.EEXIST, "two names are the same on this file system, or one is a directory of the other", name
-        )
-    return OSError(error.errno, f"it cannot be created: {os.strerror(error.errno or 0)}", name)
+        sentence = f"{shown}: two names are the same on this file system, or one is a directory of the other"
+        return file_error(errno.EEXIST, sentence, name)
+    return file_error(error.errno or errno.EIO, f"{shown} cannot be created below {target}", name)
