@@ -1,7 +1,9 @@
 """Rows of tables as samples: DataFrames of pandas and polars, Arrow tables, dicts of columns of equal length."""
 
+import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,8 @@ from ffrecord.inputs.arrow_values import RowError, count_missing, take_rows
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows
 from ffrecord.inputs.stores import spread_indices
+
+logger = logging.getLogger("ffrecord")
 
 
 class TableDataset:
@@ -109,15 +113,29 @@ def table_of(source: Any) -> Table | None:
     """Return the table that an object is; None for anything else.
 
     Raises:
-        ValueError: a dict of columns of different lengths, or of objects that are no columns.
+        ValueError: several columns of one name; a dict of columns of different lengths, or of objects that are no
+            columns.
     """
     if _is_instance(source, "pandas", "DataFrame"):
+        _check_distinct(source.columns)
+        if source.index.dtype.kind not in "iu" or any(name is not None for name in source.index.names):
+            logger.warning("the index of the DataFrame is left out: frame.reset_index() makes columns of it")
         return Table({name: _pandas_values(source.iloc[:, i]) for i, name in enumerate(source.columns)}, len(source))
     if _is_instance(source, "polars", "DataFrame"):
         return PolarsTable(source)
+    if _is_instance(source, "pyarrow", "RecordBatch"):
+        source = sys.modules["pyarrow"].Table.from_batches([source])
     if _is_instance(source, "pyarrow", "Table"):
+        _check_distinct(source.column_names)
         return ArrowTable(source)
     return _mapping_table(source) if isinstance(source, Mapping) else None
+
+
+def _check_distinct(names: Iterable[Any]) -> None:
+    """Raise ArgumentError if several columns have one name: only the last of them would be written."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise ArgumentError(f"{count} columns are called {name!r}; give each a name of its own")
 
 
 def _is_instance(source: Any, module: str, kind: str) -> bool:

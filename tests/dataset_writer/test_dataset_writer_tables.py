@@ -8,6 +8,7 @@ import pytest
 
 import ffrecord
 from ffrecord import DatasetWriter, FileReader
+from ffrecord.errors import ArgumentError
 from ffrecord.fields import (
     FloatField,
     IntField,
@@ -146,3 +147,36 @@ def test_other_dicts_are_refused(tmp_path: Path, source: Any, words: str) -> Non
 def test_a_float_column_by_name(tmp_path: Path) -> None:
     writer(tmp_path / "a", {"number": FloatField()}).from_iterable(columns())
     assert found(tmp_path / "a")[0]["number"] == FloatField()
+
+
+def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    """Only the last of them would be written."""
+    pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    array = pyarrow.array([1])
+    for table in (
+        pandas.DataFrame([[1, 2, 3]], columns=["a", "b", "a"]),
+        pyarrow.Table.from_arrays([array, array, array], names=["a", "b", "a"]),
+        pyarrow.RecordBatch.from_arrays([array, array, array], names=["a", "b", "a"]),
+    ):
+        with pytest.raises(ArgumentError, match="2 columns are called 'a'"):
+            DatasetWriter(tmp_path / "set", num_workers=0).from_indexed_dataset(table)
+        with pytest.raises(ArgumentError, match="2 columns are called 'a'"):
+            ffrecord.convert(table, tmp_path / "set", num_workers=0)
+
+
+def test_an_index_that_is_left_out_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    frame = pytest.importorskip("pandas").DataFrame({"a": [1, 2, 3]})
+    for number, (table, told) in enumerate(
+        [(frame, False), (frame[frame.a > 1], False), (frame.set_axis(["x", "y", "z"]), True),
+         (frame.rename_axis("id"), True), (frame.rename_axis("id").reset_index(), False)]
+    ):  # fmt: skip
+        caplog.clear()
+        DatasetWriter(tmp_path / f"{number}", num_workers=0).from_indexed_dataset(table)
+        assert ("index of the DataFrame is left out" in caplog.text) == told, number
+
+
+def test_a_batch_of_arrow_is_a_table(tmp_path: Path) -> None:
+    batch = pytest.importorskip("pyarrow").record_batch({"a": [1, None], "b": ["x", "y"]})
+    ffrecord.convert(batch, tmp_path / "set", num_workers=0)
+    with FileReader(tmp_path / "set") as reader:
+        assert reader.samples([0, 1]) == [{"a": 1, "b": "x"}, {"a": None, "b": "y"}]
