@@ -139,4 +139,12 @@ DEFECTS = (
         "                time.sleep(0)\n",
         ("test_cli_view_connections.py::test_without_descriptors_the_loop_waits",),
     ),
+    Defect(
+        "all-of-a-long-error-looked-through",
+        "G4",
+        "ffrecord/remote/obstore_errors.py",
+        "structure = _shorten(text, max(0, text.rfind(STRUCTURE) + 1))",
+        "structure = text.rpartition(STRUCTURE)[2]",
+        ("test_remote_answers.py::test_long_errors",),
+    ),
 )
