@@ -83,7 +83,8 @@ def parse_message(text: str) -> ObstoreMessage:
 
 def _shorten(text: str, start: int) -> str:
     """Return the text from `start`: the first part of each line, of the first and the last lines."""
-    lines, stop = [], len(text)
+    stop = len(text)
+    lines: list[str] = []
     while start < stop and len(lines) < LINES_MAX:
         end = text.find("\n", start)
         end = stop if end < 0 else end
