@@ -1,7 +1,9 @@
 """Copies of the project to plant defects in: the working tree is never changed."""
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -73,15 +75,23 @@ class Tree:
         environment = {**kept, "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
         # What other trees beside this one have built, for tests that make calls fail.
         environment["FFRECORD_FAULT_CACHE"] = str(self.root.parents[1] / "faults")
-        return subprocess.run(
-            [sys.executable, *map(str, command)],
+        arguments = [sys.executable, *map(str, command)]
+        with subprocess.Popen(
+            arguments,
             cwd=cwd or self.root,
             env=environment,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=seconds,
-            check=False,
-        )
+            start_new_session=True,
+        ) as process:
+            try:
+                said, wrong = process.communicate(timeout=seconds)
+            finally:
+                # Of what hangs, children are left, too; they would hold the pipes, and a processor.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        return subprocess.CompletedProcess(arguments, process.returncode, said, wrong)
 
     def build(self, modules: Sequence[str]) -> str | None:
         """Compile some modules anew; what went wrong, if anything did."""
