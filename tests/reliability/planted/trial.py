@@ -12,6 +12,7 @@ from planted.defect import CRASH, FAILURE, HANG, Defect, path_of
 from planted.tree import Tree
 
 SECONDS = 400  # for the tests of one defect, also on a busy machine
+HANG_SECONDS = 120  # for those of one that makes tests hang
 PATIENCE = 20  # seconds for each test of one that makes tests hang
 
 
@@ -76,9 +77,10 @@ def _attempt(defect: Defect, tree: Tree, results: Path) -> tuple[bool, str]:
         options.append(f"--timeout={PATIENCE}")
     try:
         tests = [path_of(tree.root, test) for test in defect.tests]
-        done = tree.run("-m", "pytest", *options, *tests, seconds=SECONDS)
-    except subprocess.TimeoutExpired:
-        return defect.sign == HANG, f"the tests did not end in {SECONDS} s"
+        seconds = HANG_SECONDS if defect.sign == HANG else SECONDS
+        done = tree.run("-m", "pytest", *options, *tests, seconds=seconds)
+    except subprocess.TimeoutExpired as error:
+        return defect.sign == HANG, f"the tests did not end in {error.timeout:.0f} s"
     return _judge(defect, done, results)
 
 
