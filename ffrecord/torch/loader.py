@@ -1,5 +1,6 @@
 """The loader that makes batches for a training loop in threads."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, SupportsIndex
@@ -7,14 +8,13 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import Dataset as TorchDataset
 
-from ffrecord.errors import ArgumentTypeError, StateError, plural
+from ffrecord.errors import SampleIndexError, StateError, plural
 from ffrecord.fields import Field, schema_of
 from ffrecord.order import Course, Order, Run, identity_of
 from ffrecord.reader import FileReader
-from ffrecord.reading.paths import PathLike, Source
-from ffrecord.reading.store import Store
+from ffrecord.reading.indices import as_indices
+from ffrecord.reading.paths import PathLike
 from ffrecord.torch.distributed import Place, Ranks
 from ffrecord.torch.images import BoxDecoder, ImageDecoder, MaskDecoder
 from ffrecord.torch.loading.bad_records import ON_ERROR, BatchRows
@@ -23,11 +23,15 @@ from ffrecord.torch.loading.columns import BatchColumns
 from ffrecord.torch.loading.decoded import DecodedColumns
 from ffrecord.torch.loading.functions import UserFunction
 from ffrecord.torch.loading.iteration import BatchCounts, BatchIterator, Iteration
+from ffrecord.torch.loading.opening import LoaderSource, open_source
 from ffrecord.torch.loading.options import LoaderOptions, check_choice
+from ffrecord.torch.loading.python_store import PythonColumns, PythonStore
 from ffrecord.torch.loading.ragged import RAGGED, ragged_form
 from ffrecord.torch.loading.stats import LoaderStats, Reading
 
 __all__ = ["Loader"]
+
+logger = logging.getLogger("ffrecord")
 
 
 class EpochSetter:
@@ -57,10 +61,19 @@ class Loader(Iterable[Any]):
     first batch, the rest of its epoch is given up; use `state_dict` and `load_state_dict` to go on there.
 
     Args:
-        dataset: files for `FileReader`; or a reader of any format, whose own `on_error` is then ignored. The samples
-            are those of its `samples`. If they are dicts, their keys are the columns for `fields` (names only) and
-            `decode`. Bytes, and values that vary in shape by their format, follow `ragged` in every batch; nested
-            values stay a list.
+        dataset: anything that has samples.
+
+            * Files of any format of `ffrecord.open`; or a store of it, whose own `on_error` is then ignored. The
+              samples are those of its `samples`. If they are dicts, their keys are the columns for `fields` (names
+              only) and `decode`. Bytes, and values that vary in shape by their format, follow `ragged` in every batch;
+              nested values stay a list.
+            * A `Dataset` of this package, and `Subset`, `random_split` or `ConcatDataset` of it, torch's or ours. It is
+              as fast as its store, with `indices`, unless a subclass makes the samples.
+            * A list, a Hugging Face dataset, a table, any dataset with `__len__` and `__getitem__`. Threads or
+              workers call it, with a whole batch if it has `__getitems__`. If several threads must not call it at once,
+              take num_threads=1 or num_workers. A state knows it by its length and the name of its type.
+
+            The log says at level INFO which way it is read.
         batch_size: samples in a batch of this rank, >= 1.
         order: "random", "sequential", "block", or an order of `ffrecord.order`.
         seed: seed of the order and of all augmentation, 0 <= seed < 2**64.
@@ -111,7 +124,7 @@ class Loader(Iterable[Any]):
 
     def __init__(
         self,
-        dataset: Source | Store,
+        dataset: Any,
         batch_size: SupportsIndex = 1,
         order: str | Order = "random",
         *,
@@ -152,23 +165,9 @@ class Loader(Iterable[Any]):
             None if batch_transform is None else UserFunction("batch_transform", batch_transform, "seeds"),
         )
         self._ranks = Ranks(rank, world_size, placement)
-        if isinstance(dataset, TorchDataset):
-            raise ArgumentTypeError(
-                f"dataset is a {type(dataset).__name__}: give its files or its reader, and what it selects as indices="
-            )
-        self._owned = not isinstance(dataset, Store)
-        self.reader: Store
-        if isinstance(dataset, Store):
-            self.reader = dataset
-        else:
-            self.reader = FileReader(
-                dataset,
-                check_data,
-                io=io,
-                storage_options=storage_options,
-                cache_dir=cache_dir,
-                cache_limit=cache_limit,
-            )
+        remote = {"storage_options": storage_options, "cache_dir": cache_dir, "cache_limit": cache_limit}
+        source = open_source(dataset, check_data, io, remote)
+        self._owned, self.reader = source.owned, source.store
         try:
             # Workers have no GPU, and memory that they pin is not pinned in this process.
             pin = (options.pin or options.device is not None) and not options.workers
@@ -176,7 +175,8 @@ class Loader(Iterable[Any]):
             if isinstance(self.reader, FileReader):
                 columns = BatchColumns(schema_of(self.reader), fields, decode, form, pin)
             else:
-                columns = DecodedColumns(self.reader, fields, decode, form, pin)
+                kind = PythonColumns if isinstance(self.reader, PythonStore) else DecodedColumns
+                columns = kind(self.reader, fields, decode, form, pin)
             self._work = BatchWork(columns, form, on_error, *functions)
             self._cursor = Course(
                 identity_of(self.reader),
@@ -188,13 +188,14 @@ class Loader(Iterable[Any]):
                 rank=self._ranks.first.rank,
                 world_size=self._ranks.first.world_size,
                 policy=policy,
-                indices=indices,
+                indices=choose_indices(source, indices),
                 placement=self._ranks.first.placement,
             )
         except BaseException:
             self.close()
             raise
-        self._counts = BatchCounts()
+        self._counts = BatchCounts(f"{source.described}; {describe_work(self._work, options)}")
+        logger.info("Loader: %s", self._counts.source)
         self._read_before = Reading.of(self.reader.stats())
 
     def __iter__(self) -> Iterator[Any]:
@@ -313,3 +314,24 @@ class Loader(Iterable[Any]):
             f"{cursor.order!r}, "
             f"seed {cursor.seed}, epoch {cursor.epoch}, position {cursor.position} of {cursor.length}>"
         )
+
+
+def choose_indices(source: LoaderSource, indices: Iterable[SupportsIndex] | None) -> npt.NDArray[np.int64] | None:
+    """Return the samples of the store that a loader uses: those of the source, or `indices` of them."""
+    chosen = None if indices is None else as_indices(indices)
+    if source.indices is None or chosen is None:
+        return source.indices if chosen is None else chosen
+    wrong = chosen[(chosen < -len(source.indices)) | (chosen >= len(source.indices))]
+    if len(wrong):
+        n = len(source.indices)
+        raise SampleIndexError(f"indices have {int(wrong[0])}, expected {-n} <= index < {n}")
+    return source.indices[chosen]
+
+
+def describe_work(work: BatchWork, options: LoaderOptions) -> str:
+    """Return words for the Python work on the samples of a loader."""
+    if work.effortless:
+        return "no Python for each sample"
+    if options.workers:
+        return f"Python work in {plural(options.workers, 'worker')}"
+    return f"Python work in {plural(options.threads, 'thread')}" if options.threads else "Python work in the loop"

@@ -18,7 +18,7 @@ from torch_builders import WORKERS_ANYWHERE
 from ffrecord import FFRecordError, FormatError
 from ffrecord.errors import BatchTimeoutError, ChecksumError, UserFunctionError, WorkerError
 from ffrecord.order import Epoch, Random
-from ffrecord.torch import Dataset, Loader
+from ffrecord.torch import Loader
 from ffrecord.torch.loading import iteration
 from ffrecord.torch.loading.bad_records import ATTEMPTS, choose_replacement
 
@@ -429,8 +429,3 @@ def test_leaving_workers_that_hang(path):
     before = time.monotonic()
     iterator.close()
     assert time.monotonic() - before < 4.5 * children.PATIENCE
-
-
-def test_datasets_are_no_files(path):
-    with pytest.raises(TypeError, match="dataset is a Subset: give its files or its reader"):
-        Loader(Dataset(path)[:3], 1)

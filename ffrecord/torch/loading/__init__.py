@@ -4,6 +4,8 @@ records.py        records as read: columns of fixed-size records, packed records
 ragged.py         values of varying shape: a list, a nested tensor, a padded tensor
 columns.py        records -> the columns of a batch, or its samples
 decoded.py        records of any store -> the columns of a batch, or its samples
+python_store.py   samples that Python makes, as a store; their columns
+opening.py        whatever a loader is given -> a store, and its samples
 stacking.py       samples that a user's function returned -> a batch
 functions.py      the user's functions, with or without seeds
 bad_records.py    records that cannot be read or decoded: raise, leave out, replace

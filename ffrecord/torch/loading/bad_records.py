@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import FormatError
+from ffrecord.errors import FFRecordError, FormatError
 from ffrecord.order import Epoch, Step
 from ffrecord.order.keys import key_of
 from ffrecord.reading.store import Store
@@ -91,6 +91,8 @@ class BadRecordHandler:
         except FormatError as error:
             path, local = self._reader.locate(index)
             return FormatError(f"Sample {index}: {path}: sample {local}: {error}")
+        except FFRecordError as error:  # of a dataset in Python
+            return error
         return record
 
     def _replacement(self, position: int, seeds: Seeds | None, error: Exception) -> tuple[int, Bytes]:

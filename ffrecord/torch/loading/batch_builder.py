@@ -15,6 +15,7 @@ from ffrecord.torch.loading.bad_records import BadRecordHandler, BatchRows
 from ffrecord.torch.loading.columns import BatchColumns, Seeds
 from ffrecord.torch.loading.decoded import DecodedColumns
 from ffrecord.torch.loading.functions import UserFunction
+from ffrecord.torch.loading.python_store import PythonColumns
 from ffrecord.torch.loading.ragged import Form
 from ffrecord.torch.loading.stacking import UnevenError, stack_samples
 from ffrecord.torch.loading.stats import NOTHING, Reading, Seconds
@@ -121,6 +122,7 @@ class BatchBuilder:
         self._columns = work.columns
         self._seeded = work.seeded
         columns = work.columns
+        self._by_python = isinstance(columns, PythonColumns)
         size = columns.record_size if isinstance(columns, BatchColumns) else None
         self._fixed = columns if isinstance(columns, BatchColumns) and size is not None else None
         self._slots = None if self._fixed is None or size is None else Slots(size, self._fixed.slots)
@@ -163,9 +165,13 @@ class BatchBuilder:
         seconds = Seconds()
         start = perf_counter()
         seeds = sample_seeds(self._epoch.seed, raw.step.epoch, raw.step.positions) if self._seeded else None
-        activity.stage, activity.index = "decoding", None
+        activity.stage, activity.index = "dataset" if self._by_python else "decoding", None
         rows, seeds, found = self._decode(raw, seeds)
-        seconds.decode, start = _lap(start)
+        taken, start = _lap(start)
+        if self._by_python:
+            seconds.fetch = taken
+        else:
+            seconds.decode = taken
         batch = None
         if len(rows.indices) and self._work.transform is not None:
             found = self._transform(self._work.transform, found, rows, seeds, activity)
@@ -192,7 +198,7 @@ class BatchBuilder:
                     data, offsets = outcome.result
                     records = self._columns.records_from_packed(data, offsets, step.indices)
                 return BatchRows(step.indices, step.positions, step.padding), seeds, self._take(records, seeds)
-            except FormatError:
+            except (FormatError, UserFunctionError):
                 pass  # the slow way below finds it again, and names the record
         handler = BadRecordHandler(self._reader, self._columns, self._epoch, self._work.on_error)
         rows, good, bounds = handler.resolve(step, seeds)

@@ -58,9 +58,14 @@ class BatchIterator:
 
 
 class BatchCounts:
-    """The sums over all loops of a loader."""
+    """The sums over all loops of a loader.
 
-    def __init__(self) -> None:
+    Args:
+        source: words for the samples and the work on them.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
         self.batches = self.samples = self.skipped = 0
         self.waiting = self.computing = 0.0
         self.seconds = Seconds()
@@ -100,6 +105,7 @@ class BatchCounts:
             total.io,
             total.crc,
             **vars(self.seconds),
+            source=self.source,
         )
 
 

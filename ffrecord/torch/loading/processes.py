@@ -182,8 +182,8 @@ def _check_functions(builder: BatchBuilder, context: Any) -> None:
         ForkingPickler.dumps(builder)
     except Exception as error:
         raise ArgumentTypeError(
-            f"transform, batch_transform or decode cannot be sent to worker processes of start method {method!r}, "
-            f"which needs functions that can be imported: {error}"
+            "transform, batch_transform, decode, collate_fn or the dataset cannot be sent to worker processes of "
+            f"start method {method!r}, which needs functions that can be imported: {error}"
         ) from error
 
 

@@ -78,7 +78,7 @@ def _leaf(values: list[Any], form: Form, path: str) -> Any:
         return _stack_values(values, form, path)
     except ArgumentError:
         raise
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+    except (AttributeError, TypeError, ValueError, RuntimeError, OverflowError) as error:
         place = next((i for i, value in enumerate(values) if _kind(value) != _kind(values[0])), 0)
         found = f"{_label(path)} is {describe(values[place])}"
         if place:

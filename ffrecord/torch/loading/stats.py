@@ -18,6 +18,7 @@ class Seconds:
     transform: float = 0.0
     collate: float = 0.0
     batch_transform: float = 0.0
+    fetch: float = 0.0
 
     def add(self, other: "Seconds") -> None:
         """Add `other` to this."""
@@ -25,6 +26,7 @@ class Seconds:
         self.transform += other.transform
         self.collate += other.collate
         self.batch_transform += other.batch_transform
+        self.fetch += other.fetch
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ STAGES = {
     "transform": "transform",
     "collate": "collating",
     "batch_transform": "batch_transform",
+    "fetch": "the dataset's Python code",
 }
 
 
@@ -71,7 +74,9 @@ class LoaderStats:
         io, crc: seconds of reading, and of CRC-32 apart from that; see `FileReader.stats`. If you passed the reader,
             its other users are included.
         decode, transform, collate, batch_transform: seconds of these stages.
-            The six are summed over threads and processes, so together they may exceed the time that passed.
+        fetch: seconds of getting samples from a dataset in Python, with the decoding of their images.
+            These seven are summed over threads and processes, so together they may exceed the time that passed.
+        source: words for the samples, and for the work on them that Python does.
     """
 
     batches: int = 0
@@ -86,6 +91,8 @@ class LoaderStats:
     transform: float = 0.0
     collate: float = 0.0
     batch_transform: float = 0.0
+    fetch: float = 0.0
+    source: str = ""
 
     @property
     def waiting_share(self) -> float:
@@ -114,4 +121,6 @@ class LoaderStats:
 
 
 def _format_value(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
     return f"{value:,}" if isinstance(value, int) else f"{value:.3f} s"

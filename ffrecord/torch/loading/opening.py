@@ -1,0 +1,158 @@
+"""The store, and the samples of it, of whatever a `Loader` is given."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch.utils.data import IterableDataset as TorchIterableDataset
+
+from ffrecord import sources
+from ffrecord.errors import ArgumentTypeError, plural
+from ffrecord.folders.folder import PackedFolder
+from ffrecord.format.extension import Extension
+from ffrecord.inputs.parts import Parts, WholeStore
+from ffrecord.inputs.recognised import parts_of
+from ffrecord.inputs.tables import table_of
+from ffrecord.reader import FileReader
+from ffrecord.reading.paths import Pinned
+from ffrecord.reading.record_reader import RecordReader
+from ffrecord.reading.store import Store
+from ffrecord.sources.opening import detect_readable, local_paths
+from ffrecord.torch.loading.python_store import PythonStore
+
+__all__ = ["LoaderSource", "open_source"]
+
+FILES = "ffrecord"  # the format of our own files
+# Classes of Hugging Face, which are no classes of torch.
+STREAMS = ("IterableDataset", "IterableDatasetDict")
+SEVERAL = "DatasetDict"
+
+
+@dataclass(frozen=True)
+class LoaderSource:
+    """The samples of a loader.
+
+    Attributes:
+        store: store of the samples.
+        owned: whether the loader has opened the store, and closes it.
+        indices: int64 [m], the samples of the store; None for all.
+        described: words for the source and the way to read it.
+    """
+
+    store: Store[Any]
+    owned: bool
+    indices: npt.NDArray[np.int64] | None
+    described: str
+
+
+def open_source(source: Any, check_data: bool, io: str, remote: Mapping[str, Any]) -> LoaderSource:
+    """Return the samples that an object has.
+
+    Args:
+        source: argument `dataset` of `Loader`.
+        check_data, io: options of readers.
+        remote: other options of `FileReader`.
+
+    Raises:
+        TypeError, ValueError: it has no samples by index, or none at all.
+        IndexError: a subset has an index out of range.
+        Whatever `ffrecord.open` raises.
+    """
+    if isinstance(source, Store):
+        return LoaderSource(source, False, None, describe_store(source))
+    if is_path(source):
+        store = _open_path(source, check_data, io, remote)
+        return LoaderSource(store, True, None, describe_store(store))
+    _refuse_stream(source)
+    parts = parts_of(source)
+    if parts is not None:
+        found = _from_parts(source, parts)
+        if found is not None:
+            return found
+    table = table_of(source)
+    python = PythonStore(source) if table is None else PythonStore(table, table.samples, type(source).__name__)
+    return LoaderSource(python, True, None, python.described)
+
+
+def is_path(source: Any) -> bool:
+    """Tell whether a source is a path, or a list of paths."""
+    if isinstance(source, str | bytes | os.PathLike | Pinned):
+        return True
+    return isinstance(source, list | tuple) and bool(source) and isinstance(source[0], str | os.PathLike)
+
+
+def _open_path(source: Any, check_data: bool, io: str, remote: Mapping[str, Any]) -> Store[Any]:
+    known = FILES if isinstance(source, Pinned) else detect_readable(local_paths(source))
+    if known == FILES:
+        return FileReader(source, check_data, io=io, **remote)
+    given = {name: value for name, value in remote.items() if value is not None}
+    return sources.open(source, known, check_data=check_data, io=io, **given)
+
+
+def _refuse_stream(source: Any) -> None:
+    """Raise if an object yields samples only in its own order, or is several datasets.
+
+    Raises:
+        TypeError: it is an iterable dataset, or a dict of datasets.
+    """
+    name = type(source).__name__
+    if name == SEVERAL:
+        raise ArgumentTypeError(f"dataset is of type {name}: give one of {', '.join(map(repr, source))}")
+    if isinstance(source, TorchIterableDataset) or name in STREAMS:
+        inner = " (of an ffrecord.torch.IterableDataset: its .dataset)" if hasattr(source, "_parts_of_dataset") else ""
+        raise ArgumentTypeError(
+            f"dataset is of type {name}, which has no samples by index, as an order needs them: give a dataset with "
+            f"__len__ and __getitem__{inner}, write it once with ffrecord.DatasetWriter, or take torch's DataLoader"
+        )
+
+
+def _from_parts(source: Any, parts: Parts) -> LoaderSource | None:
+    """Return the samples that are records of stores; None if the stores do not make one."""
+    if len(parts.stores) == 1:
+        store, owned, starts = parts.stores[0], isinstance(source, PackedFolder), np.zeros(1, np.int64)
+    else:
+        joined = _join(parts.stores)
+        if joined is None:
+            return None
+        store, owned = joined, True
+        starts = np.cumsum([0, *(each.n for each in parts.stores[:-1])], dtype=np.int64)
+    if isinstance(parts, WholeStore):
+        return LoaderSource(store, owned, None, describe_store(store))
+    try:
+        found = parts.find(np.arange(len(parts), dtype=np.int64))
+    except BaseException:
+        if owned:
+            store.close()
+        raise
+    indices = found.indices if len(parts.stores) == 1 else starts[found.stores] + found.indices
+    whole = len(indices) == store.n and bool((indices == np.arange(store.n)).all())
+    chosen = "" if whole else f"{plural(len(indices), 'sample')} of "
+    return LoaderSource(store, owned, None if whole else indices, chosen + describe_store(store))
+
+
+def _join(stores: Sequence[Store[Any]]) -> FileReader[Any] | None:
+    """Return one reader of the files of several; None unless they are local `.ffr` files of one schema, read alike."""
+    readers = [store for store in stores if type(store) is FileReader and store._remote is None]
+    if len(readers) < len(stores):
+        return None
+    first = readers[0]
+    names = [name for reader in readers for name in reader.fnames]
+    schema, options = first.extension or Extension(), {**first._options(), "on_error": "raise"}
+    alike = all(
+        (reader.extension or Extension()).has_same_schema(schema)
+        and {**reader._options(), "on_error": "raise"} == options
+        and reader.check_data == first.check_data
+        for reader in readers
+    )
+    if not alike or len(set(names)) < len(names):
+        return None
+    return FileReader(names, first.check_data, **options)
+
+
+def describe_store(store: Store[Any]) -> str:
+    """Return words for a store and the way to read it."""
+    how = "read by the engine" if isinstance(store, RecordReader) else "read by Python"
+    return f"{plural(store.n, 'record')} of {store.format}, {how}"

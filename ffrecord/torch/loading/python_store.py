@@ -1,0 +1,175 @@
+"""Samples that Python makes: lists, Hugging Face datasets, tables, and any other dataset with an index."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, UserFunctionError, describe_error, plural
+from ffrecord.fields.describe import describe
+from ffrecord.reading.batch_forms import BatchOutcome
+from ffrecord.reading.store import Store
+from ffrecord.torch.loading.columns import Indices, Seeds
+from ffrecord.torch.loading.decoded import DecodedColumns, StoreRecords
+from ffrecord.torch.loading.records import Bytes
+from ffrecord.torch.loading.stacking import UnevenError, stack_samples
+
+__all__ = ["PythonColumns", "PythonStore"]
+
+KINDS = (Mapping, tuple, list)  # structures of samples
+
+
+class PythonStore(Store[Any]):
+    """The samples of any dataset with `__len__` and `__getitem__`, as a store without bytes.
+
+    Its records are empty. They are read at once, and the samples are fetched when the records are decoded: in the
+    threads or worker processes of a loader.
+
+    Args:
+        dataset: the dataset. A batch is fetched by its `__getitems__` if it has one. The samples and their order must
+            not depend on earlier calls. Threads may call it at the same time.
+        several: function from indices [k] to samples, in place of both methods; or None.
+        name: name for messages; by default that of the dataset's type.
+
+    Attributes:
+        dataset: the argument.
+        name: the name.
+
+    Raises:
+        TypeError: it has no length, or no `__getitem__`.
+    """
+
+    format: ClassVar[str] = "Python samples"
+
+    def __init__(
+        self, dataset: Any, several: Callable[[list[int]], Sequence[Any]] | None = None, name: str | None = None
+    ) -> None:
+        self.dataset, self._several = dataset, several
+        self.name = name or type(dataset).__name__
+        super().__init__([self.name], _count(dataset, self.name, several is not None))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PythonStore, (self.dataset, self._several, self.name)
+
+    def fingerprint(self) -> str:
+        """Return the name of the dataset's type: nothing else is known about the samples but their number."""
+        return self.name
+
+    @property
+    def takes_batches(self) -> bool:
+        """True if a batch is fetched by one call."""
+        return self._several is not None or callable(getattr(self.dataset, "__getitems__", None))
+
+    @property
+    def described(self) -> str:
+        """Words for the samples and the way to get them."""
+        how = "in batches" if self.takes_batches else "one by one"
+        return f"{plural(self.n, 'sample')} of {self.name}, made by Python {how}"
+
+    def fetch(self, indices: list[int]) -> list[Any]:
+        """Return the samples at `indices`, each in [0, n).
+
+        Raises:
+            UserFunctionError: the dataset raised, or it gave another number of samples.
+        """
+        try:
+            if self._several is not None:
+                samples = list(self._several(indices))
+            elif self.takes_batches:
+                samples = list(self.dataset.__getitems__(indices))
+            else:
+                samples = [self.dataset[index] for index in indices]
+        except Exception as error:
+            raise UserFunctionError(f"dataset {self._place(indices)}: {describe_error(error)}") from error
+        if len(samples) != len(indices):
+            raise UserFunctionError(
+                f"dataset {self._place(indices)}: __getitems__ gave {plural(len(samples), 'sample')} for "
+                f"{plural(len(indices), 'index')}"
+            )
+        return samples
+
+    def _place(self, indices: list[int]) -> str:
+        what = f"sample {indices[0]}" if len(indices) == 1 else f"{plural(len(indices), 'sample')}, {indices[0]} and on"
+        return f"{self.name} failed on {what}"
+
+    def _begin_packed(self, indices: Any) -> Callable[[], BatchOutcome]:
+        outcome = BatchOutcome((np.empty(0, np.uint8), np.zeros(len(indices) + 1, np.int64)), [])
+        return lambda: outcome
+
+    def _load(self, positions: Indices) -> list[npt.NDArray[np.uint8] | Exception]:
+        return [np.empty(0, np.uint8) for _ in positions]
+
+    def _decode(self, positions: Indices, records: list[Bytes]) -> list[Any]:
+        return self.fetch(positions.tolist())
+
+
+class PythonColumns(DecodedColumns):
+    """The columns of a `PythonStore`. Batches have the structure of the samples, as those of `transform` have."""
+
+    _store: PythonStore
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PythonColumns, self._recipe
+
+    def values(self, records: StoreRecords, seeds: Seeds | None) -> list[Any]:
+        """Return the batch, as a list of one value.
+
+        Raises:
+            FormatError: a sample lacks a column, or cannot be decoded.
+            UserFunctionError: the dataset raised, or its samples do not make a batch.
+        """
+        try:
+            return super().values(records, seeds)
+        except UnevenError as error:
+            raise UserFunctionError(
+                f"samples of {self._store.name} do not make a batch: sample {records.indices[error.place]}: {error}. "
+                "Give all one structure in transform, name the columns in fields, or make batches in collate_fn"
+            ) from error
+
+    def check(self, record: Bytes, index: int, seeds: Seeds | None) -> None:
+        """Check that the dataset gives a sample.
+
+        Raises:
+            FFRecordError: it does not: errors of this package are raised as they are.
+        """
+        try:
+            super().check(record, index, seeds)
+        except UserFunctionError as error:
+            if isinstance(error.__cause__, FFRecordError):
+                raise error.__cause__ from None
+            raise
+
+    def _stack(self, samples: list[Any]) -> Any:
+        first = samples[0]
+        for place, sample in enumerate(samples):
+            if any(isinstance(sample, kind) != isinstance(first, kind) for kind in KINDS):
+                raise UnevenError(f"it is {describe(sample)}, the first of the batch {describe(first)}", place)
+            if isinstance(first, Mapping) and sample.keys() != first.keys():
+                name = next(iter(sample.keys() ^ first.keys()))
+                here, there = ("has", "lacks") if name in sample else ("lacks", "has")
+                raise UnevenError(f"it {here} column {name!r}, which the first of the batch {there}", place)
+        return stack_samples(samples, self._form)
+
+
+def _count(dataset: Any, name: str, indexed: bool) -> int:
+    """Return the length of a dataset.
+
+    Raises:
+        TypeError: it has none, or no samples by index.
+        ValueError: it is empty.
+    """
+    if not indexed and not hasattr(type(dataset), "__getitem__"):
+        raise ArgumentTypeError(
+            f"dataset is of type {name}, which has no samples by index: give files, a store, a list, or a dataset "
+            "with __len__ and __getitem__"
+        )
+    try:
+        count = len(dataset)
+    except TypeError as error:
+        raise ArgumentTypeError(
+            f"dataset is of type {name}, without the length that an order needs: give it a __len__ ({error})"
+        ) from None
+    if count == 0:
+        raise ArgumentError(f"dataset is of type {name} and has 0 samples, expected at least 1")
+    return count

@@ -1,0 +1,480 @@
+"""Forty ways in: whatever a `Loader` takes, with the answers of torch's DataLoader over the same source."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch.utils import data as torch_data
+from torch_builders import WORKERS_ANYWHERE
+
+import ffrecord
+from ffrecord import ChecksumError, FileReader
+from ffrecord.errors import ArgumentError, ArgumentTypeError, SampleIndexError, UserFunctionError
+from ffrecord.sources import TFRecordWriter, encode_example
+from ffrecord.torch import ConcatDataset, Dataset, IterableDataset, Loader, Subset
+
+pytestmark = WORKERS_ANYWHERE
+COUNT = 24
+MAKERS = [{"num_threads": 0}, {"num_threads": 2}, {"num_workers": 2}]
+in_every_way = pytest.mark.parametrize("how", MAKERS, ids=str)
+
+
+def sample(i: int) -> dict[str, Any]:
+    return {"id": i, "point": np.float32([i, -i, 0.5]), "name": f"sample {i}"}
+
+
+def row(i: int) -> dict[str, Any]:
+    """A sample of fixed size."""
+    return {"id": i, "share": i / 4, "even": i % 2 == 0}
+
+
+class Mapped(torch_data.Dataset):
+    """A dataset as anybody writes it."""
+
+    def __init__(self, count: int = COUNT) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        return {**sample(index), "nested": {"pair": (index, float(index)), "list": [index, index + 1]}}
+
+
+class Batched(Mapped):
+    """It has samples in batches only."""
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        return [row(index) for index in indices]
+
+    def __getitem__(self, index: int) -> Any:
+        raise AssertionError("one by one")
+
+
+class Processed(Dataset[Any]):
+    """Samples made of bytes."""
+
+    def process(self, indices: list[int], data: list[Any]) -> list[Any]:
+        return [{"id": index, "bytes": len(each)} for index, each in zip(indices, data, strict=True)]
+
+
+class Indexed(Dataset[Any]):
+    """A subclass of the kind that takes lists itself."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, indices: Any) -> Any:
+        return [row(index) for index in indices]
+
+    def ffreaders(self) -> list[Any]:
+        return []
+
+
+class Way(NamedTuple):
+    """A source for `Loader`, and the same for torch; `python` if its samples are made by Python."""
+
+    source: Any
+    dataset: Any
+    python: bool
+
+
+def hugging(count: int = COUNT) -> Any:
+    datasets = pytest.importorskip("datasets")
+    return datasets.Dataset.from_list([row(i) for i in range(count)])
+
+
+def frame() -> Any:
+    pandas = pytest.importorskip("pandas")
+    return pandas.DataFrame([row(i) for i in range(COUNT)])
+
+
+def arrow() -> Any:
+    return pytest.importorskip("pyarrow").Table.from_pylist([row(i) for i in range(COUNT)])
+
+
+def both(source: Any, *, python: bool = False) -> Way:
+    return Way(source, source, python)
+
+
+def rows(source: Any) -> Way:
+    return Way(source, [row(i) for i in range(COUNT)], True)
+
+
+def split(source: Any, number: int) -> Any:
+    return torch_data.random_split(source, [15, COUNT - 15], torch.Generator().manual_seed(1))[number]
+
+
+WAYS = {
+    "directory": lambda at: Way(f"{at}/all", Dataset(f"{at}/all"), False),
+    "Path": lambda at: Way(Path(at, "all"), Dataset(f"{at}/all"), False),
+    "file": lambda at: Way(f"{at}/one.ffr", Dataset(f"{at}/one.ffr"), False),
+    "files": lambda at: Way([f"{at}/one.ffr", f"{at}/two.ffr"], Dataset([f"{at}/one.ffr", f"{at}/two.ffr"]), False),
+    "pattern": lambda at: Way(f"{at}/t*.ffr", Dataset(f"{at}/two.ffr"), False),
+    "TFRecord": lambda at: Way(f"{at}/a.tfrecord", Dataset(ffrecord.open(f"{at}/a.tfrecord")), False),
+    "zip": lambda at: Way(f"{at}/a.zip", Dataset(ffrecord.open(f"{at}/a.zip")), False),
+    "image folder": lambda at: Way(f"{at}/pictures", Dataset(ffrecord.open(f"{at}/pictures")), False),
+    "reader": lambda at: Way(reader := FileReader(f"{at}/all"), Dataset(reader), False),
+    "store": lambda at: Way(store := ffrecord.open(f"{at}/a.tfrecord"), Dataset(store), False),
+    "slice of a reader": lambda at: Way(FileReader(f"{at}/all")[3:9], Dataset(f"{at}/all")[3:9], False),
+    "Dataset": lambda at: both(Dataset(f"{at}/all")),
+    "Dataset of a store": lambda at: both(Dataset(ffrecord.open(f"{at}/a.tfrecord"))),
+    "Dataset with process": lambda at: both(Processed(f"{at}/all"), python=True),
+    "Dataset with __getitem__": lambda at: both(Indexed(), python=True),
+    "slice": lambda at: both(Dataset(f"{at}/all")[20:2:-3]),
+    "Subset": lambda at: both(Subset(Dataset(f"{at}/all"), [5, 3, -1, 3])),
+    "Subset of a Subset": lambda at: both(Subset(Subset(Dataset(f"{at}/all"), range(4, 20)), np.array([0, 7, 15]))),
+    "Subset with process": lambda at: both(Subset(Processed(f"{at}/all"), [5, 3, -1]), python=True),
+    "ConcatDataset": lambda at: both(ConcatDataset([Dataset(f"{at}/one.ffr"), Dataset(f"{at}/two.ffr")])),
+    "sum": lambda at: both(Dataset(f"{at}/one.ffr") + Dataset(f"{at}/two.ffr")[::-1]),
+    "sum of other columns": lambda at: both(
+        ConcatDataset([Dataset(f"{at}/one.ffr"), Processed(f"{at}/two.ffr")])[:7], python=True
+    ),
+    "twice the same": lambda at: both(ConcatDataset([dataset := Dataset(f"{at}/one.ffr"), dataset])),
+    "torch's Subset": lambda at: both(torch_data.Subset(Dataset(f"{at}/all"), [5, 3, 3, 1])),
+    "random_split": lambda at: both(split(Dataset(f"{at}/all"), 0)),
+    "random_split of a Subset": lambda at: both(split(Dataset(f"{at}/all")[::-1], 1)),
+    "torch's ConcatDataset": lambda at: both(
+        torch_data.ConcatDataset([Dataset(f"{at}/one.ffr"), torch_data.Subset(Dataset(f"{at}/two.ffr"), [4, 2])])
+    ),
+    "nested": lambda at: both(
+        torch_data.Subset(
+            torch_data.ConcatDataset([Dataset(f"{at}/one.ffr")[3:], Dataset(f"{at}/two.ffr")]), [0, 20, 7, 5]
+        )
+    ),
+    "list of readers": lambda at: Way(
+        [FileReader(f"{at}/one.ffr"), FileReader(f"{at}/two.ffr")], Dataset([f"{at}/one.ffr", f"{at}/two.ffr"]), False
+    ),
+    "list of dicts": lambda at: both([sample(i) for i in range(COUNT)], python=True),
+    "tuple of tuples": lambda at: both(tuple((i, float(i)) for i in range(COUNT)), python=True),
+    "list of numbers": lambda at: both(list(range(COUNT)), python=True),
+    "array": lambda at: both(np.arange(3 * COUNT).reshape(COUNT, 3), python=True),
+    "TensorDataset": lambda at: both(
+        torch_data.TensorDataset(torch.arange(COUNT), torch.arange(COUNT * 2).view(COUNT, 2)), python=True
+    ),
+    "map-style": lambda at: both(Mapped(), python=True),
+    "map-style in batches": lambda at: both(Batched(), python=True),
+    "dict of samples": lambda at: both({i: row(i) for i in range(COUNT)}, python=True),
+    "Subset of a list": lambda at: both(torch_data.Subset([row(i) for i in range(COUNT)], [3, 1]), python=True),
+    "random_split of map-style": lambda at: both(split(Mapped(), 0), python=True),
+    "ConcatDataset of map-style": lambda at: both(torch_data.ConcatDataset([Mapped(5), Mapped(7)]), python=True),
+    "Hugging Face": lambda at: both(hugging(), python=True),
+    "Hugging Face as torch": lambda at: both(hugging().with_format("torch"), python=True),
+    "Hugging Face, selected": lambda at: both(hugging().select([4, 2, 9]), python=True),
+    "DataFrame": lambda at: rows(frame()),
+    "Arrow table": lambda at: rows(arrow()),
+    "dict of columns": lambda at: rows({name: np.array([row(i)[name] for i in range(COUNT)]) for name in row(0)}),
+}
+
+
+@pytest.fixture(scope="module")
+def at(tmp_path_factory) -> str:
+    """A directory with the files of all ways."""
+    import zipfile
+
+    folder = tmp_path_factory.mktemp("sources")
+    write = {"num_workers": 0}
+    ffrecord.DatasetWriter(folder / "all", **write).from_indexed_dataset([sample(i) for i in range(COUNT)])
+    for name, start in (("one", 0), ("two", 100)):
+        samples = [row(i) for i in range(start, start + 12)]
+        ffrecord.DatasetWriter(folder / name, **write).from_indexed_dataset(samples)
+        next((folder / name).glob("*.ffr")).rename(folder / f"{name}.ffr")
+    with TFRecordWriter(folder / "a.tfrecord") as writer:
+        for i in range(COUNT):
+            writer.write(encode_example({"id": i}))
+    with zipfile.ZipFile(folder / "a.zip", "w") as archive:
+        for i in range(COUNT):
+            archive.writestr(f"{i:03}.txt", bytes(range(i)))
+    for i in range(COUNT):
+        path = folder / "pictures" / "ab"[i % 2] / f"{i:03}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(i))
+    return str(folder)
+
+
+def columns(samples: list[Any]) -> Any:
+    """A batch of samples as torch makes it; a list where it cannot."""
+    first = samples[0]
+    if isinstance(first, dict):
+        return {name: columns([each[name] for each in samples]) for name in first}
+    if isinstance(first, (tuple, list)):
+        return [columns(list(column)) for column in zip(*samples, strict=True)]
+    try:
+        return torch_data.default_collate(samples)
+    except (TypeError, RuntimeError):
+        return samples
+
+
+def assert_same(ours: Any, theirs: Any) -> None:
+    if isinstance(theirs, torch.Tensor):
+        if isinstance(ours, list):  # of arrays that may vary, by the format
+            ours = torch.stack(ours)
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape and torch.equal(ours, theirs)
+    elif isinstance(theirs, dict):
+        assert list(ours) == list(theirs)
+        for name in theirs:
+            assert_same(ours[name], theirs[name])
+    elif isinstance(theirs, (list, tuple)):
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            assert_same(one, other)
+    elif isinstance(theirs, np.ndarray):
+        assert np.array_equal(ours, theirs)
+    else:
+        assert ours == theirs
+
+
+def key(batch: Any, i: int) -> str:
+    """A text for sample i of a batch."""
+    if isinstance(batch, dict):
+        return str({name: key(column, i) for name, column in batch.items()})
+    if isinstance(batch, (tuple, list)) and batch and isinstance(batch[0], (torch.Tensor, list)):
+        ragged = isinstance(batch[0], torch.Tensor) and batch[0].dim() and batch[0].dtype == torch.uint8
+        return str(batch[i].tolist()) if ragged else str([key(column, i) for column in batch])
+    return str(batch[i].tolist() if isinstance(batch, (torch.Tensor, np.ndarray)) else batch[i])
+
+
+def keys(loader: Any) -> list[str]:
+    """A text for each sample of an epoch."""
+    found = []
+    for batch in loader:
+        count = len(loader.batch_indices)
+        found += [key(batch, i) for i in range(count)]
+    return found
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_way_in(at, name):
+    """In sequence, the batches are torch's; in random order, the samples are."""
+    way = WAYS[name](at)
+    expected = list(torch_data.DataLoader(way.dataset, 5, collate_fn=columns))
+    loader = Loader(way.source, 5, "sequential", num_threads=1)
+    found = list(loader)
+    assert len(loader) == len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert_same(ours, theirs)
+    assert ("made by Python" in loader.stats().source) == way.python
+    assert sorted(keys(Loader(way.source, 3, seed=2))) == sorted(keys(loader))
+
+
+def test_there_are_forty_ways():
+    assert len(WAYS) >= 40
+
+
+STATES = ["Dataset", "random_split", "torch's ConcatDataset", "Dataset with process", "list of dicts", "map-style"]
+
+
+@pytest.mark.parametrize("name", [*STATES, "map-style in batches", "Hugging Face", "DataFrame", "image folder"])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_states(at, name, ranks):
+    """An epoch goes on where it stopped, on any ranks; all samples come once."""
+    way = WAYS[name](at)
+
+    def make(rank: int, size: int, **more: Any) -> Loader:
+        return Loader(way.source, 2, seed=5, rank=rank, world_size=size, policy="uneven", num_threads=1, **more)
+
+    whole = keys(make(0, 1))
+    before, states = [], []
+    for rank in range(ranks):
+        loader = make(rank, ranks)
+        iterator = iter(loader)
+        batch = next(iterator)
+        before.append([key(batch, i) for i in range(2)])
+        states.append(json.loads(json.dumps(loader.state_dict())))
+        iterator.close()
+    assert all(state == states[0] for state in states)
+    assert [before[i % ranks][i // ranks] for i in range(2 * ranks)] == whole[: 2 * ranks]
+    after = make(0, 1)
+    after.load_state_dict(states[0])
+    assert keys(after) == whole[2 * ranks :]
+    halves = [make(rank, 2) for rank in range(2)]
+    for half in halves:
+        half.load_state_dict(states[0])
+    parts = [keys(half) for half in halves]
+    assert [parts[i % 2][i // 2] for i in range(len(whole) - 2 * ranks)] == whole[2 * ranks :]
+
+
+@in_every_way
+def test_every_way_to_work_gives_the_same(how):
+    def doubled(each: Any, seed: int) -> Any:
+        return {"id": each["id"], "seed": seed >> 1, "tokens": torch.arange(each["id"] % 3)}
+
+    def run(**more: Any) -> list[Any]:
+        made = Loader(Mapped(), 4, seed=1, transform=doubled, ragged="padded", fields=["id"], **more)
+        return [(batch["id"].tolist(), batch["seed"].tolist(), batch["tokens"].values.tolist()) for batch in made]
+
+    assert run(**how) == run(num_threads=1)
+
+
+def test_indices_of_a_subset_are_those_of_its_store(at):
+    """So the states of both fit each other."""
+    dataset = Dataset(f"{at}/all")
+    subset = Loader(torch_data.Subset(dataset, [9, 8, -1, 4]), 2, seed=1)
+    store = Loader(dataset.reader, 2, seed=1, indices=[9, 8, COUNT - 1, 4])
+    assert subset.reader is dataset.reader
+    assert keys(subset) == keys(store)
+    store.load_state_dict(subset.state_dict())
+    assert keys(Loader(dataset[::-1], 2, "sequential", indices=[0, -1])) == [
+        keys(Loader(dataset, 2, "sequential", indices=[COUNT - 1, 0]))[i] for i in range(2)
+    ]
+
+
+def test_loader_closes_only_what_it_opened(at):
+    dataset = Dataset(f"{at}/all")
+    with Loader(dataset[2:5], 2) as loader:
+        list(loader)
+    assert not dataset.reader.closed
+    joined = Loader(ConcatDataset([Dataset(f"{at}/one.ffr"), Dataset(f"{at}/two.ffr")]), 2)
+    joined.close()
+    assert joined.reader.closed
+
+
+def test_what_is_read_how_is_said_once(at, caplog):
+    with caplog.at_level("INFO", "ffrecord"):
+        loader = Loader(Mapped(), 4, num_threads=2)
+        list(loader)
+    assert [each.message for each in caplog.records] == [f"Loader: {loader.stats().source}"]
+    assert loader.stats().source == f"{COUNT} samples of Mapped, made by Python one by one; Python work in 2 threads"
+    assert loader.stats().fetch > 0 and "the dataset's Python code" in str(loader.stats())
+    fast = Loader(Dataset(f"{at}/one.ffr")[:5], 4)
+    assert fast.stats().source == "5 samples of 12 records of ffrecord, read by the engine; no Python for each sample"
+
+
+@pytest.mark.long
+@in_every_way
+def test_source_goes_to_spawned_workers(how):
+    if "num_workers" not in how:
+        pytest.skip("no workers")
+    assert len(list(Loader(Batched(), 4, multiprocessing_context="spawn", **how))) == COUNT // 4
+
+
+def test_store_of_samples_pickles():
+    loader = Loader(Mapped(5), 2)
+    copy = pickle.loads(pickle.dumps(loader.reader))
+    assert copy.samples([4])[0]["id"] == 4 and copy.fingerprint() == "Mapped"
+
+
+# Bad input
+
+
+class NoLength(torch_data.Dataset):
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class Streamed(torch_data.IterableDataset):
+    def __iter__(self) -> Any:
+        return iter(range(3))
+
+
+class Fails(Mapped):
+    """Sample 7 cannot be had."""
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 7:
+            raise KeyError("no such thing")
+        return {"id": index}
+
+
+class Short(Mapped):
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        return [row(index) for index in indices if index != 3]
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "message"),
+    [
+        (NoLength(), ArgumentTypeError, "NoLength, without the length that an order needs: give it a __len__"),
+        (Streamed(), ArgumentTypeError, "Streamed, which has no samples by index.*torch's DataLoader"),
+        (iter([1]), ArgumentTypeError, "list_iterator, which has no samples by index: give files"),
+        ({1, 2}, ArgumentTypeError, "set, which has no samples by index"),
+        (5, ArgumentTypeError, "int, which has no samples by index"),
+        (None, ArgumentTypeError, "NoneType, which has no samples by index"),
+        ([], ArgumentError, "list and has 0 samples, expected at least 1"),
+        (Mapped(0), ArgumentError, "Mapped and has 0 samples, expected at least 1"),
+        ({"a": [1, 2], "b": [1]}, ArgumentError, "columns of different lengths"),
+        ("no/such/place", FileNotFoundError, "no/such/place"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_sources_that_are_none(source, error, message):
+    with pytest.raises(error, match=message):
+        Loader(source)
+
+
+def test_streams_are_refused(at):
+    with pytest.raises(ArgumentTypeError, match=r"of an ffrecord.torch.IterableDataset: its .dataset"):
+        Loader(IterableDataset(Dataset(f"{at}/all")))
+    datasets = pytest.importorskip("datasets")
+    with pytest.raises(ArgumentTypeError, match="IterableDataset, which has no samples by index"):
+        Loader(hugging().to_iterable_dataset())
+    with pytest.raises(ArgumentTypeError, match="DatasetDict: give one of 'train', 'test'"):
+        Loader(datasets.DatasetDict({"train": hugging(), "test": hugging()}))
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ([{"a": 1}, (1, 2)], "sample 1: it is a tuple of 2, the first of the batch a dict of 1"),
+        ([(1, 2), {"a": 1, "b": 2}], "sample 1: it is a dict of 2, the first of the batch a tuple of 2"),
+        ([{"a": 1}, {"a": 1, "b": 2}], "sample 1: it has column 'b', which the first of the batch lacks"),
+        ([{"a": 1, "b": 2}, {"a": 1}], "sample 1: it lacks column 'b', which the first of the batch has"),
+        ([1, "two"], "sample 1: samples is str"),
+        ([{"a": np.zeros(2, np.int8)}, {"a": "text"}], "sample 1: column 'a' is str"),
+    ],
+)
+def test_mixed_kinds(samples, message):
+    with pytest.raises(UserFunctionError, match=f"samples of list do not make a batch: {message}"):
+        list(Loader(samples, 2, "sequential"))
+
+
+@in_every_way
+def test_samples_that_cannot_be_had(how):
+    with pytest.raises(UserFunctionError, match="dataset Fails failed on sample 7: KeyError: 'no such thing'"):
+        list(Loader(Fails(), 4, "sequential", **how))
+    found = [batch["id"].tolist() for batch in Loader(Fails(), 4, "sequential", on_error="skip", **how)]
+    assert found == [[0, 1, 2, 3], [4, 5, 6], *([i, i + 1, i + 2, i + 3] for i in range(8, COUNT, 4))]
+    found = [i for batch in Loader(Fails(), 4, "sequential", on_error="replace", **how) for i in batch["id"].tolist()]
+    assert len(found) == COUNT and 7 not in found
+
+
+def test_errors_of_reading_stay_what_they_are(tmp_path):
+    """The `on_error` of a dataset is ignored, as that of a reader is."""
+    ffrecord.DatasetWriter(tmp_path, num_workers=0).from_indexed_dataset([row(i) for i in range(5)])
+    path = next(tmp_path.glob("*.ffr"))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    for dataset in (Processed(str(path)), Processed(str(path), on_error="skip")):
+        with pytest.raises(ChecksumError, match="Sample 4: "):
+            list(Loader(dataset, 2, "sequential"))
+        assert [len(batch["id"]) for batch in Loader(dataset, 2, "sequential", on_error="skip")] == [2, 2]
+
+
+def test_batches_that_are_short():
+    with pytest.raises(UserFunctionError, match="Short failed on sample 3: __getitems__ gave 0 samples for 1 index"):
+        list(Loader(Short(), 4, "sequential"))
+
+
+def test_indices_out_of_range(at):
+    with pytest.raises(SampleIndexError, match=rf"indices\[1\] of a subset is 100, expected -{COUNT} <= index"):
+        Loader(torch_data.Subset(Dataset(f"{at}/all"), [1, 100]))
+    with pytest.raises(SampleIndexError, match="indices have 2, expected -2 <= index < 2"):
+        Loader(torch_data.Subset(Dataset(f"{at}/all"), [1, 10]), indices=[2])
+    with pytest.raises(SampleIndexError, match="indices have 3, expected -2 <= index < 2"):
+        Loader([1, 2], indices=[3])
+
+
+def test_states_of_other_sources():
+    state = Loader(Mapped(), 2).state_dict()
+    with pytest.raises(ValueError, match="24 samples then, 5 now"):
+        Loader(Mapped(5), 2).load_state_dict(state)
+    with pytest.raises(ValueError, match="fingerprint Mapped then, Batched now"):
+        Loader(Batched(), 2).load_state_dict(state)
