@@ -56,3 +56,16 @@ def seeds(positions: npt.NDArray[np.int64], out: npt.NDArray[np.uint64], key: in
         positions: int64 [k], contiguous, each >= 0.
         out: uint64 [k], contiguous.
     """
+
+def draw(positions: npt.NDArray[np.int64], table: npt.NDArray[np.uint64], key: int) -> None:
+    """Replace each position by a sample that is drawn by weight, with replacement. It releases the GIL.
+
+    Args:
+        positions: int64 [k], contiguous and writable, each >= 0.
+        table: uint64 [n, 2], contiguous: for each sample the share of its place that it keeps, in units of 2**-64, and
+            the sample that gets the rest, in [0, n).
+        key: 0 <= key < 2**64.
+
+    Raises:
+        ValueError: an array is of another kind.
+    """

@@ -349,3 +349,18 @@ def seeds(int64_t[::1] positions not None, uint64_t[::1] out not None, uint64_t 
     with nogil:
         for i in range(count):
             out[i] = _absorb(key, positions[i])
+
+
+def draw(int64_t[::1] positions not None, const uint64_t[:, ::1] table not None, uint64_t key):
+    cdef Py_ssize_t i
+    cdef uint64_t place, word, n = table.shape[0]
+    if table.shape[1] != 2:
+        raise ValueError(f"table has {table.shape[1]} columns, expected 2")
+    with nogil:
+        for i in range(positions.shape[0]):
+            word = _absorb(key, positions[i])
+            place = ffr_high(word, n)
+            # The low half of the product is the place within the place.
+            if word * n >= table[place, 0]:
+                place = table[place, 1]
+            positions[i] = place

@@ -3,6 +3,7 @@
     keys.py         seeds and epochs -> keys; a seed for each sample
     orders.py       the base class of orders; sequential, random and block order
     mixture.py      several datasets as one, by weight
+    weighted.py     draws by weight, with replacement
     sliced.py       the dataset in slices that are the same in every epoch
     environment.py  rank and node, from the environment; a node reads its own slice
     split.py        the positions of each rank
@@ -22,6 +23,7 @@ from ffrecord.order.orders import Block, Order, Random, Sequential, from_builtin
 from ffrecord.order.sliced import Placed
 from ffrecord.order.split import Split
 from ffrecord.order.state import Identity, State, identity_of
+from ffrecord.order.weighted import Weighted, balance_classes
 
 __all__ = [
     "Block",
@@ -38,6 +40,8 @@ __all__ = [
     "Split",
     "State",
     "Step",
+    "Weighted",
+    "balance_classes",
     "from_builtins",
     "identity_of",
     "parse",

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.order.keys import LENGTH_MAX, check_range, key_of, sample_seeds
 from ffrecord.order.orders import Order, from_builtins, parse, register
+from ffrecord.order.weighted import Weighted
 
 __all__ = ["Arrangement", "Mixture", "apportion", "arrangement_of"]
 
@@ -108,7 +109,7 @@ class Mixture(Order):
         sizes: [D], number of samples of each dataset, >= 0, together 1 to 2**62.
         weights: [D], shares in any unit, finite and >= 0. At least one must be > 0, and only datasets with samples may
             be > 0. None gives each sample the same share, so an epoch is the concatenation in the order `within`.
-        within: order of each dataset: "random", "sequential", "block" or an `Order` that is not a mixture.
+        within: order of each dataset: "random", "sequential", "block" or an `Order` in which every sample comes once.
         epoch_length: draws in an epoch of the mixture, 1 to 2**62; None for sum(sizes).
 
     Raises:
@@ -258,4 +259,6 @@ def _check_within(within: Any) -> Order:
     order = from_builtins(within) if isinstance(within, Mapping) else parse(within)
     if isinstance(order, Mixture):
         raise ArgumentError("within is a mixture; give all datasets to one mixture, with the products of their weights")
+    if isinstance(order, Weighted):
+        raise ArgumentError("within is weighted, which has weights for one dataset: give one for all of them together")
     return order

@@ -11,6 +11,7 @@ from ffrecord.errors import ArgumentError
 from ffrecord.order.keys import check_range, key_of
 from ffrecord.order.mixture import Mixture
 from ffrecord.order.orders import Order, from_builtins, parse, register
+from ffrecord.order.weighted import Weighted
 
 __all__ = ["Placed", "same_but_for_slices"]
 
@@ -34,7 +35,7 @@ class Placed(Order):
         within: order of each slice: "random", "sequential", "block", or an `Order` in which every sample comes once.
 
     Raises:
-        ValueError: `slices` is out of range; or `within` is a mixture, or has slices itself.
+        ValueError: `slices` is out of range; or `within` is a mixture or weighted, or has slices itself.
         TypeError: `slices` is not an int, or `within` is not an order.
     """
 
@@ -99,6 +100,8 @@ def _check_within(within: Any) -> Order:
     order = from_builtins(within) if isinstance(within, Mapping) else parse(within)
     if isinstance(order, Mixture):
         raise ArgumentError("a mixture cannot be cut into slices: its datasets have their own sizes")
+    if isinstance(order, Weighted):
+        raise ArgumentError("a weighted order cannot be cut into slices: its draws have no place in the dataset")
     if isinstance(order, Placed):
         raise ArgumentError("within is cut into slices already, expected an order without slices")
     return order
