@@ -141,7 +141,7 @@ def _check_weights(weights: Any) -> Floats:
         raise ArgumentTypeError(f"weights are {type(weights).__name__}, expected a number for each sample")
     try:
         given = weights if hasattr(weights, "__array__") else list(weights)
-        array = np.array(given, np.float64)
+        array = np.asarray(given).astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ArgumentTypeError(f"weights are no numbers: {error}") from None
     if array.ndim != 1:

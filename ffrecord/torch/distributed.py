@@ -1,22 +1,22 @@
 """Rank, number of ranks and node of this process, found without communication with other ranks."""
 
 import operator
-from typing import Any, NamedTuple, SupportsIndex, TypeAlias
+from typing import Any, NamedTuple, Protocol, SupportsIndex, TypeAlias
 
 import torch.distributed
 from torch.utils.data import get_worker_info
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, UnknownRankError
-from ffrecord.order import Course, Placement
+from ffrecord.order import Placement, Split
 from ffrecord.order.environment import placement_of, rank_of
 
 __all__ = ["Place", "Ranks", "placement_on", "rank_and_size"]
 
 # Types of the argument `placement` of loaders and samplers.
-Place: TypeAlias = "str | SupportsIndex | Placement | None"
+Place: TypeAlias = "str | int | Placement | None"
 
 
-def rank_and_size(rank: SupportsIndex | None = None, world_size: SupportsIndex | None = None) -> tuple[int, int]:
+def rank_and_size(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
     """Return the rank of this process and the number of ranks.
 
     Given arguments count. Each missing one comes from torch.distributed if it is initialised; else from the
@@ -91,6 +91,15 @@ def _has_group() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
+class RankCursor(Protocol):
+    """A cursor in the share of one rank, such as a `Course`."""
+
+    split: Split
+
+    def share(self, rank: int, world_size: int, placement: Placement | None = None) -> None:
+        """Become another rank."""
+
+
 class FoundRank(NamedTuple):
     """The rank of a process, the number of ranks, and the placement of the rank."""
 
@@ -113,13 +122,13 @@ class Ranks:
             is known.
     """
 
-    def __init__(self, rank: SupportsIndex | None, world_size: SupportsIndex | None, placement: Place) -> None:
+    def __init__(self, rank: int | None, world_size: int | None, placement: Place) -> None:
         self._asked = rank, world_size
         self._place = placement
         self._carried: FoundRank | None = None  # from the process that this object was pickled in
         self.first = self._find_first()
 
-    def follow(self, cursor: Course, *, provisional: bool = False) -> bool:
+    def follow(self, cursor: RankCursor, *, provisional: bool = False) -> bool:
         """Let the next loop of `cursor` belong to the rank that this process is now.
 
         Args:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import SupportsIndex, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from ffrecord.order import Order, Run
 from ffrecord.system.sample_types import UNTOLD
 from ffrecord.torch.dataset import Dataset, seed_indices
 from ffrecord.torch.distributed import Place
+from ffrecord.torch.ordering import OrderArguments
 from ffrecord.torch.samplers import BatchSampler, State
 from ffrecord.torch.stopping import StopIterationGuard, describe_batch
 
@@ -107,34 +108,33 @@ class IterableDataset(TorchIterableDataset[T_co]):
     def __init__(
         self,
         dataset: Dataset[T_co],
-        batch_size: SupportsIndex = 1,
+        batch_size: int = 1,
         *,
         num_replicas: int | None = None,
         rank: int | None = None,
         shuffle: bool | None = None,
-        seed: SupportsIndex = 0,
+        seed: int = 0,
         order: str | Order | None = None,
         policy: str | None = None,
-        epoch: SupportsIndex = 0,
-        indices: Iterable[SupportsIndex] | None = None,
+        epoch: int = 0,
+        indices: Iterable[int] | torch.Tensor | None = None,
         placement: Place = None,
     ) -> None:
         if not isinstance(dataset, Dataset):
             raise ArgumentTypeError(f"dataset is {type(dataset).__name__}, expected an ffrecord.torch.Dataset")
         self.dataset = dataset
-        self._sampler = BatchSampler(
-            dataset,
-            batch_size,
-            num_replicas=num_replicas,
-            rank=rank,
+        arguments = OrderArguments(
+            order=order,
             shuffle=shuffle,
             seed=seed,
-            order=order,
-            policy=policy,
             epoch=epoch,
+            rank=rank,
+            world_size=num_replicas,
+            policy=policy,
             indices=indices,
             placement=placement,
         )
+        self._sampler = BatchSampler._from_arguments(dataset, arguments, batch_size)
         self._order = self._sampler.sampler.order.to_builtins()
         self.batch_size = self._sampler.batch_size
         # JSON in memory shared with the workers, so that persistent workers see the place that is set.
@@ -172,13 +172,13 @@ class IterableDataset(TorchIterableDataset[T_co]):
         batches = [run[number].indices for number in range(len(run))]
         return ChosenSamples(inner, np.concatenate([np.empty(0, np.int64), *batches]))
 
-    def set_epoch(self, epoch: SupportsIndex) -> None:
+    def set_epoch(self, epoch: int) -> None:
         """Let iterations yield this epoch, from its start. The current epoch keeps its position."""
         self._move_to_place()
         self._sampler.set_epoch(epoch)
         self._publish()
 
-    def set_position(self, position: SupportsIndex) -> None:
+    def set_position(self, position: int) -> None:
         """Let iterations begin at a position.
 
         Args:

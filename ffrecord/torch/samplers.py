@@ -14,16 +14,18 @@ from collections.abc import Iterable, Iterator, Sized
 from types import SimpleNamespace
 from typing import Any, SupportsIndex
 
+import torch
 from torch.utils.data import BatchSampler as TorchBatchSampler
 from torch.utils.data import DistributedSampler
 from torch.utils.data import Sampler as TorchSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from ffrecord.errors import ArgumentError, ArgumentTypeError, StateError
+from ffrecord.errors import ArgumentTypeError, StateError
 from ffrecord.order import Course, Identity, Order, Run, Step, identity_of
 from ffrecord.reading.store import Store
 from ffrecord.torch.dataset import Dataset, seed_indices
-from ffrecord.torch.distributed import Place, Ranks
+from ffrecord.torch.distributed import Place
+from ffrecord.torch.ordering import OrderArguments
 
 __all__ = ["BatchSampler", "Sampler"]
 
@@ -272,37 +274,44 @@ class Sampler(DistributedSampler[Any]):
 
     def __init__(
         self,
-        dataset: Sized | SupportsIndex,
+        dataset: Sized | int,
         num_replicas: int | None = None,
         rank: int | None = None,
         shuffle: bool | None = None,
-        seed: SupportsIndex = 0,
+        seed: int = 0,
         drop_last: bool | None = None,
         *,
         order: str | Order | None = None,
         policy: str | None = None,
-        epoch: SupportsIndex = 0,
-        indices: Iterable[SupportsIndex] | None = None,
+        epoch: int = 0,
+        indices: Iterable[int] | torch.Tensor | None = None,
         placement: Place = None,
-        _batch: tuple[SupportsIndex, bool] = (CHUNK, False),
     ) -> None:
-        # torch's own __init__ is not called: it would set attributes that are properties here.
-        self.dataset = dataset  # type: ignore[assignment]
-        self._ranks = Ranks(rank, num_replicas, placement)
-        rank, world_size, node = self._ranks.first
-        self._cursor = Course(
-            _identify(dataset),
-            order=_resolve_pair("order", order, "shuffle", shuffle, {True: "random", False: "sequential"}, "random"),
+        arguments = OrderArguments(
+            order=order,
+            shuffle=shuffle,
             seed=seed,
             epoch=epoch,
-            batch_size=_batch[0],
-            drop_last=_batch[1],
             rank=rank,
-            world_size=world_size,
-            policy=_resolve_pair("policy", policy, "drop_last", drop_last, {True: "drop", False: "pad"}, "drop"),
+            world_size=num_replicas,
+            policy=policy,
+            drop_uneven=drop_last,
             indices=indices,
-            placement=node,
+            placement=placement,
         )
+        self._set_up(dataset, arguments, CHUNK)
+
+    @classmethod
+    def _from_arguments(cls, dataset: Any, arguments: OrderArguments, batch_size: int, drop_last: bool) -> "Sampler":
+        """Return a sampler of batches of one size."""
+        sampler = cls.__new__(cls)
+        sampler._set_up(dataset, arguments, batch_size, drop_last)
+        return sampler
+
+    def _set_up(self, dataset: Any, arguments: OrderArguments, batch_size: int, drop_last: bool = False) -> None:
+        # torch's own __init__ is not called: it would set attributes that are properties here.
+        self.dataset = dataset
+        self._cursor, self._ranks = arguments.make(_identify(dataset), batch_size, drop_last)
         self._drawn: RunProgress | None = None
         self._again = False  # the epoch of the last iteration was set again
         self.reports = False  # the loader that draws reports its deliveries itself
@@ -414,7 +423,7 @@ class Sampler(DistributedSampler[Any]):
         place: int = self.state_dict()["position"]
         return place
 
-    def set_epoch(self, epoch: SupportsIndex) -> None:
+    def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration. It begins at its start, or where a loaded state or `set_position` put
         it.
         """
@@ -431,7 +440,7 @@ class Sampler(DistributedSampler[Any]):
         if drawn is not None and not drawn.counts and not drawn.ours:
             drawn.leave(self._cursor.epoch)
 
-    def set_position(self, position: SupportsIndex) -> None:
+    def set_position(self, position: int) -> None:
         """Let the next iteration begin at a position of the current epoch.
 
         Args:
@@ -491,38 +500,47 @@ class BatchSampler(TorchBatchSampler):
 
     def __init__(
         self,
-        dataset: Sized | SupportsIndex,
-        batch_size: SupportsIndex,
+        dataset: Sized | int,
+        batch_size: int,
         drop_last: bool = False,
         *,
         num_replicas: int | None = None,
         rank: int | None = None,
         shuffle: bool | None = None,
-        seed: SupportsIndex = 0,
+        seed: int = 0,
         order: str | Order | None = None,
         policy: str | None = None,
-        epoch: SupportsIndex = 0,
-        indices: Iterable[SupportsIndex] | None = None,
+        epoch: int = 0,
+        indices: Iterable[int] | torch.Tensor | None = None,
         placement: Place = None,
     ) -> None:
+        arguments = OrderArguments(
+            order=order,
+            shuffle=shuffle,
+            seed=seed,
+            epoch=epoch,
+            rank=rank,
+            world_size=num_replicas,
+            policy=policy,
+            indices=indices,
+            placement=placement,
+        )
+        self._set_up(dataset, arguments, batch_size, drop_last)
+
+    @classmethod
+    def _from_arguments(
+        cls, dataset: Any, arguments: OrderArguments, batch_size: int, drop_last: bool = False
+    ) -> "BatchSampler":
+        batches = cls.__new__(cls)
+        batches._set_up(dataset, arguments, batch_size, drop_last)
+        return batches
+
+    def _set_up(self, dataset: Any, arguments: OrderArguments, batch_size: int, drop_last: bool) -> None:
         # torch's own BatchSampler takes a sampler here, and programs that split loaders try it.
         if isinstance(dataset, TorchSampler):
             raise ArgumentTypeError(f"dataset is a sampler, {type(dataset).__name__}; give what it takes samples of")
-        sampler = Sampler(
-            dataset,
-            num_replicas,
-            rank,
-            shuffle,
-            seed,
-            order=order,
-            policy=policy,
-            epoch=epoch,
-            indices=indices,
-            placement=placement,
-            _batch=(batch_size, drop_last),
-        )
-        self.sampler: Sampler = sampler
-        self.batch_size = sampler._cursor.batch_size
+        self.sampler: Sampler = Sampler._from_arguments(dataset, arguments, batch_size, drop_last)
+        self.batch_size = self.sampler._cursor.batch_size
         self.drop_last = bool(drop_last)
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -543,11 +561,11 @@ class BatchSampler(TorchBatchSampler):
         """The number of samples of the epoch that all ranks together were handed out; see `Sampler.position`."""
         return self.sampler.position
 
-    def set_epoch(self, epoch: SupportsIndex) -> None:
+    def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration; see `Sampler.set_epoch`."""
         self.sampler.set_epoch(epoch)
 
-    def set_position(self, position: SupportsIndex) -> None:
+    def set_position(self, position: int) -> None:
         """Let the next iteration begin at a position of the current epoch; see `Sampler.set_position`."""
         self.sampler.set_position(position)
 
@@ -570,13 +588,3 @@ def _identify(dataset: Any) -> Identity:
     if isinstance(dataset, Sized) and not isinstance(dataset, str | bytes):  # a path has a length, but no samples
         return Identity(len(dataset))
     raise ArgumentTypeError(f"dataset is {type(dataset).__name__}, expected a dataset with a length, or that length")
-
-
-def _resolve_pair(name: str, value: Any, other: str, flag: bool | None, meaning: dict[bool, str], default: str) -> Any:
-    """Return the value that two arguments with one meaning ask for."""
-    if flag is None:
-        return default if value is None else value
-    meant = meaning[bool(flag)]
-    if value is not None and value != meant:
-        raise ArgumentError(f"{name} is {value!r}, but {other}={flag} asks for {meant!r}")
-    return meant

@@ -88,7 +88,7 @@ def test_goes_on_anywhere(ranks):
     state = json.loads(json.dumps(first.state_dict()))
     parts = [course(rank, ranks) for rank in range(ranks)]
     found = {}
-    for rank, part in enumerate(parts):
+    for part in parts:
         part.load_state_dict(state)
         for step in part.steps():
             found |= dict(zip(step.positions.tolist(), step.indices.tolist(), strict=True))
