@@ -9,25 +9,25 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ffrecord.errors import SampleIndexError, StateError, plural
-from ffrecord.fields import Field, schema_of
-from ffrecord.order import Course, Order, Run, identity_of
-from ffrecord.reader import FileReader
+from ffrecord.errors import ArgumentError, SampleIndexError, StateError, plural
+from ffrecord.fields import Field
+from ffrecord.order import Course, Order, Run, Split, balance_classes, identity_of
 from ffrecord.reading.indices import as_indices
 from ffrecord.reading.paths import PathLike
 from ffrecord.torch.distributed import Place, Ranks
 from ffrecord.torch.images import BoxDecoder, ImageDecoder, MaskDecoder
 from ffrecord.torch.loading.bad_records import ON_ERROR, BatchRows
-from ffrecord.torch.loading.batch_builder import AnyColumns, BatchWork
-from ffrecord.torch.loading.columns import BatchColumns
-from ffrecord.torch.loading.decoded import DecodedColumns
+from ffrecord.torch.loading.batch_builder import BatchWork
 from ffrecord.torch.loading.functions import UserFunction
 from ffrecord.torch.loading.iteration import BatchCounts, BatchIterator, Iteration
+from ffrecord.torch.loading.labels import columns_of, read_labels
 from ffrecord.torch.loading.opening import LoaderSource, open_source
-from ffrecord.torch.loading.options import LoaderOptions, check_choice
-from ffrecord.torch.loading.python_store import PythonColumns, PythonStore
+from ffrecord.torch.loading.options import LoaderOptions, check_choice, check_function
 from ffrecord.torch.loading.ragged import RAGGED, ragged_form
+from ffrecord.torch.loading.sampled import SampledCourse, SampledRun
 from ffrecord.torch.loading.stats import LoaderStats, Reading
+from ffrecord.torch.loading.words import LOADER_WORDS, suggest_words
+from ffrecord.torch.ordering import OrderArguments
 
 __all__ = ["Loader"]
 
@@ -37,7 +37,7 @@ logger = logging.getLogger("ffrecord")
 class EpochSetter:
     """The part of a `Loader` that takes a trainer's epochs."""
 
-    def __init__(self, cursor: Course) -> None:
+    def __init__(self, cursor: Course | SampledCourse) -> None:
         self._cursor = cursor
 
     @property
@@ -45,7 +45,7 @@ class EpochSetter:
         """The object itself: trainers also look for the sampler of a batch sampler."""
         return self
 
-    def set_epoch(self, epoch: SupportsIndex) -> None:
+    def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next loop: the rest of `epoch` after a state of it was loaded, else all of it."""
         self._cursor.announce(epoch)
 
@@ -75,10 +75,17 @@ class Loader(Iterable[Any]):
 
             The log says at level INFO which way it is read.
         batch_size: samples in a batch of this rank, >= 1.
-        order: "random", "sequential", "block", or an order of `ffrecord.order`.
+        order: "random", "sequential", "block", or an order of `ffrecord.order`; None for "random".
+        shuffle: True for order="random", False for "sequential".
         seed: seed of the order and of all augmentation, 0 <= seed < 2**64.
         epoch: first epoch, >= 0.
         drop_last: leave out a smaller last batch.
+        sampler: iterable of the samples of this rank, in place of an order; read anew in each epoch, after its
+            `set_epoch` if it has one. A state counts its samples and skips them, so it must give the same ones again.
+        batch_sampler: iterable of batches, lists of samples, in place of batch_size, drop_last and an order.
+        weights: float [m], the weight of each sample. Samples are drawn with replacement, in `ffrecord.order.Weighted`.
+        class_balanced: int [m], the class of each sample, or the column of it: weights with which all classes are drawn
+            equally often. A column is read once, now, with all of its records.
         num_threads: number of threads that decode, transform and collate, >= 0. With 0 the training loop waits while
             they are done. The default is the number of usable CPUs, at most 8. Records of fixed size need no threads:
             the reader's own threads put them into the tensors.
@@ -90,19 +97,21 @@ class Loader(Iterable[Any]):
             `ffrecord.order.Split`.
         fields: the columns to decode. Names, or a dict of name → field to read the column with (None: as it was
             written), such as {"image": JPEGField(as_bytes=True)}.
-        indices: int [m], the samples to use; see `ffrecord.order.Course`.
+        indices: int [m], the samples of `dataset` to use; see `ffrecord.order.Course`.
         decode: column of images → decoder of `ffrecord.torch.images`, which makes one tensor of a batch. Masks and
             boxes follow by `crop.mask` and `crop.boxes`.
         ragged: form of arrays that vary in shape: "list" of tensors; "nested" tensor; "padded" with zeros, a `Padded`.
         transform: function of one sample, which has the form that a dataset gives; called before samples are collated.
             With a parameter named `seed` it gets an int in [0, 2**64) by keyword. The seed depends only on the loader's
             seed, the epoch and the position of the sample.
+        collate_fn: function from the list of samples, after `transform`, to the batch.
         batch_transform: function of one batch. With a parameter named `seeds` it gets the seeds of its samples, uint64
             [k].
         num_workers: number of processes that do all of this instead of threads, >= 0: for functions that hold the GIL.
+        worker_init_fn: function that each of these processes calls first, with its number.
         timeout: seconds to wait for threads or workers to finish a batch; 0 or None waits for ever. It has no effect
             without threads and workers: with num_threads=0, or for records of fixed size without functions.
-        pin_memory: put batches into pinned memory.
+        pin_memory: put batches into pinned memory. Without CUDA it warns, and has no effect.
         device: "cuda" copies batches to the GPU, on their own stream.
         io, check_data, storage_options, cache_dir, cache_limit: arguments of `FileReader`; without effect if you pass a
             reader.
@@ -122,27 +131,35 @@ class Loader(Iterable[Any]):
         As `FileReader`.
     """
 
+    @suggest_words(LOADER_WORDS)
     def __init__(
         self,
         dataset: Any,
-        batch_size: SupportsIndex = 1,
-        order: str | Order = "random",
+        batch_size: int = 1,
+        order: str | Order | None = None,
         *,
-        seed: SupportsIndex = 0,
-        epoch: SupportsIndex = 0,
+        shuffle: bool | None = None,
+        seed: int = 0,
+        epoch: int = 0,
         drop_last: bool = False,
-        num_threads: SupportsIndex | None = None,
-        prefetch: SupportsIndex | None = None,
-        rank: SupportsIndex | None = None,
-        world_size: SupportsIndex | None = None,
+        sampler: Iterable[int] | torch.Tensor | None = None,
+        batch_sampler: Iterable[Sequence[int]] | None = None,
+        weights: Iterable[float] | torch.Tensor | None = None,
+        class_balanced: str | Iterable[int] | torch.Tensor | None = None,
+        num_threads: int | None = None,
+        prefetch: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
         policy: str = "drop",
         fields: Sequence[str] | Mapping[str, Field | None] | None = None,
-        indices: Iterable[SupportsIndex] | None = None,
+        indices: Iterable[int] | torch.Tensor | None = None,
         decode: Mapping[str, ImageDecoder | MaskDecoder | BoxDecoder] | None = None,
         ragged: str = "list",
         transform: Callable[..., Any] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
         batch_transform: Callable[..., Any] | None = None,
-        num_workers: SupportsIndex = 0,
+        num_workers: int = 0,
+        worker_init_fn: Callable[[int], Any] | None = None,
         timeout: float | None = None,
         pin_memory: bool = False,
         device: Any = None,
@@ -156,41 +173,56 @@ class Loader(Iterable[Any]):
         cache_limit: int | str | None = None,
     ) -> None:
         self._options = options = LoaderOptions.from_arguments(
-            num_threads, prefetch, num_workers, timeout, pin_memory, device, multiprocessing_context
+            num_threads, prefetch, num_workers, timeout, pin_memory, device, multiprocessing_context, worker_init_fn
         )
         check_choice("on_error", on_error, ON_ERROR)
         form = ragged_form(check_choice("ragged", ragged, RAGGED))
         functions = (
             None if transform is None else UserFunction("transform", transform, "seed"),
             None if batch_transform is None else UserFunction("batch_transform", batch_transform, "seeds"),
+            check_function("collate_fn", collate_fn),
         )
-        self._ranks = Ranks(rank, world_size, placement)
+        check_alone(weights=weights, class_balanced=class_balanced, sampler=sampler, batch_sampler=batch_sampler)
         remote = {"storage_options": storage_options, "cache_dir": cache_dir, "cache_limit": cache_limit}
         source = open_source(dataset, check_data, io, remote)
         self._owned, self.reader = source.owned, source.store
         try:
             # Workers have no GPU, and memory that they pin is not pinned in this process.
             pin = (options.pin or options.device is not None) and not options.workers
-            columns: AnyColumns
-            if isinstance(self.reader, FileReader):
-                columns = BatchColumns(schema_of(self.reader), fields, decode, form, pin)
-            else:
-                kind = PythonColumns if isinstance(self.reader, PythonStore) else DecodedColumns
-                columns = kind(self.reader, fields, decode, form, pin)
-            self._work = BatchWork(columns, form, on_error, *functions)
-            self._cursor = Course(
-                identity_of(self.reader),
+            self._work = BatchWork(columns_of(self.reader, fields, decode, form, pin), form, on_error, *functions)
+            chosen = choose_indices(source, indices)
+            if class_balanced is not None:
+                weights = balance_classes(read_labels(self.reader, class_balanced, chosen, options))
+            arguments = OrderArguments(
                 order=order,
+                shuffle=shuffle,
+                weights=weights,
                 seed=seed,
                 epoch=epoch,
-                batch_size=batch_size,
-                drop_last=drop_last,
-                rank=self._ranks.first.rank,
-                world_size=self._ranks.first.world_size,
+                rank=rank,
+                world_size=world_size,
                 policy=policy,
-                indices=choose_indices(source, indices),
-                placement=self._ranks.first.placement,
+                indices=chosen,
+                placement=placement,
             )
+            identity = identity_of(self.reader)
+            self._cursor: Course | SampledCourse
+            if sampler is None and batch_sampler is None:
+                self._cursor, self._ranks = arguments.make(identity, batch_size, drop_last)
+            else:
+                check_sampler(arguments, batch_size, drop_last, on_error, batched=batch_sampler is not None)
+                self._ranks = Ranks(rank, world_size, None)
+                self._cursor = SampledCourse(
+                    identity,
+                    sampler if batch_sampler is None else batch_sampler,
+                    batched=batch_sampler is not None,
+                    batch_size=batch_size,
+                    drop_last=drop_last,
+                    seed=seed,
+                    epoch=epoch,
+                    split=Split(self._ranks.first.rank, self._ranks.first.world_size),
+                    chosen=chosen,
+                )
         except BaseException:
             self.close()
             raise
@@ -202,11 +234,11 @@ class Loader(Iterable[Any]):
         """Return an iterator of the batches of the next epoch, or of the rest of the epoch of a loaded state."""
         return Iteration(self._cursor, self._begin, self._make, self._counts)
 
-    def _begin(self) -> Run:
+    def _begin(self) -> Run | SampledRun:
         self._ranks.follow(self._cursor)
         return self._cursor.begin()
 
-    def _make(self, run: Run) -> BatchIterator:
+    def _make(self, run: Run | SampledRun) -> BatchIterator:
         return BatchIterator(run, self.reader, self._work, self._options)
 
     def __len__(self) -> int:
@@ -226,10 +258,10 @@ class Loader(Iterable[Any]):
 
     @property
     def position(self) -> int:
-        """The number of samples of the epoch that all ranks together have yielded."""
+        """The number of samples of the epoch that all ranks together have yielded; with a sampler, this rank alone."""
         return self._cursor.position
 
-    def set_epoch(self, epoch: SupportsIndex) -> None:
+    def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next loop: the current epoch keeps its position, any other begins at its start."""
         self._cursor.set_epoch(epoch)
 
@@ -250,7 +282,7 @@ class Loader(Iterable[Any]):
     def state_dict(self) -> dict[str, Any]:
         """Return the position, a small dict that JSON can hold. It counts yielded batches, not batches read ahead.
 
-        Call it when all ranks have yielded equally many batches.
+        Call it when all ranks have yielded equally many batches. With a sampler, each rank has its own state.
         """
         self._ranks.follow(self._cursor, provisional=True)
         return self._cursor.state_dict()
@@ -316,7 +348,44 @@ class Loader(Iterable[Any]):
         )
 
 
-def choose_indices(source: LoaderSource, indices: Iterable[SupportsIndex] | None) -> npt.NDArray[np.int64] | None:
+def check_alone(**given: Any) -> None:
+    """Refuse more than one of the arguments that say which samples come.
+
+    Raises:
+        ValueError: there are two.
+    """
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) > 1:
+        raise ArgumentError(f"{names[0]} and {names[1]} both say which samples come: leave one of them out")
+
+
+def check_sampler(
+    arguments: OrderArguments, batch_size: SupportsIndex, drop_last: bool, on_error: str, *, batched: bool
+) -> None:
+    """Refuse arguments that have no meaning beside a sampler.
+
+    Raises:
+        ValueError: there is one.
+    """
+    word = "batch_sampler" if batched else "sampler"
+    others: dict[str, tuple[Any, Any]] = {
+        "order": (arguments.order, None),
+        "shuffle": (arguments.shuffle, None),
+        "policy": (arguments.policy, "drop"),
+        "placement": (arguments.placement, None),
+    }
+    if batched:
+        others |= {"batch_size": (batch_size, 1), "drop_last": (bool(drop_last), False)}
+    for name, (value, default) in others.items():
+        if value != default:
+            raise ArgumentError(f"{name} is {value!r}, but {word} decides that: leave one of them out")
+    if on_error == "replace":
+        raise ArgumentError(
+            f"on_error='replace' takes another sample of the order, which a {word} has not: take 'skip'"
+        )
+
+
+def choose_indices(source: LoaderSource, indices: Any) -> npt.NDArray[np.int64] | None:
     """Return the samples of the store that a loader uses: those of the source, or `indices` of them."""
     chosen = None if indices is None else as_indices(indices)
     if source.indices is None or chosen is None:

@@ -382,7 +382,7 @@ def test_wrong_arguments(path, arguments, error, message):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without CUDA")
-@pytest.mark.parametrize("arguments", [{"pin_memory": True}, {"device": "cuda"}, {"device": "cuda:1"}])
+@pytest.mark.parametrize("arguments", [{"device": "cuda"}, {"device": "cuda:1"}])
 def test_no_cuda(path, arguments):
     with pytest.raises(ValueError, match="finds no CUDA device"):
         Loader(path, **arguments)

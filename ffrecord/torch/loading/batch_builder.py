@@ -88,6 +88,7 @@ class BatchWork:
         form: form of values of varying shape.
         on_error: action for bad records.
         transform, batch_transform: functions of the user, or None.
+        collate: function of the user from samples to a batch, or None.
     """
 
     columns: AnyColumns
@@ -95,11 +96,17 @@ class BatchWork:
     on_error: str = "raise"
     transform: UserFunction | None = None
     batch_transform: UserFunction | None = None
+    collate: Callable[[list[Any]], Any] | None = None
 
     @property
     def effortless(self) -> bool:
         """True if there is no Python work per sample."""
-        return self.transform is None and self.batch_transform is None and self.columns.effortless
+        return not self.by_sample and self.batch_transform is None and self.columns.effortless
+
+    @property
+    def by_sample(self) -> bool:
+        """True if a function of the user needs single samples."""
+        return self.transform is not None or self.collate is not None
 
     @property
     def seeded(self) -> bool:
@@ -142,8 +149,8 @@ class BatchBuilder:
 
     def _begin(self, step: Step) -> Callable[[], Any]:
         if self._fixed is not None and self._slots is not None:
-            # With a transform the records are not yet the batch, so they need no memory of the batch.
-            out = None if self._work.transform else self._fixed.memory(len(step.indices))
+            # With a function of samples the records are not yet the batch, so they need no memory of the batch.
+            out = None if self._work.by_sample else self._fixed.memory(len(step.indices))
             return self._reader._begin_columns(step.indices, self._slots, out)
         return self._reader._begin_packed(step.indices)
 
@@ -173,9 +180,10 @@ class BatchBuilder:
         else:
             seconds.decode = taken
         batch = None
-        if len(rows.indices) and self._work.transform is not None:
-            found = self._transform(self._work.transform, found, rows, seeds, activity)
-            seconds.transform, start = _lap(start)
+        if len(rows.indices) and self._work.by_sample:
+            if self._work.transform is not None:
+                found = self._transform(self._work.transform, found, rows, seeds, activity)
+                seconds.transform, start = _lap(start)
             activity.stage, activity.index = "collating", None
             batch = self._collate(found, rows)
             seconds.collate, start = _lap(start)
@@ -188,7 +196,7 @@ class BatchBuilder:
         return BuiltBatch(raw.step, rows, batch, seconds)
 
     def _decode(self, raw: RawBatch, seeds: Seeds | None) -> tuple[BatchRows, Seeds | None, list[Any]]:
-        """Return the columns of the batch, or its samples if there is a transform."""
+        """Return the columns of the batch, or its samples if a function needs them."""
         step, outcome = raw
         if not outcome.failures:
             try:
@@ -209,7 +217,7 @@ class BatchBuilder:
         return rows, seeds, self._take(self._columns.records_from_packed(good, bounds, rows.indices), seeds)
 
     def _take(self, records: Any, seeds: Seeds | None) -> list[Any]:
-        take = self._columns.values if self._work.transform is None else self._columns.samples
+        take = self._columns.samples if self._work.by_sample else self._columns.values
         return take(records, seeds)
 
     def _transform(
@@ -227,6 +235,8 @@ class BatchBuilder:
         return found
 
     def _collate(self, samples: list[Any], rows: BatchRows) -> Any:
+        if self._work.collate is not None:
+            return self._collate_by_user(self._work.collate, samples, rows)
         try:
             return stack_samples(samples, self._work.form)
         except UnevenError as error:
@@ -239,6 +249,19 @@ class BatchBuilder:
             raise UserFunctionError(
                 f"what transform made of {_describe_rows(rows)} does not make a batch: {describe_error(error)}"
             ) from error
+
+    def _collate_by_user(self, collate: Callable[[list[Any]], Any], samples: list[Any], rows: BatchRows) -> Any:
+        try:
+            batch = collate(samples)
+        except Exception as error:
+            what = f"collate_fn failed on the batch of {_describe_rows(rows)}"
+            raise UserFunctionError(f"{what}: {describe_error(error)}") from error
+        if batch is None:
+            raise UserFunctionError(
+                f"collate_fn returned None for the batch of {_describe_rows(rows)}: return the batch; to leave out "
+                "samples, give the others in sampler or indices"
+            )
+        return batch
 
     def _transform_batch(self, transform: UserFunction, batch: Any, rows: BatchRows, seeds: Seeds | None) -> Any:
         try:

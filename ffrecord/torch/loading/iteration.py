@@ -14,6 +14,7 @@ from ffrecord.torch.loading.batch_builder import Activity, BatchBuilder, BatchWo
 from ffrecord.torch.loading.options import LoaderOptions
 from ffrecord.torch.loading.placement import BatchPlacement
 from ffrecord.torch.loading.processes import Workers
+from ffrecord.torch.loading.sampled import SampledCourse, SampledRun
 from ffrecord.torch.loading.stats import NOTHING, LoaderStats, Reading, Seconds
 from ffrecord.torch.loading.threads import CLOSED, BatchThreads
 
@@ -30,7 +31,7 @@ class BatchIterator:
         options: threads, workers and placement.
     """
 
-    def __init__(self, run: Run, reader: Store, work: BatchWork, options: LoaderOptions) -> None:
+    def __init__(self, run: Run | SampledRun, reader: Store, work: BatchWork, options: LoaderOptions) -> None:
         self._placement = placement = BatchPlacement(options.pin, options.device)
         builder = BatchBuilder(reader, work, run.epoch)
         self._source: Iterator[BuiltBatch]
@@ -46,7 +47,9 @@ class BatchIterator:
             return placement.send(builder.finish(raw, activity), activity)
 
         if options.threads and not (work.effortless and placement.effortless):
-            pool = BatchThreads(raws, finish, min(options.threads, max(1, len(run))), options.prefetch, options.timeout)
+            # The number of batches of a sampler is not known before its end.
+            most = options.threads if isinstance(run, SampledRun) else max(1, len(run))
+            pool = BatchThreads(raws, finish, min(options.threads, most), options.prefetch, options.timeout)
             self._source, self.stop = pool, weakref.finalize(self, pool.stop)
         else:
             self._source = (finish(raw, Activity()) for raw in raws)
@@ -120,10 +123,14 @@ class Iteration(Iterator[Any]):
     """
 
     def __init__(
-        self, cursor: Course, begin: Callable[[], Run], make: Callable[[Run], BatchIterator], counts: BatchCounts
+        self,
+        cursor: Course | SampledCourse,
+        begin: Callable[[], Run | SampledRun],
+        make: Callable[[Any], BatchIterator],
+        counts: BatchCounts,
     ) -> None:
         self._cursor, self._begin, self._make, self._counts = cursor, begin, make, counts
-        self._run: Run | None = None
+        self._run: Any = None
         self._batches: BatchIterator | None = None
         self._over = False
         self._left: float | None = None  # time when the user got the last batch

@@ -1,6 +1,7 @@
 """The arguments of a `Loader` for threads, workers and placement, checked."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,9 +9,9 @@ import torch
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.system import resources
-from ffrecord.torch.loading.placement import as_device
+from ffrecord.torch.loading.placement import as_device, can_pin
 
-__all__ = ["LoaderOptions", "check_choice", "check_count"]
+__all__ = ["LoaderOptions", "check_choice", "check_count", "check_function"]
 
 THREADS_MOST = 8  # default limit: more threads pay only if the training loop leaves the CPUs alone
 PREFETCH = 4  # default number of batches; with more threads, one for each
@@ -29,6 +30,7 @@ class LoaderOptions:
         pin: put batches into pinned memory.
         device: GPU to copy batches to, or None.
         context: start method of the workers.
+        worker_init: function of the user to call with a worker's number when the worker begins, or None.
     """
 
     threads: int
@@ -38,6 +40,7 @@ class LoaderOptions:
     pin: bool
     device: torch.device | None
     context: Any
+    worker_init: Callable[[int], Any] | None = None
 
     @classmethod
     def from_arguments(
@@ -49,6 +52,7 @@ class LoaderOptions:
         pin_memory: bool,
         device: Any,
         context: Any,
+        worker_init_fn: Any = None,
     ) -> "LoaderOptions":
         """Return the options of these arguments.
 
@@ -69,9 +73,10 @@ class LoaderOptions:
             ahead,
             workers,
             check_timeout(timeout),
-            bool(pin_memory),
-            as_device(device, bool(pin_memory)),
+            can_pin(bool(pin_memory)),
+            as_device(device),
             context,
+            check_function("worker_init_fn", worker_init_fn),
         )
 
 
@@ -92,6 +97,17 @@ def check_count(name: str, value: Any, least: int) -> int:
     if number < least:
         raise ArgumentError(f"{name} is {number}, expected >= {least}")
     return number
+
+
+def check_function(name: str, value: Any) -> Any:
+    """Return `value` if it can be called, or is None.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if value is not None and not callable(value):
+        raise ArgumentTypeError(f"{name} is {value!r}, expected a callable")
+    return value
 
 
 def check_timeout(timeout: Any) -> float | None:

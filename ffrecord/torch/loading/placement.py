@@ -1,5 +1,6 @@
 """Placement of batches in ordinary memory, pinned memory, or memory of a GPU."""
 
+import warnings
 from collections import deque
 from typing import Any
 
@@ -9,14 +10,14 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.torch.loading.batch_builder import Activity, BuiltBatch
 
-__all__ = ["BatchPlacement", "as_device"]
+__all__ = ["BatchPlacement", "as_device", "can_pin"]
 
 
-def as_device(device: Any, pin: bool) -> torch.device | None:
+def as_device(device: Any) -> torch.device | None:
     """Return the GPU to copy batches to, or None.
 
     Raises:
-        ValueError: there is no such device, or no CUDA to pin memory for.
+        ValueError: there is no such device.
         TypeError: `device` is not a device.
     """
     if device is not None and not isinstance(device, (str, int, torch.device)):
@@ -27,15 +28,24 @@ def as_device(device: Any, pin: bool) -> torch.device | None:
         raise ArgumentError(f"device is {device!r}: {error}") from None
     if found is not None and found.type not in ("cpu", "cuda"):
         raise ArgumentError(f"device is {device!r}, expected 'cpu' or 'cuda'")
-    wanted = "device='cuda'" if found is not None and found.type == "cuda" else "pin_memory=True" if pin else None
-    if wanted and not torch.cuda.is_available():
-        raise ArgumentError(f"{wanted}, but torch {torch.__version__} finds no CUDA device")
     if found is None or found.type == "cpu":
         return None
+    if not torch.cuda.is_available():
+        raise ArgumentError(f"device='cuda', but torch {torch.__version__} finds no CUDA device")
     index = torch.cuda.current_device() if found.index is None else found.index
     if index >= torch.cuda.device_count():
         raise ArgumentError(f"device is {device!r}, there are {torch.cuda.device_count()}")
     return torch.device("cuda", index)
+
+
+def can_pin(pin: bool) -> bool:
+    """Return whether to pin memory, if that was asked for. Warn, as torch does, if there is no CUDA to pin it for."""
+    if pin and not torch.cuda.is_available():
+        warnings.warn(
+            f"pin_memory=True, but torch {torch.__version__} finds no CUDA device: memory is not pinned", stacklevel=5
+        )
+        return False
+    return pin
 
 
 class BatchPlacement:

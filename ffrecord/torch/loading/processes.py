@@ -2,12 +2,13 @@
 
 import contextlib
 import errno
+import functools
 import multiprocessing
 import os
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
@@ -27,13 +28,14 @@ from ffrecord.errors import (
     file_error,
     plural,
 )
-from ffrecord.order import Run
+from ffrecord.order import Run, Step
 from ffrecord.order.keys import key_of
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Heart, Heartbeats
 from ffrecord.processes.process import watch_parent
-from ffrecord.torch.loading.batch_builder import Activity, BatchBuilder, BuiltBatch
+from ffrecord.torch.loading.batch_builder import Activity, BatchBuilder, BuiltBatch, RawBatch
 from ffrecord.torch.loading.options import LoaderOptions
+from ffrecord.torch.loading.sampled import SampledRun
 from ffrecord.torch.sending import LoaderView
 from ffrecord.torch.sharing import Parcel
 from ffrecord.torch.tensors import is_plain
@@ -57,8 +59,11 @@ class Workers:
         pin: copy batches to pinned memory, in a thread of torch's.
     """
 
-    def __init__(self, run: Run, builder: BatchBuilder, options: LoaderOptions, *, pin: bool = False) -> None:
+    def __init__(
+        self, run: Run | SampledRun, builder: BatchBuilder, options: LoaderOptions, *, pin: bool = False
+    ) -> None:
         self._run, self._timeout, self._given = run, options.timeout, 0
+        self._planned: dict[int, Step] = {}  # batches of a sampler that workers have been given
         self._builder, self._options, self._pin = builder, options, pin
         context = options.context or _start_method()
         _check_functions(builder, context)
@@ -77,21 +82,36 @@ class Workers:
         options = self._options
         iterator = iter(
             _QuietLoader(
-                _BatchDataset(self._run, self._builder, options.workers, self._hearts),
+                _BatchDataset(
+                    None if isinstance(self._run, SampledRun) else self._run,
+                    self._builder,
+                    options.workers,
+                    self._hearts,
+                ),
                 batch_size=None,
-                sampler=range(len(self._run)),
+                sampler=self._plan(self._run) if isinstance(self._run, SampledRun) else range(len(self._run)),
                 num_workers=options.workers,
                 collate_fn=_return_value,
                 prefetch_factor=-(-options.prefetch // options.workers),
                 pin_memory=self._pin,
                 timeout=options.timeout or 0,
-                worker_init_fn=_end_with_parent,
+                worker_init_fn=functools.partial(_begin_worker, options.worker_init),
                 generator=torch.Generator().manual_seed(seed >> 1),
                 multiprocessing_context=context,
             )
         )
         _ignore_deaths(iterator)
         return iterator
+
+    def _plan(self, run: SampledRun) -> Iterator[tuple[int, Step | Exception]]:
+        """Yield the number of each batch of a sampler, and the batch, or the error of the sampler in its turn."""
+        number = 0
+        try:
+            for number, step in enumerate(run):
+                self._planned[number] = step
+                yield number, step
+        except Exception as error:
+            yield number + 1, error
 
     def __iter__(self) -> "Workers":
         return self
@@ -117,6 +137,7 @@ class Workers:
             self._kill(isinstance(failed, BatchTimeoutError))
             # The traceback is dropped: torch's frames in it hold the iterator.
             raise failed.with_traceback(None) from None
+        self._planned.pop(self._given, None)
         self._given += 1
         finished.batch = _unpack(finished.batch)
         return finished
@@ -140,7 +161,10 @@ class Workers:
         return error
 
     def _name(self, step: int) -> str:
-        indices = self._run[step].indices
+        planned = self._planned.get(step) if isinstance(self._run, SampledRun) else self._run[step]
+        if planned is None:
+            return f"batch {step}"
+        indices = planned.indices
         return f"the batch of {plural(len(indices), 'sample')}, {int(indices[0])} and on"
 
     def _death(self, number: int, code: int) -> WorkerError:
@@ -236,37 +260,46 @@ def _find_ended(workers: list[Any], seconds: float) -> tuple[int, int] | None:
 
 
 class _BatchDataset(Dataset[Any]):
-    """A dataset of a worker: number of a step → finished batch."""
+    """A dataset of a worker: number of a step of the run, or number and step of a sampler → finished batch."""
 
-    def __init__(self, run: Run, builder: BatchBuilder, workers: int, hearts: Heartbeats) -> None:
+    def __init__(self, run: Run | None, builder: BatchBuilder, workers: int, hearts: Heartbeats) -> None:
         self._run, self._builder, self._workers, self._hearts = run, builder, workers, hearts
         self._started: dict[int, Any] = {}
 
-    def __getitem__(self, number: int) -> BuiltBatch:
+    def __getitem__(self, task: int | tuple[int, Step | Exception]) -> BuiltBatch:
+        number, step = task if isinstance(task, tuple) else (task, None)
+        if isinstance(step, Exception):
+            raise step
         heart = self._hearts.heart(get_worker_info().id)  # type: ignore[union-attr]
         heart.begin(number)
         heart.mark(heartbeats.SAMPLE, NO_SAMPLE)
         try:
-            finished = self._finish(number, _ReportedActivity(heart))
+            finished = self._finish(number, step, _ReportedActivity(heart))
         except Exception:
             heart.idle()
             raise
         heart.idle()  # not in a finally: SystemExit ends the process, and the heart must tell the sample
         return finished
 
-    def _finish(self, number: int, activity: Activity) -> BuiltBatch:
+    def _finish(self, number: int, step: Step | None, activity: Activity) -> BuiltBatch:
         before = self._builder.reading()
-        wait = self._started.pop(number, None) or self._builder.begin(self._run[number])
-        self._started.clear()
-        following = number + self._workers  # the next batch of this worker
-        if following < len(self._run):
-            # Read it while this batch is finished. An error is dropped: the batch is begun again in its own turn.
-            with contextlib.suppress(Exception):
-                self._started[following] = self._builder.begin(self._run[following])
+        wait = self._begin(number) if step is None else self._builder.begin(step)
         finished = self._builder.finish(wait(), activity)
         finished.batch = _parcel(finished.batch)
         finished.reading = self._builder.reading() - before
         return finished
+
+    def _begin(self, number: int) -> Callable[[], RawBatch]:
+        """Begin to read a batch of the run, unless that was done; then begin to read the next one of this worker."""
+        run: Any = self._run
+        wait: Callable[[], RawBatch] = self._started.pop(number, None) or self._builder.begin(run[number])
+        self._started.clear()
+        following = number + self._workers  # the next batch of this worker
+        if following < len(run):
+            # Read it while this batch is finished. An error is dropped: the batch is begun again in its own turn.
+            with contextlib.suppress(Exception):
+                self._started[following] = self._builder.begin(run[following])
+        return wait
 
 
 class _ReportedActivity(Activity):
@@ -363,9 +396,13 @@ def _unpack(batch: Any) -> Any:
     return type(batch)(map(_unpack, batch)) if type(batch) in (tuple, list) else batch
 
 
-def _end_with_parent(number: int) -> None:
-    """End this worker when its parent ends. torch's own workers check every 5 s, and not while they work."""
+def _begin_worker(init: Callable[[int], Any] | None, number: int) -> None:
+    """End this worker when its parent ends; torch's own workers check every 5 s, and not while they work. Then call the
+    user's function.
+    """
     watch_parent()
+    if init is not None:
+        init(number)
 
 
 def _return_value(value: Any) -> Any:

@@ -1,0 +1,84 @@
+"""The classes of all samples, read for balanced draws."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils._pytree import tree_flatten
+
+from ffrecord.errors import ArgumentError, ArgumentTypeError, plural
+from ffrecord.fields import schema_of
+from ffrecord.order import Course, identity_of
+from ffrecord.reader import FileReader
+from ffrecord.reading.store import Store
+from ffrecord.torch.loading.batch_builder import AnyColumns, BatchWork
+from ffrecord.torch.loading.columns import BatchColumns
+from ffrecord.torch.loading.decoded import DecodedColumns
+from ffrecord.torch.loading.iteration import BatchIterator
+from ffrecord.torch.loading.options import LoaderOptions, usable_cpus
+from ffrecord.torch.loading.python_store import PythonColumns, PythonStore
+from ffrecord.torch.loading.ragged import as_list
+
+__all__ = ["columns_of", "read_labels"]
+
+AT_ONCE = 1024  # samples
+
+
+def columns_of(reader: Store[Any], *arguments: Any) -> AnyColumns:
+    """Return the columns of a store, whatever its samples are; the arguments are those of `BatchColumns`."""
+    if isinstance(reader, FileReader):
+        return BatchColumns(schema_of(reader), *arguments)
+    kind: Callable[..., DecodedColumns] = PythonColumns if isinstance(reader, PythonStore) else DecodedColumns
+    return kind(reader, *arguments)
+
+
+def read_labels(
+    reader: Store[Any], labels: Any, indices: npt.NDArray[np.int64] | None, options: LoaderOptions
+) -> npt.NDArray[Any]:
+    """Return the class of each sample, of the order of `indices`.
+
+    Args:
+        reader: store of the samples.
+        labels: the column that holds the classes, which is read; or the classes themselves, of the samples that
+            `indices` choose.
+        indices: int64 [m], the samples; None for all n.
+        options: threads to read with.
+
+    Raises:
+        TypeError: the column does not hold ints.
+        ValueError: there is no such column, or there are not as many classes as samples.
+    """
+    if not isinstance(labels, str):
+        classes = np.asarray(labels if hasattr(labels, "__array__") else list(labels))
+        count = reader.n if indices is None else len(indices)
+        if classes.ndim == 1 and len(classes) != count:
+            raise ArgumentError(
+                f"class_balanced has {plural(len(classes), 'label')} for {plural(count, 'sample')}, not one for each"
+            )
+        return classes
+    try:
+        columns = columns_of(reader, [labels])
+    except ArgumentError as error:
+        raise ArgumentError(f"class_balanced={labels!r}: {error}") from None
+    course = Course(identity_of(reader), order="sequential", batch_size=AT_ONCE, indices=indices)
+    threads = replace(options, workers=0, threads=options.threads or usable_cpus(), pin=False, device=None)
+    batches = BatchIterator(course.begin(), reader, BatchWork(columns, as_list), threads)
+    found: list[npt.NDArray[Any]] = []
+    try:
+        while True:
+            found.append(_as_classes(labels, next(batches).batch))
+    except StopIteration:
+        return np.concatenate(found)
+    finally:
+        batches.stop()
+
+
+def _as_classes(name: str, batch: Any) -> npt.NDArray[Any]:
+    values = tree_flatten(batch)[0]
+    if len(values) != 1 or not isinstance(values[0], torch.Tensor) or values[0].dim() != 1:
+        raise ArgumentTypeError(f"class_balanced={name!r}: the column does not hold an int for each sample")
+    classes: npt.NDArray[Any] = values[0].numpy()
+    return classes
