@@ -13,6 +13,7 @@ from ffrecord.fields import BytesField, NDArrayField, StrField
 from ffrecord.order import Course, Identity, Sequential, sample_seeds
 from ffrecord.torch import Dataset, Loader, Padded
 from ffrecord.torch.images import CenterCrop
+from ffrecord.torch.loading.ragged import as_padded
 
 pytestmark = WORKERS_ANYWHERE
 COUNT = 30
@@ -159,6 +160,25 @@ def test_ragged_in_several_axes(tmp_path):
     assert padded.values[1, :2, :1].unique().tolist() == [1] and not padded.values[1, 2:].any()
     (nested,) = Loader(path, 3, "sequential", ragged="nested")
     assert [part.shape for part in nested.unbind()] == [(1, 2, 3), (2, 1, 3), (3, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    "shapes", [[(2,), (0,), (3,)], [(2, 3), (1, 4), (0, 0)], [(1, 2, 3), (3, 1, 1)], [(), ()], [(4,)]], ids=str
+)
+def test_padded(shapes):
+    """Its mask, and copies of it."""
+    padded = as_padded("column", [torch.ones(shape) for shape in shapes])
+    assert padded.mask.dtype == torch.bool and torch.equal(padded.mask, padded.values.bool())
+    half = padded.to(torch.float16)
+    assert isinstance(half, Padded) and half.values.dtype == torch.float16 and half.lengths.dtype == torch.int64
+    moved = padded.to("meta")
+    assert moved.values.is_meta and moved.lengths.is_meta and moved.values.shape == padded.values.shape
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_padded_pins():
+    padded = as_padded("column", [torch.ones(2), torch.ones(3)]).pin_memory()
+    assert padded.values.is_pinned() and padded.lengths.is_pinned()
 
 
 @pytest.mark.parametrize("ragged", ["padded", "nested"])

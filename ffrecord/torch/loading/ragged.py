@@ -26,6 +26,31 @@ class Padded(NamedTuple):
     values: torch.Tensor
     lengths: torch.Tensor
 
+    @property
+    def mask(self) -> torch.Tensor:
+        """True for the items that are there, False for zeros that fill up: bool, of the shape of `values` in the axes
+        that `lengths` counts.
+        """
+        lengths = self.lengths if self.lengths.dim() > 1 else self.lengths[:, None]
+        found = torch.ones(len(lengths), dtype=torch.bool, device=self.values.device)
+        for axis in range(lengths.shape[1]):
+            places = torch.arange(self.values.shape[axis + 1], device=self.values.device)
+            inside = places < lengths[:, axis : axis + 1]
+            found = found[..., None] & inside.reshape(len(lengths), *[1] * axis, -1)
+        return found
+
+    def to(self, *args: Any, **kwargs: Any) -> "Padded":
+        """Return the same on another device or of another dtype; the arguments are those of `torch.Tensor.to`.
+
+        Only `values` get another dtype.
+        """
+        values = self.values.to(*args, **kwargs)
+        return Padded(values, self.lengths.to(values.device, non_blocking=kwargs.get("non_blocking", False)))
+
+    def pin_memory(self) -> "Padded":
+        """Return a copy in pinned memory."""
+        return Padded(self.values.pin_memory(), self.lengths.pin_memory())
+
 
 def ragged_form(name: str) -> Form:
     """Return the function that makes a column of k tensors; it also takes the column's name.
