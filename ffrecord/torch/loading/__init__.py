@@ -18,5 +18,6 @@ labels.py         the columns of any store; the classes of all samples
 options.py        the arguments of a loader, checked
 placement.py      pinned memory, and copies to a GPU beside the computation
 stats.py          the time of each stage, and the verdict
+trace.py          the time of each stage of each batch, for Perfetto
 iteration.py      one loop over an epoch, which joins them
 """

@@ -19,6 +19,7 @@ from ffrecord.torch.loading.python_store import PythonColumns
 from ffrecord.torch.loading.ragged import Form
 from ffrecord.torch.loading.stacking import UnevenError, stack_samples
 from ffrecord.torch.loading.stats import NOTHING, Reading, Seconds
+from ffrecord.torch.loading.trace import BatchTrace, ReadTimes
 from ffrecord.torch.stopping import StopIterationGuard, describe_batch
 
 __all__ = ["Activity", "BatchBuilder", "BuiltBatch", "RawBatch"]
@@ -32,10 +33,12 @@ class RawBatch(NamedTuple):
     Attributes:
         step: the planned batch.
         outcome: result and failures of the reader.
+        times: times of the read, for a trace.
     """
 
     step: Step
     outcome: Any
+    times: ReadTimes | None = None
 
 
 @dataclass
@@ -50,6 +53,7 @@ class BuiltBatch:
         reading: reading of a worker process for it.
         ready: end of its copy to a device, a torch.cuda.Event.
         host: the batch in host memory that the copy is made from.
+        trace: times of its stages; None unless a trace is made.
     """
 
     step: Step
@@ -59,6 +63,7 @@ class BuiltBatch:
     reading: Reading = NOTHING
     ready: Any = None
     host: Any = None
+    trace: BatchTrace | None = None
 
     def pin_memory(self) -> "BuiltBatch":
         """Copy the batch into pinned memory; torch's own loader calls this in a thread."""
@@ -122,10 +127,11 @@ class BatchBuilder:
         reader: reader of the samples.
         work: the work to do.
         epoch: epoch of the batches.
+        traced: whether batches get a `trace`.
     """
 
-    def __init__(self, reader: Store, work: BatchWork, epoch: Epoch) -> None:
-        self._reader, self._work, self._epoch = reader, work, epoch
+    def __init__(self, reader: Store, work: BatchWork, epoch: Epoch, traced: bool = False) -> None:
+        self._reader, self._work, self._epoch, self._traced = reader, work, epoch, traced
         self._columns = work.columns
         self._seeded = work.seeded
         columns = work.columns
@@ -135,7 +141,7 @@ class BatchBuilder:
         self._slots = None if self._fixed is None or size is None else Slots(size, self._fixed.slots)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BatchBuilder, (self._reader, self._work, self._epoch)
+        return BatchBuilder, (self._reader, self._work, self._epoch, self._traced)
 
     def reading(self) -> Reading:
         """Return the reading of this process so far."""
@@ -143,9 +149,10 @@ class BatchBuilder:
 
     def begin(self, step: Step) -> Callable[[], RawBatch]:
         """Begin to read a batch; return a function that waits for it."""
+        begun = perf_counter() if self._traced else 0.0
         with StopIterationGuard(lambda: f"reading of {_describe_step(step)}"):
             wait = self._begin(step)
-        return lambda: self._wait(step, wait)
+        return (lambda: self._wait_traced(step, wait, begun)) if self._traced else (lambda: self._wait(step, wait))
 
     def _begin(self, step: Step) -> Callable[[], Any]:
         if self._fixed is not None and self._slots is not None:
@@ -157,6 +164,11 @@ class BatchBuilder:
     def _wait(self, step: Step, wait: Callable[[], Any]) -> RawBatch:
         with StopIterationGuard(lambda: f"reading of {_describe_step(step)}"):
             return RawBatch(step, wait())
+
+    def _wait_traced(self, step: Step, wait: Callable[[], Any], begun: float) -> RawBatch:
+        asked = perf_counter()
+        raw = self._wait(step, wait)
+        return raw._replace(times=ReadTimes(begun, asked, perf_counter()))
 
     def finish(self, raw: RawBatch, activity: Activity) -> BuiltBatch:
         """Build a batch from its records.
@@ -170,7 +182,7 @@ class BatchBuilder:
 
     def _finish(self, raw: RawBatch, activity: Activity) -> BuiltBatch:
         seconds = Seconds()
-        start = perf_counter()
+        start = began = perf_counter()
         seeds = sample_seeds(self._epoch.seed, raw.step.epoch, raw.step.positions) if self._seeded else None
         activity.stage, activity.index = "dataset" if self._by_python else "decoding", None
         rows, seeds, found = self._decode(raw, seeds)
@@ -193,11 +205,12 @@ class BatchBuilder:
             activity.stage = "batch_transform"
             batch = self._transform_batch(self._work.batch_transform, batch, rows, seeds)
             seconds.batch_transform, start = _lap(start)
-        return BuiltBatch(raw.step, rows, batch, seconds)
+        trace = None if raw.times is None else BatchTrace(raw.times, began, vars(seconds))
+        return BuiltBatch(raw.step, rows, batch, seconds, trace=trace)
 
     def _decode(self, raw: RawBatch, seeds: Seeds | None) -> tuple[BatchRows, Seeds | None, list[Any]]:
         """Return the columns of the batch, or its samples if a function needs them."""
-        step, outcome = raw
+        step, outcome = raw.step, raw.outcome
         if not outcome.failures:
             try:
                 if self._fixed is not None:

@@ -17,6 +17,7 @@ from ffrecord.torch.loading.processes import Workers
 from ffrecord.torch.loading.sampled import SampledCourse, SampledRun
 from ffrecord.torch.loading.stats import NOTHING, LoaderStats, Reading, Seconds
 from ffrecord.torch.loading.threads import CLOSED, BatchThreads
+from ffrecord.torch.loading.trace import LoaderTrace
 
 __all__ = ["BatchCounts", "BatchIterator", "Iteration"]
 
@@ -29,11 +30,14 @@ class BatchIterator:
         reader: reader of the samples.
         work: the work to do on records.
         options: threads, workers and placement.
+        traced: whether batches get a `trace`.
     """
 
-    def __init__(self, run: Run | SampledRun, reader: Store, work: BatchWork, options: LoaderOptions) -> None:
+    def __init__(
+        self, run: Run | SampledRun, reader: Store, work: BatchWork, options: LoaderOptions, traced: bool = False
+    ) -> None:
         self._placement = placement = BatchPlacement(options.pin, options.device)
-        builder = BatchBuilder(reader, work, run.epoch)
+        builder = BatchBuilder(reader, work, run.epoch, traced)
         self._source: Iterator[BuiltBatch]
         self.stop: Callable[[], Any]
         if options.workers:
@@ -44,7 +48,13 @@ class BatchIterator:
         raws: Prefetcher[RawBatch] = Prefetcher(run, builder.begin, options.prefetch)
 
         def finish(raw: RawBatch, activity: Activity) -> BuiltBatch:
-            return placement.send(builder.finish(raw, activity), activity)
+            finished = builder.finish(raw, activity)
+            if finished.trace is None or placement.effortless:
+                return placement.send(finished, activity)
+            start = perf_counter()
+            sent = placement.send(finished, activity)
+            finished.trace.add("copy", start)
+            return sent
 
         if options.threads and not (work.effortless and placement.effortless):
             # The number of batches of a sampler is not known before its end.
@@ -74,6 +84,7 @@ class BatchCounts:
         self.seconds = Seconds()
         self.reading = Reading()  # reading in worker processes
         self.rows: BatchRows | None = None  # samples of the last yielded batch
+        self.trace: LoaderTrace | None = None  # the trace that is being made
 
     def add(self, finished: BuiltBatch) -> None:
         """Count a batch.
@@ -88,6 +99,8 @@ class BatchCounts:
         if len(rows.skipped) > room:
             raise FFRecordError(f"{rows.skipped[room]}: the limit of {SKIPPED_MOST} bad samples is reached")
         self.seconds.add(finished.seconds)
+        if self.trace is not None and finished.trace is not None:
+            self.trace.add_batch(finished.step, finished.trace)
         if finished.reading is not NOTHING:
             self.reading += finished.reading
         if len(rows.indices):
@@ -147,6 +160,8 @@ class Iteration(Iterator[Any]):
         finally:
             self._left = perf_counter()
             self._counts.waiting += self._left - asked
+            if self._counts.trace is not None:
+                self._counts.trace.add_wait(asked, self._left)
 
     def _next(self) -> Any:
         if self._over:
