@@ -74,14 +74,15 @@ class Run:
     epoch. `Course.steps` makes runs. Only `next` changes a run.
 
     Attributes:
-        epoch, split, position, batch_size: the arguments.
+        epoch, split, position, batch_size, drop_last: the arguments.
         number: number that distinguishes the runs of a course.
     """
 
     def __init__(
         self, epoch: Epoch, split: Split, position: int, batch_size: int, drop_last: bool, number: int
     ) -> None:
-        self.epoch, self.split, self.position, self.batch_size, self.number = epoch, split, position, batch_size, number
+        self.epoch, self.split, self.position, self.number = epoch, split, position, number
+        self.batch_size, self.drop_last = batch_size, drop_last
         self._length = epoch.length
         self._count = split.count(self._length, position)
         self._steps = batches(self._count, batch_size, drop_last)

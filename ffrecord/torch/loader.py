@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, SupportsIndex
@@ -24,6 +25,7 @@ from ffrecord.torch.loading.iteration import BatchCounts, BatchIterator, Iterati
 from ffrecord.torch.loading.labels import columns_of, read_labels
 from ffrecord.torch.loading.opening import LoaderSource, open_source
 from ffrecord.torch.loading.options import LoaderOptions, check_choice, check_function
+from ffrecord.torch.loading.processes import WorkerKeeper
 from ffrecord.torch.loading.ragged import RAGGED, ragged_form
 from ffrecord.torch.loading.sampled import SampledCourse, SampledRun
 from ffrecord.torch.loading.stats import LoaderStats, Reading
@@ -111,6 +113,7 @@ class Loader(Iterable[Any]):
             [k].
         num_workers: number of processes that do all of this instead of threads, >= 0: for functions that hold the GIL.
         worker_init_fn: function that each of these processes calls first, with its number.
+        persistent_workers: keep these processes for later loops, until `close`. One loop at a time then.
         timeout: seconds to wait for threads or workers to finish a batch; 0 or None waits for ever. It has no effect
             without threads and workers: with num_threads=0, or for records of fixed size without functions.
         pin_memory: put batches into pinned memory. Without CUDA it warns, and has no effect.
@@ -162,6 +165,7 @@ class Loader(Iterable[Any]):
         batch_transform: Callable[..., Any] | None = None,
         num_workers: int = 0,
         worker_init_fn: Callable[[int], Any] | None = None,
+        persistent_workers: bool = False,
         timeout: float | None = None,
         pin_memory: bool = False,
         device: Any = None,
@@ -175,7 +179,15 @@ class Loader(Iterable[Any]):
         cache_limit: int | str | None = None,
     ) -> None:
         self._options = options = LoaderOptions.from_arguments(
-            num_threads, prefetch, num_workers, timeout, pin_memory, device, multiprocessing_context, worker_init_fn
+            num_threads,
+            prefetch,
+            num_workers,
+            timeout,
+            pin_memory,
+            device,
+            multiprocessing_context,
+            worker_init_fn,
+            persistent_workers,
         )
         check_choice("on_error", on_error, ON_ERROR)
         form = ragged_form(check_choice("ragged", ragged, RAGGED))
@@ -185,6 +197,9 @@ class Loader(Iterable[Any]):
             check_function("collate_fn", collate_fn),
         )
         check_alone(weights=weights, class_balanced=class_balanced, sampler=sampler, batch_sampler=batch_sampler)
+        self._keeper = WorkerKeeper()
+        if options.persistent:
+            weakref.finalize(self, self._keeper.stop)
         remote = {"storage_options": storage_options, "cache_dir": cache_dir, "cache_limit": cache_limit}
         source = open_source(dataset, check_data, io, remote)
         self._owned, self.reader = source.owned, source.store
@@ -241,7 +256,8 @@ class Loader(Iterable[Any]):
         return self._cursor.begin()
 
     def _make(self, run: Run | SampledRun) -> BatchIterator:
-        return BatchIterator(run, self.reader, self._work, self._options, self._counts.trace is not None)
+        traced = self._counts.trace is not None
+        return BatchIterator(run, self.reader, self._work, self._options, traced, self._keeper)
 
     def __len__(self) -> int:
         """Return the number of batches of this rank in a whole epoch, as trainers expect, also in the middle of one."""
@@ -353,7 +369,8 @@ class Loader(Iterable[Any]):
     # Closing
 
     def close(self) -> None:
-        """Close the reader, unless you passed it. May be repeated."""
+        """Close the reader, unless you passed it, and end persistent workers. May be repeated."""
+        self._keeper.stop()
         if self._owned:
             self.reader.close()
 

@@ -2,16 +2,25 @@
 
 import inspect
 import json
+import os
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from loader_builders import fixed, flat, mixed, write
+from loader_builders import child_processes, fixed, flat, mixed, write
 from torch.utils import data as torch_data
 from torch_builders import WORKERS_ANYWHERE
 
-from ffrecord.errors import ArgumentError, ArgumentTypeError, SampleIndexError, StateError, UserFunctionError
+from ffrecord.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    SampleIndexError,
+    StateError,
+    UserFunctionError,
+    WorkerError,
+)
 from ffrecord.order import Weighted
 from ffrecord.torch import BatchSampler, Dataset, Loader, Sampler
 
@@ -174,6 +183,81 @@ def test_worker_init_fn(path):
 
 
 started = -1
+
+
+def process(batch: Any) -> Any:
+    return os.getpid(), batch["id"].tolist()
+
+
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
+def test_persistent_workers(path, method):
+    """Later loops have the same processes, and give the same as any: in other epochs, after states and left loops."""
+    made = {"batch_transform": process, "num_workers": 2, "seed": 3, "multiprocessing_context": method}
+    loader = Loader(path, 4, persistent_workers=True, **made)
+    plain = Loader(path, 4, seed=3)
+    workers = set()
+    for _ in range(3):
+        found = list(loader)
+        assert [samples for _, samples in found] == [batch["id"].tolist() for batch in plain]
+        workers |= {pid for pid, _ in found}
+    iterator = iter(loader)
+    first = next(iterator)
+    state = loader.state_dict()
+    assert first[1] == next(iter(plain))["id"].tolist()
+    with loader:
+        rest = list(loader)  # the loop before was left
+        assert [samples for _, samples in rest] == [batch["id"].tolist() for batch in plain]
+        with pytest.raises(StateError, match="a later loop of this loader has taken its persistent workers"):
+            next(iterator)
+        loader.load_state_dict(state)
+        plain.load_state_dict(state)
+        again = list(loader)
+        assert [samples for _, samples in again] == [batch["id"].tolist() for batch in plain]
+        workers |= {pid for pid, _ in [first, *rest, *again]}
+        assert len(workers) == 2 and workers <= child_processes()
+    assert gone(workers)
+
+
+def gone(workers: set[int]) -> bool:
+    deadline = time.monotonic() + 5
+    while workers & child_processes():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_persistent_workers_of_samplers(path):
+    loader = Loader(path, 4, sampler=Epochs(), batch_transform=process, num_workers=2, persistent_workers=True)
+    epochs = [list(loader) for _ in range(3)]
+    for epoch, found in enumerate(epochs):
+        assert [i for _, batch in found for i in batch] == np.random.default_rng(epoch).permutation(COUNT).tolist()
+    workers = {pid for found in epochs for pid, _ in found}
+    assert len(workers) == 2
+    del loader
+    assert gone(workers)
+
+
+def test_persistent_workers_start_again_after_an_error(path):
+    def fails(batch: Any) -> Any:
+        if batch["id"][0] == 8 and get_epoch() == 0:
+            os._exit(3)
+        return process(batch)
+
+    def get_epoch() -> int:
+        return int(os.path.exists(path + ".again"))
+
+    loader = Loader(path, 4, shuffle=False, batch_transform=fails, num_workers=1, persistent_workers=True)
+    with pytest.raises(WorkerError, match="ended with 3"):
+        list(loader)
+    open(path + ".again", "w").close()
+    assert next(iter(loader))[1] == [0, 1, 2, 3]
+    loader.close()
+
+
+def test_persistent_workers_need_workers(path):
+    with pytest.raises(ArgumentError, match="persistent_workers=True needs num_workers > 0"):
+        Loader(path, persistent_workers=True)
 
 
 # Samplers

@@ -143,6 +143,10 @@ class BatchBuilder:
     def __reduce__(self) -> tuple[Any, ...]:
         return BatchBuilder, (self._reader, self._work, self._epoch, self._traced)
 
+    def take_epoch(self, epoch: Epoch) -> None:
+        """Build batches of another epoch from now on."""
+        self._epoch = epoch
+
     def reading(self) -> Reading:
         """Return the reading of this process so far."""
         return Reading.of(self._reader.stats())

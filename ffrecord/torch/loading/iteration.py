@@ -2,6 +2,8 @@
 
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -13,7 +15,7 @@ from ffrecord.torch.loading.bad_records import BatchRows
 from ffrecord.torch.loading.batch_builder import Activity, BatchBuilder, BatchWork, BuiltBatch, RawBatch
 from ffrecord.torch.loading.options import LoaderOptions
 from ffrecord.torch.loading.placement import BatchPlacement
-from ffrecord.torch.loading.processes import Workers
+from ffrecord.torch.loading.processes import WorkerKeeper, Workers
 from ffrecord.torch.loading.sampled import SampledCourse, SampledRun
 from ffrecord.torch.loading.stats import NOTHING, LoaderStats, Reading, Seconds
 from ffrecord.torch.loading.threads import CLOSED, BatchThreads
@@ -31,16 +33,28 @@ class BatchIterator:
         work: the work to do on records.
         options: threads, workers and placement.
         traced: whether batches get a `trace`.
+        keeper: keeper of persistent workers, or None.
     """
 
     def __init__(
-        self, run: Run | SampledRun, reader: Store, work: BatchWork, options: LoaderOptions, traced: bool = False
+        self,
+        run: Run | SampledRun,
+        reader: Store,
+        work: BatchWork,
+        options: LoaderOptions,
+        traced: bool = False,
+        keeper: WorkerKeeper | None = None,
     ) -> None:
         self._placement = placement = BatchPlacement(options.pin, options.device)
         builder = BatchBuilder(reader, work, run.epoch, traced)
         self._source: Iterator[BuiltBatch]
         self.stop: Callable[[], Any]
+        if options.workers and options.persistent and keeper is not None and not traced:
+            start = partial(Workers, run, builder, options, pin=not placement.effortless)
+            self._source, self.stop = map(placement.copy, keeper.lease(run, start)), _stop_nothing
+            return
         if options.workers:
+            options = replace(options, persistent=False)
             workers = Workers(run, builder, options, pin=not placement.effortless)
             self._source = map(placement.copy, workers)
             self.stop = weakref.finalize(self, workers.stop)
@@ -68,6 +82,10 @@ class BatchIterator:
     def __next__(self) -> BuiltBatch:
         """Return the next batch; a batch on a GPU is ready for the stream that is current in this thread."""
         return self._placement.receive(next(self._source))
+
+
+def _stop_nothing() -> None:
+    """Leave persistent workers alone."""
 
 
 class BatchCounts:

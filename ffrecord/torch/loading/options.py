@@ -31,6 +31,7 @@ class LoaderOptions:
         device: GPU to copy batches to, or None.
         context: start method of the workers.
         worker_init: function of the user to call with a worker's number when the worker begins, or None.
+        persistent: whether workers live on after a loop.
     """
 
     threads: int
@@ -41,6 +42,7 @@ class LoaderOptions:
     device: torch.device | None
     context: Any
     worker_init: Callable[[int], Any] | None = None
+    persistent: bool = False
 
     @classmethod
     def from_arguments(
@@ -53,6 +55,7 @@ class LoaderOptions:
         device: Any,
         context: Any,
         worker_init_fn: Any = None,
+        persistent_workers: bool = False,
     ) -> "LoaderOptions":
         """Return the options of these arguments.
 
@@ -64,6 +67,8 @@ class LoaderOptions:
             raise ArgumentError(
                 f"num_threads is {num_threads} and num_workers {workers}: batches are made by threads or by processes"
             )
+        if persistent_workers and not workers:
+            raise ArgumentError("persistent_workers=True needs num_workers > 0")
         threads = usable_cpus() if num_threads is None else check_count("num_threads", num_threads, 0)
         ahead = max(PREFETCH, threads) if prefetch is None else check_count("prefetch", prefetch, 1)
         if prefetch is not None and ahead > PREFETCH_MOST:
@@ -77,6 +82,7 @@ class LoaderOptions:
             as_device(device),
             context,
             check_function("worker_init_fn", worker_init_fn),
+            bool(persistent_workers),
         )
 
 

@@ -8,7 +8,9 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import repeat
 from multiprocessing import connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
@@ -22,6 +24,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from ffrecord.errors import (
     ArgumentTypeError,
     BatchTimeoutError,
+    StateError,
     UserFunctionError,
     WorkerError,
     describe_error,
@@ -40,13 +43,50 @@ from ffrecord.torch.sending import LoaderView
 from ffrecord.torch.sharing import Parcel
 from ffrecord.torch.tensors import is_plain
 
-__all__ = ["Workers"]
+__all__ = ["WorkerKeeper", "Workers"]
 
 EXIT_SECONDS = 0.1  # wait for a dead worker to show, after an error that its death may have caused
 RESET_SECONDS = 1.0  # wait after a reset connection: the kernel closes files of a killed process before it has ended
 LEAVE_SECONDS = 1.0  # wait for workers to end by themselves when a loop is left
 LOOK_SECONDS = 0.25  # between two checks of all workers; torch's own checks are 5 s apart
 NO_SAMPLE = -1  # index in a heart of a worker that works on the whole batch
+
+
+class RunKey(NamedTuple):
+    """The difference of a run from an earlier one of the same loader.
+
+    Attributes:
+        seed, epoch, position: seed and number of its epoch, and the position where it begins.
+        number: number of the run.
+    """
+
+    seed: int
+    epoch: int
+    position: int
+    number: int
+
+    @classmethod
+    def of(cls, run: Run) -> "RunKey":
+        return cls(run.epoch.seed, run.epoch.number, run.position, run.number)
+
+    def apply(self, run: Run) -> Run:
+        """Return the run of this key; `run` has all the rest."""
+        epoch = replace(run.epoch, seed=self.seed, number=self.epoch)
+        return Run(epoch, run.split, self.position, run.batch_size, run.drop_last, self.number)
+
+
+class WorkerTasks:
+    """The sampler of torch's loader: tasks for the workers, of one run after the other.
+
+    Attributes:
+        tasks: tasks of the present run.
+    """
+
+    def __init__(self, tasks: Iterable[Any]) -> None:
+        self.tasks = tasks
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.tasks)
 
 
 class Workers:
@@ -71,6 +111,8 @@ class Workers:
         # user functions draw in workers without a seed differ too.
         seed = key_of("workers", run.epoch.seed, run.epoch.number, run.position)
         self._hearts = Heartbeats(options.workers)
+        self._tasks = WorkerTasks(self._tasks_of(run))
+        self._owner = os.getpid()
         try:
             self._iterator: Any = self._start(context, seed)
         except BaseException:
@@ -80,28 +122,55 @@ class Workers:
     def _start(self, context: Any, seed: int) -> Any:
         """Return torch's iterator, with workers at work."""
         options = self._options
-        iterator = iter(
-            _QuietLoader(
-                _BatchDataset(
-                    None if isinstance(self._run, SampledRun) else self._run,
-                    self._builder,
-                    options.workers,
-                    self._hearts,
-                ),
-                batch_size=None,
-                sampler=self._plan(self._run) if isinstance(self._run, SampledRun) else range(len(self._run)),
-                num_workers=options.workers,
-                collate_fn=_return_value,
-                prefetch_factor=-(-options.prefetch // options.workers),
-                pin_memory=self._pin,
-                timeout=options.timeout or 0,
-                worker_init_fn=functools.partial(_begin_worker, options.worker_init),
-                generator=torch.Generator().manual_seed(seed >> 1),
-                multiprocessing_context=context,
-            )
+        self._loader = _QuietLoader(
+            _BatchDataset(
+                None if isinstance(self._run, SampledRun) else self._run,
+                self._builder,
+                options.workers,
+                self._hearts,
+            ),
+            batch_size=None,
+            sampler=self._tasks,
+            num_workers=options.workers,
+            collate_fn=_return_value,
+            prefetch_factor=-(-options.prefetch // options.workers),
+            pin_memory=self._pin,
+            timeout=options.timeout or 0,
+            worker_init_fn=functools.partial(_begin_worker, options.worker_init),
+            generator=torch.Generator().manual_seed(seed >> 1),
+            multiprocessing_context=context,
+            persistent_workers=options.persistent,
         )
+        iterator = iter(self._loader)
         _ignore_deaths(iterator)
         return iterator
+
+    def _tasks_of(self, run: Run | SampledRun) -> Iterable[Any]:
+        """Return the task of each batch, which `_BatchDataset` takes."""
+        if isinstance(run, SampledRun):
+            return self._plan(run)
+        numbers = range(len(run))
+        return zip(numbers, repeat(RunKey.of(run)), strict=False) if self._options.persistent else numbers
+
+    def go_on(self, run: Run | SampledRun) -> bool:
+        """Let persistent workers make the batches of another run.
+
+        Returns:
+            False if they cannot: they have ended, belong to another process, or were started for another order, for
+                other samples or another rank.
+        """
+        if self._iterator is None or self._owner != os.getpid() or not _are_alike(self._run, run):
+            return False
+        self._run, self._given = run, 0
+        self._planned.clear()
+        self._tasks.tasks = self._tasks_of(run)
+        try:
+            with _raise_on_death(self._iterator):
+                self._iterator._reset(self._loader)
+        except Exception:
+            self._kill(True)
+            return False
+        return True
 
     def _plan(self, run: SampledRun) -> Iterator[tuple[int, Step | Exception]]:
         """Yield the number of each batch of a sampler, and the batch, or the error of the sampler in its turn."""
@@ -192,9 +261,64 @@ class Workers:
         self._hearts.close()
 
     def stop(self) -> None:
-        """End the workers."""
-        if self._iterator is not None:
+        """End the workers, unless they are of another process."""
+        if self._iterator is not None and self._owner == os.getpid():
             self._kill(False)
+
+
+class WorkerLease:
+    """The batches of one loop from workers that outlive it.
+
+    Args:
+        keeper: keeper of the workers.
+        workers: workers that work for this loop now.
+    """
+
+    def __init__(self, keeper: "WorkerKeeper", workers: Workers) -> None:
+        self._keeper, self._workers, self._number = keeper, workers, keeper.loops
+
+    def __iter__(self) -> "WorkerLease":
+        return self
+
+    def __next__(self) -> BuiltBatch:
+        if self._number != self._keeper.loops:
+            raise StateError("a later loop of this loader has taken its persistent workers: use one loop at a time")
+        return next(self._workers)
+
+
+class WorkerKeeper:
+    """The persistent workers of a loader, from loop to loop.
+
+    Attributes:
+        loops: number of loops so far.
+    """
+
+    def __init__(self) -> None:
+        self._workers: Workers | None = None
+        self.loops = 0
+
+    def lease(self, run: Run | SampledRun, start: Callable[[], Workers]) -> WorkerLease:
+        """Return the batches of a run, from the workers that are there, or from those that `start` starts."""
+        self.loops += 1
+        if self._workers is None or not self._workers.go_on(run):
+            self.stop()
+            self._workers = start()
+        return WorkerLease(self, self._workers)
+
+    def stop(self) -> None:
+        """End the workers. May be repeated."""
+        workers, self._workers = self._workers, None
+        self.loops += 1
+        if workers is not None:
+            workers.stop()
+
+
+def _are_alike(one: Run | SampledRun, other: Run | SampledRun) -> bool:
+    """Tell whether workers that were started for a run can work for another."""
+    if isinstance(one, SampledRun) or isinstance(other, SampledRun):
+        return type(one) is type(other) and one.epoch.seed == other.epoch.seed
+    same = one.epoch.order == other.epoch.order and one.epoch.samples == other.epoch.samples
+    return same and one.epoch.filter is other.epoch.filter and one.split == other.split
 
 
 def _check_functions(builder: BatchBuilder, context: Any) -> None:
@@ -260,16 +384,23 @@ def _find_ended(workers: list[Any], seconds: float) -> tuple[int, int] | None:
 
 
 class _BatchDataset(Dataset[Any]):
-    """A dataset of a worker: number of a step of the run, or number and step of a sampler → finished batch."""
+    """A dataset of a worker: task → finished batch.
+
+    A task is the number of a step of the run; that, and the key of another run; or that, and the step of a sampler, or
+    the error of the sampler.
+    """
 
     def __init__(self, run: Run | None, builder: BatchBuilder, workers: int, hearts: Heartbeats) -> None:
         self._run, self._builder, self._workers, self._hearts = run, builder, workers, hearts
         self._started: dict[int, Any] = {}
 
-    def __getitem__(self, task: int | tuple[int, Step | Exception]) -> BuiltBatch:
+    def __getitem__(self, task: int | tuple[int, RunKey | Step | Exception]) -> BuiltBatch:
         number, step = task if isinstance(task, tuple) else (task, None)
         if isinstance(step, Exception):
             raise step
+        if isinstance(step, RunKey):
+            self._switch(step)
+            step = None
         heart = self._hearts.heart(get_worker_info().id)  # type: ignore[union-attr]
         heart.begin(number)
         heart.mark(heartbeats.SAMPLE, NO_SAMPLE)
@@ -280,6 +411,13 @@ class _BatchDataset(Dataset[Any]):
             raise
         heart.idle()  # not in a finally: SystemExit ends the process, and the heart must tell the sample
         return finished
+
+    def _switch(self, key: RunKey) -> None:
+        """Go to another run of the loader, unless it is the present one."""
+        if self._run is not None and key != RunKey.of(self._run):
+            self._run = key.apply(self._run)
+            self._builder.take_epoch(self._run.epoch)
+            self._started.clear()
 
     def _finish(self, number: int, step: Step | None, activity: Activity) -> BuiltBatch:
         before = self._builder.reading()
