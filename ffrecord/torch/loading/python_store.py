@@ -12,7 +12,7 @@ from ffrecord.reading.batch_forms import BatchOutcome
 from ffrecord.reading.store import Store
 from ffrecord.torch.loading.columns import Indices, Seeds
 from ffrecord.torch.loading.decoded import DecodedColumns, StoreRecords
-from ffrecord.torch.loading.records import Bytes
+from ffrecord.torch.loading.records import Bytes, Offsets
 from ffrecord.torch.loading.stacking import UnevenError, stack_samples
 
 __all__ = ["PythonColumns", "PythonStore"]
@@ -140,16 +140,35 @@ class PythonColumns(DecodedColumns):
                 raise error.__cause__ from None
             raise
 
+    def records_from_packed(self, data: Bytes, offsets: Offsets, indices: Indices) -> StoreRecords:
+        return StoreRecords(indices, [])  # their bytes are not needed
+
     def _stack(self, samples: list[Any]) -> Any:
-        first = samples[0]
-        for place, sample in enumerate(samples):
-            if any(isinstance(sample, kind) != isinstance(first, kind) for kind in KINDS):
-                raise UnevenError(f"it is {describe(sample)}, the first of the batch {describe(first)}", place)
-            if isinstance(first, Mapping) and sample.keys() != first.keys():
-                name = next(iter(sample.keys() ^ first.keys()))
-                here, there = ("has", "lacks") if name in sample else ("lacks", "has")
-                raise UnevenError(f"it {here} column {name!r}, which the first of the batch {there}", place)
-        return stack_samples(samples, self._form)
+        # The usual case is decided by a few fast calls. With equal lengths, a dict with other columns lacks one.
+        alike = len(set(map(type, samples))) == 1
+        if not alike or (isinstance(samples[0], dict) and len(set(map(len, samples))) > 1):
+            _check_alike(samples)
+        try:
+            return stack_samples(samples, self._form)
+        except UnevenError:
+            _check_alike(samples)
+            raise
+
+
+def _check_alike(samples: list[Any]) -> None:
+    """Check that samples have one structure at their top.
+
+    Raises:
+        UnevenError: a sample is of another kind, or has other columns, than the first.
+    """
+    first = samples[0]
+    for place, sample in enumerate(samples):
+        if any(isinstance(sample, kind) != isinstance(first, kind) for kind in KINDS):
+            raise UnevenError(f"it is {describe(sample)}, the first of the batch {describe(first)}", place)
+        if isinstance(first, Mapping) and sample.keys() != first.keys():
+            name = next(iter(sample.keys() ^ first.keys()))
+            here, there = ("has", "lacks") if name in sample else ("lacks", "has")
+            raise UnevenError(f"it {here} column {name!r}, which the first of the batch {there}", place)
 
 
 def _count(dataset: Any, name: str, indexed: bool) -> int:

@@ -1,5 +1,6 @@
 """Collation of samples that a user's function returned."""
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from ffrecord.torch.loading.columns import tensor_of
 from ffrecord.torch.loading.ragged import Form
 
 __all__ = ["stack_samples"]
+
+SMALL = 2048  # bytes of an array; numpy copies faster than torch, but holds the GIL
 
 # Each type can hold the values of the types before it.
 NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
@@ -59,6 +62,8 @@ def stack_samples(samples: list[Any], form: Form, path: str = "") -> Any:
 
 
 def _column(samples: list[Any], key: Any, path: str) -> list[Any]:
+    with contextlib.suppress(KeyError, TypeError, IndexError):
+        return [sample[key] for sample in samples]
     values = []
     for place, sample in enumerate(samples):
         try:
@@ -96,14 +101,20 @@ def _stack_values(values: list[Any], form: Form, path: str) -> Any:
     if isinstance(first, np.generic) or (numbers and any(isinstance(value, np.number) for value in values)):
         return tensor_of(np.array(values))
     if isinstance(first, np.ndarray):
+        if first.nbytes <= SMALL and len({(type(value), value.dtype, value.shape) for value in values}) == 1:
+            stacked = tensor_of(np.array(values))
+            return stacked if isinstance(stacked, torch.Tensor) else values
         converted = [tensor_of(value) for value in values]
         if not isinstance(converted[0], torch.Tensor):
             return values
         values = converted
     if isinstance(values[0], torch.Tensor):
-        if any(value.shape != values[0].shape for value in values):
+        try:
+            return torch.stack(values)
+        except RuntimeError:
+            if all(value.shape == values[0].shape for value in values):
+                raise
             return form(path, values)
-        return torch.stack(values)
     if not numbers:
         return values
     kinds = set(map(type, values))
