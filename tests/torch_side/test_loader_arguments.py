@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import pickle
 import time
 from typing import Any
 
@@ -252,6 +253,15 @@ def test_persistent_workers_start_again_after_an_error(path):
         list(loader)
     open(path + ".again", "w").close()
     assert next(iter(loader))[1] == [0, 1, 2, 3]
+    loader.close()
+
+
+def test_copies_of_a_loader_have_their_own_workers(path):
+    loader = Loader(path, 4, sampler=Epochs(), num_workers=1, persistent_workers=True)
+    assert len(flat(loader)) == COUNT
+    copy = pickle.loads(pickle.dumps(loader))
+    assert flat(copy) == np.random.default_rng(1).permutation(COUNT).tolist() == flat(loader)
+    copy.close()
     loader.close()
 
 

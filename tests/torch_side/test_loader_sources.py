@@ -120,6 +120,10 @@ WAYS = {
     "pattern": lambda at: Way(f"{at}/t*.ffr", Dataset(f"{at}/two.ffr"), False),
     "TFRecord": lambda at: Way(f"{at}/a.tfrecord", Dataset(ffrecord.open(f"{at}/a.tfrecord")), False),
     "zip": lambda at: Way(f"{at}/a.zip", Dataset(ffrecord.open(f"{at}/a.zip")), False),
+    "packed folder": lambda at: Way(f"{at}/packed.ffr", Dataset(ffrecord.open(f"{at}/packed.ffr")), False),
+    "PackedFolder": lambda at: Way(
+        ffrecord.PackedFolder(f"{at}/packed.ffr"), Dataset(ffrecord.open(f"{at}/packed.ffr")), False
+    ),
     "image folder": lambda at: Way(f"{at}/pictures", Dataset(ffrecord.open(f"{at}/pictures")), False),
     "reader": lambda at: Way(reader := FileReader(f"{at}/all"), Dataset(reader), False),
     "store": lambda at: Way(store := ffrecord.open(f"{at}/a.tfrecord"), Dataset(store), False),
@@ -196,6 +200,7 @@ def at(tmp_path_factory) -> str:
         path = folder / "pictures" / "ab"[i % 2] / f"{i:03}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(i))
+    ffrecord.pack_folder(folder / "pictures", folder / "packed.ffr")
     return str(folder)
 
 
@@ -359,6 +364,7 @@ def test_store_of_samples_pickles():
     loader = Loader(Mapped(5), 2)
     copy = pickle.loads(pickle.dumps(loader.reader))
     assert copy.samples([4])[0]["id"] == 4 and copy.fingerprint() == "Mapped"
+    assert repr(copy) == "<PythonStore of 5 samples of Mapped>"
 
 
 # Bad input

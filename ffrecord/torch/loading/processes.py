@@ -297,6 +297,9 @@ class WorkerKeeper:
         self._workers: Workers | None = None
         self.loops = 0
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WorkerKeeper, ()  # a copy of the loader, in another process, has its own workers
+
     def lease(self, run: Run | SampledRun, start: Callable[[], Workers]) -> WorkerLease:
         """Return the batches of a run, from the workers that are there, or from those that `start` starts."""
         self.loops += 1

@@ -52,6 +52,9 @@ class PythonStore(Store[Any]):
     def __reduce__(self) -> tuple[Any, ...]:
         return PythonStore, (self.dataset, self._several, self.name)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {plural(self.n, 'sample')} of {self.name}>"
+
     def fingerprint(self) -> str:
         """Return the name of the dataset's type: nothing else is known about the samples but their number."""
         return self.name
