@@ -15,7 +15,7 @@ import ffrecord
 from ffrecord import ChecksumError, FileReader
 from ffrecord.errors import ArgumentError, ArgumentTypeError, SampleIndexError, UserFunctionError
 from ffrecord.sources import TFRecordWriter, encode_example
-from ffrecord.torch import ConcatDataset, Dataset, IterableDataset, Loader, Subset
+from ffrecord.torch import ConcatDataset, Dataset, IterableDataset, Loader, Subset, track
 
 pytestmark = WORKERS_ANYWHERE
 COUNT = 24
@@ -78,6 +78,14 @@ class Indexed(Dataset[Any]):
         return []
 
 
+def doubled(each: Any) -> Any:
+    return {"id": each["id"] * 2, "name": each["name"]}
+
+
+def noted(each: Any, seed: int) -> Any:
+    return {"id": each["id"], "seed": seed >> 1}
+
+
 class Way(NamedTuple):
     """A source for `Loader`, and the same for torch; `python` if its samples are made by Python."""
 
@@ -132,6 +140,8 @@ WAYS = {
     "Dataset of a store": lambda at: both(Dataset(ffrecord.open(f"{at}/a.tfrecord"))),
     "Dataset with process": lambda at: both(Processed(f"{at}/all"), python=True),
     "Dataset with __getitem__": lambda at: both(Indexed(), python=True),
+    "Dataset with transform": lambda at: both(Dataset(f"{at}/all", transform=doubled), python=True),
+    "random_split with transform": lambda at: both(split(Dataset(f"{at}/all", transform=doubled), 0), python=True),
     "slice": lambda at: both(Dataset(f"{at}/all")[20:2:-3]),
     "Subset": lambda at: both(Subset(Dataset(f"{at}/all"), [5, 3, -1, 3])),
     "Subset of a Subset": lambda at: both(Subset(Subset(Dataset(f"{at}/all"), range(4, 20)), np.array([0, 7, 15]))),
@@ -350,6 +360,41 @@ def test_what_is_read_how_is_said_once(at, caplog):
     assert loader.stats().fetch > 0 and "the dataset's Python code" in str(loader.stats())
     fast = Loader(Dataset(f"{at}/one.ffr")[:5], 4)
     assert fast.stats().source == "5 samples of 12 records of ffrecord, read by the engine; no Python for each sample"
+
+
+@in_every_way
+def test_seeds_of_a_dataset_are_those_of_the_loader(at, how):
+    """So a dataset with `transform` gives what a loader with it gives: in every epoch, on any ranks, as a subset."""
+    dataset = Dataset(f"{at}/all", transform=noted)
+
+    def run(source: Any, **more: Any) -> list[Any]:
+        made = Loader(source, 4, seed=6, epoch=3, **how, **more)
+        return [(batch["id"].tolist(), batch["seed"].tolist()) for batch in made]
+
+    plain = Dataset(f"{at}/all")
+    assert run(dataset) == run(plain, transform=noted)
+    assert run(dataset[2:9]) == run(plain[2:9], transform=noted)
+    chosen = torch_data.Subset(torch_data.Subset(dataset, [9, 8, -1, 4]), [3, 2, 0])
+    assert run(chosen) == run(torch_data.Subset(plain, [4, COUNT - 1, 9]), transform=noted)
+    ranks = {"rank": 1, "world_size": 2}
+    assert run(dataset, **ranks) == run(plain, transform=noted, **ranks)
+
+
+def test_progress_of_samplers():
+    """`track` asks for the batches that are left."""
+    for given in ({"batch_size": 4, "sampler": range(22)}, {"batch_sampler": [[1, 2], [3], [4, 5, 6]]}):
+        loader = Loader(Mapped(), **given)
+        iterator = iter(loader)
+        next(iterator)
+        assert loader._cursor.whole - len(loader._cursor) == 1
+        state = loader.state_dict()
+        resumed = Loader(Mapped(), **given)
+        resumed.load_state_dict(state)
+        assert len(list(track(resumed, disable=True))) == len(loader) - 1
+        next(iter(loader := Loader(Mapped(), **given)))
+        loader.load_state_dict(state)
+        next(iter(loader))
+        assert loader._cursor.whole - len(loader._cursor) == 2
 
 
 @pytest.mark.long

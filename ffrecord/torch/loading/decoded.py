@@ -87,7 +87,7 @@ class DecodedColumns:
         Raises:
             FormatError: a sample cannot be decoded or lacks a column, or the samples differ in structure.
         """
-        samples = self._decode_records(records)
+        samples = self._decode_records(records, seeds)
         images = self._images(samples, seeds)
         if not images:
             return [self._stack(samples)]
@@ -101,7 +101,7 @@ class DecodedColumns:
         Raises:
             FormatError: a sample cannot be decoded, or lacks a column.
         """
-        samples = self._decode_records(records)
+        samples = self._decode_records(records, seeds)
         images = self._images(samples, seeds, apart=True)
         if not images:
             return samples
@@ -136,8 +136,12 @@ class DecodedColumns:
             return self._form(name, tensors) if isinstance(tensors[0], Tensor) else tensors
         return stack_samples(values, self._form, name)
 
-    def _decode_records(self, records: StoreRecords) -> list[Any]:
-        samples = self._store._decode(records.indices, records.records)
+    def _samples_of(self, records: StoreRecords, seeds: Seeds | None) -> list[Any]:
+        """Return the samples as the store decodes them."""
+        return self._store._decode(records.indices, records.records)
+
+    def _decode_records(self, records: StoreRecords, seeds: Seeds | None) -> list[Any]:
+        samples = self._samples_of(records, seeds)
         wanted = self._wanted
         if wanted is None and not self._decoders:
             return samples

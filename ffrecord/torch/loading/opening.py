@@ -1,22 +1,24 @@
 """The store, and the samples of it, of whatever a `Loader` is given."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from torch.utils.data import IterableDataset as TorchIterableDataset
+from torch.utils.data import Subset as TorchSubset
 
 from ffrecord import sources
-from ffrecord.errors import ArgumentTypeError, plural
+from ffrecord.errors import ArgumentTypeError, SampleIndexError, plural
 from ffrecord.folders.folder import PackedFolder
 from ffrecord.format.extension import Extension
 from ffrecord.inputs.parts import Parts, WholeStore
 from ffrecord.inputs.recognised import parts_of
 from ffrecord.inputs.tables import table_of
 from ffrecord.reader import FileReader
+from ffrecord.reading.indices import as_indices
 from ffrecord.reading.paths import Pinned
 from ffrecord.reading.record_reader import RecordReader
 from ffrecord.reading.store import Store
@@ -72,9 +74,29 @@ def open_source(source: Any, check_data: bool, io: str, remote: Mapping[str, Any
         found = _from_parts(source, parts)
         if found is not None:
             return found
+    source, indices = _unwrap(source)
     table = table_of(source)
     python = PythonStore(source) if table is None else PythonStore(table, table.samples, type(source).__name__)
-    return LoaderSource(python, True, None, python.described)
+    chosen = "" if indices is None else f"{plural(len(indices), 'sample')} of "
+    return LoaderSource(python, True, indices, chosen + python.described)
+
+
+def _unwrap(source: Any) -> tuple[Any, npt.NDArray[np.int64] | None]:
+    """Return the dataset inside torch's Subset, to any depth, and the samples of it, int64 [m]; None for all.
+
+    Raises:
+        IndexError: an index of a subset is out of range.
+    """
+    indices: npt.NDArray[np.int64] | None = None
+    while type(source) is TorchSubset and isinstance(source.dataset, Sized):
+        own, n = as_indices(source.indices), len(source.dataset)
+        wrong = np.flatnonzero((own < -n) | (own >= n))
+        if len(wrong):
+            place = int(wrong[0])
+            raise SampleIndexError(f"indices[{place}] of a subset is {own[place]}, expected {-n} <= index < {n}")
+        own = np.where(own < 0, own + n, own)
+        source, indices = source.dataset, own if indices is None else own[indices]
+    return source, indices
 
 
 def is_path(source: Any) -> bool:

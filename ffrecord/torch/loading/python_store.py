@@ -10,6 +10,7 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, Use
 from ffrecord.fields.describe import describe
 from ffrecord.reading.batch_forms import BatchOutcome
 from ffrecord.reading.store import Store
+from ffrecord.torch.indexing import SeededIndex
 from ffrecord.torch.loading.columns import Indices, Seeds
 from ffrecord.torch.loading.decoded import DecodedColumns, StoreRecords
 from ffrecord.torch.loading.records import Bytes, Offsets
@@ -70,12 +71,24 @@ class PythonStore(Store[Any]):
         how = "in batches" if self.takes_batches else "one by one"
         return f"{plural(self.n, 'sample')} of {self.name}, made by Python {how}"
 
-    def fetch(self, indices: list[int]) -> list[Any]:
+    @property
+    def seeded(self) -> bool:
+        """True for a `Dataset` of this package whose samples depend on random seeds."""
+        found = getattr(self.dataset, "_is_seeded", None)
+        return callable(found) and bool(found())
+
+    def fetch(self, indices: list[int], seeds: list[int] | None = None) -> list[Any]:
         """Return the samples at `indices`, each in [0, n).
+
+        Args:
+            indices: [k] ints.
+            seeds: [k] ints, for a dataset that is `seeded`; None to let it draw them.
 
         Raises:
             UserFunctionError: the dataset raised, or it gave another number of samples.
         """
+        if seeds is not None:
+            indices = [SeededIndex(index, seed) for index, seed in zip(indices, seeds, strict=True)]
         try:
             if self._several is not None:
                 samples = list(self._several(indices))
@@ -112,6 +125,11 @@ class PythonColumns(DecodedColumns):
 
     _store: PythonStore
 
+    def __init__(self, store: PythonStore, *arguments: Any) -> None:
+        super().__init__(store, *arguments)
+        self._seeded = store.seeded
+        self.decodes = self.decodes or self._seeded
+
     def __reduce__(self) -> tuple[Any, ...]:
         return PythonColumns, self._recipe
 
@@ -142,6 +160,11 @@ class PythonColumns(DecodedColumns):
             if isinstance(error.__cause__, FFRecordError):
                 raise error.__cause__ from None
             raise
+
+    def _samples_of(self, records: StoreRecords, seeds: Seeds | None) -> list[Any]:
+        return self._store.fetch(
+            records.indices.tolist(), seeds.tolist() if self._seeded and seeds is not None else None
+        )
 
     def records_from_packed(self, data: Bytes, offsets: Offsets, indices: Indices) -> StoreRecords:
         return StoreRecords(indices, [])  # their bytes are not needed

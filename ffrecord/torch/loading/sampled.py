@@ -155,6 +155,7 @@ class SampledCourse:
         self._known = self._sampler_epoch
         self._epoch_number = check_range("epoch", epoch, 0, EPOCHS) or self._known or 0
         self._position = self._run = 0
+        self._batches_done = 0  # batches of the epoch that were yielded or skipped
         self._finished = False  # nothing of the epoch is left
         self._begun = self._pinned = self._again = False  # as in `Course`
 
@@ -181,6 +182,7 @@ class SampledCourse:
         """Yield the indices of each batch after `position` samples."""
         try:
             found = iter(self._sampler)
+            self._batches_done = 0 if self._batched else position // self.batch_size
         except Exception as error:
             raise self._error(error) from error
         if self._batched:
@@ -190,6 +192,7 @@ class SampledCourse:
                 if group is None:
                     raise self._short(done, position)
                 done += len(list(group))
+                self._batches_done += 1
             if done != position:
                 raise StateError(f"no batch of {self._word} begins after {position} samples, as the state says")
         elif position:
@@ -247,6 +250,7 @@ class SampledCourse:
         if step.run != self._run:
             return False
         self._position, self._finished = step.after, step.last
+        self._batches_done += 1
         self._begun, self._pinned, self._again = True, False, False
         return True
 
@@ -256,6 +260,10 @@ class SampledCourse:
             return False
         self._go_to(self._epoch_number + 1, 0)
         return True
+
+    def __len__(self) -> int:
+        """Return the number of batches left in the epoch, once the first was asked for."""
+        return max(0, self.whole - self._batches_done)
 
     @property
     def whole(self) -> int:
