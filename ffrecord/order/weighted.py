@@ -127,7 +127,7 @@ def balance_classes(labels: Any) -> Floats:
     """
     array = np.asarray(labels)
     if array.ndim != 1 or array.dtype.kind not in "iub":
-        raise ArgumentTypeError(f"labels are {array.dtype} {list(array.shape)}, expected an int for each sample")
+        raise ArgumentTypeError(f"labels must be an int for each sample, not {array.dtype} {list(array.shape)}")
     if not len(array):
         raise ArgumentError("there are 0 labels, expected one for each sample")
     _, classes, counts = np.unique(array, return_inverse=True, return_counts=True)
@@ -138,12 +138,12 @@ def balance_classes(labels: Any) -> Floats:
 def _check_weights(weights: Any) -> Floats:
     """Return weights as float64 [n]."""
     if isinstance(weights, str | bytes | Mapping) or not isinstance(weights, Iterable):
-        raise ArgumentTypeError(f"weights are {type(weights).__name__}, expected a number for each sample")
+        raise ArgumentTypeError(f"weights must be a number for each sample, not {type(weights).__name__}")
     try:
         given = weights if hasattr(weights, "__array__") else list(weights)
         array = np.asarray(given).astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise ArgumentTypeError(f"weights are no numbers: {error}") from None
+        raise ArgumentTypeError(f"weights must be numbers: {error}") from None
     if array.ndim != 1:
         raise ArgumentTypeError(f"weights have the shape {list(array.shape)}, expected a number for each sample")
     if not len(array):

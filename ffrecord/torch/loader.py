@@ -436,7 +436,7 @@ def choose_indices(source: LoaderSource, indices: Any) -> npt.NDArray[np.int64] 
     wrong = chosen[(chosen < -len(source.indices)) | (chosen >= len(source.indices))]
     if len(wrong):
         n = len(source.indices)
-        raise SampleIndexError(f"indices have {int(wrong[0])}, expected {-n} <= index < {n}")
+        raise SampleIndexError(f"index {int(wrong[0])}, expected {-n} <= index < {n}")
     return source.indices[chosen]
 
 

@@ -99,7 +99,7 @@ def test_state_knows_the_weights():
     state = Course(Identity(3), order=Weighted([1, 2, 3])).state_dict()
     assert len(json.dumps(state)) < 400
     Course(Identity(3), order=Weighted((1.0, 2, 3))).load_state_dict(state)
-    with pytest.raises(ArgumentError, match="state of another order"):
+    with pytest.raises(ArgumentError, match="the state belongs to another order"):
         Course(Identity(3), order=Weighted([1, 2, 4])).load_state_dict(state)
     with pytest.raises(ArgumentError, match="weighted-1"):
         orders.from_builtins(state["order"])
@@ -128,11 +128,11 @@ def test_weights_are_copied():
         ([1, -1], ArgumentError, r"weights\[1\] is -1.0, expected finite and >= 0"),
         ([1, float("nan")], ArgumentError, r"weights\[1\] is nan"),
         ([float("inf")], ArgumentError, r"weights\[0\] is inf"),
-        ("123", ArgumentTypeError, "weights are str, expected a number for each sample"),
-        (5, ArgumentTypeError, "weights are int"),
-        ({0: 1}, ArgumentTypeError, "weights are dict"),
+        ("123", ArgumentTypeError, "weights must be a number for each sample, not str"),
+        (5, ArgumentTypeError, "weights must be a number for each sample, not int"),
+        ({0: 1}, ArgumentTypeError, "weights must be a number for each sample, not dict"),
         ([[1, 2]], ArgumentTypeError, r"weights have the shape \[1, 2\]"),
-        (["a"], ArgumentTypeError, "weights are no numbers"),
+        (["a"], ArgumentTypeError, "weights must be numbers"),
     ],
     ids=str,
 )
@@ -158,7 +158,7 @@ def test_classes():
     assert {label: round(sum(weights[np.array(labels) == label]), 9) for label in labels} == {3: 1, 5: 1, -1: 1}
     assert balance_classes(np.array([True, False])).tolist() == [1, 1]
     for labels in ([0.5], ["a"], [[1]]):
-        with pytest.raises(ArgumentTypeError, match="expected an int for each sample"):
+        with pytest.raises(ArgumentTypeError, match="labels must be an int for each sample"):
             balance_classes(labels)
     with pytest.raises(ArgumentError, match="0 labels"):
         balance_classes(np.zeros(0, int))

@@ -430,13 +430,13 @@ def test_samplers_that_raise_or_are_empty(path):
 
 def test_states_of_samplers_that_differ(path):
     state = Loader(path, 4, sampler=Epochs()).state_dict()
-    with pytest.raises(ArgumentError, match="state of another sampler: Epochs in the state, list here"):
+    with pytest.raises(ArgumentError, match="the state belongs to another sampler: Epochs in the state, list here"):
         Loader(path, 4, sampler=[1]).load_state_dict(state)
-    with pytest.raises(ArgumentError, match="not a state of a loader with a sampler"):
+    with pytest.raises(ArgumentError, match="this is not the state of a loader with a sampler"):
         Loader(path, 4, sampler=[1]).load_state_dict(Loader(path, 4).state_dict())
-    with pytest.raises(ArgumentError, match="not a state of an order"):
+    with pytest.raises(ArgumentError, match="this is not the state of an order"):
         Loader(path, 4).load_state_dict(state)
-    with pytest.raises(ArgumentError, match="state of another dataset: 30 samples then, 5 now"):
+    with pytest.raises(ArgumentError, match="the state belongs to another dataset: 30 samples then, 5 now"):
         Loader([{"id": 1}] * 5, sampler=Epochs()).load_state_dict(state | {"dataset": state["dataset"] | {"shards": 1}})
     loader = Loader(path, 4, sampler=[1, 2])
     loader.load_state_dict(loader.state_dict() | {"position": 5})

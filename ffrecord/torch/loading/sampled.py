@@ -16,6 +16,7 @@ from ffrecord.errors import (
     StateError,
     UserFunctionError,
     describe_error,
+    describe_version,
     plural,
 )
 from ffrecord.order import Epoch, Identity, Placement, Sequential, Split, Step
@@ -355,15 +356,17 @@ class SampledCourse:
         try:
             loaded = msgspec.convert(state, SampledState)
         except msgspec.ValidationError as error:
-            raise ArgumentError(f"not a state of a loader with a {self._word}: {error}") from None
+            raise ArgumentError(f"this is not the state of a loader with a {self._word}: {error}") from None
         if loaded.version != VERSION:
-            raise ArgumentError(f"state of version {loaded.version}, this package reads {VERSION}")
+            raise ArgumentError(describe_version("the state", loaded.version, VERSION))
         if loaded.sampler != self.order:
-            raise ArgumentError(f"state of another sampler: {loaded.sampler} in the state, {self.order} here")
+            raise ArgumentError(
+                f"the state belongs to another sampler: {loaded.sampler} in the state, {self.order} here"
+            )
         before = loaded.dataset.identity
         difference = self.identity.difference(before)
         if difference is not None and not (appended == "finish" and self.identity.extends(before)):
-            raise ArgumentError(f"state of another dataset: {difference}")
+            raise ArgumentError(f"the state belongs to another dataset: {difference}")
         self.seed = check_range("seed of the state", loaded.seed, 0, SEEDS)
         self._go_to(check_range("epoch of the state", loaded.epoch, 0, EPOCHS), loaded.position)
         self._finished, self._known = loaded.finished, self._sampler_epoch
