@@ -203,7 +203,7 @@ def test_fields_of_fixed_records(fixed_path):
 
 def test_fields_not_wanted_are_not_decoded(tmp_path):
     path = write(tmp_path / "a.ffr", [("é", i) for i in range(3)], lambda i, record: record[:-1] + b"\xff")
-    with pytest.raises(RuntimeError, match=r"Sample 0: .*a\.ffr: sample 0: \[0\] \(StrField\): not UTF-8"):
+    with pytest.raises(RuntimeError, match=r"Sample 0: .*a\.ffr: sample 0: \[0\] \(StrField\): the value is not UTF-8"):
         list(Loader(path, 3, "sequential"))
     ((labels,),) = Loader(path, 3, "sequential", fields=["[1]"])
     assert labels.tolist() == [0, 1, 2]

@@ -182,7 +182,7 @@ def test_state_of_another_dataset(path, tmp_path):
         other.load_state_dict(state)
     with pytest.raises(ValueError, match="order"):
         Loader(path, 4, "sequential").load_state_dict(state)
-    with pytest.raises(ValueError, match="not a state"):
+    with pytest.raises(ValueError, match="not the state"):
         other.load_state_dict({"version": 1})
 
 
