@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ffrecord.errors import FormatError
-from ffrecord.fields import JSONField, ListField, NoneField, OptionalField, Schema, ZstdField
+from ffrecord.fields import JSONField, ListField, MsgpackField, NoneField, OptionalField, Schema, ZstdField
 
 quick = settings(deadline=None, max_examples=60)
 
@@ -20,7 +20,7 @@ def plain(tree: Any) -> Any:
     """`tree` without compression, and without fields whose values nothing tells from other structure."""
     if isinstance(tree, ZstdField):
         return plain(tree.inner)
-    if isinstance(tree, JSONField | OptionalField | ListField):
+    if isinstance(tree, JSONField | MsgpackField | OptionalField | ListField):
         return NoneField()
     if isinstance(tree, dict):
         return {key: plain(child) for key, child in tree.items()}

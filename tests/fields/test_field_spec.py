@@ -130,7 +130,7 @@ def node(**spec: Any) -> dict[str, Any]:
         (node(kind="ndarray", dtype=["<f4"], shape=[]), "dtype is "),
         (node(kind="ndarray", dtype="<f4" * 1000, shape=[]), "dtype is '<f4<f4"),
         (node(kind="ndarray", dtype="<f16", shape=[]), "differs between machines"),
-        (node(kind="tensor", dtype=5, shape=[]), "dtype is int, expected the name"),
+        (node(kind="tensor", dtype=5, shape=[]), "dtype must be the name of a torch dtype, not int"),
         (node(kind="tensor", dtype="float3", shape=[]), "'float3' cannot be stored"),
         (node(kind="jpeg", quality=0, as_bytes=False), "quality is 0"),
         (node(kind="jpeg", quality="x" * 1000, as_bytes=False), "quality must be an int, not str"),
