@@ -157,7 +157,8 @@ def export(
         FileExistsError: something is there.
         FormatError: a name leads out of the directory, or occurs twice; a sample has no columns, or has some although
             the first one is only bytes; or the source is damaged.
-        TypeError, ValueError: wrong arguments, or a value that no file holds; names sample and column.
+        TypeError, ValueError: wrong arguments, such as `out` inside the source; or a value that no file holds, with the
+            names of sample and column.
         WorkerError: the same errors in a worker, or its death.
         MismatchError: with `verify`, the result differs from the source; it is removed.
         OSError: reading or writing failed.
