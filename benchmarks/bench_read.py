@@ -13,6 +13,7 @@ import fio
 import read_limit
 import read_open
 import read_original
+import read_start
 import workloads
 from harness import Measurement, Report, add_data, add_parts, arguments, table
 from human import three
@@ -25,7 +26,7 @@ from read_peers import random_peers, sequential_peers
 from read_timing import Cold, measure_hot, usable
 from read_ways import Way, cold_ways, hot_ways, sequential_ways
 
-PARTS = ("hot", "cold", "sequential", "limited", "open")
+PARTS = ("hot", "cold", "start", "sequential", "limited", "open")
 PEERS = ("lmdb", "array_record", "bagz")
 COLD_SECONDS = 2.0
 ROOM = 4 << 30
@@ -45,7 +46,7 @@ class Reading(Program):
         for work in workloads.SMOKE_READS if self.smoke else workloads.READS:
             if self.means and work.mean not in self.means:
                 continue
-            if {"hot", "cold", "sequential", "limited"} & self.options.part:
+            if {"hot", "cold", "start", "sequential", "limited"} & self.options.part:
                 with self.files(work) as (files, records):
                     self.of_size(loops, files, records)
         if "open" in self.options.part:
@@ -66,6 +67,8 @@ class Reading(Program):
             self.hot(loops, files, records)
         if "cold" in self.options.part:
             self.cold([*cold_ways(), *random_peers()], files, records, self.job(fio.random_job(records.work.mean)))
+        if "start" in self.options.part and (self.smoke or records.work.mean in workloads.LIMITED_MEANS):
+            self.add(read_start.measure(files, records, self.rounds))
         if "sequential" in self.options.part:
             self.sequential(loops, files, records)
         if "limited" in self.options.part and records.work.mean in workloads.LIMITED_MEANS[: 1 if self.smoke else None]:
@@ -149,7 +152,7 @@ def main() -> None:
     options = arguments(__doc__, options_of)
     coldness.check_disk(options.data, 2 * ROOM, options.smoke, "nothing can be cold, those parts are left out")
     if options.smoke and not coldness.on_disk(options.data):
-        options.part -= {"cold", "sequential", "limited"}
+        options.part -= {"cold", "start", "sequential", "limited"}
     if not fio.installed():
         print("NOT MEASURED: fio, which is what the storage can give. It is not installed (Debian: apt install fio).")
     versions = {**environment.versions(*PEERS), "fio": fio.version(), **environment.libraries("libz")}

@@ -151,6 +151,23 @@ def settling_figures(measurements: Iterable[Measurement]) -> list[Figure]:
     return found
 
 
+def start_figures(measurements: Iterable[Measurement]) -> list[Figure]:
+    """Return the rate of auto over the better pinned mode of the same round, and the longest waits for a batch."""
+    starts: dict[workloads.Start, dict[str, Measurement]] = {}
+    for m in measurements:
+        if isinstance(m.workload, workloads.Start):
+            starts.setdefault(m.workload, {})[m.contestant] = m
+    found = []
+    for work, of in starts.items():
+        where = f"first {work.batches} batches, cold {size_name(work.reads.mean)}"
+        auto, pread, direct = (of[f"read {io}"] for io in ("auto", "pread", "direct"))
+        rounds = zip(auto.seconds, pread.seconds, direct.seconds, strict=True)
+        found.append(Figure(f"{where}: auto / better pinned mode", [min(b, c) / a for a, b, c in rounds], 0.9))
+        waits = [1000 * seconds for seconds in auto.details["longest_wait"]]
+        found.append(Figure(f"{where}: longest wait of auto", waits, None, at_most=True, unit=" ms"))
+    return found
+
+
 def open_figures(measurements: Iterable[Measurement]) -> list[Figure]:
     """Return the figures of the largest number of samples."""
     opens = [m for m in measurements if isinstance(m.workload, workloads.Opens)]
@@ -193,7 +210,7 @@ def figures(measurements: Sequence[Measurement]) -> list[Figure]:
             found += cold_figures(group, work)
         else:
             found += hot_figures(group, work.mean)
-    return found + settling_figures(measurements) + open_figures(measurements)
+    return found + settling_figures(measurements) + start_figures(measurements) + open_figures(measurements)
 
 
 def figure_table(found: Sequence[Figure]) -> str:

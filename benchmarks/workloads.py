@@ -107,6 +107,19 @@ class Settling:
 
 
 @dataclass(frozen=True)
+class Start:
+    """The first batches of a run over a file that is not in the page cache.
+
+    Attributes:
+        reads: workload that is read.
+        batches: number of batches.
+    """
+
+    reads: Reads
+    batches: int
+
+
+@dataclass(frozen=True)
 class Writes:
     """Records in memory written to one file, until all of them are on the disk.
 
