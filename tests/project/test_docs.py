@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import struct
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,17 @@ WITH_CODE = [
 # Programs of others, which it is preloaded into as well, may have their own ideas of memory: dd is out of it.
 PROGRAMS = {"command.md", "tutorial.md", "repair.md"}
 SHELL = pytest.mark.unsanitized("programs of others do not run under it")
-MARKED = [pytest.param(path, marks=SHELL) if path.name in PROGRAMS else path for path in WITH_CODE]
+# Packages of the group trainers, which everyday tests do not have.
+NEEDS = {"hugging-face.md": ("transformers", "accelerate"), "jax.md": ("jax", "grain")}
+
+
+def marks(path: Path) -> list[pytest.MarkDecorator]:
+    lacks = [name for name in NEEDS.get(path.name, ()) if find_spec(name) is None]
+    absent = pytest.mark.skipif(bool(lacks), reason=f"needs {', '.join(lacks)} (group trainers)")
+    return [absent, *([SHELL] if path.name in PROGRAMS else [])]
+
+
+MARKED = [pytest.param(path, marks=marks(path)) for path in WITH_CODE]
 
 
 @pytest.mark.parametrize("path", MARKED, ids=name)

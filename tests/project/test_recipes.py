@@ -10,7 +10,7 @@ import pytest
 from documents import ROOT, run_afresh
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from test_docs import WITH_CODE
+from test_docs import MARKED, WITH_CODE
 
 RECIPES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
 CONTENTS = (ROOT / "docs" / "README.md").read_text()
@@ -55,7 +55,7 @@ def closure(wanted: Iterable[str]) -> set[str]:
 
 
 @pytest.mark.long
-@every
+@pytest.mark.parametrize("page", [each for each in MARKED if each.values[0] in RECIPES], ids=lambda page: page.stem)
 def test_need_only_what_they_name(page, tmp_path, monkeypatch):
     ours = re.search(r"^dependencies = (\[.*\])$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
     named = INSTALL.search(page.read_text())[1].replace('"', "").split()

@@ -1,4 +1,4 @@
-"""Lightning and Accelerate themselves: each epoch, and each resumed run, has exactly the samples that are promised."""
+"""Trainers of others themselves: each epoch, and each resumed run, has exactly the samples that are promised."""
 
 import json
 import os
@@ -19,6 +19,10 @@ SECONDS = 600  # machines may be busy
 
 lightning = pytest.mark.skipif(find_spec("lightning") is None, reason="needs lightning (group trainers)")
 accelerate = pytest.mark.skipif(find_spec("accelerate") is None, reason="needs accelerate (group trainers)")
+transformers = pytest.mark.skipif(find_spec("transformers") is None, reason="needs transformers (group trainers)")
+grain = pytest.mark.skipif(
+    find_spec("grain") is None or find_spec("jax") is None, reason="needs grain and jax (group trainers)"
+)
 pytestmark = [pytest.mark.long, pytest.mark.timeout(2 * SECONDS)]
 
 Steps = list[list[Any]]  # (epoch, samples)
@@ -174,3 +178,97 @@ def test_accelerate(directory: Path, loader: str, workers: int, ranks: int):
         run("accelerate_runs.py", directory, [{**case, "resume": True}], launcher)
         after = [each["steps"] for each in seen(directory, ranks)]
         assert [one + two for one, two in zip(before, after, strict=True)] == whole, stop
+
+
+@transformers
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(
+    ("loader", "workers"), [("trainer", 0), ("sampler", 2), ("batches", 0), ("batches", 2), ("Loader", 0)]
+)
+def test_hugging_face(directory: Path, loader: str, workers: int, ranks: int):
+    """Stopped within the first and second epoch, at the end of an epoch, and again after a resume."""
+    launcher = TORCHRUN if ranks == 2 else []
+    case = {"loader": loader, "workers": workers}
+    run("huggingface_runs.py", directory, [case], launcher)
+    whole = [each["steps"] for each in seen(directory, ranks)]
+    check_whole(whole)
+    of_epoch = BATCHES // ranks
+    for step in (3, of_epoch, of_epoch + 2):  # each run saves the checkpoints of its later steps again
+        run("huggingface_runs.py", directory, [{**case, "resume": step}], launcher)
+        assert [each["steps"] for each in seen(directory, ranks)] == [steps[step:] for steps in whole], step
+
+
+@transformers
+def test_a_loader_in_hugging_face_on_other_ranks(directory: Path):
+    """With as many samples in a step. Of two batches in a step, none is lost."""
+    run("huggingface_runs.py", directory, [{"loader": "Loader"}], TORCHRUN)
+    before = [each["steps"] for each in seen(directory, 2)]
+    for step in (3, 4, 6):
+        run("huggingface_runs.py", directory, [{"loader": "Loader", "batch": 6, "resume": step}])
+        check_rest(before, step, [seen(directory)[0]["steps"]])
+    run("huggingface_runs.py", directory, [{"loader": "Loader", "accumulate": 2, "resume": 3}])
+    check_rest(before, 3, [seen(directory)[0]["steps"]])
+
+
+@transformers
+def test_hugging_face_leaves_a_sampler_in_the_wrong_epoch_on_several_ranks(directory: Path):
+    """Within a later epoch, unless the program sets it: the documents say so. If this fails, they may say less."""
+    case = {"loader": "sampler", "tells": False}
+    run("huggingface_runs.py", directory, [case], TORCHRUN)
+    whole = [each["steps"] for each in seen(directory, 2)]
+    run("huggingface_runs.py", directory, [{**case, "resume": 6}], TORCHRUN)
+    resumed = [each["steps"] for each in seen(directory, 2)]
+    assert [steps[0][1] for steps in resumed] == [steps[2][1] for steps in whole]
+    assert [steps[2:] for steps in resumed] == [steps[8:] for steps in whole]
+
+
+def samples_of(shares: list[Steps], epoch: int) -> list[int]:
+    """Return the samples of an epoch, of all ranks, as the order has them."""
+    of_rank = [[i for number, samples in steps if number == epoch for i in samples] for steps in shares]
+    return [i for dealt in zip(*of_rank, strict=True) for i in dealt]
+
+
+def check_rest(before: list[Steps], stop: int, after: list[Steps]) -> None:
+    """Check that a run on other ranks goes on exactly where a run was stopped after `stop` steps."""
+    stopped, rest = [steps[:stop] for steps in before], [steps[stop:] for steps in before]
+    for epoch in range(EPOCHS):
+        assert samples_of(after, epoch) == samples_of(rest, epoch), (stop, epoch)
+        assert sorted(samples_of(stopped, epoch) + samples_of(after, epoch)) == list(range(SAMPLES))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_fsdp(directory: Path, workers: int):
+    """With checkpoints of torch.distributed, which have the loader in them; on two ranks, then on two, one and three."""
+    case = {"batch": 3, "workers": workers}
+    run("fsdp_runs.py", directory, [case], TORCHRUN)
+    whole = [each["steps"] for each in seen(directory, 2)]
+    weights = seen(directory)[0]["weights"]
+    check_whole(whole)
+    for stop in (3, BATCHES // 2, BATCHES // 2 + 2):
+        run("fsdp_runs.py", directory, [{**case, "stop": stop}], TORCHRUN)
+        assert [each["steps"] for each in seen(directory, 2)] == [steps[:stop] for steps in whole]
+        for ranks in (2, 1, 3) if workers == 0 else (3,):
+            launcher = [*TORCHRUN[:-1], f"--nproc-per-node={ranks}"]
+            run("fsdp_runs.py", directory, [{**case, "batch": 6 // ranks, "resume": True}], launcher)
+            check_rest(whole, stop, [each["steps"] for each in seen(directory, ranks)])
+            assert seen(directory)[0]["weights"] == pytest.approx(weights), "the model goes on too"
+
+
+@grain
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("source", ["store", "Dataset"])
+def test_jax_through_grain(directory: Path, source: str, workers: int):
+    """On two ranks, then on one and three."""
+
+    def run_ranks(ranks: int, **more: Any) -> list[Steps]:
+        for rank in range(ranks):
+            case = {"source": source, "workers": workers, "batch": 6, "rank": rank, "ranks": ranks, **more}
+            run("jax_runs.py", directory, [case])
+        return [each["steps"] for each in seen(directory, ranks)]
+
+    whole = run_ranks(2)
+    check_whole(whole)
+    for stop in (3, BATCHES // 2, BATCHES // 2 + 2):
+        assert run_ranks(2, stop=stop) == [steps[:stop] for steps in whole]
+        for ranks in (1, 3) if workers == 0 else (3,):
+            check_rest(whole, stop, run_ranks(ranks, resume=True))
