@@ -58,7 +58,7 @@ def test_goes_on_after_every_batch(data: str, kind: str, threads: int):
     endless = take(total + 4, batches(make_loader(data, kind, threads)))
     whole = endless[:total]
     for epoch in range(EPOCHS):
-        samples = sum(whole[epoch * BATCHES : (epoch + 1) * BATCHES], [])
+        samples = [i for batch in whole[epoch * BATCHES : (epoch + 1) * BATCHES] for i in batch]
         assert sorted(samples) == list(range(SAMPLES))
     assert len({str(whole[begin : begin + BATCHES]) for begin in range(0, total, BATCHES)}) == EPOCHS
     for stop in (5, 8, 17) if threads else range(1, total):  # each end of a thread takes long

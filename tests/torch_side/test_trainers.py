@@ -238,7 +238,7 @@ def check_rest(before: list[Steps], stop: int, after: list[Steps]) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_fsdp(directory: Path, workers: int):
-    """With checkpoints of torch.distributed, which have the loader in them; on two ranks, then on two, one and three."""
+    """With checkpoints of torch.distributed that hold the loader; on two ranks, then on two, one and three."""
     case = {"batch": 3, "workers": workers}
     run("fsdp_runs.py", directory, [case], TORCHRUN)
     whole = [each["steps"] for each in seen(directory, 2)]
