@@ -261,9 +261,8 @@ def test_jax_through_grain(directory: Path, source: str, workers: int):
     """On two ranks, then on one and three."""
 
     def run_ranks(ranks: int, **more: Any) -> list[Steps]:
-        for rank in range(ranks):
-            case = {"source": source, "workers": workers, "batch": 6, "rank": rank, "ranks": ranks, **more}
-            run("jax_runs.py", directory, [case])
+        case = {"source": source, "workers": workers, "batch": 6, "ranks": ranks, **more}
+        run("jax_runs.py", directory, [{**case, "rank": rank} for rank in range(ranks)])  # one after the other
         return [each["steps"] for each in seen(directory, ranks)]
 
     whole = run_ranks(2)
