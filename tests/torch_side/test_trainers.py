@@ -267,7 +267,8 @@ def test_jax_through_grain(directory: Path, source: str, workers: int):
 
     whole = run_ranks(2)
     check_whole(whole)
-    for stop in (3, BATCHES // 2, BATCHES // 2 + 2):
+    stops = (3, BATCHES // 2, BATCHES // 2 + 2)
+    for stop in stops if workers == 0 else stops[-1:]:  # Grain's workers begin slowly
         assert run_ranks(2, stop=stop) == [steps[:stop] for steps in whole]
         for ranks in (1, 3) if workers == 0 else (3,):
             check_rest(whole, stop, run_ranks(ranks, resume=True))
