@@ -95,7 +95,12 @@ def make_aliases(weights: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
     some operations on arrays.
     """
     n = len(weights)
-    shares = weights * (n / weights.sum())
+    with np.errstate(over="ignore"):
+        scale = n / weights.sum()
+    if scale == 0 or np.isinf(scale):  # weights near the ends of float64, such as 1e308; others keep all their bits
+        weights = weights / weights.max()
+        scale = n / weights.sum()
+    shares = weights * scale
     kept, aliases = np.ones(n), np.arange(n)
     light, heavy = np.flatnonzero(shares < 1), np.flatnonzero(shares >= 1)
     if not len(light) or not len(heavy):

@@ -61,6 +61,13 @@ def test_frequencies(count):
     assert abs(found.mean() - drawn.mean()) <= 6 * drawn.std() * np.sqrt(2 / draws) + 1e-12
 
 
+@pytest.mark.parametrize("unit", [5e-324, 1e-310, 1e308])
+def test_units_at_the_ends_of_floats(unit):
+    """Sums of such weights are infinite, or so small that nothing can be divided by them: never drawn stays so."""
+    order, plain = (Weighted([one, one, 0, one], epoch_length=100) for one in (unit, 1.0))
+    assert order.indices(range(100), 4, 0, 0).tolist() == plain.indices(range(100), 4, 0, 0).tolist()
+
+
 def test_draws_stay_the_same():
     """States rely on these numbers."""
     order = Weighted([1, 2, 3, 4, 0, 5], epoch_length=16)
