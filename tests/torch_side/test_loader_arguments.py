@@ -385,6 +385,46 @@ def test_epochs_of_a_sampler(path):
     assert Loader(path, 4, sampler=sampler).epoch == 4
 
 
+def test_epoch_before_the_first(path):
+    """Some samplers begin with epoch -1; that is no epoch of ours."""
+    sampler = Epochs()
+    sampler.epoch = -1
+    loader = Loader(path, 4, sampler=sampler)
+    assert loader.epoch == 0 and flat(loader) == np.random.default_rng(0).permutation(COUNT).tolist()
+    assert loader.state_dict()["epoch"] == 1
+
+
+class Failing(Epochs):
+    """A sampler that fails after some samples, or batches."""
+
+    def __init__(self, items: list[Any]) -> None:
+        super().__init__()
+        self.items = items
+
+    def __iter__(self) -> Any:
+        yield from self.items
+        raise ZeroDivisionError("planned")
+
+
+@pytest.mark.parametrize(
+    ("name", "items", "error", "message"),
+    [
+        ("sampler", [3], UserFunctionError, "sampler failed in epoch 0: ZeroDivisionError: planned"),
+        ("batch_sampler", [[3]], UserFunctionError, "batch_sampler failed in epoch 0: ZeroDivisionError: planned"),
+        ("batch_sampler", [3], ArgumentTypeError, "batch_sampler gave 3 after 0 samples"),
+    ],
+)
+def test_failures_before_the_position_of_a_state(path, name, items, error, message):
+    size = {"batch_size": 2} if name == "sampler" else {}
+    good = [0, 1, 2, 3] if name == "sampler" else [[0, 1], [2, 3]]
+    loader = Loader(path, **size, **{name: Failing(good)})
+    next(iter(loader))
+    resumed = Loader(path, **size, **{name: Failing(items)})
+    resumed.load_state_dict(loader.state_dict())
+    with pytest.raises(error, match=message):
+        next(iter(resumed))
+
+
 @in_every_way
 def test_endless_sampler(path, how):
     loader = Loader(path, 4, sampler=Endless(), **how)

@@ -192,12 +192,12 @@ class SampledCourse:
                 group = self._take(lambda: next(found, None))
                 if group is None:
                     raise self._short(done, position)
-                done += len(list(group))
+                done += len(self._check(group, done))
                 self._batches_done += 1
             if done != position:
                 raise StateError(f"no batch of {self._word} begins after {position} samples, as the state says")
         elif position:
-            skipped = sum(1 for _ in islice(found, position))
+            skipped = self._take(lambda: sum(1 for _ in islice(found, position)))
             if skipped < position:
                 raise self._short(skipped, position)
         done = position
@@ -300,11 +300,12 @@ class SampledCourse:
 
     @property
     def _sampler_epoch(self) -> int | None:
-        """The epoch that the sampler has now, or None."""
+        """The epoch that the sampler has now, or None. Some samplers have -1 before their first epoch."""
         try:
-            return operator.index(self._holder.epoch)
+            epoch = operator.index(self._holder.epoch)
         except (AttributeError, TypeError):
             return None
+        return epoch if 0 <= epoch < EPOCHS else None
 
     def set_epoch(self, epoch: SupportsIndex) -> None:
         """Set the epoch of the next loop. The current epoch keeps its position; any other begins at 0."""
