@@ -201,6 +201,7 @@ def test_blank_images_are_believed(kind: str, mode: str, options: dict[str, Any]
         (file_of("WebP")[:-5], ValueError, r"found a WebP of \d+ bytes that ends before its image does"),
         (file_of("JPEG")[:-9], ValueError, r"found a JPEG of \d+ bytes that ends before its image does"),
         (file_of("PNG")[:20], ValueError, "found 20 bytes of PNG without a readable header"),
+        (b"RIFF\x0c\0\0\0WEBPVP8X\0\0\0\0", ValueError, "found 20 bytes of WebP without a readable header"),
         (np.zeros((4, 4, 4), np.uint8), ValueError, r"found a uint8 array of shape \(4, 4, 4\)"),
         (np.zeros((4, 4, 3), np.uint16), ValueError, "found a uint16 array"),
         (np.zeros((0, 4), np.uint8), ValueError, "found a uint8 array of shape"),

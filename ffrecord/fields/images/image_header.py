@@ -97,7 +97,7 @@ def _bmp_sides(data: Data) -> Sides | None:
 
 def _webp_sides(data: Data) -> Sides | None:
     kind = bytes(data[12:16])
-    if kind == b"VP8X":
+    if kind == b"VP8X" and len(data) >= 30:
         return tuple(1 + int.from_bytes(data[at : at + 3], "little") for at in (24, 27))  # type: ignore[return-value]
     if kind == b"VP8L" and data[20] == 0x2F:
         (bits,) = struct.unpack_from("<I", data, 21)
