@@ -155,7 +155,7 @@ def _table(title: str, types: Mapping[str, str], samples: Mapping[str, Mapping[s
     room = [PICTURES]
     rows = []
     for name in names[:ROWS]:
-        values = [sample.get(name) if name in sample else None for sample in samples.values()]
+        values = [sample.get(name) for sample in samples.values()]
         kind = types.get(name) or next((_kind(sample[name]) for sample in samples.values() if name in sample), "")
         cells = [_escape(name, TEXT), _escape(kind, TEXT), *(_cell(value, room) for value in values)]
         rows.append("".join(f'<td style="{STYLE}">{cell}</td>' for cell in cells))
@@ -190,9 +190,10 @@ def _as_pixels(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.ndim == 3 and value.size:
         step = max(1, max(value.shape) // (4 * SIDE))
         value = value[:, ::step, ::step] if value.shape[0] in (1, 3, 4) else value[::step, ::step]
-        low, high = float(np.nanmin(value)), float(np.nanmax(value))
-        scaled = (value.astype(np.float64) - low) * (255 / (high - low or 1))
-        value = np.nan_to_num(scaled).astype(np.uint8)
+        finite = value[np.isfinite(value)].astype(np.float64)
+        low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
+        shown = np.nan_to_num(value.astype(np.float64), nan=low, posinf=high, neginf=low)
+        value = ((shown - low) * (255 / (high - low or 1))).astype(np.uint8)
     return value
 
 

@@ -177,6 +177,14 @@ def test_anything_is_shown(batch: Any):
     assert not re.search("[\u202e\x00]", "".join(found.text))
 
 
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_pictures_with_odd_floats(odd: float):
+    """Numbers without a shade of grey do not hide the others, and give no warning."""
+    image = np.linspace(0, 1, 192, dtype=np.float32).reshape(1, 3, 8, 8)
+    image[0, 0, 0, 0] = odd
+    assert len(checked(show({"x": image})).images) == 1
+
+
 def test_a_batch():
     batch = {"image": np.zeros((8, 3, 16, 16), np.uint8), "label": np.arange(8), "name": list("abcdefgh")}
     found = checked(show(batch))

@@ -103,7 +103,7 @@ class Filter(BackgroundJob):
             return 1
         try:
             return max(1, int(self._records.store.record_sizes([index])[0]))
-        except Exception:
+        except Exception:  # its index is damaged, which reading the record reports; until then any guess will do
             return 1 << 16
 
     def _look(self, start: int, stop: int) -> None:
