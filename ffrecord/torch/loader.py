@@ -22,10 +22,11 @@ from ffrecord.torch.loading.bad_records import ON_ERROR, BatchRows
 from ffrecord.torch.loading.batch_builder import BatchWork
 from ffrecord.torch.loading.functions import UserFunction
 from ffrecord.torch.loading.iteration import BatchCounts, BatchIterator, Iteration
-from ffrecord.torch.loading.labels import columns_of, read_labels
+from ffrecord.torch.loading.labels import read_labels
 from ffrecord.torch.loading.opening import LoaderSource, open_source
 from ffrecord.torch.loading.options import LoaderOptions, check_choice, check_function
 from ffrecord.torch.loading.processes import WorkerKeeper
+from ffrecord.torch.loading.python_store import columns_of
 from ffrecord.torch.loading.ragged import RAGGED, ragged_form
 from ffrecord.torch.loading.sampled import SampledCourse, SampledRun
 from ffrecord.torch.loading.stats import LoaderStats, Reading

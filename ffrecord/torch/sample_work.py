@@ -8,15 +8,15 @@ import numpy as np
 import torch
 
 from ffrecord.errors import FormatError, UserFunctionError, describe_error
-from ffrecord.fields import Field, Schema, schema_of
+from ffrecord.fields import Field, Schema
 from ffrecord.order import sample_seeds
-from ffrecord.reader import FileReader
 from ffrecord.reading.store import Store
 from ffrecord.torch.images import CenterCrop, Resize
 from ffrecord.torch.images.column_decoders import Decoder
 from ffrecord.torch.loading.columns import BatchColumns, Seeds
-from ffrecord.torch.loading.decoded import DecodedColumns, StoreRecords
+from ffrecord.torch.loading.decoded import AnyColumns, StoreRecords
 from ffrecord.torch.loading.functions import UserFunction
+from ffrecord.torch.loading.python_store import columns_of
 from ffrecord.torch.loading.records import Bytes, Offsets
 from ffrecord.torch.samples import RowSamples
 
@@ -63,7 +63,7 @@ class SampleWork:
     ) -> None:
         self._fields, self._decode = fields, decode
         self._transform = None if transform is None else UserFunction("transform", transform, "seed")
-        self._found: tuple[Store, BatchColumns | DecodedColumns] | None = None
+        self._found: tuple[Store, AnyColumns] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_found": None}
@@ -94,7 +94,7 @@ class SampleWork:
         decoders = {name: repr(decoder) for name, decoder in (self._decode or {}).items()}
         return {name: kind for name, kind in {**types, **decoders}.items() if name in wanted or name in decoders}
 
-    def columns(self, reader: Store) -> BatchColumns | DecodedColumns:
+    def columns(self, reader: Store) -> AnyColumns:
         """Return the columns to decode of the records of `reader`.
 
         Raises:
@@ -103,11 +103,7 @@ class SampleWork:
         # A dataset's reader may be replaced, so the columns belong to one reader.
         if self._found is not None and self._found[0] is reader:
             return self._found[1]
-        columns: BatchColumns | DecodedColumns
-        if isinstance(reader, FileReader):
-            columns = BatchColumns(schema_of(reader), self._fields, self._decode)
-        else:
-            columns = DecodedColumns(reader, self._fields, self._decode)
+        columns = columns_of(reader, self._fields, self._decode)
         self._found = reader, columns
         return columns
 
@@ -198,9 +194,7 @@ class SampleWork:
         return found
 
 
-def _samples(
-    columns: BatchColumns | DecodedColumns, indices: list[int], data: Bytes, offsets: Offsets, seeds: Seeds | None
-) -> list[Any]:
+def _samples(columns: AnyColumns, indices: list[int], data: Bytes, offsets: Offsets, seeds: Seeds | None) -> list[Any]:
     """Return the samples of records.
 
     Raises:
@@ -217,7 +211,7 @@ def _samples(
 
 def _name_record(
     reader: Store,
-    columns: BatchColumns | DecodedColumns,
+    columns: AnyColumns,
     record: Bytes,
     index: int,
     seed: Seeds | None,

@@ -4,7 +4,7 @@ records.py        records as read: columns of fixed-size records, packed records
 ragged.py         values of varying shape: a list, a nested tensor, a padded tensor
 columns.py        records -> the columns of a batch, or its samples
 decoded.py        records of any store -> the columns of a batch, or its samples
-python_store.py   samples that Python makes, as a store; their columns
+python_store.py   samples that Python makes, as a store; the columns of any store
 opening.py        whatever a loader is given -> a store, and its samples
 stacking.py       samples that a user's function returned -> a batch
 functions.py      the user's functions, with or without seeds
@@ -14,7 +14,7 @@ threads.py        building of batches in threads, in order
 processes.py      building of batches in worker processes, through torch's own loader
 sampled.py        the order of a sampler of the user, and the position in it
 words.py          wrong words for arguments, and the right ones
-labels.py         the columns of any store; the classes of all samples
+labels.py         the classes of all samples
 options.py        the arguments of a loader, checked
 placement.py      pinned memory, and copies to a GPU beside the computation
 stats.py          the time of each stage, and the verdict

@@ -14,8 +14,8 @@ from ffrecord.errors import FFRecordError, FormatError
 from ffrecord.order import Epoch, Step
 from ffrecord.order.keys import key_of
 from ffrecord.reading.store import Store
-from ffrecord.torch.loading.columns import BatchColumns, Seeds
-from ffrecord.torch.loading.decoded import DecodedColumns
+from ffrecord.torch.loading.columns import Seeds
+from ffrecord.torch.loading.decoded import AnyColumns
 from ffrecord.torch.loading.records import Bytes, Offsets
 
 __all__ = ["ON_ERROR", "BadRecordHandler", "BatchRows"]
@@ -49,7 +49,7 @@ class BadRecordHandler:
         on_error: one of ON_ERROR.
     """
 
-    def __init__(self, reader: Store, columns: BatchColumns | DecodedColumns, epoch: Epoch, on_error: str) -> None:
+    def __init__(self, reader: Store, columns: AnyColumns, epoch: Epoch, on_error: str) -> None:
         self._reader, self._columns, self._epoch, self._on_error = reader, columns, epoch, on_error
 
     def resolve(self, step: Step, seeds: Seeds | None) -> tuple[BatchRows, Bytes, Offsets]:

@@ -13,7 +13,7 @@ from ffrecord.order import Epoch, Step, sample_seeds
 from ffrecord.reading.store import Store
 from ffrecord.torch.loading.bad_records import BadRecordHandler, BatchRows
 from ffrecord.torch.loading.columns import BatchColumns, Seeds
-from ffrecord.torch.loading.decoded import DecodedColumns
+from ffrecord.torch.loading.decoded import AnyColumns
 from ffrecord.torch.loading.functions import UserFunction
 from ffrecord.torch.loading.python_store import PythonColumns
 from ffrecord.torch.loading.ragged import Form
@@ -23,8 +23,6 @@ from ffrecord.torch.loading.trace import BatchTrace, ReadTimes
 from ffrecord.torch.stopping import StopIterationGuard, describe_batch
 
 __all__ = ["Activity", "BatchBuilder", "BuiltBatch", "RawBatch"]
-
-AnyColumns = BatchColumns | DecodedColumns
 
 
 class RawBatch(NamedTuple):

@@ -10,12 +10,12 @@ from torch import Tensor
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
 from ffrecord.reading.store import Store
 from ffrecord.torch.images.column_decoders import ColumnDecoders, Decoder
-from ffrecord.torch.loading.columns import Indices, Seeds, check_decoder, names_of, tensor_of
+from ffrecord.torch.loading.columns import BatchColumns, Indices, Seeds, check_decoder, names_of, tensor_of
 from ffrecord.torch.loading.ragged import Form, as_list
 from ffrecord.torch.loading.records import Bytes, Offsets
 from ffrecord.torch.loading.stacking import stack_samples
 
-__all__ = ["DecodedColumns"]
+__all__ = ["AnyColumns", "DecodedColumns", "StoreRecords"]
 
 
 class StoreRecords(NamedTuple):
@@ -166,6 +166,9 @@ class DecodedColumns:
             lambda name: name,
             apart,
         )
+
+
+AnyColumns = BatchColumns | DecodedColumns
 
 
 def _check_columns(samples: list[dict[Any, Any]]) -> None:

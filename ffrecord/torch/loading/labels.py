@@ -1,6 +1,5 @@
 """The classes of all samples, read for balanced draws."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,29 +9,17 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, plural
-from ffrecord.fields import schema_of
 from ffrecord.order import Course, identity_of
-from ffrecord.reader import FileReader
 from ffrecord.reading.store import Store
-from ffrecord.torch.loading.batch_builder import AnyColumns, BatchWork
-from ffrecord.torch.loading.columns import BatchColumns
-from ffrecord.torch.loading.decoded import DecodedColumns
+from ffrecord.torch.loading.batch_builder import BatchWork
 from ffrecord.torch.loading.iteration import BatchIterator
 from ffrecord.torch.loading.options import LoaderOptions, usable_cpus
-from ffrecord.torch.loading.python_store import PythonColumns, PythonStore
+from ffrecord.torch.loading.python_store import columns_of
 from ffrecord.torch.loading.ragged import as_list
 
-__all__ = ["columns_of", "read_labels"]
+__all__ = ["read_labels"]
 
 AT_ONCE = 1024  # samples
-
-
-def columns_of(reader: Store[Any], *arguments: Any) -> AnyColumns:
-    """Return the columns of a store, whatever its samples are; the arguments are those of `BatchColumns`."""
-    if isinstance(reader, FileReader):
-        return BatchColumns(schema_of(reader), *arguments)
-    kind: Callable[..., DecodedColumns] = PythonColumns if isinstance(reader, PythonStore) else DecodedColumns
-    return kind(reader, *arguments)
 
 
 def read_labels(

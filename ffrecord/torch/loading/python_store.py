@@ -1,4 +1,7 @@
-"""Samples that Python makes: lists, Hugging Face datasets, tables, and any other dataset with an index."""
+"""Samples that Python makes: lists, Hugging Face datasets, tables, and any other dataset with an index.
+
+`columns_of` has the columns of these and of all other stores.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -7,16 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, UserFunctionError, describe_error, plural
+from ffrecord.fields import schema_of
 from ffrecord.fields.describe import describe
+from ffrecord.reader import FileReader
 from ffrecord.reading.batch_forms import BatchOutcome
 from ffrecord.reading.store import Store
 from ffrecord.torch.indexing import SeededIndex
-from ffrecord.torch.loading.columns import Indices, Seeds
-from ffrecord.torch.loading.decoded import DecodedColumns, StoreRecords
+from ffrecord.torch.loading.columns import BatchColumns, Indices, Seeds
+from ffrecord.torch.loading.decoded import AnyColumns, DecodedColumns, StoreRecords
 from ffrecord.torch.loading.records import Bytes, Offsets
 from ffrecord.torch.loading.stacking import UnevenError, stack_samples
 
-__all__ = ["PythonColumns", "PythonStore"]
+__all__ = ["PythonColumns", "PythonStore", "columns_of"]
 
 KINDS = (Mapping, tuple, list)  # structures of samples
 
@@ -179,6 +184,23 @@ class PythonColumns(DecodedColumns):
         except UnevenError:
             _check_alike(samples)
             raise
+
+
+def columns_of(store: Store[Any], *arguments: Any) -> AnyColumns:
+    """Return the columns of a store, whatever its samples are.
+
+    Args:
+        store: the store.
+        arguments: those of `BatchColumns` after the first.
+
+    Raises:
+        ArgumentError, ArgumentTypeError: there are no such columns, or a decoder's column holds no images.
+    """
+    if isinstance(store, FileReader):
+        return BatchColumns(schema_of(store), *arguments)
+    if isinstance(store, PythonStore):
+        return PythonColumns(store, *arguments)
+    return DecodedColumns(store, *arguments)
 
 
 def _check_alike(samples: list[Any]) -> None:
