@@ -15,11 +15,13 @@ from torch.utils.data import get_worker_info
 
 from ffrecord.errors import UserFunctionError, describe_error
 
-__all__ = ["LoaderView"]
+__all__ = ["LoaderView", "Message"]
 
 
 class Message:
     """A pickled object, which arrives as itself.
+
+    It is pickled here, so an error belongs to the object. The thread of torch's queue would lose it.
 
     Raises:
         Exception: whatever pickling raises.

@@ -1,6 +1,5 @@
 """The way of a batch from a worker to the loader: large tensors in lent memory, small ones in the message."""
 
-import pickle
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple, SupportsIndex
 
@@ -9,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import get_worker_info
 
-from ffrecord.errors import UserFunctionError, describe_error
+from ffrecord.torch.sending import Message
 from ffrecord.torch.shared_memory import Offer, can_lend, lend, offer
 from ffrecord.torch.tensors import is_plain
 
@@ -61,29 +60,15 @@ ForkingPickler.register(CarriedDict, lambda batch: (dict, (_to_message(dict(batc
 ForkingPickler.register(CarriedList, lambda batch: (list, (_to_message(list(batch)),)))
 
 
-class Parcel:
+class Parcel(Message):
     """A batch of any structure, which arrives as itself. It can arrive only once, and must be sent.
-
-    It is pickled here, so an error belongs to the batch. The thread of torch's queue would lose it.
 
     Raises:
         Exception: pickling fails; torch's RuntimeError if there is no shared memory; OSError.
     """
 
     def __init__(self, batch: Any) -> None:
-        self._pickled = bytes(ForkingPickler.dumps(_to_message(batch)))
-
-    def __reduce__(self) -> Any:
-        return _unpickle, (self._pickled,)
-
-
-def _unpickle(pickled: bytes) -> Any:
-    try:
-        return pickle.loads(pickled)
-    except (OSError, EOFError, RuntimeError, MemoryError):  # missing descriptors, or a dead worker
-        raise
-    except Exception as error:
-        raise UserFunctionError(f"a batch that a worker sent cannot be unpickled: {describe_error(error)}") from error
+        super().__init__(_to_message(batch))
 
 
 class SentTensor(NamedTuple):

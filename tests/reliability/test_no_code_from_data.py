@@ -46,8 +46,6 @@ ALLOWED = {
     ("processes/pool.py", "_PickledArguments", "ForkingPickler"): "dumps only: what workers of one program get",
     ("processes/pool.py", "", "pickle"): "what workers get, between processes of one program",
     ("torch/sharing.py", "", "ForkingPickler"): "says how batches are sent to processes of one program",
-    ("torch/sharing.py", "", "pickle"): "batches, between processes of one program",
-    ("torch/sharing.py", "Parcel", "ForkingPickler"): "batches, between processes of one program",
     ("torch/loading/processes.py", "", "ForkingPickler"): "dumps only: what workers of one program get",
     ("system/atomic_directory.py", "", "ctypes"): "syncfs, of the C library that is loaded",
     ("inputs/passthrough.py", "RetypedDataset", "import_module"): "a module of this package, by a literal",

@@ -366,7 +366,7 @@ def with_what_does_not_unpickle(batch):
 
 
 def test_a_batch_that_cannot_be_received(path):
-    with pytest.raises(UserFunctionError, match="a batch that a worker sent cannot be unpickled: ValueError"):
+    with pytest.raises(UserFunctionError, match="what a worker sent cannot be unpickled: ValueError"):
         list(Loader(path, 4, num_workers=1, batch_transform=with_what_does_not_unpickle))
 
 
