@@ -14,13 +14,13 @@ from ffrecord.fields.images.pixels import too_large
 from ffrecord.system.optional import import_optional, require
 
 # Image.open has a limit that belongs to the program, and warns below it: each format is opened by its plugin.
-PLUGINS = {
-    "JPEG": ("PIL.JpegImagePlugin", "JpegImageFile"),
-    "PNG": ("PIL.PngImagePlugin", "PngImageFile"),
-    "GIF": ("PIL.GifImagePlugin", "GifImageFile"),
-    "BMP": ("PIL.BmpImagePlugin", "BmpImageFile"),
-    "WebP": ("PIL.WebPImagePlugin", "WebPImageFile"),
-    "TIFF": ("PIL.TiffImagePlugin", "TiffImageFile"),
+PLUGINS: dict[str, Callable[[], Any]] = {
+    "JPEG": lambda: require("PIL.JpegImagePlugin", "image", "a JPEG").JpegImageFile,
+    "PNG": lambda: require("PIL.PngImagePlugin", "image", "a PNG").PngImageFile,
+    "GIF": lambda: require("PIL.GifImagePlugin", "image", "a GIF").GifImageFile,
+    "BMP": lambda: require("PIL.BmpImagePlugin", "image", "a BMP").BmpImageFile,
+    "WebP": lambda: require("PIL.WebPImagePlugin", "image", "a WebP").WebPImageFile,
+    "TIFF": lambda: require("PIL.TiffImagePlugin", "image", "a TIFF").TiffImageFile,
 }
 FORMATS = "JPEG, PNG, WebP, TIFF, BMP or GIF"
 GREY = ("1", "L", "LA", "La")
@@ -124,8 +124,7 @@ def is_known_kind(data: Data) -> bool:
 
 
 def _open(data: Data, kind: str) -> Any:
-    module, name = PLUGINS[kind]
-    return getattr(require(module, "image", f"a {kind}"), name)(io.BytesIO(data))
+    return PLUGINS[kind]()(io.BytesIO(data))
 
 
 def _turn_back(image: Any, orientation: int) -> Any:
