@@ -10,7 +10,7 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError(f"ffrecord.torch needs torch: {install_command('torch')}", name="torch") from error
 
-from ffrecord.torch.collating import collate as collate
+from ffrecord.torch.collation import collate as collate
 from ffrecord.torch.dataloader import DataLoader
 from ffrecord.torch.dataloader import track as track
 from ffrecord.torch.dataset import ConcatDataset, Dataset, Subset

@@ -16,8 +16,8 @@ from ffrecord.torch.iterators import MultiProcessIterator, SingleProcessIterator
 from ffrecord.torch.loader import Loader
 from ffrecord.torch.progress import LoaderProgress
 from ffrecord.torch.sampler_progress import SamplerProgress, index_source, sampler_of
-from ffrecord.torch.skipping import SingleIndexSampler, SkipableSampler
-from ffrecord.torch.telling import ShuffleSampler
+from ffrecord.torch.sampler_wrappers import SingleIndexSampler, SkipableSampler
+from ffrecord.torch.trainer_epoch import ShuffleSampler
 
 __all__ = ["DataLoader", "SkipableSampler", "track"]
 

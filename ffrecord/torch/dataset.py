@@ -24,7 +24,7 @@ from ffrecord.reading.store import OnError, Store
 from ffrecord.system.sample_types import UNTOLD
 from ffrecord.torch.fetching import FetchedSamples, both_message, decode_records, fetch, merge_parts
 from ffrecord.torch.images import BoxDecoder, ImageDecoder, MaskDecoder
-from ffrecord.torch.indexing import (
+from ffrecord.torch.indices import (
     Indices,
     KeptIndices,
     MappedFile,

@@ -13,11 +13,11 @@ from ffrecord.errors import ArgumentError, plural
 from ffrecord.fields import Schema, schema_of
 from ffrecord.reader import FileReader
 from ffrecord.reading.store import SKIPPED_MOST, Store, tell_skipped
-from ffrecord.torch.collating import can_collate
+from ffrecord.torch.collation import can_collate
 from ffrecord.torch.loading.columns import Seeds
 from ffrecord.torch.sample_work import SampleWork
 from ffrecord.torch.samples import LazySamples, SampleRecords
-from ffrecord.torch.stopping import StopIterationGuard, describe_batch
+from ffrecord.torch.stop_iteration import StopIterationGuard, describe_batch
 from ffrecord.torch.tensors import as_tensor
 
 __all__ = ["FetchedSamples", "both_message", "decode_records", "fetch", "merge_parts"]

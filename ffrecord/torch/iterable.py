@@ -18,7 +18,7 @@ from ffrecord.torch.dataset import Dataset, seed_indices
 from ffrecord.torch.distributed import Place
 from ffrecord.torch.ordering import OrderArguments
 from ffrecord.torch.samplers import BatchSampler, State
-from ffrecord.torch.stopping import StopIterationGuard, describe_batch
+from ffrecord.torch.stop_iteration import StopIterationGuard, describe_batch
 
 __all__ = ["IterableDataset"]
 

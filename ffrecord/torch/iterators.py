@@ -10,9 +10,9 @@ import torch
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
 from ffrecord.errors import UserFunctionError
-from ffrecord.torch.sending import LoaderView
-from ffrecord.torch.skipping import RestSampler
-from ffrecord.torch.stopping import StopIterationGuard, describe_batch
+from ffrecord.torch.sampler_wrappers import RestSampler
+from ffrecord.torch.stop_iteration import StopIterationGuard, describe_batch
+from ffrecord.torch.worker_queues import LoaderView
 
 __all__ = ["LoaderEpoch", "MultiProcessIterator", "SingleProcessIterator", "WorkersIterator"]
 
@@ -27,7 +27,7 @@ class LoaderEpoch:
         resumed: batches yielded before, in a run whose state was loaded.
         passed: batches received since, up to the last one yielded.
         over: True if the end was reached.
-        told: epoch that a trainer has set, see `telling`; None if it has set none.
+        told: epoch that a trainer has set, see `trainer_epoch`; None if it has set none.
         loaded: `LoaderState` that the pass goes on from, or None.
     """
 

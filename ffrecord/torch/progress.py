@@ -9,9 +9,9 @@ import torch
 
 from ffrecord.errors import ArgumentError
 from ffrecord.torch.iterators import LoaderEpoch
-from ffrecord.torch.skipping import SkipableSampler, length_of
+from ffrecord.torch.sampler_wrappers import SkipableSampler, length_of
 from ffrecord.torch.state import VERSION, Generators, LoaderState, decode, encode
-from ffrecord.torch.telling import decides_order, set_trainer_epoch, trainer_epoch
+from ffrecord.torch.trainer_epoch import decides_order, set_trainer_epoch, trainer_epoch
 
 __all__ = ["LoaderProgress"]
 

@@ -14,7 +14,7 @@ from ffrecord.reading.store import Store
 from ffrecord.torch.images import CenterCrop, Resize
 from ffrecord.torch.images.column_decoders import Decoder
 from ffrecord.torch.loading.columns import BatchColumns, Seeds
-from ffrecord.torch.loading.decoded import AnyColumns, StoreRecords
+from ffrecord.torch.loading.decoded_columns import AnyColumns, StoreRecords
 from ffrecord.torch.loading.functions import UserFunction
 from ffrecord.torch.loading.python_store import columns_of
 from ffrecord.torch.loading.records import Bytes, Offsets

@@ -10,8 +10,8 @@ from ffrecord.errors import StateError
 from ffrecord.order import Run
 from ffrecord.order.batch_plan import batches
 from ffrecord.torch.iterators import LoaderEpoch
+from ffrecord.torch.sampler_wrappers import SkipableSampler
 from ffrecord.torch.samplers import BatchSampler, RunProgress, Sampler, place_in, position_after
-from ffrecord.torch.skipping import SkipableSampler
 
 __all__ = ["SamplerProgress", "index_source", "sampler_of"]
 

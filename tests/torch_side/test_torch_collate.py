@@ -22,7 +22,7 @@ from torch_builders import WORKERS_ANYWHERE
 from ffrecord import FileWriter, fields
 from ffrecord.fields import Schema
 from ffrecord.format.extension import Extension
-from ffrecord.torch import Dataset, collate, sharing
+from ffrecord.torch import Dataset, collate, transfer
 from ffrecord.torch.samples import LazySamples, SampleRecords
 
 pytestmark = WORKERS_ANYWHERE
@@ -382,7 +382,7 @@ def file_at(address: int) -> str:
 
 def test_columns_are_filled_where_the_loader_maps_them(monkeypatch: pytest.MonkeyPatch):
     """Or each would be copied once more on its way."""
-    monkeypatch.setattr(sharing, "get_worker_info", lambda: object())
+    monkeypatch.setattr(transfer, "get_worker_info", lambda: object())
     for tensor in (torch.ones(40_000, dtype=torch.bfloat16), torch.ones(3, 40_000), torch.ones(70_000) > 0):
         batch = collate(samples_of([(tensor,), (tensor,)]))
         assert batch[0].is_shared()

@@ -30,7 +30,7 @@ from ffrecord.order import sample_seeds
 from ffrecord.sources import ImageFolderReader, TFRecordReader, TFRecordWriter, WebDatasetReader, encode_example
 from ffrecord.torch import BatchSampler, ConcatDataset, Dataset, IterableDataset, Loader, Sampler, Subset
 from ffrecord.torch.images import CenterCrop, ImageDecoder, RandomResizedCrop
-from ffrecord.torch.indexing import SeededIndex
+from ffrecord.torch.indices import SeededIndex
 
 pytestmark = WORKERS_ANYWHERE
 

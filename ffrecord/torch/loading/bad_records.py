@@ -15,7 +15,7 @@ from ffrecord.order import Epoch, Step
 from ffrecord.order.keys import key_of
 from ffrecord.reading.store import Store
 from ffrecord.torch.loading.columns import Seeds
-from ffrecord.torch.loading.decoded import AnyColumns
+from ffrecord.torch.loading.decoded_columns import AnyColumns
 from ffrecord.torch.loading.records import Bytes, Offsets
 
 __all__ = ["ON_ERROR", "BadRecordHandler", "BatchRows"]

@@ -13,14 +13,14 @@ from ffrecord.order import Epoch, Step, sample_seeds
 from ffrecord.reading.store import Store
 from ffrecord.torch.loading.bad_records import BadRecordHandler, BatchRows
 from ffrecord.torch.loading.columns import BatchColumns, Seeds
-from ffrecord.torch.loading.decoded import AnyColumns
+from ffrecord.torch.loading.decoded_columns import AnyColumns
 from ffrecord.torch.loading.functions import UserFunction
 from ffrecord.torch.loading.python_store import PythonColumns
 from ffrecord.torch.loading.ragged import Form
 from ffrecord.torch.loading.stacking import UnevenError, stack_samples
 from ffrecord.torch.loading.stats import NOTHING, Reading, Seconds
 from ffrecord.torch.loading.trace import BatchTrace, ReadTimes
-from ffrecord.torch.stopping import StopIterationGuard, describe_batch
+from ffrecord.torch.stop_iteration import StopIterationGuard, describe_batch
 
 __all__ = ["Activity", "BatchBuilder", "BuiltBatch", "RawBatch"]
 

@@ -39,9 +39,9 @@ from ffrecord.processes.process import watch_parent
 from ffrecord.torch.loading.batch_builder import Activity, BatchBuilder, BuiltBatch, RawBatch
 from ffrecord.torch.loading.options import LoaderOptions
 from ffrecord.torch.loading.sampled import SampledRun
-from ffrecord.torch.sending import LoaderView
-from ffrecord.torch.sharing import Parcel
 from ffrecord.torch.tensors import is_plain
+from ffrecord.torch.transfer import Parcel
+from ffrecord.torch.worker_queues import LoaderView
 
 __all__ = ["WorkerKeeper", "Workers"]
 

@@ -15,9 +15,9 @@ from ffrecord.fields.describe import describe
 from ffrecord.reader import FileReader
 from ffrecord.reading.batch_forms import BatchOutcome
 from ffrecord.reading.store import Store
-from ffrecord.torch.indexing import SeededIndex
+from ffrecord.torch.indices import SeededIndex
 from ffrecord.torch.loading.columns import BatchColumns, Indices, Seeds
-from ffrecord.torch.loading.decoded import AnyColumns, DecodedColumns, StoreRecords
+from ffrecord.torch.loading.decoded_columns import AnyColumns, DecodedColumns, StoreRecords
 from ffrecord.torch.loading.records import Bytes, Offsets
 from ffrecord.torch.loading.stacking import UnevenError, stack_samples
 

@@ -9,7 +9,7 @@ DEFECTS = (
         "ffrecord/torch/shared_memory.py",
         "        fcntl.flock(own, fcntl.LOCK_SH)\n",
         "",
-        ("test_torch_sharing.py::test_what_is_held_stays_as_it_was",),
+        ("test_torch_transfer.py::test_what_is_held_stays_as_it_was",),
     ),
     Defect(
         "a-child-lends-what-its-parent-lends",
@@ -17,7 +17,7 @@ DEFECTS = (
         "ffrecord/torch/shared_memory.py",
         "call_in_children(_renew_after_fork)\n",
         "",
-        ("test_torch_sharing.py::test_what_a_forked_child_may_look_at_is_not_used_again",),
+        ("test_torch_transfer.py::test_what_a_forked_child_may_look_at_is_not_used_again",),
     ),
     Defect(
         "batches-on-their-way-overwritten",
@@ -25,6 +25,6 @@ DEFECTS = (
         "ffrecord/torch/shared_memory.py",
         "        if self.underway:\n            return False\n",
         "",
-        ("test_torch_sharing.py::test_what_has_not_arrived_stays_as_it_was",),
+        ("test_torch_transfer.py::test_what_has_not_arrived_stays_as_it_was",),
     ),
 )

@@ -62,7 +62,7 @@ DEFECTS = (
     Defect(
         "a-loop-ended-by-a-stop-iteration",
         "G8",
-        "ffrecord/torch/stopping.py",
+        "ffrecord/torch/stop_iteration.py",
         "        if isinstance(error, StopIteration):\n",
         "        if isinstance(error, StopAsyncIteration):\n",
         ("test_user_errors.py::test_a_dataset_that_stops",),
@@ -70,7 +70,7 @@ DEFECTS = (
     Defect(
         "an-exception-lost-on-its-way",
         "G8",
-        "ffrecord/torch/sending.py",
+        "ffrecord/torch/worker_queues.py",
         "        super().put(_make_message(obj), block, timeout)\n",
         "        super().put(obj, block, timeout)\n",
         ("test_user_errors.py::test_an_exception_that_does_not_pickle",),

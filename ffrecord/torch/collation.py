@@ -14,8 +14,8 @@ from ffrecord.fields.field import Field
 from ffrecord.fields.layout import Slot
 from ffrecord.torch.loading.columns import prune
 from ffrecord.torch.samples import FIRST_TYPES, LazySamples, RowSamples, SampleRecords, as_plain
-from ffrecord.torch.sharing import carry, tensor_of
 from ffrecord.torch.tensors import as_tensor
+from ffrecord.torch.transfer import carry, tensor_of
 
 __all__ = ["can_collate", "collate"]
 

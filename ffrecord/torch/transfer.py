@@ -8,9 +8,9 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import get_worker_info
 
-from ffrecord.torch.sending import Message
 from ffrecord.torch.shared_memory import Offer, can_lend, lend, offer
 from ffrecord.torch.tensors import is_plain
+from ffrecord.torch.worker_queues import Message
 
 __all__ = ["Parcel", "carry", "tensor_of"]
 

@@ -24,7 +24,7 @@ from test_torch_schema import same, write
 from torch.utils.data import DataLoader
 from torch_builders import WORKERS_ANYWHERE
 
-from ffrecord.torch import Dataset, sharing
+from ffrecord.torch import Dataset, transfer
 from ffrecord.torch import shared_memory as lending
 
 pytestmark = WORKERS_ANYWHERE
@@ -35,7 +35,7 @@ PR_SET_DUMPABLE = 4
 
 @pytest.fixture(autouse=True)
 def in_a_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(sharing, "get_worker_info", lambda: object())
+    monkeypatch.setattr(transfer, "get_worker_info", lambda: object())
     monkeypatch.setattr(lending, "_blocks", lending.SharedBlocks())
     # A test before these that was another user for a while has closed this process to others.
     assert ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) == 0
@@ -44,11 +44,11 @@ def in_a_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def large(value: int = 7) -> torch.Tensor:
-    return sharing.tensor_of(np.full((4, 2 * LARGE), value, np.uint8)[:, ::2][:, :LARGE])
+    return transfer.tensor_of(np.full((4, 2 * LARGE), value, np.uint8)[:, ::2][:, :LARGE])
 
 
 def send(batch: Any) -> Any:
-    return pickle.loads(ForkingPickler.dumps(sharing.carry(batch)))
+    return pickle.loads(ForkingPickler.dumps(transfer.carry(batch)))
 
 
 def memory_files() -> int:
@@ -103,7 +103,7 @@ def test_what_is_held_stays_as_it_was():
 
 
 def test_what_has_not_arrived_stays_as_it_was():
-    messages = [ForkingPickler.dumps(sharing.carry({"a": large(i)})) for i in range(5)]
+    messages = [ForkingPickler.dumps(transfer.carry({"a": large(i)})) for i in range(5)]
     assert pieces() == 5
     assert [pickle.loads(each)["a"][0].item() for each in messages] == list(range(5))
     assert send([large(6)])[0][0] == 6
@@ -117,7 +117,7 @@ def test_a_view_holds_it():
 
 
 def test_a_message_of_another_memory():
-    message = bytes(ForkingPickler.dumps(sharing.carry({"a": large()})))
+    message = bytes(ForkingPickler.dumps(transfer.carry({"a": large()})))
     assert pickle.loads(message)["a"][0] == 7
     lending._blocks.close()
     with pytest.raises(FileNotFoundError, match="no longer has the memory"):
@@ -125,7 +125,7 @@ def test_a_message_of_another_memory():
 
 
 def test_a_descriptor_that_is_another_by_now(tmp_path: Any):
-    message = bytes(ForkingPickler.dumps(sharing.carry({"a": large()})))
+    message = bytes(ForkingPickler.dumps(transfer.carry({"a": large()})))
     (piece,) = lending._blocks._blocks.values()
     with open(tmp_path / "x", "w+b") as file:
         os.dup2(file.fileno(), piece.fd)
@@ -149,32 +149,32 @@ def test_the_same_tensor_sent_twice():
 def test_sent_again_before_it_arrived_it_goes_torchs_way():
     """Which of the two arrived could not be told."""
     tensor = large()
-    sent = [sharing._to_message([tensor])[0] for _ in range(2)]
-    assert type(sent[0]) is sharing.SentTensor
+    sent = [transfer._to_message([tensor])[0] for _ in range(2)]
+    assert type(sent[0]) is transfer.SentTensor
     assert sent[1] is tensor
     pickle.loads(pickle.dumps(sent[0]))
-    assert type(sharing._to_message([tensor])[0]) is sharing.SentTensor
+    assert type(transfer._to_message([tensor])[0]) is transfer.SentTensor
 
 
 def test_sizes():
     """A piece serves what is not much smaller; those that nothing needs are given up."""
     for size in (400_000, 300_000, 101_000, 400_000):
-        sharing.tensor_of(np.zeros(size, np.uint8))
+        transfer.tensor_of(np.zeros(size, np.uint8))
     assert [piece.capacity for piece in lending._blocks._blocks.values()] == [401_408]
     for _ in range(2 * lending.UNUSED_MOST):
-        sharing.tensor_of(np.zeros(90_000, np.uint8))
+        transfer.tensor_of(np.zeros(90_000, np.uint8))
     assert [piece.capacity for piece in lending._blocks._blocks.values()] == [90_112]
 
 
 def test_no_more_pieces_than_descriptors_are_to_be_had(monkeypatch: pytest.MonkeyPatch):
     """What is held, or on its way, is left to it; what is more goes in the message, until something is given up."""
     monkeypatch.setattr(lending, "_blocks_most", lambda: 10)
-    messages = [ForkingPickler.dumps(sharing.carry([large(i)])) for i in range(10)]
+    messages = [ForkingPickler.dumps(transfer.carry([large(i)])) for i in range(10)]
     tensor = large(20)
     assert not tensor.is_shared()
     assert same(send([tensor])[0], tensor)
     kept = [pickle.loads(each)[0] for each in messages]
-    assert isinstance(sharing._to_message([large()])[0].data, bytes)
+    assert isinstance(transfer._to_message([large()])[0].data, bytes)
     assert pieces() == 10
     del kept[3]
     again = send([large(11)])[0]
@@ -258,13 +258,13 @@ class LendingMachine(RuleBasedStateMachine):
     @rule(size=st.sampled_from([70_000, 100_000, 300_000]))
     def make(self, size: int) -> None:
         self.value = self.value % 255 + 1
-        self.here.append((sharing.tensor_of(np.full(size, self.value, np.uint8)), self.value))
+        self.here.append((transfer.tensor_of(np.full(size, self.value, np.uint8)), self.value))
 
     @precondition(lambda self: self.here)
     @rule(data=st.data())
     def send(self, data: st.DataObject) -> None:
         tensor, value = data.draw(st.sampled_from(self.here))
-        self.messages.append((bytes(ForkingPickler.dumps(sharing.carry([tensor]))), value))
+        self.messages.append((bytes(ForkingPickler.dumps(transfer.carry([tensor]))), value))
 
     @precondition(lambda self: self.messages)
     @rule(data=st.data())
@@ -311,7 +311,7 @@ def test_tensors_lie_as_they_did(shape: tuple[int, ...], order: tuple[int, ...],
     count = int(np.prod(shape))
     tensor = (torch.arange(count) % 7).to(dtype)
     if shared:
-        tensor = sharing.tensor_of(tensor.view(torch.uint8).numpy()).view(dtype)
+        tensor = transfer.tensor_of(tensor.view(torch.uint8).numpy()).view(dtype)
     tensor = tensor.view(shape).permute(order)
     got = send([tensor])[0]
     assert torch.equal(got, tensor) and got.dtype == tensor.dtype
@@ -347,13 +347,13 @@ def test_tensors_with_gaps_arrive_without_them(rows: int, cut: Any):
 )
 def test_tensors_left_to_torch(make: Any):
     tensor = make()
-    assert sharing._to_message({"a": tensor})["a"] is tensor
+    assert transfer._to_message({"a": tensor})["a"] is tensor
 
 
 def test_where_processes_may_not_look_at_each_other(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lending, "_may_open_others", lambda: False)
     tensor = large()
-    assert sharing._to_message([tensor])[0] is tensor
+    assert transfer._to_message([tensor])[0] is tensor
 
 
 @pytest.mark.parametrize("name", ["memfd_create", "posix_fallocate"])
@@ -383,7 +383,7 @@ def in_files() -> Iterator[None]:
 def test_in_files_nothing_is_copied(in_files: None):
     for tensor in (large(), torch.zeros(LARGE).share_memory_()):
         place = tensor.data_ptr()
-        assert sharing._to_message([tensor])[0] is tensor
+        assert transfer._to_message([tensor])[0] is tensor
         assert tensor.is_shared()
         assert tensor.data_ptr() == place
 
@@ -395,7 +395,7 @@ def test_where_there_are_no_memfds(monkeypatch: pytest.MonkeyPatch):
         tensor = large(3)
         assert tensor.is_shared()
         assert tensor.unique().tolist() == [3]
-        assert sharing._to_message([tensor])[0] is tensor
+        assert transfer._to_message([tensor])[0] is tensor
     finally:
         lending._can_make_block.cache_clear()
 
@@ -405,14 +405,14 @@ def test_a_process_that_is_closed_to_others():
     libc = ctypes.CDLL(None)
     assert libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0
     try:
-        assert sharing._to_message([tensor])[0] is tensor
+        assert transfer._to_message([tensor])[0] is tensor
     finally:
         libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
-    assert type(sharing._to_message([tensor])[0]) is sharing.SentTensor
+    assert type(transfer._to_message([tensor])[0]) is transfer.SentTensor
 
 
 def test_a_process_that_was_closed_to_others_since(monkeypatch: pytest.MonkeyPatch):
-    message = bytes(ForkingPickler.dumps(sharing.carry({"a": large()})))
+    message = bytes(ForkingPickler.dumps(transfer.carry({"a": large()})))
 
     def refuse(*args: Any) -> int:
         raise PermissionError(13, "Permission denied")
@@ -438,7 +438,7 @@ def test_allowed(monkeypatch: pytest.MonkeyPatch):
 
 def test_copies_and_pickles_are_plain():
     for batch in ({"a": large(), "b": torch.ones(2)}, [large()]):
-        carried = sharing.carry(batch)
+        carried = transfer.carry(batch)
         for clone in (copy.deepcopy(carried), pickle.loads(pickle.dumps(carried))):
             assert type(clone) is type(batch)
             tensor = clone["a"] if isinstance(clone, dict) else clone[0]
@@ -515,7 +515,7 @@ def test_one_thread_sends_while_another_makes(monkeypatch: pytest.MonkeyPatch):
         for thread in threads:
             thread.start()
         for n in range(3000):
-            made.put(sharing.carry([sharing.tensor_of(np.full(70_000, n % 251, np.uint8))]))
+            made.put(transfer.carry([transfer.tensor_of(np.full(70_000, n % 251, np.uint8))]))
         made.put(None)
         for thread in threads:
             thread.join()
@@ -525,7 +525,7 @@ def test_one_thread_sends_while_another_makes(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_message_that_arrived_does_not_arrive_again():
-    message = bytes(ForkingPickler.dumps(sharing.carry([large(1)])))
+    message = bytes(ForkingPickler.dumps(transfer.carry([large(1)])))
     first = pickle.loads(message)
     with pytest.raises(FileNotFoundError, match="no longer has the memory"):
         pickle.loads(message)
