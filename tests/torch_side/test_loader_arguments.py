@@ -101,6 +101,7 @@ def test_shuffle(path):
         ({"worker_init_fn": 3}, ArgumentTypeError, "worker_init_fn is 3, expected a callable"),
         ({"weights": [1, 2]}, ArgumentError, f"2 weights for {COUNT} samples, expected one for each"),
         ({"class_balanced": [1, 2]}, ArgumentError, f"2 labels for {COUNT} samples"),
+        ({"class_balanced": 5}, ArgumentTypeError, "class_balanced is 5, expected the name of a column, or an int"),
         ({"class_balanced": "name"}, ArgumentTypeError, "'name': the column does not hold an int for each sample"),
         ({"class_balanced": "nothing"}, ArgumentError, "class_balanced='nothing': .*no column 'nothing'"),
     ],

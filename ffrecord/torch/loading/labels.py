@@ -1,5 +1,6 @@
 """The classes of all samples, read for balanced draws."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +39,10 @@ def read_labels(
         TypeError: the column does not hold ints.
         ValueError: there is no such column, or there are not as many classes as samples.
     """
+    if not isinstance(labels, Iterable):
+        raise ArgumentTypeError(
+            f"class_balanced is {labels!r}, expected the name of a column, or an int for each sample"
+        )
     if not isinstance(labels, str):
         classes = np.asarray(labels if hasattr(labels, "__array__") else list(labels))
         count = reader.n if indices is None else len(indices)
