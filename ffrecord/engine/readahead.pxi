@@ -34,7 +34,7 @@ from ffrecord.system._linux cimport (
     ffr_unclaim,
     getpid,
 )
-from ffrecord.kernels._threads cimport Task, is_done, submit, wait_for, withdraw
+from ffrecord.kernels._threads cimport Task, is_done, is_queued, submit, wait_for, withdraw
 
 
 cdef struct Sweep:
@@ -137,6 +137,8 @@ cdef void _run_sweep(void* argument) noexcept nogil:
     cdef int64_t got, start, begun = -1
     cdef char* buffer = <char*> malloc(SWEEP_BYTES)
     cdef Filesystem* fs = sweep.filesystem
+    if buffer == NULL:
+        sweep.stopped = True  # for good: else a batch with credit would wait for it again and again
     while buffer != NULL and ffr_peek(&sweep.quota) > 0 and not sweep.stopped and fs.swept < fs.size:
         if not _may_go_on(sweep, &begun):
             break
@@ -212,6 +214,8 @@ cdef void catch_up(Sweep* sweep) noexcept nogil:
         if sweep.owner != getpid():
             break  # another thread is submitting it
         wait_for(&sweep.task, SWEEP_LOOK_MS)
+        if is_queued(&sweep.task):
+            break  # no thread is free, or none can be started
     ffr_fetch_add(&sweep.waiting, -1)
 
 

@@ -112,6 +112,33 @@ with opened(sys.argv[1]) as reader:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_where_no_thread_can_be_started(path):
+    """As at the limit of processes of a container: batches do not wait for a sweep that nobody does."""
+    code = """
+import errno, sys, threading
+import children
+from situations import evict
+from test_readahead import batch, opened
+with opened(sys.argv[1]) as reader:
+    try:
+        children.refuse("clone", errno.EAGAIN)
+        children.refuse("clone3", errno.ENOSYS)
+    except OSError as error:
+        sys.exit(f"no filters: {error}")
+    try:
+        threading.Thread(target=print).start()
+    except RuntimeError:
+        for seed in range(500):
+            if seed % 100 == 0:
+                evict(sys.argv[1])  # until batches have earned credit for a sweep
+            batch(reader, 64, seed)
+"""
+    done = children.finished(code, path)
+    if "no filters" in done.stderr:
+        pytest.skip(f"seccomp is not to be had here: {done.stderr}")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 def test_files_of_others_are_swept(path):
     """Whose pages mincore(2) calls cached, whatever they are: a dataset is mostly somebody else's."""
