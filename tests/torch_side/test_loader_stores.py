@@ -186,8 +186,8 @@ def test_a_column_that_nothing_has_is_skipped_everywhere(store, caplog):
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        ("index", "index: a int, expected an image file or an array of pixels"),
-        ("text", "text: a str, expected an image file"),
+        ("index", "index: int 0, expected an image file or an array of pixels"),
+        ("text", "text: str .*, expected an image file or an array of pixels; a path must be a pathlib.Path"),
         ("values", r"values: a float32 array \[2\], expected an image file"),
     ],
 )

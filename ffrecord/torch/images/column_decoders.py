@@ -11,7 +11,8 @@ from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.fields.field import Array
 from ffrecord.torch.images.decoders import ImageDecoder
 from ffrecord.torch.images.followers import BoxChooser, BoxDecoder, MaskDecoder
-from ffrecord.torch.images.picture import Data, Sides
+from ffrecord.torch.images.picture import Sides
+from ffrecord.torch.images.values import as_boxes, as_image, as_mask
 
 __all__ = ["DECODERS", "ColumnDecoders", "Decoder"]
 
@@ -72,7 +73,8 @@ class ColumnDecoders:
         """Return each column with a decoder.
 
         Args:
-            values: function of a column that returns its k values: bytes, or arrays.
+            values: function of a column that returns its k values, of any kind that `as_image`, `as_mask` or
+                `as_boxes` takes.
             count: k.
             seeds: uint64 [k]; None for 0.
             varies: function of a column that tells whether the shapes of its values may vary.
@@ -90,14 +92,16 @@ class ColumnDecoders:
             found[name] = batch = decoder.allocate(count, self._pin)
             triples = zip(values(name), decoder.rows(batch), numbers, strict=True)
             with _Named(label, name):
-                sides[name] = [decoder.decode_into(_data(value), row, seed) for value, row, seed in triples]
+                sides[name] = [
+                    decoder.decode_into(as_image(value, decoder.exif), row, seed) for value, row, seed in triples
+                ]
         for name, follower in self._followers.items():
             known: Sequence[Any] = sides.get(self._leaders[name], [None] * count)
             with _Named(label, name):
                 made = [
-                    follower.decode(value, seed, each)
+                    follower.decode(as_boxes(value), seed, each)
                     if isinstance(follower, BoxDecoder)
-                    else follower.decode(_data(value), seed, each)
+                    else follower.decode(as_mask(value, follower.image.exif), seed, each)
                     for value, seed, each in zip(values(name), numbers, known, strict=True)
                 ]
             found[name] = self._joined(name, follower, made, varies(name), samples)
@@ -109,6 +113,7 @@ class ColumnDecoders:
             made = [each.astype(WIDER.get(kind, kind), copy=False) for each in made]
             varies = any(each.ndim > 2 for each in made) and varies
         tensors = [torch.from_numpy(np.ascontiguousarray(each)) for each in made]
+        varies = varies or len({each.shape for each in tensors}) > 1  # samples that Python makes may be of any shapes
         if samples and varies:
             return tensors
         return self._form(name, tensors) if varies or not made else torch.stack(tensors)
@@ -126,21 +131,3 @@ class _Named:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, FormatError):
             raise FormatError(f"{self._label(self._name)}: {error}") from error
-
-
-def _data(value: Any) -> Data:
-    """Return the bytes of a file, or an array of several axes.
-
-    Raises:
-        FormatError: the value is of another kind.
-    """
-    if isinstance(value, np.ndarray):
-        if value.ndim > 1:
-            return value
-        if value.dtype == np.uint8 and value.ndim == 1:
-            buffer: Any = np.ascontiguousarray(value)
-            return memoryview(buffer)
-        raise FormatError(f"a {value.dtype} array {list(value.shape)}, expected an image file or an array of pixels")
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return memoryview(value)
-    raise FormatError(f"a {type(value).__name__}, expected an image file or an array of pixels")

@@ -14,7 +14,7 @@ from ffrecord.system.optional import require
 from ffrecord.torch.images.boxes import Box
 from ffrecord.torch.images.jpeg import Choose, Size, decode_part
 
-__all__ = ["ImagePart", "Sides", "array_of", "picture_of", "stored_box"]
+__all__ = ["ImagePart", "Sides", "array_of", "mask_pixels", "picture_of", "stored_box"]
 
 Data = memoryview | Array  # a file or payload; or pixels
 APP1, SCAN, ESCAPE, START = 0xE1, 0xDA, 0xFF, 2
@@ -153,7 +153,15 @@ def array_of(data: Data, exif: bool) -> Array:
         if mode not in ("I", "F"):
             raise FormatError(f"plain pixels of mode {mode}, expected a mask of one channel")
         return pixels[:, :, 0]
-    image, orientation = load_image(data, exif)
+    return mask_pixels(*load_image(data, exif))
+
+
+def mask_pixels(image: Any, orientation: int) -> Array:
+    """Return the stored numbers of a loaded PIL image, upright; see `array_of`.
+
+    Raises:
+        FormatError: it has colours.
+    """
     if image.mode not in ("1", "L", "P", "I", "F") and not image.mode.startswith("I;16"):
         raise FormatError(f"an image of mode {image.mode}, expected a mask of one channel: 1, L, P, I;16, I or F")
     array = np.asarray(image)

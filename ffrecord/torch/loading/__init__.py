@@ -5,6 +5,7 @@ ragged.py           values of varying shape: a list, a nested tensor, a padded t
 columns.py          records -> the columns of a batch, or its samples
 decoded_columns.py  records of any store -> the columns of a batch, or its samples
 python_store.py     samples that Python makes, as a store; the columns of any store
+nested.py           columns inside of nested samples
 opening.py          whatever a loader is given -> a store, and its samples
 stacking.py         samples that a user's function returned -> a batch
 functions.py        the user's functions, with or without seeds

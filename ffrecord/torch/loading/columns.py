@@ -25,6 +25,7 @@ from ffrecord.fields import (
 from ffrecord.fields.layout import RecordLayout, column_label
 from ffrecord.torch.images import BoxDecoder
 from ffrecord.torch.images.column_decoders import DECODERS, ColumnDecoders, Decoder
+from ffrecord.torch.images.decoders import ImageDecoder
 from ffrecord.torch.loading.ragged import Form, as_list
 from ffrecord.torch.loading.records import BatchRecords, Bytes, ColumnRecords, Offsets, PackedRecords, PlainRecords
 from ffrecord.torch.tensors import as_tensor
@@ -317,8 +318,14 @@ def _is_decoded(field: Any, boxes: bool) -> bool:
     return isinstance(field, ARRAYS if boxes else (*ARRAYS, *FILES))
 
 
-def check_decoder(name: str, decoder: Any) -> Decoder:
+def check_decoder(name: Any, decoder: Any) -> Decoder:
     """Check that the decoder of a column is one of `ffrecord.torch.images`, and return it."""
+    if not isinstance(name, str):
+        raise ArgumentTypeError(f"decode: {name!r}, expected the name of a column, such as 'image' or '[0]'")
+    if isinstance(decoder, type) and issubclass(decoder, ImageDecoder):
+        raise ArgumentTypeError(
+            f"decode: {name}: the class {decoder.__name__}, expected a decoder: {decoder.__name__}(size)"
+        )
     if not isinstance(decoder, DECODERS):
         raise ArgumentTypeError(f"decode: {name}: {decoder!r}, expected one of ffrecord.torch.images")
     return decoder

@@ -1,19 +1,20 @@
 """Decoding of the records of any store to the columns of a batch, or to its samples."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
-from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, plural
 from ffrecord.reading.store import Store
 from ffrecord.torch.images.column_decoders import ColumnDecoders, Decoder
 from ffrecord.torch.loading.columns import BatchColumns, Indices, Seeds, check_decoder, names_of, tensor_of
+from ffrecord.torch.loading.nested import replace_value, value_at
 from ffrecord.torch.loading.ragged import Form, as_list
 from ffrecord.torch.loading.records import Bytes, Offsets
-from ffrecord.torch.loading.stacking import stack_samples
+from ffrecord.torch.loading.stacking import UnevenError, stack_samples
 
 __all__ = ["AnyColumns", "DecodedColumns", "StoreRecords"]
 
@@ -65,7 +66,7 @@ class DecodedColumns:
         self._decoders = ColumnDecoders(decoders, form, pin)
         wanted = self._wanted
         for name in self._decoded:
-            if wanted is not None and name not in wanted:
+            if wanted is not None and name not in wanted and not self._is_inside(name, wanted):
                 raise ArgumentError(f"decode: no column {name!r} among those wanted: {', '.join(sorted(wanted))}")
         self.decodes = bool(self._decoders)
 
@@ -91,6 +92,8 @@ class DecodedColumns:
         images = self._images(samples, seeds)
         if not images:
             return [self._stack(samples)]
+        if any(len(self._path(name, samples[0])) > 1 or not isinstance(samples[0], dict) for name in images):
+            return [self._stack_nested(samples, images)]
         rest = [{name: value for name, value in sample.items() if name not in images} for sample in samples]
         columns = self._stack(rest)
         return [{name: images[name] if name in images else columns[name] for name in samples[0]}]
@@ -105,7 +108,13 @@ class DecodedColumns:
         images = self._images(samples, seeds, apart=True)
         if not images:
             return samples
-        return [{**sample, **{name: images[name][i] for name in images}} for i, sample in enumerate(samples)]
+        found = []
+        for i, sample in enumerate(samples):
+            made = sample
+            for name in images:
+                made = replace_value(made, self._path(name, sample), images[name][i])
+            found.append(made)
+        return found
 
     def check(self, record: Bytes, index: int, seeds: Seeds | None) -> None:
         """Check that a record can be decoded.
@@ -128,6 +137,32 @@ class DecodedColumns:
                 "a transform can give them one structure"
             ) from error
 
+    def _stack_nested(self, samples: list[Any], images: dict[str, Any]) -> Any:
+        """Return a batch with decoded columns somewhere inside of it."""
+        paths = {name: self._path(name, samples[0]) for name in images}
+        for path in paths.values():
+            _check_places(samples, path)
+        rest = samples
+        for name in images:  # a number in each place makes a tensor there, which the images then replace
+            rest = [replace_value(sample, self._path(name, sample), 0) for sample in rest]
+        batch = self._stack(rest)
+        for name, path in paths.items():
+            batch = replace_value(batch, path, images[name])
+        return batch
+
+    def _path(self, name: str, sample: Any) -> tuple[str | int, ...]:
+        """Return the path of a column in a sample: its name, unless the store has nested ones."""
+        return (name,)
+
+    @staticmethod
+    def _is_inside(name: str, wanted: Iterable[str]) -> bool:
+        """Tell whether a column is inside of one of those wanted."""
+        return False
+
+    def _pick(self, sample: Any, wanted: Iterable[str]) -> Any:
+        """Return a sample with the wanted columns only."""
+        return {name: value for name, value in sample.items() if name in wanted}
+
     def _column(self, name: str, values: list[Any]) -> Any:
         if any(isinstance(value, (dict, list, tuple)) for value in values):
             return values
@@ -147,19 +182,22 @@ class DecodedColumns:
             return samples
         for name in [*self._decoded, *(wanted or ())]:
             for sample in samples:
-                if not isinstance(sample, dict) or name not in sample:
-                    there = f", only {', '.join(sample)}" if isinstance(sample, dict) else ""
-                    raise FormatError(f"no column {name!r} in a sample of {self._store.format}{there}")
+                self._check_column(name, sample)
         if wanted is None:
             return samples
-        return [{name: value for name, value in sample.items() if name in wanted} for sample in samples]
+        return [self._pick(sample, wanted) for sample in samples]
+
+    def _check_column(self, name: str, sample: Any) -> None:
+        if not isinstance(sample, dict) or name not in sample:
+            there = f", only {', '.join(sample)}" if isinstance(sample, dict) else ""
+            raise FormatError(f"no column {name!r} in a sample of {self._store.format}{there}")
 
     def _images(self, samples: list[Any], seeds: Seeds | None, apart: bool = False) -> dict[str, Any]:
         """Return each column with a decoder; `apart` gives a list of k values where shapes may vary."""
         if not self._decoders:
             return {}
         return self._decoders.decode(
-            lambda name: [sample[name] for sample in samples],
+            lambda name: [value_at(sample, self._path(name, sample)) for sample in samples],
             len(samples),
             seeds,
             self._store._varies,
@@ -185,3 +223,21 @@ def _check_columns(samples: list[dict[Any, Any]]) -> None:
                 f"sample {here} of the batch has a column {name!r}, sample {there} has not; "
                 "`fields=` can name those that all have"
             )
+
+
+def _check_places(samples: list[Any], path: tuple[str | int, ...]) -> None:
+    """Check that the lists that a path leads through have one length, so that they make a batch.
+
+    Raises:
+        UnevenError: a sample has another number of items than the first.
+    """
+    for end, part in enumerate(path):
+        if isinstance(part, int):
+            counts = [len(value_at(sample, path[:end])) for sample in samples]
+            place = next((i for i, count in enumerate(counts) if count != counts[0]), None)
+            if place is not None:
+                raise UnevenError(
+                    f"it has {plural(counts[place], 'item')} where a decoded column is, the first of the batch "
+                    f"{counts[0]}",
+                    place,
+                )

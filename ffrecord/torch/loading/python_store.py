@@ -3,13 +3,21 @@
 `columns_of` has the columns of these and of all other stores.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, UserFunctionError, describe_error, plural
+from ffrecord.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    FFRecordError,
+    FormatError,
+    UserFunctionError,
+    describe_error,
+    plural,
+)
 from ffrecord.fields import schema_of
 from ffrecord.fields.describe import describe
 from ffrecord.reader import FileReader
@@ -18,11 +26,13 @@ from ffrecord.reading.store import Store
 from ffrecord.torch.indices import SeededIndex
 from ffrecord.torch.loading.columns import BatchColumns, Indices, Seeds
 from ffrecord.torch.loading.decoded_columns import AnyColumns, DecodedColumns, StoreRecords
+from ffrecord.torch.loading.nested import Path, parse_path, pick_columns, picked_path, tree_of, value_at
 from ffrecord.torch.loading.records import Bytes, Offsets
 from ffrecord.torch.loading.stacking import UnevenError, stack_samples
 
 __all__ = ["PythonColumns", "PythonStore", "columns_of"]
 
+NAMES_MOST = 20  # in a message
 KINDS = (Mapping, tuple, list)  # structures of samples
 
 
@@ -133,6 +143,7 @@ class PythonColumns(DecodedColumns):
     def __init__(self, store: PythonStore, *arguments: Any) -> None:
         super().__init__(store, *arguments)
         self._seeded = store.seeded
+        self._tree = None if self._wanted is None else tree_of(map(parse_path, self._wanted))
         self.decodes = self.decodes or self._seeded
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -170,6 +181,29 @@ class PythonColumns(DecodedColumns):
         return self._store.fetch(
             records.indices.tolist(), seeds.tolist() if self._seeded and seeds is not None else None
         )
+
+    def _path(self, name: str, sample: Any) -> Path:
+        path = _path_in(name, sample)
+        # With `fields`, the sample has only the columns wanted.
+        return path if self._tree is None or path == (name,) else picked_path(path, self._tree)
+
+    @staticmethod
+    def _is_inside(name: str, wanted: Iterable[str]) -> bool:
+        path = parse_path(name)
+        return any(path[: len(outer)] == outer for outer in map(parse_path, wanted))
+
+    def _pick(self, sample: Any, wanted: Iterable[str]) -> Any:
+        if isinstance(sample, dict) and all(name in sample for name in wanted):
+            return super()._pick(sample, wanted)
+        return pick_columns(sample, self._tree)
+
+    def _check_column(self, name: str, sample: Any) -> None:
+        try:
+            value_at(sample, _path_in(name, sample))
+        except LookupError:
+            raise FormatError(
+                f"no column {name!r} in a sample of {self._store.name}, which has {_describe_columns(sample)}"
+            ) from None
 
     def records_from_packed(self, data: Bytes, offsets: Offsets, indices: Indices) -> StoreRecords:
         return StoreRecords(indices, [])  # their bytes are not needed
@@ -240,3 +274,24 @@ def _count(dataset: Any, name: str, indexed: bool) -> int:
     if count == 0:
         raise ArgumentError(f"dataset is of type {name} and has 0 samples, expected at least 1")
     return count
+
+
+def _path_in(name: str, sample: Any) -> Path:
+    """Return the path of a column in a sample. A key may look like a path."""
+    return (name,) if isinstance(sample, Mapping) and name in sample else parse_path(name)
+
+
+def _describe_columns(sample: Any) -> str:
+    """Return the names of the columns of a sample, two levels deep, for messages."""
+    names: list[str] = []
+    for name, value in _children("", sample):
+        names.extend([inner for inner, _ in _children(name, value)] or [name])
+    return (
+        ", ".join(names[:NAMES_MOST]) + (", …" if len(names) > NAMES_MOST else "") or f"none: it is {describe(sample)}"
+    )
+
+
+def _children(path: str, value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        return [(f"{path}.{key}" if path else str(key), inner) for key, inner in value.items()]
+    return [(f"{path}[{i}]", inner) for i, inner in enumerate(value)] if isinstance(value, tuple) else []
