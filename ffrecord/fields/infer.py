@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -191,7 +192,8 @@ def _leaf(value: Any, path: str) -> Field:
     except ValueError as error:
         raise ArgumentError(f"{label(path)}: {error}") from error
     if field is None:
-        raise ArgumentTypeError(f"{label(path)}: no field holds {describe(value)}; fields hold {SUPPORTED}")
+        advice = "; of a path, JPEGField() or ImageFileField() stores the file" if isinstance(value, PathLike) else ""
+        raise ArgumentTypeError(f"{label(path)}: no field holds {describe(value)}{advice}; fields hold {SUPPORTED}")
     return field
 
 

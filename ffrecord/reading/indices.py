@@ -54,7 +54,8 @@ def as_indices(indices: Iterable[SupportsIndex]) -> Indices:
         and array.dtype.kind not in "iu"
         and array.size
     ):
-        raise TypeError(f"indices must be ints, not an array of {array.dtype}")
+        advice = "; np.flatnonzero makes ints of a mask" if array.dtype.kind == "b" else ""
+        raise TypeError(f"indices must be ints, not an array of {array.dtype}{advice}")
     try:
         return np.fromiter((as_int64(index) for index in indices), np.int64)
     except TypeError as error:

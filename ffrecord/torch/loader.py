@@ -23,7 +23,7 @@ from ffrecord.torch.loading.batch_builder import BatchWork
 from ffrecord.torch.loading.functions import UserFunction
 from ffrecord.torch.loading.iteration import BatchCounts, BatchIterator, Iteration
 from ffrecord.torch.loading.labels import read_labels
-from ffrecord.torch.loading.opening import LoaderSource, open_source
+from ffrecord.torch.loading.opening import LoaderSource, is_path, open_source
 from ffrecord.torch.loading.options import LoaderOptions, check_choice, check_function
 from ffrecord.torch.loading.processes import WorkerKeeper
 from ffrecord.torch.loading.python_store import columns_of
@@ -130,7 +130,10 @@ class Loader(Iterable[Any]):
             samples to ranks wherever they are.
 
     Attributes:
+        dataset: the argument; of files, their reader.
         reader: reader of the samples.
+        batch_size: samples in a batch; None with a batch_sampler.
+        num_workers: the argument.
 
     Raises:
         ValueError, TypeError: arguments are out of range or of another type, or there is nothing to yield.
@@ -204,6 +207,8 @@ class Loader(Iterable[Any]):
         remote = {"storage_options": storage_options, "cache_dir": cache_dir, "cache_limit": cache_limit}
         source = open_source(dataset, check_data, io, remote)
         self._owned, self.reader = source.owned, source.store
+        self.dataset: Any = self.reader if is_path(dataset) else dataset
+        self.num_workers = options.workers
         try:
             # Workers have no GPU, and memory that they pin is not pinned in this process.
             pin = (options.pin or options.device is not None) and not options.workers
@@ -283,6 +288,10 @@ class Loader(Iterable[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next loop: the current epoch keeps its position, any other begins at its start."""
         self._cursor.set_epoch(epoch)
+
+    @property
+    def batch_size(self) -> int | None:
+        return None if isinstance(self._cursor, SampledCourse) and self._cursor.batched else self._cursor.batch_size
 
     @property
     def sampler(self) -> EpochSetter:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
@@ -66,10 +67,12 @@ class OrderArguments:
 
         Raises:
             ValueError: they contradict each other.
-            TypeError: `order` is a bool.
+            TypeError: `order` is a bool, or `shuffle` is none.
         """
         if isinstance(self.order, bool):
             raise ArgumentTypeError(f"order is {self.order}, expected a word or an Order: write shuffle={self.order}")
+        if self.shuffle is not None and not isinstance(self.shuffle, bool | np.bool_):
+            raise ArgumentTypeError(f"shuffle is {self.shuffle!r}, expected True or False; orders are for order=")
         if self.weights is None:
             order: str | Order = resolve_pair("order", self.order, "shuffle", self.shuffle, SHUFFLES, "random")
             return order
@@ -89,5 +92,5 @@ def resolve_pair(name: str, value: Any, other: str, flag: bool | None, meaning: 
         return default if value is None else value
     meant = meaning[bool(flag)]
     if value is not None and value != meant:
-        raise ArgumentError(f"{name} is {value!r}, but {other}={flag} asks for {meant!r}")
+        raise ArgumentError(f"{name} is {value!r}, but {other}={flag} asks for {meant!r}: leave one of them out")
     return meant

@@ -83,7 +83,11 @@ def test_shuffle(path):
     [
         ({"order": "block", "shuffle": True}, ArgumentError, "order is 'block', but shuffle=True asks for 'random'"),
         ({"order": "random", "shuffle": False}, ArgumentError, "but shuffle=False asks for 'sequential'"),
+        ({"order": "block", "shuffle": False}, ArgumentError, "asks for 'sequential': leave one of them out"),
+        ({"shuffle": "block"}, ArgumentTypeError, "shuffle is 'block', expected True or False; orders are for order="),
         ({"order": True}, ArgumentTypeError, "write shuffle=True"),
+        ({"class_balanced": True}, ArgumentTypeError, "class_balanced is True, expected the name of a column"),
+        ({"indices": np.ones(COUNT, bool)}, TypeError, "not an array of bool; np.flatnonzero makes ints of a mask"),
         ({"weights": [1], "shuffle": False}, ArgumentError, "weights draw the samples: leave one of them out"),
         ({"weights": [1], "order": "random"}, ArgumentError, "order is 'random', but weights draw the samples"),
         ({"weights": [1], "class_balanced": "id"}, ArgumentError, "weights and class_balanced both say"),
@@ -118,6 +122,8 @@ def test_refused(path, given, error, message):
         ("prefetch_factor", "take prefetch"),
         ("generator", "take seed"),
         ("num_replicas", "take world_size"),
+        ("target_transform", "take transform, which gets the whole sample"),
+        ("label", "take class_balanced"),
         ("pin_memory_device", "take device"),
         ("shufle", "do you mean shuffle?"),
         ("colate_fn", "do you mean collate_fn?"),
@@ -160,6 +166,32 @@ def test_collate_fn(path, plain, how):
     assert list(Loader(path, 8, shuffle=False, collate_fn=first_names, **how)) == theirs
     found = list(Loader(plain, 8, shuffle=False, collate_fn=len, transform=len, batch_transform=str, **how))
     assert found == ["8", "8", "8", "6"]
+
+
+@in_every_way
+@pytest.mark.parametrize("name", ["transform", "batch_transform"])
+def test_functions_that_forget_to_return(path, name, how):
+    with pytest.raises(UserFunctionError, match=f"{name} returned None for .*sample.*: return the "):
+        list(Loader(path, 8, shuffle=False, **{name: lambda found: None}, **how))
+
+
+def test_transform_may_return_none_for_collate_fn(path):
+    loader = Loader(
+        path,
+        8,
+        shuffle=False,
+        transform=lambda sample: sample if sample["id"] % 2 else None,
+        collate_fn=lambda samples: [sample["id"] for sample in samples if sample],
+    )
+    assert next(iter(loader)) == [1, 3, 5, 7]
+
+
+def test_what_it_was_given(path):
+    dataset = Dataset(path)
+    loader = Loader(dataset, 8, num_workers=1)
+    assert (loader.dataset, loader.batch_size, loader.num_workers) == (dataset, 8, 1)
+    assert len(Loader(path).dataset) == COUNT  # of a path, its reader
+    assert Loader(path, batch_sampler=[[1, 2]]).batch_size is None
 
 
 def first_names(samples: list[Any]) -> Any:

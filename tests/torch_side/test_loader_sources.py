@@ -451,6 +451,10 @@ class Short(Mapped):
         ([], ArgumentError, "list and has 0 samples, expected at least 1"),
         (Mapped(0), ArgumentError, "Mapped and has 0 samples, expected at least 1"),
         ({"a": [1, 2], "b": [1]}, ArgumentError, "columns of different lengths"),
+        ((np.zeros((3, 2)), torch.zeros(3)), ArgumentTypeError, "tuple of 2 arrays of 3 rows: give a dict of them"),
+        (["a.ffr", Mapped()], ArgumentTypeError, "list of paths, but item 1 is of type Mapped: give paths only"),
+        ([Mapped(), Mapped()], ArgumentTypeError, "item 0 is of type Mapped: .* give torch's ConcatDataset"),
+        ([{"a": 1}, Mapped()], ArgumentTypeError, "item 1 is of type Mapped, and item 0 is of type dict: "),
         ("no/such/place", FileNotFoundError, "no/such/place"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
@@ -458,6 +462,18 @@ class Short(Mapped):
 def test_sources_that_are_none(source, error, message):
     with pytest.raises(error, match=message):
         Loader(source)
+
+
+def test_arrays_in_a_tuple_may_be_samples():
+    (batch,) = Loader((np.zeros(3), np.ones(3)), 2, "sequential")
+    assert batch.tolist() == [[0] * 3, [1] * 3]
+
+
+def test_datasets_that_do_not_join(at):
+    twice = [Dataset(f"{at}/all"), Dataset(f"{at}/all")]
+    with pytest.raises(ArgumentTypeError, match="item 0 is of type Dataset: only files of one kind, each once"):
+        Loader(twice)
+    assert len(Loader(ConcatDataset(twice))) == 2 * COUNT
 
 
 def test_streams_are_refused(at):

@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any, ClassVar
 
 import numpy as np
@@ -45,7 +46,8 @@ class ImageField(Field):
 
     def encode(self, value: Any) -> bytes:
         if not is_image(value):
-            raise TypeError(mismatch(self, value))
+            stored = "ImageFileField() stores files as they are" if isinstance(value, bytes | PathLike) else ""
+            raise TypeError(mismatch(self, value, stored))
         if value.mode not in PNG_MODES and value.mode not in RAW_MODES:
             raise ValueError(mismatch(self, value, "no lossless form of that mode; convert it"))
         if not value.width or not value.height:

@@ -244,9 +244,16 @@ class BatchBuilder:
         for sample, index, seed in zip(samples, rows.indices.tolist(), numbers, strict=True):
             activity.index = index
             try:
-                found.append(transform(sample, seed))
+                made = transform(sample, seed)
             except Exception as error:
                 raise self._function_error(transform, f"sample {index}", index, error) from error
+            if made is None and self._work.collate is None:
+                path, local = self._reader.locate(index)
+                raise UserFunctionError(
+                    f"transform returned None for sample {index} ({path}: sample {local}): return the sample; to leave "
+                    "out samples, give the others in sampler or indices, or drop None in collate_fn"
+                )
+            found.append(made)
         return found
 
     def _collate(self, samples: list[Any], rows: BatchRows) -> Any:
@@ -280,11 +287,16 @@ class BatchBuilder:
 
     def _transform_batch(self, transform: UserFunction, batch: Any, rows: BatchRows, seeds: Seeds | None) -> Any:
         try:
-            return transform(batch, seeds)
+            made = transform(batch, seeds)
         except Exception as error:
             raise self._function_error(
                 transform, f"the batch of {_describe_rows(rows)}", int(rows.indices[0]), error
             ) from error
+        if made is None:
+            raise UserFunctionError(
+                f"batch_transform returned None for the batch of {_describe_rows(rows)}: return the batch"
+            )
+        return made
 
     def _function_error(self, transform: UserFunction, what: str, index: int, error: Exception) -> UserFunctionError:
         path, local = self._reader.locate(index)

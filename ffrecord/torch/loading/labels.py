@@ -36,7 +36,7 @@ def read_labels(
         options: threads to read with.
 
     Raises:
-        TypeError: the column does not hold ints.
+        TypeError: the column does not hold ints, or `labels` is neither.
         ValueError: there is no such column, or there are not as many classes as samples.
     """
     if not isinstance(labels, Iterable):

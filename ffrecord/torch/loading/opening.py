@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import Subset as TorchSubset
 
@@ -74,6 +76,7 @@ def open_source(source: Any, check_data: bool, io: str, remote: Mapping[str, Any
         found = _from_parts(source, parts)
         if found is not None:
             return found
+    _refuse_mixture(source)
     source, indices = _unwrap(source)
     table = table_of(source)
     python = PythonStore(source) if table is None else PythonStore(table, table.samples, type(source).__name__)
@@ -103,7 +106,15 @@ def is_path(source: Any) -> bool:
     """Tell whether a source is a path, or a list of paths."""
     if isinstance(source, str | bytes | os.PathLike | Pinned):
         return True
-    return isinstance(source, list | tuple) and bool(source) and isinstance(source[0], str | os.PathLike)
+    if not isinstance(source, list | tuple) or not source or not isinstance(source[0], str | os.PathLike):
+        return False
+    for place, each in enumerate(source):
+        if not isinstance(each, str | os.PathLike):
+            raise ArgumentTypeError(
+                f"dataset is a list of paths, but item {place} is of type {type(each).__name__}: give paths only, or "
+                "datasets joined by ConcatDataset"
+            )
+    return True
 
 
 def _open_path(source: Any, check_data: bool, io: str, remote: Mapping[str, Any]) -> Store[Any]:
@@ -128,6 +139,32 @@ def _refuse_stream(source: Any) -> None:
         raise ArgumentTypeError(
             f"dataset is of type {name}, which has no samples by index, as an order needs them: give a dataset with "
             f"__len__ and __getitem__{inner}, write it once with ffrecord.DatasetWriter, or take torch's DataLoader"
+        )
+
+
+def _refuse_mixture(source: Any) -> None:
+    """Raise if a list holds datasets, or a tuple the columns of a table: no item of them is a sample.
+
+    Raises:
+        TypeError: it does.
+    """
+    if type(source) not in (list, tuple) or not source:
+        return
+    name = type(source).__name__
+    sets = [isinstance(each, Store | TorchDataset) for each in source]
+    if any(sets):
+        other = (
+            "" if all(sets) else f", and item {sets.index(False)} is of type {type(source[sets.index(False)]).__name__}"
+        )
+        raise ArgumentTypeError(
+            f"dataset is a {name}, whose item {sets.index(True)} is of type {type(source[sets.index(True)]).__name__}"
+            f"{other}: only files of one kind, each once, are joined so; give torch's ConcatDataset of datasets"
+        )
+    arrays = [each.shape for each in source if isinstance(each, np.ndarray | torch.Tensor) and each.ndim]
+    if name == "tuple" and len(arrays) == len(source) and len({shape[0] for shape in arrays}) == 1 < len(set(arrays)):
+        raise ArgumentTypeError(
+            f"dataset is a tuple of {len(arrays)} arrays of {arrays[0][0]} rows: give a dict of them, such as "
+            "{'x': x, 'y': y}, for a sample of each row"
         )
 
 

@@ -116,7 +116,7 @@ class SampledCourse:
         chosen: int64 [n], samples of the dataset that the numbers of the sampler stand for; None for all.
 
     Attributes:
-        batch_size, seed, split: the arguments.
+        batched, batch_size, seed, split: the arguments.
         order: name of the sampler's type.
 
     Raises:
@@ -147,7 +147,7 @@ class SampledCourse:
             kind = "lists of ints" if batched else "ints"
             raise ArgumentTypeError(f"{word} is {sampler!r}, expected an iterable of {kind}")
         self._sampler: Any = sampler
-        self.identity, self._batched, self._word, self._chosen = identity, batched, word, chosen
+        self.identity, self.batched, self._word, self._chosen = identity, batched, word, chosen
         self._count = identity.samples if chosen is None else len(chosen)
         self.batch_size, self.drop_last = check_batch_size(batch_size), bool(drop_last)
         self.seed = check_range("seed", seed, 0, SEEDS)
@@ -183,10 +183,10 @@ class SampledCourse:
         """Yield the indices of each batch after `position` samples."""
         try:
             found = iter(self._sampler)
-            self._batches_done = 0 if self._batched else position // self.batch_size
+            self._batches_done = 0 if self.batched else position // self.batch_size
         except Exception as error:
             raise self._error(error) from error
-        if self._batched:
+        if self.batched:
             done = 0
             while done < position:
                 group = self._take(lambda: next(found, None))
@@ -202,8 +202,8 @@ class SampledCourse:
                 raise self._short(skipped, position)
         done = position
         while True:
-            group = self._take(lambda: next(found, None) if self._batched else list(islice(found, self.batch_size)))
-            if group is None or (not self._batched and (not group or self._is_dropped(group))):
+            group = self._take(lambda: next(found, None) if self.batched else list(islice(found, self.batch_size)))
+            if group is None or (not self.batched and (not group or self._is_dropped(group))):
                 return
             indices = self._check(group, done)
             done += len(indices)
@@ -274,7 +274,7 @@ class SampledCourse:
             TypeError: the sampler has no length.
         """
         count = len(self._sampler)
-        return count if self._batched else batches(count, self.batch_size, self.drop_last)
+        return count if self.batched else batches(count, self.batch_size, self.drop_last)
 
     # Position
 
@@ -291,7 +291,7 @@ class SampledCourse:
     @property
     def length(self) -> int | str:
         """The number of samples of this rank in an epoch, or "?" if the sampler does not tell."""
-        return len(self._sampler) if not self._batched and hasattr(self._sampler, "__len__") else "?"
+        return len(self._sampler) if not self.batched and hasattr(self._sampler, "__len__") else "?"
 
     @property
     def _is_over(self) -> bool:

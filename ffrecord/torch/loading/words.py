@@ -31,6 +31,9 @@ LOADER_WORDS = {
     "columns": "fields",
     "drop": "policy",
     "augment": "transform",
+    "target_transform": "transform, which gets the whole sample",
+    "label": "class_balanced, the column of the classes",
+    "labels": "class_balanced, the column of the classes",
     "cache": "cache_dir",
 }
 
