@@ -476,6 +476,25 @@ def test_datasets_that_do_not_join(at):
     assert len(Loader(ConcatDataset(twice))) == 2 * COUNT
 
 
+@pytest.mark.parametrize("kind", [np.float64, torch.tensor], ids=["arrays", "tensors"])
+def test_batches_share_no_memory_with_samples(kind):
+    samples = [kind([0.0] * (1 + i)) for i in range(2)] if kind is torch.tensor else [np.zeros(1 + i) for i in range(2)]
+    (batch,) = Loader(samples, 2, "sequential")
+    for values in batch:
+        values += 1
+    assert not samples[0].any() and not samples[1].any()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("ragged", ["list", "padded"])
+@pytest.mark.parametrize("longer", [0, 1])
+def test_samples_that_are_read_only(longer, ragged):
+    samples = [np.frombuffer(b"x" * (3000 + longer * i), np.uint8) for i in range(2)]
+    (batch,) = Loader(samples, 2, "sequential", ragged=ragged)
+    first = batch.values[0] if longer and ragged == "padded" else batch[0]
+    assert bytes(first[:3].numpy()) == b"xxx"
+
+
 def test_streams_are_refused(at):
     with pytest.raises(ArgumentTypeError, match=r"of an ffrecord.torch.IterableDataset: its .dataset"):
         Loader(IterableDataset(Dataset(f"{at}/all")))

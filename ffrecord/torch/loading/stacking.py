@@ -10,7 +10,7 @@ import torch
 from ffrecord.errors import ArgumentError, describe_error
 from ffrecord.fields.describe import describe
 from ffrecord.torch.loading.columns import tensor_of
-from ffrecord.torch.loading.ragged import Form
+from ffrecord.torch.loading.ragged import Form, as_list
 
 __all__ = ["stack_samples"]
 
@@ -104,7 +104,8 @@ def _stack_values(values: list[Any], form: Form, path: str) -> Any:
         if first.nbytes <= SMALL and len({(type(value), value.dtype, value.shape) for value in values}) == 1:
             stacked = tensor_of(np.array(values))
             return stacked if isinstance(stacked, torch.Tensor) else values
-        converted = [tensor_of(value) for value in values]
+        # torch warns of memory that is read-only, such as that of np.frombuffer.
+        converted = [tensor_of(value if value.flags.writeable else value.copy()) for value in values]
         if not isinstance(converted[0], torch.Tensor):
             return values
         values = converted
@@ -114,7 +115,8 @@ def _stack_values(values: list[Any], form: Form, path: str) -> Any:
         except RuntimeError:
             if all(value.shape == values[0].shape for value in values):
                 raise
-            return form(path, values)
+            # A list of tensors would share the memory of the samples, and a batch is its user's.
+            return form(path, [value.clone() for value in values] if form is as_list else values)
     if not numbers:
         return values
     kinds = set(map(type, values))
