@@ -270,7 +270,7 @@ def test_other_shards_than_the_listed_ones_are_not_shown(dataset, tmp_path, miss
     ran = run("get", path, "10", "20", "--json")
     other, good = json.loads(ran.out)
     assert (ran.code, ran.err, good["text"]) == (1, "", "sample 20")
-    assert other["error"].startswith(f"Sample 10 is missing: {second}: ")
+    assert other["error"].startswith(f"Sample 10 is missing: {second} is ")
     assert "not the shard that dataset.json lists" in other["error"]
     ran = run("head", path, "-n", "21", "--json")
     assert [each.get("text") for each in json.loads(ran.out)] == [

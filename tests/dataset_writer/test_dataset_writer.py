@@ -443,7 +443,7 @@ def test_what_does_not_pickle_is_named(tmp_path: Path, method: str) -> None:
     bad = [lambda: None]
     with pytest.raises(TypeError, match=rf"dataset \(list\) cannot be pickled, which start_method='{method}' needs"):
         write(tmp_path / "set", bad, serializer=repr, start_method=method, num_workers=1)
-    with pytest.raises(TypeError, match=r"serializer \(function\) does not pickle"):
+    with pytest.raises(TypeError, match=r"serializer \(function\) cannot be pickled"):
         write(tmp_path / "set", [1], serializer=lambda sample: b"", start_method=method, num_workers=1)
     assert os.listdir(tmp_path) == []
 

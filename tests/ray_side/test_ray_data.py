@@ -69,7 +69,7 @@ def test_columns_that_are_not_asked_for_are_not_decoded(tmp_path):
     found = read(tmp_path / "d", ["x", "label"], fields=pixels).take_batch(20)
     assert list(found) == ["x", "label"]
     assert found["x"].tolist() == [[i, i] for i in range(20)]
-    with pytest.raises(FormatError, match=r"PART_00000\.ffr: samples from 0 on: record 0 of the batch: image \(JPEG"):
+    with pytest.raises(FormatError, match=r"PART_00000\.ffr: samples from index 0 on: .* image \(JPEG"):
         read(tmp_path / "d", ["image"], fields=pixels).materialize()
 
 

@@ -196,7 +196,7 @@ def test_what_fields_take(field, values, wanted):
         (IntField(), pa.array([2**63], pa.uint64()), "x: expected an int in"),
         (FloatField(), pa.array([2**53 + 1]), "x: .*float64 cannot hold it exactly"),
         (LabelField(["a", "b"]), pa.array([1, 2]), r"x: expected an int in \[0, 2\)"),
-        (LabelField(["a", "b"]), pa.array(["c"]), "x: no class 'c'"),
+        (LabelField(["a", "b"]), pa.array(["c"]), "x: there is no class 'c'"),
         (ScalarField("float32"), pa.array([1.5]), "x: expected a numpy float32 scalar"),
         (ScalarField("int64"), pa.array([1], pa.int32()), "x: expected a numpy int64 scalar"),
         (ScalarField("datetime64[ns]"), pa.array([2**40], pa.timestamp("s")), r"x: expected a numpy datetime64\[ns\]"),

@@ -166,7 +166,7 @@ def test_columns(path, unlucky):
                 store.read_columns([5, 6], size, [(0, 1)])
             with pytest.raises(ValueError, match="out has 1 arrays, expected 2"):
                 store.read_columns(same, size, [(3, 4), (0, 2)], out[:1])
-            with pytest.raises(ValueError, match="out has 1 bytes for 2 records of 4, expected at least 8"):
+            with pytest.raises(ValueError, match=r"out\[0\] has 1 bytes, expected at least 8 for 2 records"):
                 store.read_columns(same, size, [(3, 4)], [out[0][:1]])
     assert [len(column) for column in unlucky.read_columns([13, 5, 6], size, [(0, 1)])] == [1]
     (batch,) = unlucky.iter_columns([same], size, [(0, 1)])

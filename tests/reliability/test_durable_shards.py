@@ -76,7 +76,7 @@ def test_a_shard_of_another_length_is_not_finished(tmp_path: Path, more: int) ->
     path = str(tmp_path / "PART_00000.ffr")
     shards.create(path, "label", 24)
     os.truncate(path, 24 + 100 + more)
-    with pytest.raises(CountError, match=f"label: {124 + more} bytes, but its 1 sample end at 124"):
+    with pytest.raises(CountError, match=rf"label: it has {124 + more} bytes, but its samples \(1\) end at offset 124"):
         shards.finish(path, "label", 24, np.array([100]), np.array([0], np.uint32), None)
     assert Path(path).read_bytes() == bytes(124 + more)
 
@@ -101,5 +101,5 @@ def test_a_shard_of_another_dataset_is_refused(tmp_path: Path) -> None:
     with FileReader(tmp_path / "set") as reader:
         assert [bytes(sample) for sample in reader] == SAMPLES
     (tmp_path / "more" / SHARDS[1]).replace(tmp_path / "set" / SHARDS[1])
-    with pytest.raises(FormatError, match=rf"{SHARDS[1]}: not the shard that dataset\.json lists, .*, listed"):
+    with pytest.raises(FormatError, match=rf"{SHARDS[1]} is not the shard that dataset\.json lists, .*, listed"):
         FileReader(tmp_path / "set")

@@ -204,13 +204,13 @@ def test_trailing_bytes(tmp_path, check_data):
     path = write(tmp_path / "x.ffr", NEW + b".")
     with PackedFolder(path, check_data) as packed:
         assert len(packed) == 0
-    refuse(write(tmp_path / "y.ffr", NEW + b".\0"), "1 byte after the tree")
+    refuse(write(tmp_path / "y.ffr", NEW + b".\0"), "1 byte found after the tree")
 
 
 def test_bytes_appended_to_the_file(tmp_path):
     path = write(tmp_path / "x.ffr", NEW + b".")
     path.write_bytes(path.read_bytes() + b"more")
-    with pytest.raises(FormatError, match="4 bytes after the tree"):
+    with pytest.raises(FormatError, match="4 bytes found after the tree"):
         PackedFolder(path, check_data=False)
 
 
@@ -227,15 +227,15 @@ def test_body_cut(tmp_path):
         ({"a": 3, "b": 0}, "sample 3, expected 0 <= index < 2"),
         ({"a": -1, "b": 0}, "sample -1, expected 0 <= index < 2"),
         ({"a": 2**62, "b": 0}, f"sample {2**62}, expected"),
-        ({"a": 2**4000, "b": 0}, "an int of 501 bytes"),
+        ({"a": 2**4000, "b": 0}, "the int has 501 bytes"),
         ({"a": True, "b": 0}, "opcode 0x88"),
         ({"a": 1.0, "b": 0}, "opcode 0x47"),
         ({"a": "1", "b": 0}, "a tree of names does not have this opcode here"),
         ({"a": None, "b": 0}, "opcode 0x4e"),
         ({"a": 0, "b": 0}, "sample 0 has two names"),
         ({"a": 0, "d": OrderedDict(b=0)}, "sample 0 has two names"),
-        ({"a": 0}, "1 file in the tree, expected 2"),
-        ({}, "0 files in the tree, expected 2"),
+        ({"a": 0}, "the tree has 1 file, expected 2"),
+        ({}, "the tree has 0 files, expected 2"),
     ],
 )
 def test_indices(tmp_path, tree, says):
@@ -306,7 +306,7 @@ def test_index_over_the_cap(tmp_path, size):
     start = time.monotonic()
     with (
         little_memory(64 << 20),
-        pytest.raises(FormatError, match=f"last sample of {size} bytes, expected at most {INDEX_MAX}"),
+        pytest.raises(FormatError, match=f"last sample has {size} bytes, expected at most {INDEX_MAX}"),
     ):
         PackedFolder(path, check_data=False)
     assert time.monotonic() - start < SECONDS

@@ -143,7 +143,7 @@ def test_killed_at_any_time(
 def test_stuck(tmp_path: Path, kind: str, counted: Counted) -> None:
     """It is stopped, and not even SIGTERM ends it."""
     given = Fatal(137, dying.stop)
-    with pytest.raises(WorkerError, match=f"gave no sign of life for .* at {name_of(kind, 137)} ") as caught:
+    with pytest.raises(WorkerError, match=rf"gave no sign of life for .* at {name_of(kind, 137)}\b") as caught:
         OPERATIONS[kind](given, tmp_path / "set", stuck_after=0.5)
     assert 0.5 < time.monotonic() - given.when < 0.5 + 1 + 0.5, caught.value  # the last is for it to be ended
     nothing_but(tmp_path, kind)

@@ -89,7 +89,7 @@ def test_errors(store):
 @pytest.mark.parametrize("wanted", ["a.txt", Path("a.txt"), b"a.txt"])
 def test_one_name_where_several_are_expected(store, wanted):
     for call in (store.samples, store.read_packed, store.read_jpegs):
-        expected = rf"wanted must be a list of names or indices, not \w+: \[{re.escape(repr(wanted))}\]"
+        expected = rf"wanted must be a list of names or indices, not \w+; write \[{re.escape(repr(wanted))}\]"
         with pytest.raises(ArgumentTypeError, match=expected):
             call(wanted)
 

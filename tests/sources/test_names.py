@@ -96,7 +96,7 @@ def test_no_offsets():
 
 def test_order_of_another_length():
     names = Names.of(["a", "b"])
-    with pytest.raises(ValueError, match="order of 1 names, expected 2"):
+    with pytest.raises(ValueError, match="order has 1 names, expected 2"):
         _names.NameOrder(names.blob, names.offsets, np.zeros(1, np.int64))
 
 

@@ -116,7 +116,7 @@ def test_wrong_crc(opened, method):
         assert (caught.value.index, caught.value.computed) == (0, zlib.crc32(b"first"))
         assert caught.value.stored == zlib.crc32(b"first") ^ 1
         assert len(reader.read([0, 1, 2])) == 2 and reader.skipped == 1
-        with pytest.raises(ChecksumError, match="member 'a': CRC-32"), reader.open("a") as file:
+        with pytest.raises(ChecksumError, match="member 'a': checksum mismatch: CRC-32"), reader.open("a") as file:
             file.read()
 
 
@@ -160,7 +160,7 @@ def test_an_empty_member_with_a_checksum_that_is_none(opened, member):
     with opened(raw([member])) as reader:
         with pytest.raises(ChecksumError, match="CRC-32 0x00000000, stored 0x00000009"):
             reader.read([0])
-        with pytest.raises(ChecksumError, match="member 'm': CRC-32 0x00000000"), reader.open(0) as file:
+        with pytest.raises(ChecksumError, match=r"member 'm': .* 0x00000000"), reader.open(0) as file:
             file.read()
 
 
@@ -262,7 +262,7 @@ def test_an_archive_cut_while_it_is_open(opened, tmp_path):
     with opened(zipped(SMALL)) as reader:
         with reader.open(2) as file:
             (tmp_path / "a.zip").write_bytes(b"PK")
-            with pytest.raises(TruncatedError, match=r"member 'c\.txt': 0 bytes, expected 90"):
+            with pytest.raises(TruncatedError, match=r"member 'c\.txt' ends after 0 bytes, expected 90"):
                 file.read()
         with pytest.raises(FFRecordError, match=r"member 'c\.txt'"):
             reader.read_one(2)

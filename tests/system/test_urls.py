@@ -91,6 +91,6 @@ def test_paths_that_look_like_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_one_file_is_written_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ArgumentError, match=r"s3://bucket/x.ffr: .* DatasetWriter writes to URLs") as told:
+    with pytest.raises(ArgumentError, match=r"s3://bucket/x.ffr is a URL, .* DatasetWriter writes to URLs") as told:
         FileWriter("s3://user:secret@bucket/x.ffr")
     assert "secret" not in str(told.value)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 FAMILIES = (
-    *("ffr", "writing", "folders", "zips", "tars", "tfrecords", "stores", "recordios", "lmdbs", "betons", "mdss"),
-    *("indexes", "columns", "inner", "pictures", "opening"),
+    *("ffr", "writing", "folders", "zips", "tars", "tfrecords", "examples", "recordios", "lmdbs", "betons", "mdss"),
+    *("indexes", "columns", "lists", "pictures", "opening"),
 )
 TESTS = Path(__file__).resolve().parents[2]
 GOLDEN = TESTS / "golden"
