@@ -44,8 +44,8 @@ cdef struct Sweep:
     int number                # number of the file system
     Task task
     int owner                 # process id that submitted the task, 0 before
-    shared_int counted_by     # process id that counted the batches being read
-    int claimed               # by a thread of the process of this id, to submit the task
+    shared_int counted_by     # process id that counted the batches that are being read, or wait
+    int claimed               # by a thread of the process of this id, to submit the task or to count afresh
     shared_int stopped
     int64_t waiting           # batches that wait for it, see `catch_up`
     int64_t quota             # bytes that the sweep may still read
@@ -169,7 +169,6 @@ cdef void _submit_sweep(Sweep* sweep) noexcept nogil:
         if sweep.owner == 0:
             sweep.fd = -1
         _leave_file(sweep)  # after a fork: the parent's descriptor, if there is one
-        sweep.waiting = 0
     if sweep.owner != getpid() or is_done(&sweep.task):
         sweep.owner = getpid()
         memset(&sweep.task, 0, sizeof(sweep.task))
@@ -202,13 +201,29 @@ cdef void pay(Sweep* sweep, int64_t missed, int64_t missed_bytes) noexcept nogil
 
 
 @linetrace(False)
+cdef void _count_afresh(Sweep* sweep) noexcept nogil:
+    """After a fork: batches of the parent are not read here, and do not wait here."""
+    while sweep.counted_by != getpid():
+        if ffr_claim(&sweep.claimed):
+            if sweep.counted_by != getpid():
+                sweep.waiting = sweep.filesystem.reading = 0
+                sweep.counted_by = getpid()  # last: other threads then begin to count
+            ffr_unclaim(&sweep.claimed)
+        else:
+            ffr_sleep_ms(1)
+
+
+@linetrace(False)
 cdef void catch_up(Sweep* sweep) noexcept nogil:
     """Let the sweep use its credit before a batch is read: it then has the disk for itself, and saves random reads."""
-    cdef int64_t ahead = 0
+    cdef int64_t until
+    _count_afresh(sweep)
     if not _may_sweep(sweep) or ffr_peek(&sweep.filesystem.credit) < CREDIT_LEAST:
         return
+    # No longer, also if the sweep makes no progress: without memory or threads, it does not use its credit.
+    until = ffr_now_ns() + min(ffr_peek(&sweep.filesystem.credit), CREDIT_MOST)
     ffr_fetch_add(&sweep.waiting, 1)
-    while _may_sweep(sweep) and ffr_peek(&sweep.filesystem.credit) > 0:
+    while _may_sweep(sweep) and ffr_peek(&sweep.filesystem.credit) > 0 and ffr_now_ns() < until:
         _add_quota(sweep, AHEAD_MOST)
         _submit_sweep(sweep)
         if sweep.owner != getpid():
@@ -228,9 +243,7 @@ cdef inline bint is_swept(const Sweep* sweep, const Request* request) noexcept n
 @linetrace(False)
 cdef void begin_reading(Sweep* sweep) noexcept nogil:
     """Note that a batch is being read that may have missed records."""
-    if sweep.counted_by != getpid():
-        sweep.counted_by = getpid()
-        sweep.filesystem.reading = 0  # after a fork: batches of the parent are not read here
+    _count_afresh(sweep)
     sweep.filesystem.begun += 1
     ffr_fetch_add(&sweep.filesystem.reading, 1)
 
