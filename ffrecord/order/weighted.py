@@ -95,12 +95,8 @@ def make_aliases(weights: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
     some operations on arrays.
     """
     n = len(weights)
-    with np.errstate(over="ignore"):
-        scale = n / weights.sum()
-    if scale == 0 or np.isinf(scale):  # weights near the ends of float64, such as 1e308; others keep all their bits
-        weights = weights / weights.max()
-        scale = n / weights.sum()
-    shares = weights * scale
+    weights = np.ldexp(weights, -int(np.frexp(weights.max())[1]))  # to 1 or less, so that no sum of them overflows
+    shares = weights * (n / weights.sum())
     kept, aliases = np.ones(n), np.arange(n)
     light, heavy = np.flatnonzero(shares < 1), np.flatnonzero(shares >= 1)
     if not len(light) or not len(heavy):
@@ -146,8 +142,11 @@ def _check_weights(weights: Any) -> Floats:
         raise ArgumentTypeError(f"weights must be a number for each sample, not {type(weights).__name__}")
     try:
         given = weights if hasattr(weights, "__array__") else list(weights)
-        array = np.asarray(given).astype(np.float64)
-    except (TypeError, ValueError) as error:
+        found = np.asarray(given)
+        if found.dtype.kind not in "biufO":  # astype would drop the imaginary part, and read numbers from text
+            raise TypeError(f"expected float, not {found.dtype}")
+        array = found.astype(np.float64)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise ArgumentTypeError(f"weights must be numbers: {error}") from None
     if array.ndim != 1:
         raise ArgumentTypeError(f"weights have the shape {list(array.shape)}, expected a number for each sample")

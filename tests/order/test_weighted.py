@@ -47,6 +47,16 @@ def test_tables_say_what_the_weights_say(weights):
     assert (kept >= 0).all() and (kept <= 1).all() and (shares[array == 0] == 0).all()
 
 
+@pytest.mark.parametrize("exponent", [-1074, -1070, -1023, 0, 900, 1022])
+def test_weights_of_any_size(exponent):
+    """Sums of the largest numbers are infinite, and quotients of the smallest: only what is to what matters."""
+    small = np.array([3, 0, 1, 2, 2])
+    kept, aliases = make_aliases(np.ldexp(small.astype(np.float64), exponent - 2 * (exponent > 0)))
+    for found, expected in zip((kept, aliases), make_aliases(small.astype(np.float64)), strict=True):
+        assert np.array_equal(found, expected)
+    assert set(Weighted([1e308, 1e308, 0, 1e308], epoch_length=99).indices(range(99), 4, 0, 0).tolist()) == {0, 1, 3}
+
+
 @pytest.mark.parametrize("count", [1, 2, 10, 1000])
 def test_frequencies(count):
     """As numpy's own draws with the same probabilities: by chi-square, below its 1 - 1e-6 quantile or so."""
@@ -140,6 +150,9 @@ def test_weights_are_copied():
         ({0: 1}, ArgumentTypeError, "weights must be a number for each sample, not dict"),
         ([[1, 2]], ArgumentTypeError, r"weights have the shape \[1, 2\]"),
         (["a"], ArgumentTypeError, "weights must be numbers"),
+        (["1"], ArgumentTypeError, "weights must be numbers: expected float, not <U1"),
+        ([1j], ArgumentTypeError, "weights must be numbers: expected float, not complex128"),
+        ([10**400], ArgumentTypeError, "weights must be numbers: int too large"),
     ],
     ids=str,
 )
