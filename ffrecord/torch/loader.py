@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -16,6 +17,7 @@ from ffrecord.fields import Field
 from ffrecord.order import Course, Order, Run, Split, balance_classes, identity_of
 from ffrecord.reading.indices import as_indices
 from ffrecord.reading.paths import PathLike
+from ffrecord.system.atomic_file import PartFile
 from ffrecord.torch.distributed import Place, Ranks
 from ffrecord.torch.images import BoxDecoder, ImageDecoder, MaskDecoder
 from ffrecord.torch.loading.bad_records import ON_ERROR, BatchRows
@@ -360,21 +362,29 @@ class Loader(Iterable[Any]):
         at most 1,000,000 events.
 
         Args:
-            path: JSON file to write when the context ends; an existing one is replaced.
+            path: JSON file to write when the context ends; an existing one is replaced as a whole.
 
         Raises:
             StateError: a trace is being made already.
-            OSError: the file cannot be written.
+            OSError: the file cannot be written. If the context raises, that is a warning in the log.
         """
         if self._counts.trace is not None:
             raise StateError("a trace of this loader is being made already")
-        with open(path, "w", encoding="utf-8") as file:
-            self._counts.trace = trace = LoaderTrace()
+        part = PartFile(os.fsdecode(path))
+        self._counts.trace = trace = LoaderTrace()
+        try:
+            yield
+        except BaseException:
             try:
-                yield
-            finally:
-                self._counts.trace = None
-                trace.write(file)
+                trace.save(part)
+            except OSError as error:
+                logger.warning("Loader.trace: %s", error)
+            raise
+        else:
+            trace.save(part)
+        finally:
+            self._counts.trace = None
+            part.discard()
 
     # Closing
 

@@ -1,7 +1,9 @@
 """Traces of a loader's work, as Chrome and Perfetto read them."""
 
+import errno
 import json
 import os
+import re
 import time
 from itertools import pairwise
 from typing import Any
@@ -120,6 +122,51 @@ def test_long_traces_are_cut(path, tmp_path, monkeypatch):
     found = json.loads((tmp_path / "trace.json").read_text())
     assert sum(event["ph"] != "M" for event in found["traceEvents"]) == 10
     assert found["otherData"]["dropped events"] > 5
+
+
+def test_the_file_is_whole_or_not_there(path, tmp_path, monkeypatch, caplog):
+    """As all files: what was there stays until the trace is complete, and nothing else is left."""
+    loader, file = Loader(path, 4), tmp_path / "trace.json"
+    file.write_text("old")
+    with loader.trace(file):
+        list(loader)
+        assert file.read_text() == "old"
+    assert events_of(file, "X") and [*tmp_path.iterdir()] == [file]
+
+    def full(trace: Any, written: Any) -> None:
+        written.write("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = file.read_text()
+    with monkeypatch.context() as patch:
+        patch.setattr(traces.json, "dump", full)
+        with (
+            pytest.raises(OSError, match=r"Failed to write the trace .*trace\.json: No space left"),
+            loader.trace(file),
+        ):
+            list(loader)
+        with pytest.raises(ZeroDivisionError), loader.trace(file):
+            raise ZeroDivisionError
+    assert "Loader.trace: [Errno 28] Failed to write the trace" in caplog.text
+    assert file.read_text() == before and [*tmp_path.iterdir()] == [file]
+    with pytest.raises(ZeroDivisionError), loader.trace(file):
+        raise ZeroDivisionError
+    assert events_of(file, "X") == []
+
+
+def test_what_is_no_place_for_a_file(path, tmp_path):
+    """It is said before anything is read: a FIFO without a reader would hold up the training for ever."""
+    loader = Loader(path, 4)
+    os.mkfifo(tmp_path / "fifo")
+    for place in (tmp_path, tmp_path / "fifo", "/dev/full", tmp_path / "gone" / "trace.json"):
+        with pytest.raises(OSError, match=re.escape(str(place))), loader.trace(place):
+            pytest.fail("it was begun")
+    with pytest.raises(TypeError), loader.trace(1):  # no descriptor: here that of stdout
+        pytest.fail("it was begun")
+    os.symlink(tmp_path / "there.json", tmp_path / "link.json")
+    with loader.trace(tmp_path / "link.json"):
+        list(loader)
+    assert (tmp_path / "link.json").is_symlink() and events_of(tmp_path / "there.json", "X")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")

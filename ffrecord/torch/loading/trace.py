@@ -1,12 +1,15 @@
 """A trace of a loader's work in the format that Chrome and Perfetto show: reads, builds, waits, for each batch."""
 
+import errno
 import json
 import os
 import threading
 from time import perf_counter
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from ffrecord.errors import file_error
 from ffrecord.order import Step
+from ffrecord.system.atomic_file import PartFile
 
 __all__ = ["BatchTrace", "LoaderTrace", "ReadTimes"]
 
@@ -92,8 +95,12 @@ class LoaderTrace:
         else:
             self.dropped += 1
 
-    def write(self, file: IO[str]) -> None:
-        """Write the trace as JSON."""
+    def save(self, part: PartFile) -> None:
+        """Write the trace as JSON, and give the file its name.
+
+        Raises:
+            OSError: the file cannot be written; what was there before stays.
+        """
         names = [
             {"name": "thread_name", "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
             for (pid, tid), name in self._threads.items()
@@ -103,7 +110,13 @@ class LoaderTrace:
             "displayTimeUnit": "ms",
             "otherData": {"dropped events": self.dropped},
         }
-        json.dump(trace, file)
+        try:
+            with open(part.fd, "w", encoding="utf-8", closefd=False) as file:
+                json.dump(trace, file)
+        except OSError as error:
+            sentence = f"Failed to write the trace {part.target}"
+            raise file_error(error.errno or errno.EIO, sentence, part.target) from None
+        part.publish()
 
 
 def _place() -> tuple[int, int, str]:
