@@ -501,10 +501,38 @@ def test_samplers_that_raise_or_are_empty(path):
     assert list(Loader(path, sampler=[])) == []
 
 
+def test_a_sampler_has_ended_when_it_says_so(path):
+    """Also if its iterator would go on after that, as one of a queue that is filled again."""
+
+    class Again:
+        def __iter__(self):
+            return Numbers()
+
+    class Numbers:
+        def __init__(self):
+            self.left = [0, 1, 2, None, 3, 4, 5]
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            number = self.left.pop(0)
+            if number is None:
+                raise StopIteration
+            return number
+
+    assert [batch["id"].tolist() for batch in Loader(path, 2, sampler=Again())] == [[0, 1], [2]]
+
+
 def test_states_of_samplers_that_differ(path):
     state = Loader(path, 4, sampler=Epochs()).state_dict()
     with pytest.raises(ArgumentError, match="the state belongs to another sampler: Epochs in the state, list here"):
         Loader(path, 4, sampler=[1]).load_state_dict(state)
+    one, several = Loader(path, 2, sampler=[1, 2]), Loader(path, batch_sampler=[[1, 2]])
+    with pytest.raises(ArgumentError, match="that of a loader with a sampler, but this one has a batch_sampler"):
+        several.load_state_dict(one.state_dict())
+    with pytest.raises(ArgumentError, match="that of a loader with a batch_sampler, but this one has a sampler"):
+        one.load_state_dict(several.state_dict())
     with pytest.raises(ArgumentError, match="this is not the state of a loader with a sampler"):
         Loader(path, 4, sampler=[1]).load_state_dict(Loader(path, 4).state_dict())
     with pytest.raises(ArgumentError, match="this is not the state of an order"):

@@ -40,6 +40,7 @@ class SampledState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     Attributes:
         version: version of this layout.
         sampler: name of the sampler's type.
+        batched: whether the sampler makes the batches.
         dataset: identity of the dataset.
         seed: seed of all augmentation, 0 <= seed < 2**64.
         epoch: number of the epoch.
@@ -49,6 +50,7 @@ class SampledState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     version: int
     sampler: str
+    batched: bool
     dataset: Contents
     seed: int
     epoch: int
@@ -208,6 +210,8 @@ class SampledCourse:
             indices = self._check(group, done)
             done += len(indices)
             yield indices
+            if not self.batched and len(indices) < self.batch_size:
+                return  # the sampler has ended: some iterators would go on
 
     def _is_dropped(self, group: list[Any]) -> bool:
         return self.drop_last and len(group) < self.batch_size
@@ -333,6 +337,7 @@ class SampledCourse:
         state = SampledState(
             version=VERSION,
             sampler=self.order,
+            batched=self.batched,
             dataset=Contents.of(self.identity),
             seed=self.seed,
             epoch=self._epoch_number,
@@ -360,6 +365,9 @@ class SampledCourse:
             raise ArgumentError(f"this is not the state of a loader with a {self._word}: {error}") from None
         if loaded.version != VERSION:
             raise ArgumentError(describe_version("the state", loaded.version, VERSION))
+        if loaded.batched != self.batched:
+            word = "batch_sampler" if loaded.batched else "sampler"
+            raise ArgumentError(f"the state is that of a loader with a {word}, but this one has a {self._word}")
         if loaded.sampler != self.order:
             raise ArgumentError(
                 f"the state belongs to another sampler: {loaded.sampler} in the state, {self.order} here"
