@@ -178,6 +178,16 @@ def test_orientations_that_do_not_exist(kind: str, value: int) -> None:
     assert np.array_equal(decoded(Resize(30, exif=True), data), decoded(Resize(30), data))
 
 
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize(
+    "exif", [b"", b"none at all", b"II*\0\xff\xff\xff\xff", b"MM\0*\0\0\0\x08\0\1\1\x12", b"II*\0"]
+)
+def test_exif_that_is_damaged(kind: str, exif: bytes) -> None:
+    """The pixels are whole, so the image is: as without EXIF, in every format."""
+    data = saved(Image.fromarray(COLOUR), kind, exif=b"Exif\0\0" + exif)
+    assert np.array_equal(decoded(Resize(30, exif=True), data), decoded(Resize(30), data))
+
+
 @pytest.mark.parametrize("exif", [False, True])
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF"])
 def test_damaged_files(kind: str, exif: bool) -> None:

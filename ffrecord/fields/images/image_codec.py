@@ -92,7 +92,7 @@ def load_image(data: Data, exif: bool = False, choose: Choose | None = None) -> 
             turned = said in TURNS and said != 1 and image.tag_v2.get(ORIENTATION) is None
             image = _turn_back(image, said) if turned else image
         elif exif:
-            said = image.getexif().get(ORIENTATION, 1)
+            said = _said_by_exif(image)
         orientation = said if exif and said in TURNS else 1
         if (image.width, image.height) != (header.width, header.height):
             wrong = f"pixels of {image.width} x {image.height}, where its header says {header.width} x {header.height}"
@@ -106,6 +106,14 @@ def load_image(data: Data, exif: bool = False, choose: Choose | None = None) -> 
     except Exception as error:  # Pillow does not document the errors that bad bytes raise
         raise FormatError(f"a {header.format} of {len(data)} bytes that Pillow does not read: {error}") from error
     return image, orientation
+
+
+def _said_by_exif(image: Any) -> Any:
+    """Return what EXIF says about the orientation; 1 if it is damaged, as for a JPEG."""
+    try:
+        return image.getexif().get(ORIENTATION, 1)
+    except Exception:  # Pillow does not document the errors that bad bytes raise
+        return 1
 
 
 def is_known_kind(data: Data) -> bool:
