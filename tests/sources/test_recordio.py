@@ -420,6 +420,24 @@ class OtherThread:
         self.known[chunks] = value
 
 
+@pytest.mark.parametrize("place", ["_cut", "_load", "_read", "_done"])
+def test_an_interrupt_leaves_no_chunk_that_others_wait_for(several, place):
+    """Wherever it comes: the next read, by any thread, would wait for ever for the one that was interrupted."""
+    with RecordIOReader(several) as reader:
+        groups = reader._groups
+        kept = getattr(groups, place)
+
+        def interrupted(*arguments):
+            setattr(groups, place, kept)
+            raise KeyboardInterrupt
+
+        setattr(groups, place, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            reader.read([0, 59])
+        assert not groups._being_read
+        assert [record.tobytes() for record in reader.read([0, 59])] == [RECORDS[0], RECORDS[59]]
+
+
 def test_records_come_though_another_thread_reads_their_chunks_meanwhile(tmp_path):
     path = write(tmp_path / "x", twin.build(RECORDS, "B", "none", 100))
     for form in (

@@ -175,11 +175,17 @@ class Groups:
         """Yield groups that contain all of `chunks`, int64 [m] ascending, between them."""
         while len(chunks):
             have, chunks = self.find(chunks)
-            with self._changed:
-                waited = np.array([chunk in self._being_read for chunk in chunks.tolist()], bool)
-                mine, chunks = chunks[~waited], chunks[waited]
-                self._being_read.update(mine.tolist())
-            yield from self._read(mine)
+            left: set[int] = set()
+            try:
+                with self._changed:
+                    waited = np.array([chunk in self._being_read for chunk in chunks.tolist()], bool)
+                    mine, chunks = chunks[~waited], chunks[waited]
+                    left.update(mine.tolist())
+                    self._being_read.update(left)
+                yield from self._read(mine, left)
+            finally:  # also after an interrupt anywhere in between: others would wait for these chunks for ever
+                if left:
+                    self._done(left)
             yield from have
             if len(chunks):
                 others = chunks.tolist()
@@ -197,17 +203,12 @@ class Groups:
             have.append(self._groups[owner])
         return have, chunks[~there]
 
-    def _read(self, chunks: Numbers) -> Iterator[Group]:
-        left = set(chunks.tolist())
-        try:
-            for piece in self._cut(chunks) if len(chunks) else []:
-                group = self._load(piece)
-                self._done(piece.tolist(), group)
-                left.difference_update(piece.tolist())
-                yield group
-        finally:
-            if left:
-                self._done(left)
+    def _read(self, chunks: Numbers, left: set[int]) -> Iterator[Group]:
+        for piece in self._cut(chunks) if len(chunks) else []:
+            group = self._load(piece)
+            self._done(piece.tolist(), group)
+            left.difference_update(piece.tolist())
+            yield group
 
     def _done(self, chunks: Iterable[int], group: Group | None = None) -> None:
         with self._changed:
