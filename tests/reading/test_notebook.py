@@ -171,8 +171,9 @@ class Odd:
     ],
     ids=lambda batch: type(batch).__name__,
 )
-def test_anything_is_shown(batch: Any):
+def test_anything_is_shown(batch: Any, recwarn: pytest.WarningsRecorder):
     found = checked(show(batch))
+    assert not recwarn.list
     assert "script" not in found.open
     assert not re.search("[\u202e\x00]", "".join(found.text))
 
