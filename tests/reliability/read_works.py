@@ -14,6 +14,8 @@ from ffrecord.sources import open as open_source
 
 # Neighbours, gaps, an empty one, one of several direct pieces.
 SIZES = [3000, 0, 5000, 100, 600_000, 70_000, 1, 4096]
+# The second one of several pieces that are read by themselves.
+LARGE_SIZES = [10, 5_000_000, 0, 1_200_000, 5]
 # Which cannot be done without; what fails elsewhere is done in another way.
 NEEDED = ("open", "fstat", "pread", "mmap", "malloc", "set_blocking")
 # Which no signal interrupts.
@@ -122,6 +124,11 @@ def works(directory: Path) -> dict[str, Callable[[], Work]]:
     for io in builders.IO_MODES:
         found[io] = partial(Reading, path, io)
         found[f"{io}, in sequence"] = partial(Reading, path, io, in_sequence=True)
+    large = str(directory / "large.ffr")
+    if not Path(large).exists():
+        builders.write_samples(Path(large), builders.records(LARGE_SIZES))
+    for io in ("pread", "auto"):
+        found[f"{io}, large"] = partial(Reading, large, io)
     for io in BESIDE:
         found[f"{io}, last resort"] = partial(Reading, path, io, last_resort=True)
     found["pread, in sequence, last resort"] = partial(Reading, path, "pread", in_sequence=True, last_resort=True)

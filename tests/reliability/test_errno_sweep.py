@@ -90,6 +90,7 @@ READ_EVERYDAY = [
     ("pread", "extension block", "auto, last resort", "auto, in sequence"),
     ("direct", "direct, afresh"),
     ("mmap", "images", "direct, last resort"),
+    ("auto, large",),
 ]
 
 

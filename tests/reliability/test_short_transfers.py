@@ -104,6 +104,8 @@ def test_schedules_of_writing(in_memory: Path, counted: figures.Counted, count: 
         ("auto, last resort", ["pread"]),
         ("pread, in sequence, last resort", ["pread"]),
         ("auto, in sequence", ["preadv", "pread"]),
+        ("auto, large", ["preadv2", "pread"]),
+        ("pread, large", ["pread"]),
     ],
 )
 def test_every_read_stopping_short(tmp_path: Path, counted: figures.Counted, name: str, sites: list[str]) -> None:
