@@ -106,6 +106,16 @@ def test_shuffle(path):
         ({"weights": [1, 2]}, ArgumentError, f"2 weights for {COUNT} samples, expected one for each"),
         ({"class_balanced": [1, 2]}, ArgumentError, f"2 labels for {COUNT} samples"),
         ({"class_balanced": 5}, ArgumentTypeError, "class_balanced is 5, expected the name of a column, or an int"),
+        (
+            {"class_balanced": torch.ones(COUNT, requires_grad=True)},
+            ArgumentTypeError,
+            "class_balanced must be a column",
+        ),
+        (
+            {"class_balanced": torch.ones(COUNT, dtype=torch.bfloat16)},
+            ArgumentTypeError,
+            "class_balanced must be a col",
+        ),
         ({"class_balanced": "name"}, ArgumentTypeError, "'name': the column does not hold an int for each sample"),
         ({"class_balanced": "nothing"}, ArgumentError, "class_balanced='nothing': .*no column 'nothing'"),
     ],

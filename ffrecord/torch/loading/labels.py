@@ -44,7 +44,10 @@ def read_labels(
             f"class_balanced is {labels!r}, expected the name of a column, or an int for each sample"
         )
     if not isinstance(labels, str):
-        classes = np.asarray(labels if hasattr(labels, "__array__") else list(labels))
+        try:
+            classes = np.asarray(labels if hasattr(labels, "__array__") else list(labels))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ArgumentTypeError(f"class_balanced must be a column, or an int for each sample: {error}") from None
         count = reader.n if indices is None else len(indices)
         if classes.ndim == 1 and len(classes) != count:
             raise ArgumentError(
