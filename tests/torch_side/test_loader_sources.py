@@ -450,6 +450,8 @@ class Short(Mapped):
         (None, ArgumentTypeError, "NoneType, which has no samples by index"),
         ([], ArgumentError, "list and has 0 samples, expected at least 1"),
         (Mapped(0), ArgumentError, "Mapped and has 0 samples, expected at least 1"),
+        (Mapped(-1), ArgumentError, "Mapped, whose length is out of range"),
+        (Mapped(1 << 64), ArgumentError, "Mapped, whose length is out of range"),
         ({"a": [1, 2], "b": [1]}, ArgumentError, "columns of different lengths"),
         ((np.zeros((3, 2)), torch.zeros(3)), ArgumentTypeError, "tuple of 2 arrays of 3 rows: give a dict of them"),
         (["a.ffr", Mapped()], ArgumentTypeError, "list of paths, but item 1 is of type Mapped: give paths only"),
@@ -545,7 +547,7 @@ def test_errors_of_reading_stay_what_they_are(tmp_path):
 
 
 def test_batches_that_are_short():
-    with pytest.raises(UserFunctionError, match="Short failed on sample 3: __getitems__ gave 0 samples for 1 index"):
+    with pytest.raises(UserFunctionError, match="Short failed on sample 3: __getitems__ gave 0 samples, expected 1"):
         list(Loader(Short(), 4, "sequential"))
 
 

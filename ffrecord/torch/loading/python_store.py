@@ -115,8 +115,8 @@ class PythonStore(Store[Any]):
             raise UserFunctionError(f"dataset {self._place(indices)}: {describe_error(error)}") from error
         if len(samples) != len(indices):
             raise UserFunctionError(
-                f"dataset {self._place(indices)}: __getitems__ gave {plural(len(samples), 'sample')} for "
-                f"{plural(len(indices), 'index')}"
+                f"dataset {self._place(indices)}: __getitems__ gave {plural(len(samples), 'sample')}, expected "
+                f"{len(indices)}"
             )
         return samples
 
@@ -258,7 +258,7 @@ def _count(dataset: Any, name: str, indexed: bool) -> int:
 
     Raises:
         TypeError: it has none, or no samples by index.
-        ValueError: it is empty.
+        ValueError: it is empty, or its length is below 0 or no int64.
     """
     if not indexed and not hasattr(type(dataset), "__getitem__"):
         raise ArgumentTypeError(
@@ -271,6 +271,8 @@ def _count(dataset: Any, name: str, indexed: bool) -> int:
         raise ArgumentTypeError(
             f"dataset is of type {name}, without the length that an order needs: give it a __len__ ({error})"
         ) from None
+    except (ValueError, OverflowError) as error:
+        raise ArgumentError(f"dataset is of type {name}, whose length is out of range: {error}") from None
     if count == 0:
         raise ArgumentError(f"dataset is of type {name} and has 0 samples, expected at least 1")
     return count
