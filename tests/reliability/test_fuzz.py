@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 from children import descriptors, measures_memory
 
+import ffrecord
 from ffrecord import FileReader, FormatError
 from ffrecord.sources import TarReader, ZipReader
 from ffrecord.sources.recordio import snappy
@@ -213,3 +214,14 @@ def test_table_and_command_line(fuzzer, tmp_path):
     assert json.loads(figures.read_text())["sums"]["fuzz executions"] > 100
     wrong = subprocess.run([*command[:2], "nothing"], capture_output=True, text=True)
     assert wrong.returncode == 2 and "no target nothing" in wrong.stderr
+
+
+def test_targets_name_modules_that_exist():
+    """A module that has moved would no longer lead the fuzzer."""
+    package = Path(ffrecord.__file__).parent.parent
+    for target in TARGETS.values():
+        for name in target.modules:
+            path = package / name.replace(".", "/")
+            assert path.with_suffix(".py").is_file(), (target.name, name)
+        for name in target.compiled:
+            assert (package / "ffrecord" / name).with_suffix(".pyx").is_file(), (target.name, name)

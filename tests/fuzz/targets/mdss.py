@@ -157,14 +157,14 @@ def _encoding_seeds(folder: Path) -> Iterator[bytes]:
     yield b"\x80ndarray:uint8:2,3\0" + bytes(6)
 
 
-NAMES = {name: f"ffrecord.sources.mds.{name}" for name in ("reader", "index", "columns", "encodings", "unpacked")}
+NAMES = {name: f"ffrecord.sources.mds.{name}" for name in ("reader", "index", "encodings", "unpacked")}
 TARGETS = [
-    Target("mds_index", _prepare_index, _index_seeds, (NAMES["index"], NAMES["columns"]), size_most=1 << 11),
+    Target("mds_index", _prepare_index, _index_seeds, (NAMES["index"],), size_most=1 << 11),
     Target(
         "mds",
         _prepare_shard,
         _shard_seeds,
-        (NAMES["reader"], NAMES["index"], NAMES["columns"], NAMES["encodings"]),
+        (NAMES["reader"], NAMES["index"], NAMES["encodings"]),
         size_most=1 << 10,
     ),
     Target("mds_encodings", _prepare_encodings, _encoding_seeds, (NAMES["encodings"],), size_most=1 << 9),

@@ -120,9 +120,7 @@ def _snappy_seeds(folder: Path) -> Iterator[bytes]:
             yield bytes([more // 3 * 3 + number]) + make(text)
 
 
-PYTHON = tuple(
-    f"ffrecord.sources.recordio.{name}" for name in ("reader", "index", "chunks", "groups", "batch", "layout")
-)
+PYTHON = tuple(f"ffrecord.sources.recordio.{name}" for name in ("reader", "index", "chunks", "groups", "layout"))
 TARGETS = [
     Target(
         "recordio",

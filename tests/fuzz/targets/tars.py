@@ -226,7 +226,7 @@ def _field_seeds(folder: Path) -> Iterator[bytes]:
 
 
 PYTHON = tuple(f"ffrecord.sources.tar.{name}" for name in ("reader", "index", "stream"))
-WEBDATASET = tuple(f"ffrecord.sources.tar.{name}" for name in ("webdataset", "webdataset_samples"))
+WEBDATASET = ("ffrecord.sources.tar.webdataset",)
 FIELDS = ("ffrecord.sources.tar.webdataset_fields", "ffrecord.fields.images.jpeg_codec", "ffrecord.fields.images.image")
 TARGETS = [
     Target("tar_headers", _prepare_headers, _seeds, (), ("sources/tar/_tar",), size_most=3 << 12),

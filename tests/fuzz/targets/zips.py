@@ -94,7 +94,7 @@ def _directory_seeds(folder: Path) -> Iterator[bytes]:
             yield archive[start : archive.rfind(b"PK\5\6")]
 
 
-PYTHON = tuple(f"ffrecord.sources.zip.{name}" for name in ("end", "index", "members", "codecs", "reader"))
+PYTHON = tuple(f"ffrecord.sources.zip.{name}" for name in ("index", "codecs", "reader"))
 TARGETS = [
     Target("zip_directory", _prepare_directory, _directory_seeds, (), ("sources/zip/_zip",), size_most=1 << 12),
     Target("zip_end", _prepare_end, _seeds, ("ffrecord.sources.zip.index",), size_most=1 << 12),
