@@ -105,7 +105,10 @@ def test_damaged_picture(tmp_path):
     assert [len(batch["image"]) for batch in loader] == [4, 3, 4]
 
 
-@pytest.mark.parametrize("decoder", [3, CenterCrop])
-def test_no_decoder(path, decoder):
-    with pytest.raises(TypeError, match=r"decode: image: .* expected one of ffrecord\.torch\.images"):
+@pytest.mark.parametrize(
+    ("decoder", "words"),
+    [(3, r"expected one of ffrecord\.torch\.images"), (CenterCrop, r"expected a decoder: CenterCrop\(size\)")],
+)
+def test_no_decoder(path, decoder, words):
+    with pytest.raises(TypeError, match=f"decode: image: .* {words}"):
         Loader(path, decode={"image": decoder})
