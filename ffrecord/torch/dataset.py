@@ -398,7 +398,7 @@ class ConcatDataset(Dataset[T_co]):
             raise ArgumentError("datasets should not be an empty iterable")
         for i, member in enumerate(self.datasets):
             if not isinstance(member, Dataset):
-                raise ArgumentTypeError(f"datasets[{i}] is {type(member).__name__}, expected an ffrecord.torch.Dataset")
+                raise ArgumentTypeError(f"datasets[{i}] must be an ffrecord.torch.Dataset, not {type(member).__name__}")
         self.cumulative_sizes = self.cumsum(self.datasets)
 
     @staticmethod

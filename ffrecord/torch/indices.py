@@ -97,7 +97,7 @@ def _integers(indices: object) -> Sequence[int]:
         try:
             # numpy before 2.3 only warns if its bools are used as indices.
             if any(isinstance(index, np.bool_) for index in indices):
-                raise TypeError("numpy bools are no indices")
+                raise TypeError("numpy bools are not indices")
             return list(map(operator.index, indices))
         except TypeError as error:
             raise TypeError(f"{TYPE_MESSAGE}: {error}") from None

@@ -121,7 +121,7 @@ class IterableDataset(TorchIterableDataset[T_co]):
         placement: Place = None,
     ) -> None:
         if not isinstance(dataset, Dataset):
-            raise ArgumentTypeError(f"dataset is {type(dataset).__name__}, expected an ffrecord.torch.Dataset")
+            raise ArgumentTypeError(f"dataset must be an ffrecord.torch.Dataset, not {type(dataset).__name__}")
         self.dataset = dataset
         arguments = OrderArguments(
             order=order,

@@ -538,7 +538,9 @@ class BatchSampler(TorchBatchSampler):
     def _set_up(self, dataset: Any, arguments: OrderArguments, batch_size: int, drop_last: bool) -> None:
         # torch's own BatchSampler takes a sampler here, and programs that split loaders try it.
         if isinstance(dataset, TorchSampler):
-            raise ArgumentTypeError(f"dataset is a sampler, {type(dataset).__name__}; give what it takes samples of")
+            raise ArgumentTypeError(
+                f"dataset must be a dataset, not the sampler {type(dataset).__name__}; give the dataset of the sampler"
+            )
         self.sampler: Sampler = Sampler._from_arguments(dataset, arguments, batch_size, drop_last)
         self.batch_size = self.sampler._cursor.batch_size
         self.drop_last = bool(drop_last)
@@ -587,4 +589,4 @@ def _identify(dataset: Any) -> Identity:
         return Identity(dataset.__index__())
     if isinstance(dataset, Sized) and not isinstance(dataset, str | bytes):  # a path has a length, but no samples
         return Identity(len(dataset))
-    raise ArgumentTypeError(f"dataset is {type(dataset).__name__}, expected a dataset with a length, or that length")
+    raise ArgumentTypeError(f"dataset must be a dataset with a length, or that length, not {type(dataset).__name__}")

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from ffrecord.errors import ArgumentError
+from ffrecord.errors import ArgumentError, describe_version
 
 __all__ = ["VERSION", "Generators", "LoaderState"]
 
@@ -65,7 +65,7 @@ class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             ValueError: the version is another one, or `state` is not a state.
         """
         if isinstance(state, dict) and state.get("version") != VERSION:
-            raise ArgumentError(f"loader state of version {state.get('version')!r}, this package reads {VERSION}")
+            raise ArgumentError(describe_version("the loader state", state.get("version"), VERSION))
         try:
             converted = msgspec.convert(state, cls)
         except msgspec.ValidationError as error:
@@ -100,7 +100,7 @@ class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             if ours != theirs:
                 raise ArgumentError(f"state of another loader: {name}: {theirs} in the state, {ours} here")
         if batches is not None and self.step + self.yielded > batches:
-            raise ArgumentError(f"state at batch {self.step + self.yielded} of an epoch of {batches}")
+            raise ArgumentError(f"the state is at batch {self.step + self.yielded}, but an epoch has {batches}")
 
 
 class Generators:

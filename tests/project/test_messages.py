@@ -7,8 +7,6 @@ from messages import all_messages
 MESSAGES = all_messages()
 # Words of the code's past, which say nothing to people.
 OLD = re.compile(r"\b(ledger|foreman|desk|crew|spool|books|mismached)\b")
-# Folders and modules whose texts have the one wording of each fault; see FORMS.
-PLAIN = re.compile(r"ffrecord/(?!torch/|sources/images/|fields/images/)")
 FORMS = {
     r"(?<!there )\b(is|are) no(ne)?\b(?! longer)": "say: is not a …, has no …",
     r"\bone at least\b|\bequally many\b|\bof such\b|\bcan(not)? be had\b": "say it in common words",
@@ -34,6 +32,5 @@ def test_no_message_has_a_word_of_the_past() -> None:
 
 
 def test_one_fault_has_one_wording() -> None:
-    texts = [each for each in MESSAGES if PLAIN.match(each.file)]
-    wrong = [(form, each) for each in texts for form in FORMS if re.search(form, each.text)]
+    wrong = [(form, each) for each in MESSAGES for form in FORMS if re.search(form, each.text)]
     assert wrong == [], "\n".join(f"{each.file}:{each.line}: {each.text}\n    {FORMS[form]}" for form, each in wrong)

@@ -185,8 +185,8 @@ def test_files_written_to_while_they_are_read(folder, preloadable):
     """A library makes the size look other than it is, as it does in the moment between two looks."""
     library = preloadable("file_sizes.c")
     for shift, message in (
-        ("100", "TruncatedError: .*: 3 bytes, it had 103 when"),
-        ("-2", "FormatError: .*: 1 bytes, then 3"),
+        ("100", "TruncatedError: .* has 3 bytes, but had 103 when"),
+        ("-2", "FormatError: .* it had 1 bytes, then 3"),
     ):
         children.run(
             textwrap.dedent(

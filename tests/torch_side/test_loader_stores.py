@@ -257,7 +257,7 @@ def test_pictures(tmp_path, how):
                 reader, 8, decode={"data": decoder}, transform=lambda sample: sample["data"].float(), **how
             )
         ] == ["Tensor"]
-        with pytest.raises(ValueError, match="decode: no column 'data' among those wanted: key"):
+        with pytest.raises(ValueError, match="decode has 'data', expected some of the columns key"):
             Loader(reader, fields=["key"], decode={"data": decoder})
 
 

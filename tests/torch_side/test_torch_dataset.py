@@ -311,7 +311,7 @@ def test_concat_refuses(small: list[Ints]):
         with pytest.raises(error, match="datasets should not be an empty iterable"):
             ConcatDataset([])
     for error in (TypeError, AssertionError):
-        with pytest.raises(error, match=r"datasets\[1\] is list, expected"):
+        with pytest.raises(error, match=r"datasets\[1\] must be an ffrecord.torch.Dataset, not list"):
             ConcatDataset([small[0], [1, 2]])
     with pytest.raises(TypeError, match="expected"):
         small[0] + torch.utils.data.TensorDataset(torch.zeros(1))

@@ -350,15 +350,15 @@ def damaged(**changes: Any) -> Callable[[dict[str, Any]], Any]:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (damaged(version=2), "version 2, this package reads 1"),
+        (damaged(version=2), "the loader state has version 2, this release of ffrecord reads version 1"),
         (lambda state: {}, "version None"),
         (lambda state: [], "not a loader state: Expected `object`, got `array`"),
         (lambda state: None, "not a loader state"),
         (damaged(more=1), "unknown field `more`"),
         (damaged(yielded=-1), r">= 0 - at `\$.yielded`"),
         (damaged(yielded="1"), r"got `str` - at `\$.yielded`"),
-        (damaged(yielded=4), "at batch 4 of an epoch of 3"),
-        (damaged(yielded=3, step=1), "at batch 4 of an epoch of 3"),
+        (damaged(yielded=4), "at batch 4, but an epoch has 3"),
+        (damaged(yielded=3, step=1), "at batch 4, but an epoch has 3"),
         (damaged(samples=24), "samples in the dataset: 24 in the state, 23 here"),
         (damaged(samples=None), "samples in the dataset: None in the state, 23 here"),
         (damaged(batches=4), "batches in an epoch: 4 in the state, 3 here"),

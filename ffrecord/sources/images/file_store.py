@@ -96,10 +96,12 @@ class FileStore(Store):
         if what == "directory":
             return NotAFileError(EISDIR, f"Sample {index}: {path} is a directory, expected a file", path)
         if what == "no file":
-            return FormatError(f"Sample {index}: {path} is no regular file")
+            return FormatError(f"Sample {index}: {path} is not a regular file")
         if what == "cut":
-            return TruncatedError(f"Sample {index}: {path}: {found} bytes, it had {size} when it was opened")
-        return FormatError(f"Sample {index}: {path}: written to while it was read: {size} bytes, then {found}")
+            return TruncatedError(f"Sample {index}: {path} has {found} bytes, but had {size} when it was opened")
+        return FormatError(
+            f"Sample {index}: {path} was written to while it was read: it had {size} bytes, then {found}"
+        )
 
     def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
         """Return dicts with "image", the bytes as they are, and with "label", an int or str, if there are labels."""

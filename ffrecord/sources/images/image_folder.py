@@ -70,7 +70,7 @@ class ImageFolderReader(FileStore):
         self._extensions = _suffixes(extensions)
         self.classes: list[str] = [] if labels is False else _classes(root)
         if labels and not self.classes:
-            raise ArgumentError(f"{root}: no directory in it, expected one for each class")
+            raise ArgumentError(f"{root} has no directory in it, expected one for each class")
         if self.classes:
             parts = [list(self._files(root, name)) for name in self.classes]
             counts = [sum(map(len, part)) for part in parts]
@@ -98,7 +98,7 @@ class ImageFolderReader(FileStore):
             status = os.stat(path)
             identity = status.st_dev, status.st_ino
             if identity in above or len(above) >= DEPTH_MOST:
-                raise FormatError(f"{path}: a directory {len(above)} levels deep, or inside itself by a link")
+                raise FormatError(f"{path} lies {len(above)} levels deep, or inside itself by a link")
             prefix = f"{name}/" if name else ""
             blob, offsets, directories = list_directory(os.fsencode(path), os.fsencode(prefix), suffixes)
             names = Names(blob, offsets)
@@ -126,7 +126,7 @@ def _suffixes(extensions: Iterable[str]) -> tuple[str, ...]:
         if not isinstance(suffix, str):
             raise ArgumentTypeError(f"extensions must be strings, not {type(suffix).__name__}")
         if not 0 < len(os.fsencode(suffix)) < 256 or "/" in suffix:
-            raise ArgumentError(f"{suffix!r} is no end of a name")
+            raise ArgumentError(f"extensions has {suffix!r}, which cannot end the name of a file")
     return tuple(suffix.lower() for suffix in given)
 
 

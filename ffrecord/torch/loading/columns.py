@@ -302,7 +302,7 @@ def _check_decoders(
         raise ArgumentTypeError(f"decode is {decode!r}, expected a dict of column → decoder")
     for name, decoder in decode.items():
         if name not in wanted:
-            raise ArgumentError(f"decode: no column {name!r} among those wanted: {', '.join(wanted)}")
+            raise ArgumentError(f"decode has {name!r}, expected some of the columns {', '.join(wanted)}")
         field = None if schema is None else schema.fields[name]
         boxes = isinstance(check_decoder(name, decoder), BoxDecoder)
         if not _is_decoded(field, boxes):

@@ -67,7 +67,7 @@ class DecodedColumns:
         wanted = self._wanted
         for name in self._decoded:
             if wanted is not None and name not in wanted and not self._is_inside(name, wanted):
-                raise ArgumentError(f"decode: no column {name!r} among those wanted: {', '.join(sorted(wanted))}")
+                raise ArgumentError(f"decode has {name!r}, expected some of the columns {', '.join(sorted(wanted))}")
         self.decodes = bool(self._decoders)
 
     def __reduce__(self) -> tuple[Any, ...]:
