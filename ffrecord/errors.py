@@ -241,7 +241,7 @@ def _escape(kind: type[Exception]) -> None:
 for _kind in [each for each in globals().values() if isinstance(each, type) and issubclass(each, Exception)]:
     if _kind.__module__ == __name__:
         _escape(_kind)
-del _kind
+del _kind  # pyright: ignore[reportPossiblyUnboundVariable]
 
 
 def _file_error_of(builtin: type[OSError]) -> type[OSError]:

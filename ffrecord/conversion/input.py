@@ -71,7 +71,7 @@ def open_input(
     *,
     skips: bool = False,
 ) -> Iterator[ConversionInput]:
-    """Recognize `source` and open it. Files that are opened here are closed at the end of `with`.
+    """Recognise `source` and open it. Files that are opened here are closed at the end of `with`.
 
     Args:
         source, format, fields, options: arguments of `convert`.

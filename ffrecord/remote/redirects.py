@@ -26,7 +26,7 @@ HARMLESS = ("authorization", "cookie", "cookie2", "proxy-authorization", "www-au
 class _StopAtRedirect(urllib.request.HTTPRedirectHandler):
     """A redirect handler that follows none: urllib then raises an HTTPError, which has the address."""
 
-    def redirect_request(self, *_: Any) -> None: ...
+    def redirect_request(self, *_: Any) -> None: ...  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class Redirects:

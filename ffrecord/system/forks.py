@@ -37,7 +37,7 @@ def _renew_all() -> None:
         try:
             renew()
         except BaseException:  # os.fork() swallows it, and the others must still be called
-            sys.excepthook(*sys.exc_info())
+            sys.excepthook(*sys.exc_info())  # pyright: ignore[reportArgumentType]
 
 
 os.register_at_fork(after_in_child=_renew_all)

@@ -45,7 +45,7 @@ class LoaderEpoch:
 class ProgressKeeper(Protocol):
     """The part of a loader that knows how far it has come: `LoaderProgress` or `SamplerProgress`."""
 
-    def has_moved(self, loader: Any, epoch: LoaderEpoch) -> bool:
+    def has_moved(self, loader: Any, epoch: LoaderEpoch) -> bool:  # pyright: ignore[reportReturnType]
         """Tell whether the loop of `epoch`, which has delivered nothing, must begin again elsewhere."""
 
     def iterate(self, loader: Any, build: Callable[[], Any]) -> Any:
@@ -165,7 +165,7 @@ class WorkersIterator(_MultiProcessingDataLoaderIter):
     def __init__(self, loader: Any) -> None:
         self._owner = os.getpid()
         with torch.device("cpu"):  # the generators are on the CPU, whatever torch's default device is
-            super().__init__(LoaderView(loader))
+            super().__init__(LoaderView(loader))  # pyright: ignore[reportArgumentType]
 
     def _shutdown_workers(self) -> None:
         # A worker of another iterator may inherit this one by a fork. It cannot wait for children of its parent.

@@ -353,7 +353,7 @@ class FileWriter(Appender, SingleFileWriter):
             self._flush()
         moved = move_samples(self._part, self._journal, self._data_start, more, end)
         if moved is not self._part:
-            self._replaced, self._part = self._part, moved
+            self._replaced, self._part = self._part, moved  # pyright: ignore[reportIncompatibleVariableOverride]
         self._data_start += more
 
     def _discard(self) -> None:

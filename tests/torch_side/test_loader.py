@@ -388,7 +388,7 @@ def test_what_batch_transform_makes_comes_from_workers_as_it_is(fixed_path):
         ({"transform": 3}, TypeError, "transform is 3, expected a callable"),
         ({"batch_transform": "f"}, TypeError, "batch_transform is 'f'"),
         ({"decode": {"id": CenterCrop(8)}}, ValueError, r"decode: id is IntField\(\), expected a column of images"),
-        ({"decode": {"picture": None}}, ValueError, "no column 'picture'"),
+        ({"decode": {"picture": None}}, ValueError, "decode has 'picture'"),
         ({"decode": 3}, TypeError, "decode is 3"),
         ({"io": "fast"}, ValueError, "io is 'fast'"),
         ({"device": "tpu"}, ValueError, "device is 'tpu'"),

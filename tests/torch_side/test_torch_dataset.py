@@ -313,7 +313,7 @@ def test_concat_refuses(small: list[Ints]):
     for error in (TypeError, AssertionError):
         with pytest.raises(error, match=r"datasets\[1\] must be an ffrecord.torch.Dataset, not list"):
             ConcatDataset([small[0], [1, 2]])
-    with pytest.raises(TypeError, match="expected"):
+    with pytest.raises(TypeError, match="must be"):
         small[0] + torch.utils.data.TensorDataset(torch.zeros(1))
 
 

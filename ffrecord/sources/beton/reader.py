@@ -263,8 +263,8 @@ class BetonReader(RecordReader):
         if len(other):
             index = positions[other[0]]
             raise FormatError(
-                f"Sample {index}: {self.locate(index)[0]}: it has {plural(sizes[other[0]], 'byte')}, its metadata says "
-                f"{found.totals[other[0]]}"
+                f"Sample {index}: {self.locate(index)[0]}: it has {plural(int(sizes[other[0]]), 'byte')}, "
+                f"its metadata says {found.totals[other[0]]}"
             )
         return rows, found
 

@@ -105,7 +105,7 @@ class RecordIOWriter(SingleFileWriter):
     def _begin_append(self, dialect: str | None, cut: bool) -> None:
         check_file(self._path)
         real = filesystems.real_path(self._path)
-        self._part = PartFile(real, left=real)
+        self._part = PartFile(real, left=real)  # pyright: ignore[reportIncompatibleVariableOverride]
         try:
             self._dialect, self._end = self._look(dialect, cut)
             if os.fstat(self._part.fd).st_size > self._end:

@@ -223,7 +223,7 @@ class WebDatasetReader(MixedReader):
         self._any_special = bool(len(self._samples.piece_sizes) or self._samples.sparse.any())
         if len(self._samples.piece_sizes):
             with close_unless_done([self]):
-                self._inner = self._open_pieces(archives, parts)
+                self._inner = self._open_pieces(archives, parts)  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def _open_pieces(self, archives: Sequence[Members], parts: Sequence[ArchiveSamples]) -> SamplePieces:
         way = "auto" if self._io == "mmap" else self._io

@@ -99,7 +99,7 @@ class ColumnDecoders:
             known: Sequence[Any] = sides.get(self._leaders[name], [None] * count)
             with _Named(label, name):
                 made = [
-                    follower.decode(as_boxes(value), seed, each)
+                    follower.decode(as_boxes(value), seed, each)  # pyright: ignore[reportArgumentType]
                     if isinstance(follower, BoxDecoder)
                     else follower.decode(as_mask(value, follower.image.exif), seed, each)
                     for value, seed, each in zip(values(name), numbers, known, strict=True)

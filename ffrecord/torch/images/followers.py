@@ -17,7 +17,7 @@ class BoxChooser(Protocol):
     """The decoder of images that others follow: an `ImageDecoder`."""
 
     @property
-    def exif(self) -> bool:
+    def exif(self) -> bool:  # pyright: ignore[reportReturnType]
         """True if images are turned upright first."""
 
     @property

@@ -87,7 +87,7 @@ def picture_of(data: Data, choose: Choose, size: Size, channels: int, exif: bool
     elif data[:3] == MAGIC:
         orientation = jpeg_orientation(data)
         # The filter's result has the sides of `size` before the turn.
-        turned = size[::-1] if TURNS[orientation][0] else size
+        turned = (size[1], size[0]) if TURNS[orientation][0] else size
         part = decode_part(data, lambda height, width: box_of(height, width, orientation), turned, channels)
         pixels, area = part.pixels, part.area
     elif len(data) and data[0] == 0:

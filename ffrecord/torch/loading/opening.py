@@ -122,7 +122,7 @@ def _open_path(source: Any, check_data: bool, io: str, remote: Mapping[str, Any]
     if known == FILES:
         return FileReader(source, check_data, io=io, **remote)
     given = {name: value for name, value in remote.items() if value is not None}
-    return sources.open(source, known, check_data=check_data, io=io, **given)
+    return sources.open(source, known, check_data=check_data, io=io, **given)  # pyright: ignore[reportArgumentType]
 
 
 def _refuse_stream(source: Any) -> None:

@@ -482,7 +482,7 @@ class _WatchfulIterator(_MultiProcessingDataLoaderIter):
     def __init__(self, loader: Any) -> None:
         self._owner = os.getpid()
         with torch.device("cpu"):  # the generator is on the CPU, whatever torch's default device is
-            super().__init__(LoaderView(loader))
+            super().__init__(LoaderView(loader))  # pyright: ignore[reportArgumentType]
 
     def _try_get_data(self, timeout: float = LOOK_SECONDS) -> Any:
         # Replaces torch's method, which checks its workers only every five seconds, and opens files after any error to
