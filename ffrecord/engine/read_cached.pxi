@@ -21,9 +21,9 @@ cdef enum:
     GAP_MOST = 2 << 10         # bytes; reading a smaller gap between records is cheaper than another call
     SMALL = 4 << 10            # bytes; copying smaller records is cheaper than an iovec for each
     SMALL_BYTES = 64 << 10     # bytes of a run of small records, gaps included
-    LARGE_RECORD = 1 << 20            # bytes; a larger record has a policy of its own: each piece is read as its place in the cache asks
+    LARGE_RECORD = 1 << 20     # bytes; larger records are read piece by piece, each from the cache or ahead of its copying
     LARGE_PIECE = 4 << 20      # bytes
-    LARGE_AHEAD = 16 << 20     # bytes of a large record that the kernel reads ahead of its pieces
+    LARGE_AHEAD = 16 << 20     # bytes that the kernel is asked to read ahead of a piece
     ASKED_BYTES = 128 << 10    # bytes that the kernel reads at least after a miss
     MANY = 32                  # records; the reader of a batch of this size will probably read more
     MANY_BYTES = 8 << 20       # bytes of such a batch
@@ -106,12 +106,12 @@ cdef bint _read_large_rest(Work* work, Request* request, int64_t low, int64_t hi
             cached = low == end and work.filesystem.nowait
             asked = low
         if low < end:
-            asked = max(asked, low)
             ffr_will_need(work.files[request.file].fd, asked, min(low + LARGE_AHEAD, high) - asked)
             asked = min(low + LARGE_AHEAD, high)
             if work.stopped[0]:
                 request.status = MISSED
-            if request.status != OK or not read_rest(work, request, descriptor(work, request.file), low, end):
+                return False
+            if not read_rest(work, request, descriptor(work, request.file), low, end):
                 return False
             low = end
     return True

@@ -55,18 +55,19 @@ cdef struct Sweep:
     int64_t opened            # number of the file, valid if owner is set and fd >= 0
 
 cdef enum:
-    AHEAD_PER_MISS = 128 << 10          # bytes swept for each missed record; the kernel's default read-ahead for a missed page
+    AHEAD_PER_MISS = 128 << 10 # bytes swept for each missed record; the kernel's default read-ahead for a missed page
     AHEAD_MOST = 64 << 20      # bytes that a batch may add, and limit of the quota
     SWEEP_BYTES = 1 << 20      # bytes of one read, if pages cannot be requested
-    FEW_CACHED = 16                   # less than 1/16 of a file counts as little
+    FEW_CACHED = 16            # less than 1/16 of a file counts as little
     SWEEP_THREADS = 2
     SWEEP_LOOK_MS = 5
     IDLE_MS = 2                # without a batch for so long, the reader does something else
     CREDIT_SHARE = 16          # batches lend the sweep 1/16 of their time
 
-cdef int64_t CREDIT_LEAST = 10_000_000   # nanoseconds; for less, no batch is held up
+cdef int64_t CREDIT_LEAST = 10_000_000    # nanoseconds; for less, no batch is held up
 cdef int64_t CREDIT_MOST = 1_000_000_000  # nanoseconds
-cdef double FADING = 0.9                # of sums over batches
+cdef int64_t HELD_UP_MOST = 50_000_000    # nanoseconds that one batch waits; the next batch lends the rest
+cdef double FADING = 0.9                  # of sums over batches
 
 
 @linetrace(False)
@@ -220,8 +221,8 @@ cdef void catch_up(Sweep* sweep) noexcept nogil:
     _count_afresh(sweep)
     if not _may_sweep(sweep) or ffr_peek(&sweep.filesystem.credit) < CREDIT_LEAST:
         return
-    # No longer, also if the sweep makes no progress: without memory or threads, it does not use its credit.
-    until = ffr_now_ns() + min(ffr_peek(&sweep.filesystem.credit), CREDIT_MOST)
+    # The clock ends it too, because a sweep without memory or threads does not use its credit.
+    until = ffr_now_ns() + min(ffr_peek(&sweep.filesystem.credit), HELD_UP_MOST)
     ffr_fetch_add(&sweep.waiting, 1)
     while _may_sweep(sweep) and ffr_peek(&sweep.filesystem.credit) > 0 and ffr_now_ns() < until:
         _add_quota(sweep, AHEAD_MOST)
