@@ -104,12 +104,14 @@ def partition_columns(parts: Sequence[PartitionFile], there: Sequence[str]) -> d
 
     Args:
         parts: the files.
-        there: columns of the files themselves; they take precedence over the names of directories.
+        there: columns of the files themselves; they take precedence over the names of directories, which is logged.
     """
     arrow = require("pyarrow", "parquet", "reading Parquet files")
     found = {}
     for name in parts[0].values:
         if name in there:
+            said = "is in the files, so its values in the names of directories are left out"
+            logger.warning("%s: column %r %s", parts[0].path, name, said)
             continue
         values = [part.values[name] for part in parts]
         numbers = all(value is None or NUMBER.fullmatch(value) for value in values) and any(values)

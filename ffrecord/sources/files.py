@@ -202,19 +202,19 @@ def _expand_one(path: str, suffixes: Sequence[str]) -> list[str]:
 
 
 def warn_of_missing(paths: Sequence[str]) -> None:
-    """Log each dataset of which fewer files are there than their names say: `x-00000-of-00003` is one of three."""
-    numbers: dict[tuple[str, int, str], set[int]] = {}
-    for path in paths:
-        for found in SHARD.finditer(os.path.basename(path)):
-            before, after = found.string[: found.start()], found.string[found.end() :]
-            number, total = map(int, found[0][1:].split("-of-"))
-            numbers.setdefault((before, total, after), set()).add(number)
-    for (before, total, after), there in numbers.items():
+    """Log each dataset of which fewer files are there than their names say: `x-00000-of-00003` is one of three.
+
+    Files of different directories belong to different datasets.
+    """
+    numbers: dict[tuple[str, str, int], set[int]] = {}  # (directory, pattern of the names, files) → numbers
+    for directory, name in map(os.path.split, paths):
+        for found in SHARD.finditer(name):
+            pattern = f"{name[: found.start(1)]}…{name[found.end(1) :]}"
+            numbers.setdefault((directory, pattern, int(found[2])), set()).add(int(found[1]))
+    for (directory, pattern, total), there in numbers.items():
         if len(there) < total:
-            logger.warning(
-                "%s: %s of the %d that %s-…-of-%05d%s names",
-                os.path.dirname(paths[0]) or ".", plural(len(there), "file"), total, before, total, after,
-            )  # fmt: skip
+            files = plural(len(there), "file")
+            logger.warning("%s: found %s called %s, expected %d", directory or ".", files, pattern, total)
 
 
 def with_suffix(directory: str, suffixes: Sequence[str]) -> list[str]:

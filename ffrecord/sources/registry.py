@@ -54,7 +54,7 @@ FORMATS = tuple(READERS)
 SUFFIXES = {row.name: row.suffixes for row in sorted(ROWS) if row.suffixes}
 IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # as in torchvision
 
-SHARD = re.compile(r"-[0-9]{5,}-of-[0-9]{5,}")  # in names of TensorFlow for the files of a dataset
+SHARD = re.compile(r"-([0-9]{5,})-of-([0-9]{5,})")  # in names of TensorFlow for the files of a dataset
 PARTITION = re.compile(r"([^=.][^=]*)=(.*)", re.DOTALL)  # names of Hive for the directories of a dataset
 
 

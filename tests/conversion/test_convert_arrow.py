@@ -421,7 +421,24 @@ def test_partitions_that_differ(tmp_path):
         convert(tmp_path / "in", tmp_path / "out", num_workers=0)
 
 
-def test_a_column_that_is_in_the_files_too(tmp_path):
+def test_a_column_that_is_in_the_files_too(tmp_path, caplog):
+    """That of the files is taken, and that is told."""
     write(tmp_path / "in" / "n=7" / "x.parquet", n=[1, 2])
     convert(tmp_path / "in", tmp_path / "out", num_workers=0)
     assert samples(tmp_path / "out") == [{"n": 1}, {"n": 2}]
+    said = "x.parquet: column 'n' is in the files, so its values in the names of directories are left out"
+    assert said in caplog.text
+
+
+def test_a_shard_of_a_partition_that_is_not_there(tmp_path, caplog):
+    """Each partition has its own shards, even if their names are the same."""
+    for partition in ("k=1", "k=2"):
+        for number in range(2):
+            write(tmp_path / "in" / partition / f"x-{number:05}-of-00002.parquet", n=[number])
+    convert(tmp_path / "in", tmp_path / "whole", num_workers=0)
+    assert not caplog.text
+    (tmp_path / "in" / "k=2" / "x-00001-of-00002.parquet").unlink()
+    convert(tmp_path / "in", tmp_path / "part", num_workers=0)
+    assert len(samples(tmp_path / "part")) == 3
+    found = f"{tmp_path / 'in' / 'k=2'}: found 1 file called x-…-of-00002.parquet, expected 2"
+    assert [record.getMessage() for record in caplog.records] == [found]
