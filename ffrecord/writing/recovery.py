@@ -64,7 +64,7 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
         if _is_same_file(part.target, part.fd) or (not replace and _is_recovered(part, noted)):
             recovered = _describe_result(part, *_find_intact(part.fd, noted), noted)
         elif os.path.lexists(part.target) and not replace:
-            sentence = f"{part.target}: left as it is, and so is {part_path}"
+            sentence = f"{part.target} already exists; pass replace=True to replace it by the samples of {part_path}"
             raise file_error(errno.EEXIST, sentence, part.target)
         else:
             recovered = _publish(part, kept, noted, replace)

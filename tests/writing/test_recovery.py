@@ -162,7 +162,7 @@ def test_there_is_a_file_already(tmp_path):
     path.chmod(0o640)
     die(path, 3, [b"x"])
     before = sorted(os.listdir(tmp_path))
-    with pytest.raises(FileExistsError, match="left as it is") as caught:
+    with pytest.raises(FileExistsError, match=r"a\.ffr already exists; pass replace=True") as caught:
         recover(path)
     assert isinstance(caught.value, RuntimeError)
     assert (path.read_bytes(), sorted(os.listdir(tmp_path))) == (OLD, before)
@@ -320,7 +320,7 @@ def test_beside_another_file(tmp_path, interrupted, other):
     data = builders.flip(-1)(interrupted.read_bytes()) if other is None else ffr_twin.build(other)
     interrupted.write_bytes(data)
     before = sorted(os.listdir(tmp_path))
-    with pytest.raises(FileExistsError, match="left as it is"):
+    with pytest.raises(FileExistsError, match=r"a\.ffr already exists; pass replace=True"):
         recover(interrupted)
     assert (interrupted.read_bytes(), sorted(os.listdir(tmp_path))) == (data, before)
 
@@ -330,7 +330,7 @@ def test_beside_the_beginning_of_what_is_left(tmp_path):
     path = tmp_path / "a.ffr"
     path.write_bytes(ffr_twin.build(samples(20)[:13]))
     die(path, 20, samples(20))
-    with pytest.raises(FileExistsError, match="left as it is"):
+    with pytest.raises(FileExistsError, match=r"a\.ffr already exists; pass replace=True"):
         recover(path)
     part = tmp_path / names(tmp_path, ".part")[0]
     data = bytearray(part.read_bytes())
