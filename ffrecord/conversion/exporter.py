@@ -195,11 +195,14 @@ def _are_paths(source: Any) -> bool:
 
 
 def _choose_format(path: str, format: str | None) -> str:
-    found = format or SUFFIXES.get(os.path.splitext(path)[1].lower())
-    if found not in TARGETS:
-        said = "" if format is None else f", not {format!r}"
-        raise ArgumentError(f"{path}: format must be one of {', '.join(TARGETS)}{said}")
-    return found
+    if format is None:
+        suffix = os.path.splitext(path)[1]
+        if suffix.lower() not in SUFFIXES:
+            raise ArgumentError(f"{path}: suffix is {suffix!r}, expected one of {', '.join(SUFFIXES)}; or pass format=")
+        return SUFFIXES[suffix.lower()]
+    if format not in TARGETS:
+        raise ArgumentError(f"{path}: format is {format!r}, expected one of {', '.join(TARGETS)}")
+    return format
 
 
 def _check_free(path: str, directory: bool) -> None:

@@ -151,7 +151,8 @@ def test_a_file_of_arrays_that_is_not_there_is_told(tmp_path):
 
 def test_export_to_what_no_suffix_says(dataset, tmp_path):
     ran = run("export", dataset, tmp_path / "a.xyz")
-    assert (ran.code, f"{tmp_path}/a.xyz: --to must be one of zip, tar" in ran.err) == (2, True)
+    assert (ran.code, f"{tmp_path}/a.xyz: suffix is '.xyz', expected one of .zip, .tar" in ran.err) == (2, True)
+    assert "; or use --to" in ran.err
 
 
 @pytest.mark.parametrize("wrong", ["lengths", "pickled", "text", "several", "single"])

@@ -447,8 +447,8 @@ def test_what_is_there_stays(archive, tmp_path):
 
 def test_wrong_arguments(archive, tmp_path):
     for options, message in [
-        ({"format": "rar"}, "format must be one of zip, tar, webdataset, tfrecord, folder, not 'rar'"),
-        ({"format": None}, "format must be one of"),
+        ({"format": "rar"}, "format is 'rar', expected one of zip, tar, webdataset, tfrecord, folder$"),
+        ({"format": None}, "out: suffix is '', expected one of .zip, .tar, .*; or pass format=$"),
         ({"format": "folder", "samples_per_shard": 3}, "samples_per_shard is only for formats"),
         ({"format": "zip", "samples_per_shard": 0}, "samples_per_shard is 0"),
         ({"format": "zip", "num_workers": -2}, "num_workers is -2"),

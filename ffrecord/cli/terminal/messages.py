@@ -21,9 +21,9 @@ ADVICE = {
         "--verify compares every sample, but --max-skipped leaves"
     ),
     "pass a length (from_iterable), or use samples_per_shard or shard_size": "use --samples-per-shard or --shard-size",
-    "left as it is, and so is": "it already exists, use --replace to replace it; unchanged stays",
+    "pass replace=True": "use --replace",
     "; ffrecord.open opens others": "",
-    ": format must be one of": ": --to must be one of",
+    "or pass format=": "or use --to",
     "no credentials are given, and": "there are no credentials in the environment, and",
     "credentials are given by storage_options": f"credentials are those of the environment ({CREDENTIALS})",
     "give `region` in storage_options": "set AWS_REGION",
