@@ -57,7 +57,9 @@ class Task(NamedTuple):
     spare: bool = False
 
 
-EXTRAS = ("torch", "image", "jpeg", "zstd", "snappy", "parquet", "huggingface", "fsspec", "remote", "plot", "ray")
+EXTRAS = (
+    "torch", "image", "jpeg", "zstd", "snappy", "parquet", "huggingface", "xxhash", "fsspec", "remote", "plot", "ray",
+)  # fmt: skip
 TESTS = (*EXTRAS, "test", "digits", "photographs")
 TASKS = {
     "digits": Task("pack scikit-learn's handwritten digits, train on them, save out/digits.png", ("torch", "digits")),

@@ -15,6 +15,7 @@ EXTRAS = {
     "snappy": ["cramjam"],
     "parquet": ["pyarrow"],
     "huggingface": ["datasets"],
+    "xxhash": ["xxhash"],
     "fsspec": ["fsspec"],
     "remote": ["obstore"],
     "plot": ["matplotlib"],

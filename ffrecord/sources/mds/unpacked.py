@@ -177,7 +177,7 @@ def expected_hash(file: MDSFile, algorithm: str, path: str) -> tuple[Any, str]:
     if algorithm not in file.hashes:
         raise FormatError(f"{path}: the index has no {algorithm!r} hash of this file, only {sorted(file.hashes)}")
     if algorithm.startswith("xxh"):
-        made = getattr(require("xxhash", "huggingface", f"the hash {algorithm}"), algorithm, None)
+        made = getattr(require("xxhash", "xxhash", f"the hash {algorithm}"), algorithm, None)
     else:
         made = getattr(hashlib, algorithm, None) if algorithm in hashlib.algorithms_available else None
     if made is None or algorithm.startswith("shake"):
