@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ffrecord.errors import FormatError
@@ -112,8 +112,8 @@ def _plan_of(column: Any, missing: Missing, declared: Any) -> ArrowPlan:
     return ArrowPlan(None, PYTHON) if found is None else found
 
 
-def check_names(names: Sequence[str]) -> None:
-    """Check that no two columns have one name.
+def check_names(names: Iterable[Hashable]) -> None:
+    """Check that no two columns have one name: only the last of them would be written.
 
     Raises:
         FormatError: two have.

@@ -2,8 +2,7 @@
 
 import logging
 import sys
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.inputs.arrow_values import RowError, count_missing, take_rows
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
-from ffrecord.inputs.rows import TableRows
+from ffrecord.inputs.rows import TableRows, check_names
 from ffrecord.inputs.stores import spread_indices
 
 logger = logging.getLogger("ffrecord")
@@ -113,11 +112,11 @@ def table_of(source: Any) -> Table | None:
     """Return the table that an object is; None for anything else.
 
     Raises:
-        ValueError: several columns of one name; a dict of columns of different lengths, or of objects that are no
-            columns.
+        FormatError: several columns have one name.
+        ArgumentError: a dict has columns of different lengths, or objects that are not columns.
     """
     if _is_instance(source, "pandas", "DataFrame"):
-        _check_distinct(source.columns)
+        check_names(source.columns)
         if source.index.dtype.kind not in "iu" or any(name is not None for name in source.index.names):
             logger.warning("the index of the DataFrame is left out: frame.reset_index() makes columns of it")
         return Table({name: _pandas_values(source.iloc[:, i]) for i, name in enumerate(source.columns)}, len(source))
@@ -126,16 +125,9 @@ def table_of(source: Any) -> Table | None:
     if _is_instance(source, "pyarrow", "RecordBatch"):
         source = sys.modules["pyarrow"].Table.from_batches([source])
     if _is_instance(source, "pyarrow", "Table"):
-        _check_distinct(source.column_names)
+        check_names(source.column_names)
         return ArrowTable(source)
     return _mapping_table(source) if isinstance(source, Mapping) else None
-
-
-def _check_distinct(names: Iterable[Any]) -> None:
-    """Raise ArgumentError if several columns have one name: only the last of them would be written."""
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise ArgumentError(f"{count} columns are called {name!r}; give each a name of its own")
 
 
 def _is_instance(source: Any, module: str, kind: str) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 import ffrecord
 from ffrecord import DatasetWriter, FileReader
-from ffrecord.errors import ArgumentError
+from ffrecord.errors import FormatError
 from ffrecord.fields import (
     FloatField,
     IntField,
@@ -158,9 +158,9 @@ def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
         pyarrow.Table.from_arrays([array, array, array], names=["a", "b", "a"]),
         pyarrow.RecordBatch.from_arrays([array, array, array], names=["a", "b", "a"]),
     ):
-        with pytest.raises(ArgumentError, match="2 columns are called 'a'"):
+        with pytest.raises(FormatError, match="2 columns are called 'a'"):
             DatasetWriter(tmp_path / "set", num_workers=0).from_indexed_dataset(table)
-        with pytest.raises(ArgumentError, match="2 columns are called 'a'"):
+        with pytest.raises(FormatError, match="2 columns are called 'a'"):
             ffrecord.convert(table, tmp_path / "set", num_workers=0)
 
 

@@ -110,9 +110,9 @@ DEFECTS = (
     Defect(
         "columns-of-one-name-taken-for-one",
         "G1",
-        "ffrecord/inputs/tables.py",
-        "        if count > 1:\n",
-        "        if count > 2:\n",
+        "ffrecord/inputs/rows.py",
+        "    if count > 1:\n",
+        "    if count > 2:\n",
         ("test_dataset_writer_tables.py::test_columns_of_one_name_are_refused",),
     ),
     Defect(
