@@ -141,7 +141,7 @@ class ConcatIndexError(IndexError, ValueError, RuntimeError):
 
 
 class ClosedError(RuntimeError, ValueError):
-    """Error of using a closed reader."""
+    """Error of using a closed reader or writer."""
 
 
 class CountError(RuntimeError, ValueError):

@@ -181,7 +181,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
     def _sample_to_show(self, index: int) -> Any:
         size = int(self._sizes(np.array([index]))[0])
         if size > SHOWN_MOST:
-            raise ArgumentError(f"it has {size} bytes")
+            raise ArgumentError(f"it has {size} bytes, expected at most {SHOWN_MOST} to be shown")
         return self.sample(index)
 
     def keys(self) -> Sequence[str]:

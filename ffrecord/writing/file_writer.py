@@ -419,7 +419,7 @@ def _check_name(fname: Any) -> str:
     if urls.has_lost_slash(path) and not os.path.isdir(path.partition("/")[0]):
         raise urls.lost_slash_error(path)
     if "\0" in path:
-        raise ArgumentError(f"{path!r} has a null character, which a path cannot have")
+        raise ArgumentError(f"fname is {path!r}, expected a path without null characters")
     if Path(path).suffix != ffr_layout.SUFFIX:
         raise ArgumentError(f"{path} does not end with {ffr_layout.SUFFIX}; give it such a name")
     return urls.local_path(path)

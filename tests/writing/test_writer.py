@@ -122,7 +122,7 @@ def test_wrong_suffix(tmp_path, name):
 
 
 def test_a_null_character():
-    with pytest.raises(ValueError, match=r"'a\\x00b\.ffr' has a null character") as caught:
+    with pytest.raises(ValueError, match=r"fname is 'a\\x00b\.ffr', expected a path without null") as caught:
         FileWriter("a\0b.ffr", 1)
     assert isinstance(caught.value, AssertionError)
 
