@@ -125,8 +125,7 @@ def unpack_files(
     try:
         os.mkdir(temporary)
     except OSError as error:
-        sentence = f"no directory can be made beside it: {os.strerror(error.errno or 0)}"
-        raise OSError(error.errno, sentence, path) from None
+        raise file_error(error.errno or errno.EIO, f"{path}: no directory can be made beside it", path) from None
     try:
         with _Directories(temporary, path) as made:
             for parts in directories:

@@ -218,6 +218,12 @@ def test_names_too_long_for_the_file_system(tmp_path, zip_of):
     assert os.listdir(tmp_path) == ["a.zip"]
 
 
+def test_where_no_directory_can_be_made(zip_of):
+    with pytest.raises(RuntimeError, match="/proc/out: no directory can be made beside it: ") as told:
+        unpack(zip_of([("a", b"x")]), "/proc/out")
+    assert isinstance(told.value, OSError) and told.value.filename == "/proc/out"
+
+
 def test_descriptors(tmp_path, zip_of):
     archive = zip_of([(f"{i % 7}/{i % 5}/{i}", b"x") for i in range(60)])
     with ZipReader(archive) as reader:
