@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from ffrecord.errors import UNFINISHED, ArgumentError, ArgumentTypeError, FormatError, MissingFileError, NotAFileError
-from ffrecord.format import leftovers as unfinished
-from ffrecord.format import manifest
+from ffrecord.format import leftovers, manifest
 from ffrecord.format.ffr_layout import SUFFIX
 from ffrecord.system import filesystems, urls
 
@@ -196,7 +195,7 @@ def _expand_directory(path: str) -> Expanded:
     if listed is None:
         names = os.listdir(path)
         try:
-            unfinished.check_bare(path, names)
+            leftovers.check_bare(path, names)
         except FormatError:
             # A write may have begun meanwhile. It writes the manifest first, so look for it once more.
             listed = manifest.load(path)
@@ -216,7 +215,7 @@ def _unfinished_remark(path: str) -> str:
     directory, name = os.path.split(filesystems.absolute_path(path))
     if os.path.isdir(os.path.join(directory, f".{name}.part")):
         return f"; {UNFINISHED}"
-    return unfinished.remark(directory)
+    return leftovers.remark(directory)
 
 
 def _no_files_message(fname: Source) -> str:
@@ -238,7 +237,7 @@ def _remark(fname: Source) -> str:
     if isinstance(fname, list | tuple):
         return ""
     path = check_type(fname)
-    return unfinished.remark(path) + filesystems.remark(path)
+    return leftovers.remark(path) + filesystems.remark(path)
 
 
 def check_file(path: str) -> None:

@@ -15,8 +15,7 @@ from ffrecord.errors import (
     RemotePermissionError,
     TransientError,
 )
-from ffrecord.format import ffr_layout, manifest
-from ffrecord.format import leftovers as unfinished
+from ffrecord.format import ffr_layout, leftovers, manifest
 from ffrecord.reading import paths
 from ffrecord.remote.cache.listings import DATASET, FILE, Listings
 from ffrecord.remote.connecting import check_options
@@ -223,7 +222,7 @@ class _Opening:
             ) from None
 
     def _why(self) -> str:
-        if self.storage.exists(unfinished.INSIDE):
+        if self.storage.exists(leftovers.INSIDE):
             return f"; {UNFINISHED}"
         return (
             f"; expected the URL of a dataset with a {manifest.NAME}, of a {ffr_layout.SUFFIX} file, or a list of "

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from ffrecord._crc import crc32c, mask
 from ffrecord.errors import FormatError, MissingFileError, add_file_to_errors
 from ffrecord.format import ffr_layout as ffr
-from ffrecord.format import leftovers as unfinished
-from ffrecord.format import manifest
+from ffrecord.format import leftovers, manifest
 from ffrecord.format.folder_index import MAGIC_BYTES
 from ffrecord.sources import files
 from ffrecord.sources.beton import layout as beton
@@ -287,7 +286,7 @@ def _most_common_format(path: str, names: list[str]) -> str:
     found = [format for format, count in counts.items() if count == most]
     datasets = files.datasets_in(path, names)
     if most == 0 or len(datasets) >= most or (datasets and found == ["image folder"]):
-        raise _unknown_error(path, names, files.directory_hint(path, names) or unfinished.remark(path))
+        raise _unknown_error(path, names, files.directory_hint(path, names) or leftovers.remark(path))
     if len(found) > 1:
         choices = " or ".join(f'format="{each}"' for each in found)
         raise FormatError(f"{path}: it has as many entries of {' as of '.join(found)}; pass {choices}")

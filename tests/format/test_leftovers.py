@@ -13,8 +13,7 @@ import ffrecord
 from ffrecord import DatasetWriter, FileReader, FormatError
 from ffrecord.dataset_writer.dump import dump
 from ffrecord.dataset_writer.part_directory import PartDirectory
-from ffrecord.format import leftovers as unfinished
-from ffrecord.format import manifest
+from ffrecord.format import leftovers, manifest
 
 OLD = [b"old", b"older"]
 NEW = [b"x", b"y", b"z"]
@@ -98,7 +97,7 @@ def test_the_manifest_is_gone(place: Path, kind: str, moves: int, opened: Any) -
             opened(str(place))
     write(place)
     assert read(place) == before + NEW
-    assert not (place / unfinished.INSIDE).exists()
+    assert not (place / leftovers.INSIDE).exists()
 
 
 @pytest.mark.parametrize("moves", [1, 2, 3])

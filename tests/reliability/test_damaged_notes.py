@@ -18,8 +18,7 @@ from figures import Counted
 
 from ffrecord import DatasetWriter, FFRecordError, FileReader, FileWriter, FormatError, recover
 from ffrecord.dataset_writer import write_log
-from ffrecord.format import leftovers as unfinished
-from ffrecord.format import manifest
+from ffrecord.format import leftovers, manifest
 from ffrecord.sources import index_file
 
 pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
@@ -190,12 +189,12 @@ def test_every_change_of_a_part_file(left, in_memory, counted):
 def test_every_change_of_a_ledger(tmp_path, counted):
     """What it tells is the beginning of what it told; a shard that it lists is compared with its file all the same."""
     shards = [manifest.Shard(f"PART_{i:05d}.ffr", 10, 1000 + i, 7 * i) for i in range(3)]
-    with open(tmp_path / unfinished.WRITE_LOG, "w+b") as file:
+    with open(tmp_path / leftovers.WRITE_LOG, "w+b") as file:
         kept = write_log.WriteLog(file.fileno())
         kept.begin({"samples": 30})
         for shard in shards:
             kept.append(write_log.ShardFinished(shard, write_log.Start()))
-        whole = (tmp_path / unfinished.WRITE_LOG).read_bytes()
+        whole = (tmp_path / leftovers.WRITE_LOG).read_bytes()
     for data in cuts(whole, counted):
         state = write_log.replay(data)
         assert [finished.shard for finished in state.finished.values()] == shards[: len(state.finished)]

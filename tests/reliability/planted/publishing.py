@@ -48,7 +48,7 @@ DEFECTS = (
         "shards-of-an-interrupted-write-read-as-all",
         "G1",
         "ffrecord/reading/paths.py",
-        "            unfinished.check_bare(path, names)\n",
+        "            leftovers.check_bare(path, names)\n",
         "            pass\n",
         ("test_leftovers.py::test_the_manifest_is_gone",),
     ),
