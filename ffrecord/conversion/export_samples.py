@@ -16,6 +16,7 @@ from ffrecord.fields.tree import as_mapping
 from ffrecord.inputs.stores import BYTES_AT_ONCE, DATA, KEY, LABEL, RAW_FORMATS, class_names, names_of
 from ffrecord.reader import FileReader
 from ffrecord.reading.store import Store
+from ffrecord.sources.names import name_as_text
 from ffrecord.sources.tar.webdataset import WebDatasetReader
 from ffrecord.sources.tfrecord.examples_encode import encode_example
 from ffrecord.sources.tfrecord.reader import TFRecordReader
@@ -291,7 +292,7 @@ def _columns(value: Any) -> Mapping[str, Any]:
 
 
 def _text(key: str | bytes) -> str:
-    return key if isinstance(key, str) else key.decode(errors="surrogateescape")
+    return key if isinstance(key, str) else name_as_text(key)
 
 
 def _raw_bytes(value: Any) -> Any:

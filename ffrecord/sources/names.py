@@ -19,6 +19,11 @@ DECODED_AT_ONCE = 4096  # names
 LOOKED_AT_ONCE = 1 << 16
 
 
+def name_as_text(name: bytes) -> str:
+    """Return a name as `str`, in a form that keeps any bytes."""
+    return name.decode(errors="surrogateescape")
+
+
 class Names(Sequence[str]):
     """A sequence of `str` in one array of bytes.
 
@@ -70,12 +75,12 @@ class Names(Sequence[str]):
             check_there(self._file)
             for i in range(len(bounds) - 1):
                 name = piece[bounds[i] - bounds[0] : bounds[i + 1] - bounds[0]]
-                yield name.decode(errors="surrogateescape")
+                yield name_as_text(name)
 
     def _decode(self, start: Any, stop: Any) -> str:
         name = self.blob[start:stop].tobytes()
         check_there(self._file)
-        return name.decode(errors="surrogateescape")
+        return name_as_text(name)
 
     @property
     def order(self) -> Table:
@@ -198,10 +203,10 @@ def concatenate_names(parts: Sequence[Names]) -> Names:
     return Names(blob, bounds)
 
 
-def check_members(arrays: dict[str, npt.NDArray[Any]], **dtypes: type[np.generic]) -> None:
+def check_members(arrays: dict[str, npt.NDArray[Any]], /, **dtypes: type[np.generic]) -> None:
     """Raise unless `arrays` are columns of members, their names, and those of folders.
 
-    It serves as `check` of `cached_index`.
+    It serves as `check` of `cached_index`. The positions of members are compared with the file when they are read.
     """
     n, named = check_columns(arrays, **dtypes), len(Names.from_arrays(arrays))
     folders = Names(arrays["folders"], arrays["folder_offsets"])

@@ -15,8 +15,7 @@ from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache, cached_index, check_columns
 from ffrecord.sources.lmdb.pages import Pages
 from ffrecord.sources.lmdb.tree import TreeRecords, databases, records
-from ffrecord.sources.names import Names
-from ffrecord.sources.names import concatenate_names as joined_names
+from ffrecord.sources.names import Names, concatenate_names, name_as_text
 
 DATA = "data.mdb"
 SHOWN = 8  # most names of databases in a message
@@ -58,7 +57,7 @@ def concatenate(indexes: Sequence[LMDBIndex]) -> LMDBIndex:
     return LMDBIndex(
         np.concatenate([index.offsets for index in indexes]),
         np.concatenate([index.sizes for index in indexes]),
-        joined_names([index.names for index in indexes]),
+        concatenate_names([index.names for index in indexes]),
     )
 
 
@@ -148,11 +147,6 @@ def names_of_databases(pages: Pages) -> list[bytes]:
 def nested_names(main: TreeRecords) -> list[bytes]:
     """Return the names of the databases among the records of the main one."""
     return [main.key(i) for i in np.flatnonzero(main.nested).tolist()]
-
-
-def name_as_text(name: bytes) -> str:
-    """Return a name as `str`, in a form that keeps any bytes."""
-    return name.decode(errors="surrogateescape")
 
 
 def _list_names(names: list[bytes]) -> str:

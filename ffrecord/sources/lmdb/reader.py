@@ -16,9 +16,9 @@ from ffrecord.reading.record_reader import Read, RecordReader
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.store import OnError
 from ffrecord.sources.index_file import IndexCache
-from ffrecord.sources.lmdb.index import LMDBIndex, data_files, index, name_as_text, names_of_databases
+from ffrecord.sources.lmdb.index import LMDBIndex, data_files, index, names_of_databases
 from ffrecord.sources.lmdb.pages import Pages, changed_error, snapshot
-from ffrecord.sources.names import Names, concatenate_names
+from ffrecord.sources.names import Names, concatenate_names, name_as_text
 from ffrecord.system.closing import close_unless_done
 
 Choose = Callable[[Pages, IndexCache], LMDBIndex]

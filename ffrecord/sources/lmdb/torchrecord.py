@@ -18,6 +18,7 @@ from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.lmdb.index import DATA, LMDBIndex, concatenate, index, names_of_databases
 from ffrecord.sources.lmdb.pages import Pages
 from ffrecord.sources.lmdb.reader import EnvironmentReader
+from ffrecord.sources.names import name_as_text
 from ffrecord.system import filesystems
 
 Values = npt.NDArray[Any]
@@ -328,7 +329,7 @@ def _in_order(path: str, names: list[str]) -> list[str]:
 
 def _index(pages: Pages, index_cache: IndexCache) -> LMDBIndex:
     """Return the records of an environment, database by database, in the order of their numbers."""
-    names = [name.decode(errors="surrogateescape") for name in names_of_databases(pages)]
+    names = [name_as_text(name) for name in names_of_databases(pages)]
     if names:
         ordered = _in_order(pages.path, names)
         return concatenate([_database(pages, name.encode(), index_cache) for name in ordered])

@@ -13,7 +13,7 @@ from ffrecord.errors import FormatError, TruncatedError, add_file_to_errors, fil
 from ffrecord.sources.files import check_file
 from ffrecord.sources.index_file import IndexCache, cached_index
 from ffrecord.sources.inflated import compression_of
-from ffrecord.sources.names import Names, check_members
+from ffrecord.sources.names import Names, check_members, name_as_text
 from ffrecord.sources.tar import _tar
 from ffrecord.system.atomic_file import read_up_to
 from ffrecord.system.threads import map_in_threads
@@ -95,18 +95,11 @@ def _members(path: str, index_cache: IndexCache, ignore_zeros: bool, cut: Callab
     build = partial(_build, path, ignore_zeros, cut)
     # With `cut`, no index is kept: it might be that of an archive that was cut.
     place = index_cache if cut is None else None
-    arrays: Arrays = cached_index(path, f"{KIND}z" if ignore_zeros else KIND, build, place, _check_kept)
+    check = partial(check_members, **COLUMNS)
+    arrays: Arrays = cached_index(path, f"{KIND}z" if ignore_zeros else KIND, build, place, check)
     columns = {name: arrays[name] for name in COLUMNS}
     names, folders = Names.from_arrays(arrays), Names(arrays["folders"], arrays["folder_offsets"])
     return Members(path, status, names, **columns, folders=folders)
-
-
-def _check_kept(arrays: Arrays) -> None:
-    """Raise unless these are arrays of `_build`.
-
-    The positions of members are compared with the file when they are read.
-    """
-    check_members(arrays, **COLUMNS)
 
 
 def _build(path: str, ignore_zeros: bool, cut: Callable[[str], None] | None) -> Arrays:
@@ -161,7 +154,7 @@ def _cut(scan: _tar.Scan, size: int) -> str:
         return f"cut in a header at offset {scan.offset}, of {_tar.BLOCK} bytes"
     if scan.problem == "cut extension":
         return f"cut in an extension header at offset {scan.offset}, with {headers.size} bytes from {data} on"
-    name = text(headers.name)
+    name = name_as_text(headers.name)
     return f"cut in member {name!r}: it has {headers.size} bytes from offset {data} on, {size - data} are left"
 
 
@@ -188,18 +181,13 @@ def header_error(path: str, offset: int, headers: _tar.Headers, problem: str | N
                 f"{where}: an extension has {headers.size} bytes, expected at most {_tar.EXTENSION_MOST}"
             )
         return FormatError(f"{where}: a name is too long, expected at most {_tar.NAME_MOST} bytes")
-    named = f" of member {text(headers.name)!r}" if problem in ("sparse", "volume") and headers.name else ""
+    named = f" of member {name_as_text(headers.name)!r}" if problem in ("sparse", "volume") and headers.name else ""
     return FormatError(f"{where}{named}: {PROBLEMS.get(str(problem), problem)}")
 
 
 def sparse_error(where: str) -> FormatError:
     """Return the error for reading a sparse file."""
     return FormatError(f"{where}: {SPARSE}")
-
-
-def text(name: bytes) -> str:
-    """Return a name in the form of `Names`."""
-    return name.decode(errors="surrogateescape")
 
 
 def _regular(path: str, found: Arrays) -> Arrays:

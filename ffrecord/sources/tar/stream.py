@@ -15,10 +15,10 @@ import numpy.typing as npt
 from ffrecord.errors import FormatError, TruncatedError
 from ffrecord.sources.files import check_file
 from ffrecord.sources.inflated import compression_of
-from ffrecord.sources.names import Names
+from ffrecord.sources.names import Names, name_as_text
 from ffrecord.sources.tar import _tar
 from ffrecord.sources.tar._tar import split_names
-from ffrecord.sources.tar.index import header_error, log_unended, not_tar_error, text
+from ffrecord.sources.tar.index import header_error, log_unended, not_tar_error
 from ffrecord.system.optional import require
 from ffrecord.system.sizes import Size, parse_size
 
@@ -84,7 +84,7 @@ def _group(path: str, members: Iterator[Member]) -> Iterator[dict[str, Any]]:
         dot, name = _end_of_key(member.name), member.name.encode(errors="surrogateescape")
         if dot < 0:
             continue
-        key, field = text(name[:dot]), text(name[dot + 1 :]).lower()
+        key, field = name_as_text(name[:dot]), name_as_text(name[dot + 1 :]).lower()
         if sample and sample["__key__"] != key:
             yield sample
             sample = {}
@@ -268,11 +268,11 @@ class _Stream:
 
     def _member(self) -> Iterator[Member]:
         headers = self._headers
-        name = text(headers.name)
+        name = name_as_text(headers.name)
         if headers.kind == _tar.LINK and self._wanted(name):
             raise FormatError(
-                f"{self._path}: member {name!r} at offset {self._header} is a hard link to {text(headers.link)!r}, "
-                "whose data were passed already: decompress the archive to read it"
+                f"{self._path}: member {name!r} at offset {self._header} is a hard link to "
+                f"{name_as_text(headers.link)!r}, whose data were passed already: decompress the archive to read it"
             )
         if headers.kind == _tar.SPARSE_FILE:
             raise self._refusal("sparse")

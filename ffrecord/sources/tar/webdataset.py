@@ -18,7 +18,7 @@ from ffrecord.reading.store import Indices, OnError
 from ffrecord.sources.fallback_reader import MixedReader
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
-from ffrecord.sources.names import Names, concatenate_names
+from ffrecord.sources.names import Names, concatenate_names, name_as_text
 from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.tar import _tar
 from ffrecord.sources.tar._tar import split_names
@@ -283,7 +283,7 @@ class WebDatasetReader(MixedReader):
     def _field(self, member: int) -> str:
         names = self._samples.names
         start = names.offsets[member] + self._samples.dots[member] + 1
-        return names.blob[start : names.offsets[member + 1]].tobytes().decode(errors="surrogateescape").lower()
+        return name_as_text(names.blob[start : names.offsets[member + 1]].tobytes()).lower()
 
     def _first(self, position: int) -> int:
         """Return the first member of a sample."""

@@ -13,6 +13,7 @@ import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -204,7 +205,7 @@ class ZipIndex:
 
     def __init__(self, path: str, index_cache: IndexCache = None) -> None:
         self.path = path
-        arrays: Arrays = cached_index(path, FORMAT, lambda: build(path), index_cache, _check_kept)
+        arrays: Arrays = cached_index(path, FORMAT, lambda: build(path), index_cache, partial(check_members, **COLUMNS))
         self.names = Names.from_arrays(arrays)
         self.folders = Names(arrays["folders"], arrays["folder_offsets"])
         for name in COLUMNS:
@@ -212,14 +213,6 @@ class ZipIndex:
 
     def __len__(self) -> int:
         return len(self.names)
-
-
-def _check_kept(arrays: Arrays) -> None:
-    """Raise unless these are arrays of `build`.
-
-    The positions of members are compared with the file when they are read.
-    """
-    check_members(arrays, **COLUMNS)
 
 
 def build(path: str) -> Arrays:
