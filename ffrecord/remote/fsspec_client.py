@@ -8,10 +8,17 @@ from pathlib import Path
 from types import EllipsisType
 from typing import Any, NamedTuple
 
-from ffrecord.errors import ArgumentError, FFRecordError, RemoteError
+from ffrecord.errors import ArgumentError, FFRecordError, MissingFileError, RemoteError
 from ffrecord.remote.client import FetchedObject, check_there, never
-from ffrecord.remote.errors import changed_error, long_body_error, no_ranges_error, short_body_error, too_large_error
-from ffrecord.remote.fsspec_errors import StatusError, error_of
+from ffrecord.remote.errors import (
+    answer_error,
+    changed_error,
+    long_body_error,
+    no_ranges_error,
+    short_body_error,
+    too_large_error,
+)
+from ffrecord.remote.fsspec_errors import error_of
 from ffrecord.system import urls
 from ffrecord.system.optional import import_optional, require
 
@@ -52,7 +59,7 @@ async def fetch(files: Any, url: str, shown: str, span: tuple[int, int] | None, 
             with a whole object that is larger, its body is not read.
 
     Raises:
-        StatusError: the server refuses.
+        The errors of `answer_error`: the server refuses.
         RemoteError: the answer is unusable.
         Exceptions of aiohttp.
     """
@@ -91,7 +98,7 @@ async def _read_answer(answer: Any, shown: str, span: tuple[int, int] | None, mo
     if answer.status == 416 and answer.headers.get("Content-Range", "").endswith("/0"):
         return BoundedResponse(206, b"", 0, 0, answer.headers.get("ETag"))
     if answer.status not in (200, 206):
-        raise StatusError(answer.status)
+        raise answer_error(shown, answer.status)
     if answer.headers.get("Content-Encoding", "identity").lower() not in ("identity", ""):
         raise RemoteError(f"{shown}: the server sends it compressed, expected plain bytes")
     start, size = _parse_range(answer.headers, answer.status)
@@ -350,7 +357,7 @@ class FsspecClient:
     def _translate_errors(self, path: str, ask: Callable[[], Any]) -> Any:
         try:
             return ask()
-        except (FFRecordError, ImportError):
+        except (FFRecordError, MissingFileError, ImportError):
             raise
         except Exception as error:
             # Its message may contain the whole URL, with secrets: hence a new error, "from None" and out of `except`.

@@ -30,18 +30,6 @@ CONNECTION = (
 CAUSES = 8  # most exceptions of a chain of causes that are looked at
 
 
-class StatusError(Exception):
-    """An answer that is an error; only its status matters.
-
-    Attributes:
-        status: HTTP status.
-    """
-
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
-
-
 def error_of(error: Exception, url: str) -> Exception:
     """Return the error to raise in place of an exception from an fsspec file system, or from a package below it.
 
@@ -89,8 +77,7 @@ def _answer_error(error: BaseException, url: str) -> Exception | None:
     elif not status:  # requests, httpx, and packages made from them
         status = _number(getattr(response, "status_code", None))
     known = code if re.fullmatch(r"[A-Z][A-Za-z]{1,79}", code) else ""
-    refused = status >= 300 or known or isinstance(error, StatusError)
-    return answer_error(url, status, known) if refused else None
+    return answer_error(url, status, known) if status >= 300 or known else None
 
 
 def _status(error: BaseException) -> int:
