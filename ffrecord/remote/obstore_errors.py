@@ -122,7 +122,7 @@ def error_of(error: Exception, url: str, span: tuple[int, int] | None) -> Except
         return refused_error(url, _words(said) or "no permission")
     if span is not None and (kind == "NotSupportedError" or "NotPartial" in said.structure):
         return no_ranges_error(url)
-    if kind == "AlreadyExistsError" and not (said.status == CONFLICT and url.startswith("http")):
+    if kind == "AlreadyExistsError" and not url.startswith("http"):  # by HTTP, nothing is written that could exist
         return ChangedError(f"{url} exists already")
     if kind in ("NotSupportedError", "NotImplementedError") or "NotImplemented" in (said.code, *_sources(said)):
         return NotSupportedError(f"{url}: the store does not support this")
