@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +12,7 @@ from ffrecord.reading.paths import local_path
 from ffrecord.reading.store import Store
 from ffrecord.sources.opening import open
 from ffrecord.sources.registry import FORMATS
-from ffrecord.system import filesystems, resources
+from ffrecord.system import resources
 
 FILE_EACH = ("image folder", "path list")  # formats with one file per sample
 JOBS_MOST = 1024  # threads or processes; a larger number is a mistake
@@ -131,22 +131,3 @@ def manifest_of(given: argparse.Namespace, directory: str | None = None) -> mani
                 add_note(error, "run `ffrecord verify` to check the shards without it")
             raise
     return None
-
-
-def refuse_inside(sources: Iterable[str], *outs: str) -> None:
-    """Refuse to write into a directory that is read.
-
-    Args:
-        sources: paths that are read.
-        outs: paths to write.
-
-    Raises:
-        ArgumentError: one of `outs` is inside one of `sources`.
-    """
-    for source in sources:
-        top = os.path.join(filesystems.real_path(source), "")
-        wrong = next(
-            (out for out in outs if os.path.isdir(source) and filesystems.real_path(out).startswith(top)), None
-        )
-        if wrong is not None:
-            raise ArgumentError(f"{wrong} is inside {source}, which is read: choose a place outside of it")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, SupportsIndex
 
-from ffrecord.conversion.input import ConversionInput, check_outside, open_input
+from ffrecord.conversion.input import ConversionInput, open_input, paths_of
 from ffrecord.conversion.verify import compare_all
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.dataset_writer import options as arguments
@@ -16,6 +16,7 @@ from ffrecord.errors import ArgumentError
 from ffrecord.format.manifest import load
 from ffrecord.inputs.stores import StoreSamples
 from ffrecord.reader import FileReader
+from ffrecord.reading.paths import check_outside
 from ffrecord.system import urls
 
 
@@ -88,7 +89,7 @@ def convert(
         **_skip_options(max_skipped, arguments.check_flag("verify", verify)),
     }
     DatasetWriter(out, None, **asked)  # a wrong argument is refused before anything is opened
-    check_outside(source, out)
+    check_outside(paths_of(source), out)
     before = _count_samples(out, storage_options) if mode == "append" else 0
     with open_input(source, format, fields, options, storage_options, skips="max_skipped" in asked) as found:
         if verify and found.once:

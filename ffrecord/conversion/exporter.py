@@ -17,11 +17,11 @@ from ffrecord._crc import crc32
 from ffrecord.conversion.export_parts import ExportPart, WrittenPart, check_names, write_parts
 from ffrecord.conversion.export_samples import SampleSource
 from ffrecord.conversion.export_targets import TARGETS
-from ffrecord.conversion.input import check_outside
+from ffrecord.conversion.input import paths_of
 from ffrecord.dataset_writer import Summary
 from ffrecord.dataset_writer import options as arguments
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, MismatchError, file_error, plural
-from ffrecord.reading.paths import local_path
+from ffrecord.reading.paths import check_outside, local_path
 from ffrecord.reading.store import Store
 from ffrecord.sources.opening import open as open_store
 from ffrecord.sources.opening import open_for
@@ -172,7 +172,7 @@ def export(
     workers = arguments.check_num_workers(num_workers)
     arguments.check_flag("verify", verify)
     _check_free(path, directory=per_shard is not None or kind == "folder")
-    check_outside(source, path)
+    check_outside(paths_of(source), path)
     opened = isinstance(source, Store) or not _are_paths(source)
     if opened and not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
         raise ArgumentTypeError(

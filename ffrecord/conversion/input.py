@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ffrecord.conversion import parquet
-from ffrecord.errors import ArgumentError, ArgumentTypeError
+from ffrecord.errors import ArgumentTypeError
 from ffrecord.fields import BytesField, Schema
 from ffrecord.inputs import huggingface
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
@@ -34,7 +34,6 @@ from ffrecord.sources.inflated import LONGEST, compression_of
 from ffrecord.sources.opening import check_options, detect_first, first_of, local_paths, open_for
 from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.tar.stream import iter_members, iter_samples
-from ffrecord.system import filesystems, urls
 
 CONVERT = "ffrecord.convert"
 
@@ -212,32 +211,11 @@ def _read_first(begin: Callable[[], Iterator[Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def check_outside(source: Any, out: str | os.PathLike[str]) -> None:
-    """Refuse to write into a directory that is read. The next reader would find the result among the samples.
-
-    Args:
-        source: source of `convert`. Of open stores only image folders matter, as other stores have a list of files.
-        out: path to write.
-
-    Raises:
-        ArgumentError: `out` is inside a directory of `source`; names both.
-    """
-    if urls.is_remote(out):
-        return
-    written = filesystems.real_path(urls.local_path(os.fspath(out)))
-    for directory in _directories(source):
-        read = filesystems.real_path(directory)
-        if written != read and os.path.commonpath([written, read]) == read:
-            raise ArgumentError(f"{os.fspath(out)} is inside {directory}, which is read: choose a place outside of it")
-
-
-def _directories(source: Any) -> list[str]:
-    """Return the directories of this machine that a source reads."""
+def paths_of(source: Any) -> list[str]:
+    """Return the paths that a source reads. Of open stores only image folders have one; others have a list of files."""
     if isinstance(source, ImageFolderReader):
         return [source.root]
     several = source if isinstance(source, list | tuple) else [source]
     if not all(isinstance(each, str | os.PathLike) for each in several):
         return []
-    paths = [os.fspath(each) for each in several]
-    local = [urls.local_path(path) for path in paths if isinstance(path, str) and not urls.is_remote(path)]
-    return [path for path in local if os.path.isdir(path)]
+    return [path for path in map(os.fspath, several) if isinstance(path, str)]

@@ -3,7 +3,7 @@
 import glob
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from ffrecord.errors import UNFINISHED, ArgumentError, ArgumentTypeError, FormatError, MissingFileError, NotAFileError
@@ -101,6 +101,29 @@ def resolve_directory(directory: str) -> str:
     """
     found = filesystems.real_path(directory)
     return directory if found == filesystems.absolute_path(directory) else found
+
+
+def check_outside(sources: Iterable[PathLike], out: PathLike) -> None:
+    """Refuse to write into a directory that is read. The next reader would find the result among the samples.
+
+    Args:
+        sources: paths that are read; only directories of this machine matter.
+        out: path or URL to write.
+
+    Raises:
+        ArgumentError: `out` is inside one of `sources`; names both.
+    """
+    if urls.is_remote(out):
+        return
+    written = filesystems.real_path(urls.local_path(os.fspath(out)))
+    for source in sources:
+        directory = "" if urls.is_remote(source) else urls.local_path(os.fspath(source))
+        if os.path.isdir(directory):
+            read = filesystems.real_path(directory)
+            if written != read and os.path.commonpath([written, read]) == read:
+                raise ArgumentError(
+                    f"{os.fspath(out)} is inside {directory}, which is read: choose a place outside of it"
+                )
 
 
 Generation: TypeAlias = dict[str, tuple[str, int, int] | None]

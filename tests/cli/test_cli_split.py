@@ -305,6 +305,13 @@ def test_nothing_is_written_into_its_source(dataset, tmp_path):
     assert sorted(each.name for each in source.iterdir()) == sorted(each.name for each in dataset.iterdir())
 
 
+@pytest.mark.parametrize("command", ["convert", "shuffle"])
+def test_a_url_is_not_inside_the_working_directory(dataset, command):
+    """http:// is refused by the writer, before anything is connected."""
+    ran = run(command, ".", "http://bucket/set", cwd=dataset)
+    assert (ran.code, "datasets cannot be written by HTTP" in ran.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("parts", "words"),
     [

@@ -5,7 +5,7 @@ import tarfile
 from contextlib import suppress
 from itertools import groupby, islice
 
-from ffrecord.cli.sources import add_source, refuse_inside
+from ffrecord.cli.sources import add_source
 from ffrecord.cli.terminal.output import Output
 from ffrecord.cli.writing_options import add_out, add_skipping, conclude, hint_at_skipping, options_of
 from ffrecord.conversion import convert
@@ -73,7 +73,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Convert the dataset."""
-    refuse_inside([given.source], given.out)
     mode = {"mode": "append"} if given.append else {}
     options = options_of(given, out)
     remark = format_hint(given.source) if given.format is None else ""

@@ -3,7 +3,7 @@
 import argparse
 
 from ffrecord.cli.leftovers import report_leftovers
-from ffrecord.cli.sources import add_jobs, add_source, local_path_of, refuse_inside
+from ffrecord.cli.sources import add_jobs, add_source, local_path_of
 from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output
 from ffrecord.cli.writing_options import conclude
@@ -39,7 +39,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Export the dataset."""
-    refuse_inside([given.source], given.out)
     report_leftovers(given.out, out, "export")
     summary = export(
         given.source,

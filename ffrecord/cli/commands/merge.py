@@ -2,7 +2,7 @@
 
 import argparse
 
-from ffrecord.cli.sources import add_source, path_of, refuse_inside
+from ffrecord.cli.sources import add_source, path_of
 from ffrecord.cli.terminal.output import Output
 from ffrecord.cli.writing_options import add_skipping, add_writing, conclude, hint_at_skipping, options_of
 from ffrecord.conversion import convert
@@ -25,7 +25,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Write the samples of all datasets, one after the other. Records of .ffr files are copied byte by byte."""
-    refuse_inside(given.source, given.out)
     _check(given.source if given.format is None else [])
     with hint_at_skipping(given):
         summary = convert(given.source, given.out, format=given.format, **options_of(given, out))

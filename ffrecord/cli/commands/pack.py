@@ -4,11 +4,12 @@ import argparse
 import os
 
 from ffrecord.cli.leftovers import report_leftovers
-from ffrecord.cli.sources import local_path_of, refuse_inside
+from ffrecord.cli.sources import local_path_of
 from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output, format_count, format_size
 from ffrecord.folders.folder import PackedFolder
 from ffrecord.folders.folder_pack import pack_folder
+from ffrecord.reading.paths import check_outside
 
 EXAMPLES = """\
 examples:
@@ -28,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Pack the folder."""
-    refuse_inside([given.folder], given.out)
+    check_outside([given.folder], given.out)
     if os.path.lexists(given.out) and not given.replace:
         raise FileExistsError(17, "it already exists; use --replace to replace it", given.out)
     report_leftovers(given.out, out, "pack")

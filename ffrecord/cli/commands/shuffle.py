@@ -5,7 +5,7 @@ import secrets
 
 import numpy as np
 
-from ffrecord.cli.sources import add_source, refuse_inside, seed_of
+from ffrecord.cli.sources import add_source, seed_of
 from ffrecord.cli.terminal.output import Output
 from ffrecord.cli.writing_options import (
     add_out,
@@ -19,6 +19,7 @@ from ffrecord.cli.writing_options import (
 )
 from ffrecord.dataset_writer import DatasetWriter, resume
 from ffrecord.order import Random
+from ffrecord.reading.paths import check_outside
 
 ORDER = "order"  # key of a write's request: the name of the order, and the seed
 
@@ -46,7 +47,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
 
     The seed is noted with the finished shards of an interrupted call. The same call without --seed goes on with it.
     """
-    refuse_inside([given.source], given.out)
+    check_outside([given.source], given.out)
     with hint_at_skipping(given), open_indexed(given.source, given.format) as found:
         writer = make_writer(found, given.out, options_of(given, out))
         seed = draw_seed(writer) if given.seed is None else given.seed

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.cli.sources import add_source, local_path_of, refuse_inside, seed_of
+from ffrecord.cli.sources import add_source, local_path_of, seed_of
 from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output
 from ffrecord.cli.writing_options import add_writing, conclude, fingerprint_of, open_indexed, options_of, write_some
@@ -30,6 +30,7 @@ from ffrecord.errors import ArgumentError, FFRecordError, MismatchError, add_not
 from ffrecord.format import manifest
 from ffrecord.format.leftovers import FINISHED
 from ffrecord.order import Random
+from ffrecord.reading.paths import check_outside
 from ffrecord.system import atomic_directory, filesystems, untrusted
 from ffrecord.system.atomic_file import PART_SUFFIX, fsync_directory
 from ffrecord.system.locked_directory import LockedDirectory
@@ -274,7 +275,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace, out: Output) -> int:
     """Write the parts. Within each part the samples keep their order."""
     _check_parts(given.parts)
-    refuse_inside([given.source], *(path for path, _ in given.parts))
+    for path, _ in given.parts:
+        check_outside([given.source], path)
     with open_indexed(given.source, given.format) as found, ExitStack() as stack:
         chosen = choose(given, len(found.dataset))
         parts = [SplitPart(path, restart=given.restart) for path, _ in given.parts]

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.cli.sources import path_of, refuse_inside
+from ffrecord.cli.sources import path_of
 from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output
 from ffrecord.cli.writing_options import add_out, conclude, options_of
 from ffrecord.conversion import convert
 from ffrecord.dataset_writer import DatasetWriter
 from ffrecord.errors import ArgumentError, FormatError, name_files
+from ffrecord.reading.paths import check_outside
 from ffrecord.sources.opening import open
 
 EXAMPLES = """\
@@ -38,7 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Write the dataset."""
-    refuse_inside(given.sources, given.out)
+    check_outside(given.sources, given.out)
     options = options_of(given, out)
     if all(path.endswith((".npy", ".npz")) for path in given.sources):
         writer = DatasetWriter(given.out, **options)
