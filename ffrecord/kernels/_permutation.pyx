@@ -360,7 +360,7 @@ def draw(int64_t[::1] positions not None, const uint64_t[:, ::1] table not None,
         for i in range(positions.shape[0]):
             word = _absorb(key, positions[i])
             place = ffr_high(word, n)
-            # The low half of the product is the place within the place.
+            # The low half of the product tells how far into the place the draw falls.
             if word * n >= table[place, 0]:
                 place = table[place, 1]
             positions[i] = place

@@ -289,9 +289,9 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
 
     def __repr__(self) -> str:
         names = [name for reader in self.ffreaders() for name in reader.fnames]
-        redact_source = names if len(names) <= FILES_SHOWN else [names[0], "...", names[-1]]
+        shown = names if len(names) <= FILES_SHOWN else [names[0], "...", names[-1]]
         count = f"{plural(len(self), 'sample')} in {plural(len(names), 'file')}"
-        return f"<{type(self).__name__} of {count}: {', '.join(redact_source)}>"
+        return f"<{type(self).__name__} of {count}: {', '.join(shown)}>"
 
     def _repr_html_(self) -> str:
         """Return a table of the columns and of three samples, for notebooks. It never raises."""

@@ -67,7 +67,7 @@ class OrderArguments:
 
         Raises:
             ValueError: they contradict each other.
-            TypeError: `order` is a bool, or `shuffle` is none.
+            TypeError: `order` is a bool, or `shuffle` is not.
         """
         if isinstance(self.order, bool):
             raise ArgumentTypeError(f"order is {self.order}, expected a word or an Order: write shuffle={self.order}")
@@ -77,7 +77,7 @@ class OrderArguments:
             order: str | Order = resolve_pair("order", self.order, "shuffle", self.shuffle, SHUFFLES, "random")
             return order
         for name, value in (("order", self.order), ("shuffle", self.shuffle)):
-            if value is not None and value is not True:
+            if value is not None and not (name == "shuffle" and value):
                 raise ArgumentError(f"{name} is {value!r}, but weights draw the samples: leave one of them out")
         return Weighted(self.weights)
 

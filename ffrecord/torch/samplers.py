@@ -243,7 +243,7 @@ def position_after(run: Run, given: int) -> int:
 
 
 class Sampler(DistributedSampler[Any]):
-    """SampledIndices of this rank in the order of an epoch, for the `sampler` of a loader.
+    """Indices of this rank in the order of an epoch, for the `sampler` of a loader.
 
     It replaces torch's RandomSampler, SequentialSampler and DistributedSampler. Programs that check see a
     DistributedSampler: they leave it alone and call `set_epoch`. It holds no list of indices.

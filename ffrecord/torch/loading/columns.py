@@ -30,6 +30,15 @@ from ffrecord.torch.loading.ragged import Form, as_list
 from ffrecord.torch.loading.records import BatchRecords, Bytes, ColumnRecords, Offsets, PackedRecords, PlainRecords
 from ffrecord.torch.tensors import as_tensor
 
+__all__ = ["BatchColumns", "check_decoder", "names_of", "tensor_of"]
+
+Seeds = npt.NDArray[np.uint64]
+Indices = npt.NDArray[np.int64]
+
+PLAIN = "value"  # the column of files without schema; a schema of one value has the same name
+FILES = (BytesField, ImageField, ImageFileField, JPEGField, RGBImageField)  # their payloads are images
+ARRAYS = (NDArrayField, TensorField)
+
 Structure = Any  # a name, or a dict, tuple or list of structures
 Build = Callable[[Sequence[Any]], Any]
 
@@ -66,16 +75,6 @@ def _build(structure: Structure, values: Iterator[Any]) -> Any:
     if isinstance(structure, dict):
         return {key: _build(child, values) for key, child in structure.items()}
     return type(structure)(_build(child, values) for child in structure)
-
-
-__all__ = ["BatchColumns", "check_decoder", "names_of", "tensor_of"]
-
-Seeds = npt.NDArray[np.uint64]
-Indices = npt.NDArray[np.int64]
-
-PLAIN = "value"  # the column of files without schema; a schema of one value has the same name
-FILES = (BytesField, ImageField, ImageFileField, JPEGField, RGBImageField)  # their payloads are images
-ARRAYS = (NDArrayField, TensorField)
 
 
 class BatchColumn:

@@ -59,7 +59,7 @@ def ragged_form(name: str) -> Form:
         name: one of RAGGED.
 
     Raises:
-        ValueError: "as_nested", with a torch older than 2.2.
+        ValueError: "nested", with a torch older than 2.2.
     """
     if name == "nested":
         if not hasattr(torch, "jagged"):
