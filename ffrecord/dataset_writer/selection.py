@@ -8,7 +8,6 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import SampleIndexError
 from ffrecord.reading.indices import as_indices, count_from_start
 
 SEEDS = 1 << 32
@@ -44,13 +43,7 @@ def select(n: int, indices: Iterable[SupportsIndex] | None) -> Indices:
         IndexError: one is out of range.
         TypeError: not integers.
     """
-    if indices is None:
-        return range(n)
-
-    def error(place: int, index: int) -> SampleIndexError:
-        return SampleIndexError(f"indices[{place}] is {index}, expected {-n} <= index < {n}")
-
-    return count_from_start(as_indices(indices), n, error)
+    return range(n) if indices is None else count_from_start(as_indices(indices), n)
 
 
 def shuffle(indices: Indices, seed: int | None) -> tuple[Indices, int]:

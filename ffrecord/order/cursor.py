@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord._crc import crc32
-from ffrecord.errors import ArgumentError, ArgumentTypeError, SampleIndexError
+from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.order.batch_plan import Epoch, Run, Step, batches
 from ffrecord.order.environment import Placement
 from ffrecord.order.keys import EPOCHS, LENGTH_MAX, SEEDS, check_range
@@ -20,7 +20,7 @@ from ffrecord.order.orders import Order, from_builtins, parse
 from ffrecord.order.sliced import same_but_for_slices
 from ffrecord.order.split import Split
 from ffrecord.order.state import VERSION, Contents, Identity, State
-from ffrecord.reading.indices import as_indices
+from ffrecord.reading.indices import as_indices, count_from_start
 
 __all__ = ["Course"]
 
@@ -106,7 +106,7 @@ class Course:
         self.drop_last = bool(drop_last)
         self.split = Split(rank, world_size, policy, placement)
         self.order = self._with_slices(placement)
-        self.indices = None if indices is None else _check_filter(indices, identity.samples)
+        self.indices = None if indices is None else check_filter(indices, identity.samples)
         self._before: BegunEpoch | None = None
         self._run = 0
         # Epoch, position, changed epoch and pinned flag when the current run began; `return_to` restores them.
@@ -400,16 +400,17 @@ def check_batch_size(batch_size: SupportsIndex) -> int:
     return size
 
 
-def _check_filter(indices: Filter, samples: int) -> Integers:
-    """Check indices, and return them as int64 [m] in [0, samples)."""
+def check_filter(indices: Filter, samples: int) -> Integers:
+    """Return indices as int64 [m] in [0, samples), without a copy if they are that already.
+
+    Raises:
+        IndexError: one is out of range.
+        TypeError: they are not ints.
+    """
     array = as_indices(indices)
-    if len(array) == 0:
+    if len(array) == 0 or (array.min() >= 0 and array.max() < samples):
         return array
-    least, most = int(array.min()), int(array.max())
-    if least < -samples or most >= samples:
-        wrong = least if least < -samples else most
-        raise SampleIndexError(f"index {wrong}, expected {-samples} <= index < {samples}")
-    return array if least >= 0 else np.where(array < 0, array + samples, array)
+    return count_from_start(array, samples)
 
 
 def _describe_filter(crc: int | None) -> str:

@@ -41,7 +41,7 @@ def deliver(form: Form, arrays: list[Array], out: Out) -> Any:
     return pack_arrays(arrays, out if isinstance(out, np.ndarray) else None)
 
 
-def pack_arrays(arrays: list[Array], out: Array | None) -> Packed:
+def pack_arrays(arrays: list[Array], out: Array | None = None) -> Packed:
     """Pack arrays back to back, in the memory of `out` if given.
 
     Raises:
@@ -120,7 +120,7 @@ def replace_in_packed(packed: Packed, instead: Replacements, out: Array | None) 
     """
     data, offsets = packed
     arrays = replace_in_arrays([data[low:high] for low, high in pairwise(offsets)], instead)
-    data, offsets = pack_arrays(arrays, None)
+    data, offsets = pack_arrays(arrays)
     return data if out is None else _copy_to(data, out), offsets
 
 

@@ -62,15 +62,19 @@ def as_indices(indices: Iterable[SupportsIndex]) -> Indices:
         raise TypeError(f"indices must be a flat collection of ints: {error}") from None
 
 
-def count_from_start(indices: Indices, n: int, error: Callable[[int, int], Exception]) -> Indices:
+def count_from_start(indices: Indices, n: int, error: Callable[[int, int], Exception] | None = None) -> Indices:
     """Return indices in [-n, n), int64 [k], as numbers in [0, n); always a copy.
 
     Args:
-        error: makes the exception to raise, from the place of the first index out of range, and that index.
+        error: makes the exception to raise, from the place of the first index out of range, and that index. By default
+            it is an IndexError of the argument `indices`.
     """
     bad = np.flatnonzero((indices < -n) | (indices >= n))
     if len(bad):
-        raise error(int(bad[0]), int(indices[bad[0]]))
+        place, index = int(bad[0]), int(indices[bad[0]])
+        if error is None:
+            raise SampleIndexError(f"indices[{place}] is {index}, expected {-n} <= index < {n}")
+        raise error(place, index)
     return np.where(indices < 0, indices + n, indices)
 
 

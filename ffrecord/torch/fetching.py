@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ffrecord.errors import ArgumentError, plural
 from ffrecord.fields import Schema, schema_of
 from ffrecord.reader import FileReader
+from ffrecord.reading.batch_forms import pack_arrays
 from ffrecord.reading.store import SKIPPED_MOST, Store, tell_skipped
 from ffrecord.torch.collation import can_collate
 from ffrecord.torch.loading.columns import Seeds
@@ -131,9 +132,7 @@ def _fetch_skipping(
         # `process` may keep its arrays and write to them, but the memory of a batch is recycled: copy each array.
         samples = process([positions[place] for place in kept], [array.copy() for array in arrays])
         return FetchedSamples(samples, kept if len(samples) == len(kept) else None, first)
-    offsets = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
-    data = np.concatenate([*arrays, np.empty(0, np.uint8)])
-    return FetchedSamples(_decode_packed(_find_schema(reader, dataset), data, offsets, lazily), kept, first)
+    return FetchedSamples(_decode_packed(_find_schema(reader, dataset), *pack_arrays(arrays), lazily), kept, first)
 
 
 def _note_skipped(reader: Store, failures: Sequence[tuple[int, Exception]]) -> None:
@@ -201,9 +200,7 @@ def _decode_by_work(
     if unread:
         missing = {place for place, _ in unread}
         kept = [place for place in kept if place not in missing]
-        records = [data[offsets[place] : offsets[place + 1]] for place in kept]
-        offsets = np.cumsum([0, *map(len, records)], dtype=np.int64)
-        data = np.concatenate([*records, np.empty(0, np.uint8)])
+        data, offsets = pack_arrays([data[offsets[place] : offsets[place + 1]] for place in kept])
         seeds = None if seeds is None else seeds[kept]
     known = work.lazy_columns(reader) if lazily and kept else None
     if known is not None and can_collate(known.schema, known.columns.names):

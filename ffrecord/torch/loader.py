@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ffrecord.errors import ArgumentError, SampleIndexError, StateError, plural
+from ffrecord.errors import ArgumentError, StateError, plural
 from ffrecord.fields import Field
 from ffrecord.order import Course, Order, Run, Split, balance_classes, identity_of
-from ffrecord.reading.indices import as_indices
+from ffrecord.reading.indices import as_indices, count_from_start
 from ffrecord.reading.paths import PathLike
 from ffrecord.system.atomic_file import PartFile
 from ffrecord.torch.distributed import Place, Ranks
@@ -453,11 +453,7 @@ def choose_indices(source: LoaderSource, indices: Any) -> npt.NDArray[np.int64] 
     chosen = None if indices is None else as_indices(indices)
     if source.indices is None or chosen is None:
         return source.indices if chosen is None else chosen
-    wrong = chosen[(chosen < -len(source.indices)) | (chosen >= len(source.indices))]
-    if len(wrong):
-        n = len(source.indices)
-        raise SampleIndexError(f"index {int(wrong[0])}, expected {-n} <= index < {n}")
-    return source.indices[chosen]
+    return source.indices[count_from_start(chosen, len(source.indices))]
 
 
 def describe_work(work: BatchWork, options: LoaderOptions) -> str:

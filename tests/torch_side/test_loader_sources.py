@@ -554,10 +554,12 @@ def test_batches_that_are_short():
 def test_indices_out_of_range(at):
     with pytest.raises(SampleIndexError, match=rf"indices\[1\] of a subset is 100, expected -{COUNT} <= index"):
         Loader(torch_data.Subset(Dataset(f"{at}/all"), [1, 100]))
-    with pytest.raises(SampleIndexError, match="index 2, expected -2 <= index < 2"):
+    with pytest.raises(SampleIndexError, match=r"indices\[0\] is 2, expected -2 <= index < 2"):
         Loader(torch_data.Subset(Dataset(f"{at}/all"), [1, 10]), indices=[2])
-    with pytest.raises(SampleIndexError, match="index 3, expected -2 <= index < 2"):
+    with pytest.raises(SampleIndexError, match=r"indices\[0\] is 3, expected -2 <= index < 2"):
         Loader([1, 2], indices=[3])
+    with pytest.raises(SampleIndexError, match=r"indices\[0\] is 3, expected -2 <= index < 2"):
+        Loader([1, 2], sampler=[0], indices=[3])
 
 
 def test_states_of_other_sources():

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ffrecord.errors import FFRecordError, FormatError
 from ffrecord.order import Epoch, Step
 from ffrecord.order.keys import key_of
+from ffrecord.reading.batch_forms import pack_arrays
 from ffrecord.reading.store import Store
 from ffrecord.torch.loading.columns import Seeds
 from ffrecord.torch.loading.decoded_columns import AnyColumns
@@ -72,9 +73,7 @@ class BadRecordHandler:
         padding = sum(i >= len(records) - step.padding for i in kept)
         rows = BatchRows(indices[kept], step.positions[kept], padding, tuple(skipped))
         good: list[Any] = [records[i] for i in kept]
-        offsets = np.zeros(len(good) + 1, np.int64)
-        np.cumsum([len(record) for record in good], out=offsets[1:])
-        return rows, np.concatenate([*good, np.empty(0, np.uint8)]), offsets
+        return rows, *pack_arrays(good)
 
     def _read(self, indices: npt.NDArray[np.int64], seeds: Seeds | None) -> list[Bytes | Exception]:
         """Return the bytes of each record, or its error."""

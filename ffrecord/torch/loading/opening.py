@@ -20,7 +20,7 @@ from ffrecord.inputs.parts import Parts, WholeStore
 from ffrecord.inputs.recognised import parts_of
 from ffrecord.inputs.tables import table_of
 from ffrecord.reader import FileReader
-from ffrecord.reading.indices import as_indices
+from ffrecord.reading.indices import as_indices, count_from_start
 from ffrecord.reading.paths import Pinned
 from ffrecord.reading.record_reader import RecordReader
 from ffrecord.reading.store import Store
@@ -92,14 +92,16 @@ def _unwrap(source: Any) -> tuple[Any, npt.NDArray[np.int64] | None]:
     """
     indices: npt.NDArray[np.int64] | None = None
     while type(source) is TorchSubset and isinstance(source.dataset, Sized):
-        own, n = as_indices(source.indices), len(source.dataset)
-        wrong = np.flatnonzero((own < -n) | (own >= n))
-        if len(wrong):
-            place = int(wrong[0])
-            raise SampleIndexError(f"indices[{place}] of a subset is {own[place]}, expected {-n} <= index < {n}")
-        own = np.where(own < 0, own + n, own)
+        own = _check_subset(as_indices(source.indices), len(source.dataset))
         source, indices = source.dataset, own if indices is None else own[indices]
     return source, indices
+
+
+def _check_subset(indices: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int64]:
+    def error(place: int, index: int) -> SampleIndexError:
+        return SampleIndexError(f"indices[{place}] of a subset is {index}, expected {-n} <= index < {n}")
+
+    return count_from_start(indices, n, error)
 
 
 def is_path(source: Any) -> bool:

@@ -21,10 +21,10 @@ from ffrecord.errors import (
 )
 from ffrecord.order import Epoch, Identity, Placement, Sequential, Split, Step
 from ffrecord.order.batch_plan import batches
-from ffrecord.order.cursor import check_batch_size
+from ffrecord.order.cursor import check_batch_size, check_filter
 from ffrecord.order.keys import EPOCHS, SEEDS, check_range
 from ffrecord.order.state import Contents, Count
-from ffrecord.reading.indices import as_indices
+from ffrecord.reading.indices import as_indices, count_from_start
 
 __all__ = ["SampledCourse", "SampledRun"]
 
@@ -115,7 +115,7 @@ class SampledCourse:
         batch_size, drop_last: batches to make of single indices.
         seed, epoch: arguments of `Loader`. With epoch=0 the sampler's own epoch is taken, if it has one.
         split: rank and number of ranks.
-        chosen: int64 [n], samples of the dataset that the numbers of the sampler stand for; None for all.
+        chosen: int [m], samples of the dataset that the numbers of the sampler stand for; None for all.
 
     Attributes:
         batched, batch_size, seed, split: the arguments.
@@ -124,6 +124,7 @@ class SampledCourse:
     Raises:
         TypeError: the sampler is no iterable, or cannot be read twice.
         ValueError: a number is out of range.
+        IndexError: a number in `chosen` is out of range.
     """
 
     def __init__(
@@ -149,8 +150,9 @@ class SampledCourse:
             kind = "lists of ints" if batched else "ints"
             raise ArgumentTypeError(f"{word} is {sampler!r}, expected an iterable of {kind}")
         self._sampler: Any = sampler
-        self.identity, self.batched, self._word, self._chosen = identity, batched, word, chosen
-        self._count = identity.samples if chosen is None else len(chosen)
+        self.identity, self.batched, self._word = identity, batched, word
+        self._chosen = None if chosen is None else check_filter(chosen, identity.samples)
+        self._count = identity.samples if self._chosen is None else len(self._chosen)
         self.batch_size, self.drop_last = check_batch_size(batch_size), bool(drop_last)
         self.seed = check_range("seed", seed, 0, SEEDS)
         self.split, self.order = split, type(sampler).__name__
@@ -242,13 +244,14 @@ class SampledCourse:
             ) from None
         if not len(indices):
             raise ArgumentError(f"{self._word} gave a batch of 0 samples after {plural(done, 'sample')}")
-        wrong = np.flatnonzero((indices < -n) | (indices >= n))
-        if len(wrong):
-            raise SampleIndexError(
-                f"{self._word} gave {indices[wrong[0]]} after {plural(done + int(wrong[0]), 'sample')}, expected "
-                f"{-n} <= index < {n}"
+
+        def out_of_range(place: int, index: int) -> SampleIndexError:
+            return SampleIndexError(
+                f"{self._word} gave {index} after {plural(done + place, 'sample')}, expected {-n} <= index < {n}"
             )
-        return np.where(indices < 0, indices + n, indices) if self._chosen is None else self._chosen[indices]
+
+        indices = count_from_start(indices, n, out_of_range)
+        return indices if self._chosen is None else self._chosen[indices]
 
     def yielded(self, step: Step) -> bool:
         """Note that the user has got a batch; return False if something else was begun or set since."""
