@@ -6,7 +6,7 @@ a loader likes: only `yielded` moves the `Course`.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from ffrecord.reading.indices import as_indices, count_from_start
 __all__ = ["Course"]
 
 Integers = npt.NDArray[np.int64]
-Filter = Iterable[SupportsIndex]
+Filter = Iterable[int]
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ class Course:
         identity: Identity,
         *,
         order: str | Order = "random",
-        seed: SupportsIndex = 0,
-        epoch: SupportsIndex = 0,
-        batch_size: SupportsIndex = 1,
+        seed: int = 0,
+        epoch: int = 0,
+        batch_size: int = 1,
         drop_last: bool = False,
         rank: int = 0,
         world_size: int = 1,
@@ -213,7 +213,7 @@ class Course:
         """The number of positions in the epoch."""
         return self._epoch(None if self._again or self._is_over else self._before).length
 
-    def set_epoch(self, epoch: SupportsIndex) -> None:
+    def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next loop. The current epoch keeps its position; any other begins at 0.
 
         An epoch that a loaded state has finished counts as current too. Nothing is left of it, so the next loop is
@@ -225,7 +225,7 @@ class Course:
             self._go_to(number, 0)
         self._pinned = True
 
-    def announce(self, epoch: SupportsIndex) -> None:
+    def announce(self, epoch: int) -> None:
         """Set the epoch of the next loop, as a trainer does before each of its loops.
 
         This differs from `set_epoch` if a loop over the same epoch has yielded something. That loop counts as left, and
@@ -237,7 +237,7 @@ class Course:
         else:
             self.set_epoch(number)
 
-    def set_position(self, position: SupportsIndex) -> None:
+    def set_position(self, position: int) -> None:
         """Go to a position of this epoch: samples yielded by all ranks together, 0 <= position <= length.
 
         The next loop begins there. It is empty if this is the end.
@@ -385,7 +385,7 @@ class Course:
             )
 
 
-def check_batch_size(batch_size: SupportsIndex) -> int:
+def check_batch_size(batch_size: int) -> int:
     """Return the size of a batch as an int.
 
     Raises:

@@ -3,7 +3,6 @@
 import os
 import re
 from dataclasses import dataclass
-from typing import SupportsIndex
 
 from ffrecord.errors import ArgumentError
 from ffrecord.order.keys import check_range
@@ -37,7 +36,7 @@ class Placement:
             object.__setattr__(self, name, check_range(name, getattr(self, name), 0, stop))
 
     @classmethod
-    def of(cls, rank: int, world_size: int, nodes: SupportsIndex) -> "Placement":
+    def of(cls, rank: int, world_size: int, nodes: int) -> "Placement":
         """Return the placement of a rank if the ranks of a node follow each other, `world_size / nodes` on each.
 
         Raises:

@@ -2,7 +2,7 @@
 
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, SupportsIndex, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
@@ -126,7 +126,7 @@ class DataLoader(TorchDataLoader[T_co]):
             return super().__iter__()
         return self._ffrecord_progress.iterate(self, super().__iter__)
 
-    def set_step(self, step: SupportsIndex) -> None:
+    def set_step(self, step: int) -> None:
         """Leave out the first `step` batches of each epoch, without reading them, until the next call.
 
         It takes effect with the next epoch.

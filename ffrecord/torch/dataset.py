@@ -4,7 +4,7 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from types import TracebackType
-from typing import Any, SupportsIndex, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -176,7 +176,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
     @overload  # an array is no index, though a type checker may take it for one
     def __getitem__(self, indices: Indices) -> list[T_co]: ...  # pyright: ignore[reportOverlappingOverload]
     @overload
-    def __getitem__(self, indices: SupportsIndex) -> T_co: ...
+    def __getitem__(self, indices: int) -> T_co: ...
 
     def __getitem__(self, indices: Any) -> Any:
         """Return a list of samples for several indices, one sample for an int, or a dataset for a slice.

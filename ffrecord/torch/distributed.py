@@ -1,7 +1,7 @@
 """Rank, number of ranks and node of this process, found without communication with other ranks."""
 
 import operator
-from typing import Any, NamedTuple, Protocol, SupportsIndex, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch.distributed
 from torch.utils.data import get_worker_info
@@ -73,7 +73,7 @@ def placement_on(place: Place, rank: int, world_size: int) -> Placement | None:
     return Placement.of(rank, world_size, place)
 
 
-def _int(name: str, value: SupportsIndex) -> int:
+def _int(name: str, value: int) -> int:
     try:
         return operator.index(value)
     except TypeError:

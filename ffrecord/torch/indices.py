@@ -24,7 +24,7 @@ __all__ = [
     "take_range",
 ]
 
-Integers: TypeAlias = "list[int] | list[SupportsIndex] | tuple[SupportsIndex, ...] | range"
+Integers: TypeAlias = "list[int] | tuple[int, ...] | range"
 Indices: TypeAlias = "Integers | npt.NDArray[np.integer[Any]] | torch.Tensor"
 KeptIndices: TypeAlias = "range | npt.NDArray[np.integer[Any]]"
 

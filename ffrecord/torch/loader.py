@@ -6,7 +6,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -422,9 +422,7 @@ def check_alone(**given: Any) -> None:
         raise ArgumentError(f"{names[0]} and {names[1]} both say which samples come: leave one of them out")
 
 
-def check_sampler(
-    arguments: OrderArguments, batch_size: SupportsIndex, drop_last: bool, on_error: str, *, batched: bool
-) -> None:
+def check_sampler(arguments: OrderArguments, batch_size: int, drop_last: bool, on_error: str, *, batched: bool) -> None:
     """Refuse arguments that have no meaning beside a sampler.
 
     Raises:

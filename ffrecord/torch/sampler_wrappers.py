@@ -3,7 +3,7 @@
 import itertools
 import operator
 from collections.abc import Iterable, Iterator
-from typing import Any, SupportsIndex
+from typing import Any
 
 from torch.utils.data import Sampler
 
@@ -27,7 +27,7 @@ class SkipableSampler(Sampler[Any]):
         self.sampler = sampler
         self.step = 0
 
-    def set_step(self, step: SupportsIndex) -> None:
+    def set_step(self, step: int) -> None:
         """Leave out the first `step` items from the next iteration on.
 
         Raises:

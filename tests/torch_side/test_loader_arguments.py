@@ -4,7 +4,9 @@ import inspect
 import json
 import os
 import pickle
+import sys
 import time
+import typing
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from loader_builders import child_processes, fixed, flat, mixed, write
 from torch.utils import data as torch_data
 from torch_builders import WORKERS_ANYWHERE
 
+import ffrecord.torch
 from ffrecord.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -22,7 +25,7 @@ from ffrecord.errors import (
     UserFunctionError,
     WorkerError,
 )
-from ffrecord.order import Weighted
+from ffrecord.order import Course, Weighted
 from ffrecord.torch import BatchSampler, Dataset, Loader, Sampler
 
 pytestmark = WORKERS_ANYWHERE
@@ -146,17 +149,37 @@ def test_wrong_words(path, word, right):
         Loader(path, **{word: 1})
 
 
+def public_functions() -> list[Any]:
+    """Return the public functions and methods of `ffrecord.torch`, and of the cursor that it uses."""
+    public = [getattr(ffrecord.torch, name) for name in dir(ffrecord.torch) if name[0] not in "_."]
+    found: list[Any] = []
+    for each in [*public, Course]:
+        if inspect.isclass(each):
+            named = {name: made for name, made in vars(each).items() if name[0] != "_" or name[:2] == "__"}
+            found += [made for name, made in named.items() if inspect.isfunction(made)]
+        elif inspect.isfunction(each):
+            found.append(each)
+    return found
+
+
 def test_help_says_int():
     """Not SupportsIndex, which says nothing to most. Ints of numpy work nevertheless."""
     parameters = inspect.signature(Loader).parameters
     assert parameters["batch_size"].annotation is int and parameters["seed"].annotation is int
-    for function in (Loader, Sampler, BatchSampler, Loader.set_epoch, Sampler.set_epoch, Sampler.set_position):
-        assert "SupportsIndex" not in str(inspect.signature(function)).replace("'str | SupportsIndex | Placement", "")
+    functions = public_functions()
+    assert {Loader.__init__, ffrecord.torch.DataLoader.set_step, Dataset.__getitem__} <= set(functions)
+    for function in functions:
+        overloads = typing.get_overloads(function) if sys.version_info >= (3, 11) else []
+        assert not any("SupportsIndex" in str(inspect.signature(each)) for each in [function, *overloads]), function
 
 
 def test_ints_of_numpy(path):
     loader = Loader(path, np.int64(4), seed=np.uint8(3), epoch=np.int32(1), num_threads=np.int64(1))
     assert flat(loader) == flat(Loader(path, 4, seed=3, epoch=1))
+    assert Dataset(path)[np.int64(2)]["id"] == Dataset(path)[2]["id"]
+    theirs = ffrecord.torch.DataLoader(Dataset(path, fields=["id"]), 4)
+    theirs.set_step(np.int64(2))
+    assert flat(theirs) == list(range(8, COUNT))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has CUDA")

@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, SupportsIndex
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -133,10 +133,10 @@ class SampledCourse:
         sampler: Any,
         *,
         batched: bool,
-        batch_size: SupportsIndex,
+        batch_size: int,
         drop_last: bool,
-        seed: SupportsIndex,
-        epoch: SupportsIndex,
+        seed: int,
+        epoch: int,
         split: Split,
         chosen: Batch | None = None,
     ) -> None:
@@ -314,7 +314,7 @@ class SampledCourse:
             return None
         return epoch if 0 <= epoch < EPOCHS else None
 
-    def set_epoch(self, epoch: SupportsIndex) -> None:
+    def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next loop. The current epoch keeps its position; any other begins at 0."""
         number = check_range("epoch", epoch, 0, EPOCHS)
         self._known = self._sampler_epoch
@@ -323,7 +323,7 @@ class SampledCourse:
             self._go_to(number, 0)
         self._pinned = True
 
-    def announce(self, epoch: SupportsIndex) -> None:
+    def announce(self, epoch: int) -> None:
         """Set the epoch of the next loop, as a trainer does; see `Course.announce`."""
         number = check_range("epoch", epoch, 0, EPOCHS)
         if number == self._epoch_number and self._begun:
