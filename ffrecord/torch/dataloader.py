@@ -18,6 +18,7 @@ from ffrecord.torch.progress import LoaderProgress
 from ffrecord.torch.sampler_progress import SamplerProgress, index_source, sampler_of
 from ffrecord.torch.sampler_wrappers import SingleIndexSampler, SkipableSampler
 from ffrecord.torch.trainer_epoch import ShuffleSampler
+from ffrecord.torch.words import suggest_words
 
 __all__ = ["DataLoader", "SkipableSampler", "track"]
 
@@ -42,6 +43,7 @@ class DataLoader(TorchDataLoader[T_co]):
         ValueError, TypeError: torch refuses an argument.
     """
 
+    @suggest_words({})
     def __init__(
         self,
         dataset: TorchDataset[T_co],

@@ -38,6 +38,7 @@ from ffrecord.torch.indices import (
 )
 from ffrecord.torch.registry import ReaderRegistry
 from ffrecord.torch.sample_work import Fields, SampleWork
+from ffrecord.torch.words import DATASET_WORDS, suggest_words
 
 __all__ = ["ConcatDataset", "Dataset", "ReaderRegistry", "Subset", "seed_indices"]
 
@@ -107,6 +108,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
     _below: type[IndexError] = SampleIndexError  # error for an index below -len
     _sample_work: SampleWork | None = None  # a subclass may leave out our __init__
 
+    @suggest_words(DATASET_WORDS)
     def __init__(
         self,
         fnames: Source | Store[T_co],

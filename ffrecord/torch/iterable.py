@@ -19,6 +19,7 @@ from ffrecord.torch.distributed import Place
 from ffrecord.torch.ordering import OrderArguments
 from ffrecord.torch.samplers import BatchSampler, State
 from ffrecord.torch.stop_iteration import StopIterationGuard, describe_batch
+from ffrecord.torch.words import SAMPLER_WORDS, suggest_words
 
 __all__ = ["IterableDataset"]
 
@@ -105,6 +106,7 @@ class IterableDataset(TorchIterableDataset[T_co]):
 
     __orig_class__ = UNTOLD
 
+    @suggest_words(SAMPLER_WORDS)
     def __init__(
         self,
         dataset: Dataset[T_co],

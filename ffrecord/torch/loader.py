@@ -33,8 +33,8 @@ from ffrecord.torch.loading.ragged import RAGGED, ragged_form
 from ffrecord.torch.loading.sampled import SampledCourse, SampledRun
 from ffrecord.torch.loading.stats import LoaderStats, Reading
 from ffrecord.torch.loading.trace import LoaderTrace
-from ffrecord.torch.loading.words import LOADER_WORDS, suggest_words
 from ffrecord.torch.ordering import OrderArguments
+from ffrecord.torch.words import LOADER_WORDS, suggest_words
 
 __all__ = ["Loader"]
 

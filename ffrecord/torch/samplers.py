@@ -26,6 +26,7 @@ from ffrecord.reading.store import Store
 from ffrecord.torch.dataset import Dataset, seed_indices
 from ffrecord.torch.distributed import Place
 from ffrecord.torch.ordering import OrderArguments
+from ffrecord.torch.words import SAMPLER_WORDS, suggest_words
 
 __all__ = ["BatchSampler", "Sampler"]
 
@@ -272,6 +273,7 @@ class Sampler(DistributedSampler[Any]):
             nothing to yield.
     """
 
+    @suggest_words(SAMPLER_WORDS)
     def __init__(
         self,
         dataset: Sized | int,
@@ -498,6 +500,7 @@ class BatchSampler(TorchBatchSampler):
         TypeError: `dataset` is a sampler.
     """
 
+    @suggest_words(SAMPLER_WORDS)
     def __init__(
         self,
         dataset: Sized | int,

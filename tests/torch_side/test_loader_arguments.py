@@ -26,7 +26,7 @@ from ffrecord.errors import (
     WorkerError,
 )
 from ffrecord.order import Course, Weighted
-from ffrecord.torch import BatchSampler, Dataset, Loader, Sampler
+from ffrecord.torch import BatchSampler, DataLoader, Dataset, IterableDataset, Loader, Sampler
 
 pytestmark = WORKERS_ANYWHERE
 COUNT = 30
@@ -149,6 +149,35 @@ def test_wrong_words(path, word, right):
         Loader(path, **{word: 1})
 
 
+@pytest.mark.parametrize(
+    ("kind", "word", "right"),
+    [
+        (Dataset, "path", "take fnames, the first argument"),
+        (Dataset, "transfrom", "do you mean transform?"),
+        (Dataset, "colums", "take fields"),
+        (Sampler, "world_size", "take num_replicas"),
+        (Sampler, "data_source", "take dataset, the first argument"),
+        (BatchSampler, "weights", r"take order=ffrecord.order.Weighted\(weights\)"),
+        (BatchSampler, "batchsize", "do you mean batch_size?"),
+        (IterableDataset, "generator", "take seed, an int"),
+        (DataLoader, "workers", "do you mean num_workers?"),
+        (DataLoader, "xyz", "it has dataset, batch_size"),
+    ],
+)
+def test_wrong_words_of_other_classes(kind, word, right):
+    with pytest.raises(TypeError, match=f"{kind.__name__} has no argument '{word}'.*{right}"):
+        kind(**{word: 1})
+
+
+def test_wrong_words_of_a_subclass_name_the_class_that_has_no_such_word(path):
+    class Own(Dataset):
+        def __init__(self, fnames: str, own: int, **more: Any) -> None:
+            super().__init__(fnames, **more)
+
+    with pytest.raises(TypeError, match=r"^Dataset has no argument 'transfrom'"):
+        Own(path, own=1, transfrom=len)
+
+
 def public_functions() -> list[Any]:
     """Return the public functions and methods of `ffrecord.torch`, and of the cursor that it uses."""
     public = [getattr(ffrecord.torch, name) for name in dir(ffrecord.torch) if name[0] not in "_."]
@@ -167,7 +196,7 @@ def test_help_says_int():
     parameters = inspect.signature(Loader).parameters
     assert parameters["batch_size"].annotation is int and parameters["seed"].annotation is int
     functions = public_functions()
-    assert {Loader.__init__, ffrecord.torch.DataLoader.set_step, Dataset.__getitem__} <= set(functions)
+    assert {Loader.__init__, DataLoader.set_step, Dataset.__getitem__} <= set(functions)
     for function in functions:
         overloads = typing.get_overloads(function) if sys.version_info >= (3, 11) else []
         assert not any("SupportsIndex" in str(inspect.signature(each)) for each in [function, *overloads]), function
@@ -177,7 +206,7 @@ def test_ints_of_numpy(path):
     loader = Loader(path, np.int64(4), seed=np.uint8(3), epoch=np.int32(1), num_threads=np.int64(1))
     assert flat(loader) == flat(Loader(path, 4, seed=3, epoch=1))
     assert Dataset(path)[np.int64(2)]["id"] == Dataset(path)[2]["id"]
-    theirs = ffrecord.torch.DataLoader(Dataset(path, fields=["id"]), 4)
+    theirs = DataLoader(Dataset(path, fields=["id"]), 4)
     theirs.set_step(np.int64(2))
     assert flat(theirs) == list(range(8, COUNT))
 

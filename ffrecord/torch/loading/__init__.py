@@ -14,7 +14,6 @@ batch_builder.py    a batch as read -> a finished batch: all Python work
 threads.py          building of batches in threads, in order
 processes.py        building of batches in worker processes, through torch's own loader
 sampled.py          the order of a sampler of the user, and the position in it
-words.py            wrong words for arguments, and the right ones
 labels.py           the classes of all samples
 options.py          the arguments of a loader, checked
 placement.py        pinned memory, and copies to a GPU beside the computation

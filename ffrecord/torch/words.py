@@ -8,12 +8,32 @@ from typing import Any, TypeVar
 
 from ffrecord.errors import ArgumentTypeError
 
-__all__ = ["LOADER_WORDS", "suggest_words"]
+__all__ = ["DATASET_WORDS", "LOADER_WORDS", "SAMPLER_WORDS", "suggest_words"]
 
 Init = TypeVar("Init", bound=Callable[..., None])
 
-# Words of other loaders → the word here, or what to do.
+# Words of other packages → the word here, or what to do.
+SAMPLE_WORDS = {
+    "columns": "fields",
+    "augment": "transform",
+    "target_transform": "transform, which gets the whole sample",
+    "cache": "cache_dir",
+}
+DATASET_WORDS = SAMPLE_WORDS | dict.fromkeys(
+    ("dataset", "path", "paths", "source", "reader"), "fnames, the first argument"
+)
+SAMPLER_WORDS = {
+    "data_source": "dataset, the first argument",
+    "sampler": "dataset, the first argument",
+    "generator": "seed, an int",
+    "world_size": "num_replicas",
+    "weights": "order=ffrecord.order.Weighted(weights)",
+    "replacement": "order=ffrecord.order.Weighted(weights)",
+    "num_samples": "order=ffrecord.order.Weighted(weights, epoch_length=...)",
+}
 LOADER_WORDS = {
+    **SAMPLE_WORDS,
+    **dict.fromkeys(("fnames", "path", "paths", "source", "reader"), "dataset, the first argument"),
     "prefetch_factor": "prefetch, the number of batches of all workers together",
     "generator": "seed, an int",
     "pin_memory_device": "device",
@@ -21,20 +41,11 @@ LOADER_WORDS = {
     "num_replicas": "world_size",
     "replacement": "weights",
     "num_samples": "order=ffrecord.order.Weighted(weights, epoch_length=...)",
-    "fnames": "dataset, the first argument",
-    "path": "dataset, the first argument",
-    "paths": "dataset, the first argument",
-    "source": "dataset, the first argument",
-    "reader": "dataset, the first argument",
     "workers": "num_workers",
     "threads": "num_threads",
-    "columns": "fields",
     "drop": "policy",
-    "augment": "transform",
-    "target_transform": "transform, which gets the whole sample",
     "label": "class_balanced, the column of the classes",
     "labels": "class_balanced, the column of the classes",
-    "cache": "cache_dir",
 }
 
 
@@ -47,12 +58,13 @@ def suggest_words(words: Mapping[str, str]) -> Callable[[Init], Init]:
 
     def decorate(init: Init) -> Init:
         known = [name for name in inspect.signature(init).parameters if name != "self"]
+        owner = init.__qualname__.partition(".")[0]  # a subclass may have other arguments
 
         @functools.wraps(init)
         def checked(self: Any, *args: Any, **kwargs: Any) -> None:
             for word in kwargs:
                 if word not in known:
-                    raise ArgumentTypeError(_describe_word(type(self).__name__, word, known, words))
+                    raise ArgumentTypeError(_describe_word(owner, word, known, words))
             init(self, *args, **kwargs)
 
         return checked  # type: ignore[return-value]
