@@ -49,7 +49,7 @@ def test_tables_say_what_the_weights_say(weights):
 
 @pytest.mark.parametrize("exponent", [-1074, -1070, -1023, 0, 900, 1022])
 def test_weights_of_any_size(exponent):
-    """Sums of the largest numbers are infinite, and quotients of the smallest: only what is to what matters."""
+    """Sums of the largest numbers are infinite, and quotients of the smallest. Only the ratios of weights count."""
     small = np.array([3, 0, 1, 2, 2])
     kept, aliases = make_aliases(np.ldexp(small.astype(np.float64), exponent - 2 * (exponent > 0)))
     for found, expected in zip((kept, aliases), make_aliases(small.astype(np.float64)), strict=True):
@@ -73,7 +73,7 @@ def test_frequencies(count):
 
 @pytest.mark.parametrize("unit", [5e-324, 1e-310, 1e308])
 def test_units_at_the_ends_of_floats(unit):
-    """Sums of such weights are infinite, or so small that nothing can be divided by them: never drawn stays so."""
+    """Sums of such weights are infinite, or too small to divide by. A weight of 0 is never drawn."""
     order, plain = (Weighted([one, one, 0, one], epoch_length=100) for one in (unit, 1.0))
     assert order.indices(range(100), 4, 0, 0).tolist() == plain.indices(range(100), 4, 0, 0).tolist()
 
@@ -156,7 +156,7 @@ def test_weights_are_copied():
     ],
     ids=str,
 )
-def test_weights_that_are_none(weights, error, message):
+def test_refused_weights(weights, error, message):
     with pytest.raises(error, match=message):
         Weighted(weights)
 

@@ -507,6 +507,7 @@ class Failing(Epochs):
         ("sampler", [3], UserFunctionError, "sampler failed in epoch 0: ZeroDivisionError: planned"),
         ("batch_sampler", [[3]], UserFunctionError, "batch_sampler failed in epoch 0: ZeroDivisionError: planned"),
         ("batch_sampler", [3], ArgumentTypeError, "batch_sampler gave 3 after 0 samples"),
+        ("batch_sampler", [None, [1]], ArgumentTypeError, "batch_sampler gave None after 0 samples"),
     ],
 )
 def test_failures_before_the_position_of_a_state(path, name, items, error, message):
@@ -560,6 +561,8 @@ def test_samplers_that_raise_or_are_empty(path):
         list(Loader(path, 1, sampler=Failing()))
     with pytest.raises(ArgumentError, match="batch_sampler gave a batch of 0 samples after 1 sample"):
         list(Loader(path, batch_sampler=[[1], []]))
+    with pytest.raises(ArgumentTypeError, match="batch_sampler gave None after 1 sample"):
+        list(Loader(path, batch_sampler=[[1], None, [2]]))
     assert list(Loader(path, sampler=[])) == []
 
 

@@ -30,6 +30,7 @@ __all__ = ["SampledCourse", "SampledRun"]
 
 VERSION = 1
 INSIDE = ("sampler", "batch_sampler")  # attributes of samplers that hold other ones
+END = object()  # the end of a sampler, which might yield None
 
 Batch = npt.NDArray[np.int64]
 
@@ -193,8 +194,8 @@ class SampledCourse:
         if self.batched:
             done = 0
             while done < position:
-                group = self._take(lambda: next(found, None))
-                if group is None:
+                group = self._take(lambda: next(found, END))
+                if group is END:
                     raise self._short(done, position)
                 done += len(self._check(group, done))
                 self._batches_done += 1
@@ -206,8 +207,8 @@ class SampledCourse:
                 raise self._short(skipped, position)
         done = position
         while True:
-            group = self._take(lambda: next(found, None) if self.batched else list(islice(found, self.batch_size)))
-            if group is None or (not self.batched and (not group or self._is_dropped(group))):
+            group = self._take(lambda: next(found, END) if self.batched else list(islice(found, self.batch_size)))
+            if group is END or (not self.batched and (not group or self._is_dropped(group))):
                 return
             indices = self._check(group, done)
             done += len(indices)
