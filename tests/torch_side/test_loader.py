@@ -319,7 +319,7 @@ def test_what_transform_makes_is_put_together(path, made, expected):
 
 
 def test_numbers_among_what_is_none_do_not_make_a_batch(path):
-    with pytest.raises(UserFunctionError, match="does not make a batch"):
+    with pytest.raises(UserFunctionError, match="transform returned samples that do not make a batch"):
         list(Loader(path, 3, "sequential", transform=lambda sample: [[1, None, 2][sample["id"] % 3]]))
 
 

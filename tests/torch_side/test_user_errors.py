@@ -94,7 +94,7 @@ def test_functions_of_the_loader_that_stop(mixed_path: str, how: dict[str, Any],
         ids = np.atleast_1d(value["id"])
         return stop() if 9 in ids else value
 
-    named = "sample 9" if function == "transform" else "samples, 8 and on"
+    named = "sample 9" if function == "transform" else "samples 8, 9, 10, 11"
     assert taken(Loader(mixed_path, 4, "sequential", **{function: stopping}, **how), named) == 2
 
 

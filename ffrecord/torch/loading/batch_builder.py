@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ffrecord.engine._engine import Slots
-from ffrecord.errors import FormatError, UserFunctionError, describe_error, plural
+from ffrecord.errors import FormatError, UserFunctionError, describe_error
 from ffrecord.order import Epoch, Step, sample_seeds
 from ffrecord.reading.store import Store
 from ffrecord.torch.loading.bad_records import BadRecordHandler, BatchRows
@@ -152,7 +152,7 @@ class BatchBuilder:
     def begin(self, step: Step) -> Callable[[], RawBatch]:
         """Begin to read a batch; return a function that waits for it."""
         begun = perf_counter() if self._traced else 0.0
-        with StopIterationGuard(lambda: f"reading of {_describe_step(step)}"):
+        with StopIterationGuard(lambda: f"reading of {_describe_rows(step)}"):
             wait = self._begin(step)
         return (lambda: self._wait_traced(step, wait, begun)) if self._traced else (lambda: self._wait(step, wait))
 
@@ -164,7 +164,7 @@ class BatchBuilder:
         return self._reader._begin_packed(step.indices)
 
     def _wait(self, step: Step, wait: Callable[[], Any]) -> RawBatch:
-        with StopIterationGuard(lambda: f"reading of {_describe_step(step)}"):
+        with StopIterationGuard(lambda: f"reading of {_describe_rows(step)}"):
             return RawBatch(step, wait())
 
     def _wait_traced(self, step: Step, wait: Callable[[], Any], begun: float) -> RawBatch:
@@ -179,7 +179,7 @@ class BatchBuilder:
             FFRecordError, OSError: a record cannot be read or decoded, and `on_error` does not skip or replace it.
             UserFunctionError: a function of the user raised.
         """
-        with StopIterationGuard(lambda: f"{activity.stage} of {_describe_step(raw.step)}"):
+        with StopIterationGuard(lambda: f"{activity.stage} of {_describe_rows(raw.step)}"):
             return self._finish(raw, activity)
 
     def _finish(self, raw: RawBatch, activity: Activity) -> BuiltBatch:
@@ -263,25 +263,25 @@ class BatchBuilder:
             return stack_samples(samples, self._work.form)
         except UnevenError as error:
             raise UserFunctionError(
-                f"what transform made of {_describe_rows(rows)} does not make a batch: sample "
-                f"{rows.indices[error.place]}: {error}. Return numbers, arrays or tensors of one kind, drop the "
-                "column, or take batch_transform"
+                f"transform returned samples that do not make a batch: sample {rows.indices[error.place]}: {error}. "
+                "Return numbers, arrays or tensors of one kind, drop the column, or take batch_transform"
             ) from error
         except Exception as error:
             raise UserFunctionError(
-                f"what transform made of {_describe_rows(rows)} does not make a batch: {describe_error(error)}"
+                f"transform returned samples that do not make a batch, for {_describe_rows(rows)}: "
+                f"{describe_error(error)}"
             ) from error
 
     def _collate_by_user(self, collate: Callable[[list[Any]], Any], samples: list[Any], rows: BatchRows) -> Any:
         try:
             batch = collate(samples)
         except Exception as error:
-            what = f"collate_fn failed on the batch of {_describe_rows(rows)}"
+            what = f"collate_fn failed on {_describe_rows(rows)}"
             raise UserFunctionError(f"{what}: {describe_error(error)}") from error
         if batch is None:
             raise UserFunctionError(
-                f"collate_fn returned None for the batch of {_describe_rows(rows)}: return the batch; to leave out "
-                "samples, give the others in sampler or indices"
+                f"collate_fn returned None for {_describe_rows(rows)}: return the batch; to leave out samples, give "
+                "the others in sampler or indices"
             )
         return batch
 
@@ -289,13 +289,9 @@ class BatchBuilder:
         try:
             made = transform(batch, seeds)
         except Exception as error:
-            raise self._function_error(
-                transform, f"the batch of {_describe_rows(rows)}", int(rows.indices[0]), error
-            ) from error
+            raise self._function_error(transform, _describe_rows(rows), int(rows.indices[0]), error) from error
         if made is None:
-            raise UserFunctionError(
-                f"batch_transform returned None for the batch of {_describe_rows(rows)}: return the batch"
-            )
+            raise UserFunctionError(f"batch_transform returned None for {_describe_rows(rows)}: return the batch")
         return made
 
     def _function_error(self, transform: UserFunction, what: str, index: int, error: Exception) -> UserFunctionError:
@@ -308,9 +304,5 @@ def _lap(start: float) -> tuple[float, float]:
     return now - start, now
 
 
-def _describe_step(step: Step) -> str:
-    return describe_batch(step.indices.tolist())
-
-
-def _describe_rows(rows: BatchRows) -> str:
-    return f"{plural(len(rows.indices), 'sample')}, {int(rows.indices[0])} and on"
+def _describe_rows(rows: Step | BatchRows) -> str:
+    return describe_batch(rows.indices.tolist())

@@ -29,7 +29,6 @@ from ffrecord.errors import (
     WorkerError,
     describe_error,
     file_error,
-    plural,
 )
 from ffrecord.order import Run, Step
 from ffrecord.order.keys import key_of
@@ -39,6 +38,7 @@ from ffrecord.processes.process import watch_parent
 from ffrecord.torch.loading.batch_builder import Activity, BatchBuilder, BuiltBatch, RawBatch
 from ffrecord.torch.loading.options import LoaderOptions
 from ffrecord.torch.loading.sampled import SampledRun
+from ffrecord.torch.stop_iteration import describe_batch
 from ffrecord.torch.tensors import is_plain
 from ffrecord.torch.transfer import Parcel
 from ffrecord.torch.worker_queues import LoaderView
@@ -215,7 +215,7 @@ class Workers:
         """Return the error to raise for an error of torch, which reports a dead worker in several ways."""
         if type(error) is RuntimeError and str(error).startswith("DataLoader timed out"):
             what = self._name(self._given)
-            return BatchTimeoutError(f"{what}, was not there after {self._timeout:g} s: a worker is still at it")
+            return BatchTimeoutError(f"{what} was not there after {self._timeout:g} s: a worker is still at it")
         # "items of ancdata" is torch's error for a message that came without its descriptors.
         if getattr(error, "errno", None) == errno.EMFILE or "items of ancdata" in str(error):
             sentence = (
@@ -233,8 +233,7 @@ class Workers:
         planned = self._planned.get(step) if isinstance(self._run, SampledRun) else self._run[step]
         if planned is None:
             return f"batch {step}"
-        indices = planned.indices
-        return f"the batch of {plural(len(indices), 'sample')}, {int(indices[0])} and on"
+        return describe_batch(planned.indices.tolist())
 
     def _death(self, number: int, code: int) -> WorkerError:
         """Return the error of a dead worker, whose heart tells its last sample."""
@@ -242,8 +241,9 @@ class Workers:
         if beat.phase == heartbeats.IDLE:
             return WorkerError(f"a worker process ended with {code} while it waited for work", exitcode=code)
         known = beat.index != NO_SAMPLE
-        where = f"{beat.sample} of " if known else ""
-        sentence = f"a worker process ended with {code} at {where}{self._name(beat.task)}"
+        batch = self._name(beat.task)
+        place = f"{beat.sample} of {batch}" if known and beat.sample != batch else batch
+        sentence = f"a worker process ended with {code} at {place}"
         sentence += f" (worker {number}, process {self._iterator._workers[number].pid})"
         return WorkerError(sentence, index=beat.index if known else None, exitcode=code)
 

@@ -29,6 +29,7 @@ from ffrecord.torch.loading.decoded_columns import AnyColumns, DecodedColumns, S
 from ffrecord.torch.loading.nested import Path, parse_path, pick_columns, picked_path, tree_of, value_at
 from ffrecord.torch.loading.records import Bytes, Offsets
 from ffrecord.torch.loading.stacking import UnevenError, stack_samples
+from ffrecord.torch.stop_iteration import describe_batch
 
 __all__ = ["PythonColumns", "PythonStore", "columns_of"]
 
@@ -112,17 +113,15 @@ class PythonStore(Store[Any]):
             else:
                 samples = [self.dataset[index] for index in indices]
         except Exception as error:
-            raise UserFunctionError(f"dataset {self._place(indices)}: {describe_error(error)}") from error
+            raise UserFunctionError(
+                f"dataset {self.name} failed on {describe_batch(indices)}: {describe_error(error)}"
+            ) from error
         if len(samples) != len(indices):
             raise UserFunctionError(
-                f"dataset {self._place(indices)}: __getitems__ gave {plural(len(samples), 'sample')}, expected "
-                f"{len(indices)}"
+                f"dataset {self.name} failed on {describe_batch(indices)}: __getitems__ gave "
+                f"{plural(len(samples), 'sample')}, expected {len(indices)}"
             )
         return samples
-
-    def _place(self, indices: list[int]) -> str:
-        what = f"sample {indices[0]}" if len(indices) == 1 else f"{plural(len(indices), 'sample')}, {indices[0]} and on"
-        return f"{self.name} failed on {what}"
 
     def _begin_packed(self, indices: Any) -> Callable[[], BatchOutcome]:
         outcome = BatchOutcome((np.empty(0, np.uint8), np.zeros(len(indices) + 1, np.int64)), [])

@@ -16,6 +16,7 @@ import torch
 
 from ffrecord.errors import BatchTimeoutError, StateError
 from ffrecord.torch.loading.batch_builder import Activity, BuiltBatch, RawBatch
+from ffrecord.torch.stop_iteration import describe_batch
 
 __all__ = ["CLOSED", "BatchThreads"]
 
@@ -118,10 +119,10 @@ class BatchThreads:
 
     def _timeout_error(self) -> BatchTimeoutError:
         raw, activity = self._activities.get(self._given, (None, Activity()))
-        what = "" if raw is None else f" of samples {int(raw.step.indices[0])} and on"
+        what = "the batch" if raw is None else describe_batch(raw.step.indices.tolist())
         sample = "" if activity.index is None else f" of sample {activity.index}"
         return BatchTimeoutError(
-            f"the batch{what} was not there after {self._timeout:g} s: a thread is at its {activity.stage}{sample}"
+            f"{what} was not there after {self._timeout:g} s: a thread is at its {activity.stage}{sample}"
         )
 
     def stop(self) -> None:
