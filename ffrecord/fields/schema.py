@@ -17,7 +17,7 @@ from ffrecord.fields.infer import infer_tree
 from ffrecord.fields.layout import RecordLayout, Slot
 from ffrecord.fields.scalars import BoolField, FloatField, IntField
 from ffrecord.fields.spec import from_spec, to_spec
-from ffrecord.fields.tree import CLASSES, Node, Tree, builder, flattener, leaves, replace_fields
+from ffrecord.fields.tree import CLASSES, Node, Tree, builder, flattener, leaves, replace_fields, select
 from ffrecord.fields.zstd import same_bytes
 from ffrecord.kernels._records import Branch, Leaf, Pieces
 from ffrecord.system.sample_types import UNTOLD, Sample
@@ -239,6 +239,11 @@ class Schema(Generic[Sample]):
         if len(values) != len(self.columns):
             raise ValueError(f"values has {len(values)} items, expected {len(self.columns)}, one for each column")
         return self._build(values)
+
+    def _builder_of(self, names: Collection[str]) -> Callable[[Sequence[Any]], Any]:
+        """Return a function that arranges the values of some columns, in their order, as a sample of no others."""
+        tree = select(self._tree, (name in names for name in self.columns))
+        return builder(Node("dict", (), ()) if tree is None else tree)
 
     def to_builtins(self) -> dict[str, Any]:
         """Return this schema as builtins that msgpack and JSON hold, with a version."""

@@ -255,6 +255,21 @@ def replace_fields(tree: Tree, fields: Iterator[Field]) -> Tree:
     return Node(tree.kind, tree.keys, tuple(replace_fields(child, fields) for child in tree.children))
 
 
+def select(tree: Tree, wanted: Iterator[bool]) -> Tree | None:
+    """Return `tree` with the fields for which `wanted`, from left to right, is True; None if nothing is left.
+
+    Nodes that lose all of their children are left out too. Nodes without children stay.
+    """
+    if isinstance(tree, Field):
+        return tree if next(wanted) else None
+    children = [select(child, wanted) for child in tree.children]
+    kept = tuple(child for child in children if child is not None)
+    if children and not kept:
+        return None
+    keys = tuple(key for key, child in zip(tree.keys, children, strict=False) if child is not None)
+    return Node(tree.kind, keys, kept)
+
+
 def builder(tree: Tree) -> Callable[[Values], Any]:
     """Return a function from the values of a sample, in column order, to the sample."""
     if isinstance(tree, Field):

@@ -12,7 +12,6 @@ from torch.utils.data._utils import collate as torchs
 from ffrecord.fields import BoolField, FloatField, IntField, NDArrayField, ScalarField, Schema, TensorField, ZstdField
 from ffrecord.fields.field import Field
 from ffrecord.fields.layout import Slot
-from ffrecord.torch.loading.columns import prune
 from ffrecord.torch.samples import FIRST_TYPES, LazySamples, RowSamples, SampleRecords, as_plain
 from ffrecord.torch.tensors import as_tensor
 from ffrecord.torch.transfer import carry, tensor_of
@@ -127,8 +126,8 @@ def _build_batch(node: Any, columns: Mapping[str, Any], functions: Any, in_dict:
 @lru_cache(maxsize=64)
 def _template(schema: Schema, names: tuple[str, ...] | None) -> Any:
     """Return the structure of a sample with the wanted columns, with the name of a column in place of each value."""
-    whole = schema.unflatten(schema.columns)
-    return whole if names is None else prune(whole, set(names))
+    names = schema.columns if names is None else names
+    return schema._builder_of(names)(names)
 
 
 def _fixed_columns(records: SampleRecords) -> dict[str, torch.Tensor] | None:

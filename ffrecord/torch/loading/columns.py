@@ -1,7 +1,8 @@
 """Decoding of records to the columns of a batch, or to its samples."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,43 +39,6 @@ Indices = npt.NDArray[np.int64]
 PLAIN = "value"  # the column of files without schema; a schema of one value has the same name
 FILES = (BytesField, ImageField, ImageFileField, JPEGField, RGBImageField)  # their payloads are images
 ARRAYS = (NDArrayField, TensorField)
-
-Structure = Any  # a name, or a dict, tuple or list of structures
-Build = Callable[[Sequence[Any]], Any]
-
-
-def prune(structure: Structure, wanted: set[str]) -> Structure | None:
-    """Return `structure` with the wanted names only, without containers that become empty; None if nothing is left."""
-    if isinstance(structure, str):
-        return structure if structure in wanted else None
-    if not structure:
-        return structure
-    if isinstance(structure, dict):
-        children = {key: prune(child, wanted) for key, child in structure.items()}
-        return {key: child for key, child in children.items() if child is not None} or None
-    kept = [child for child in (prune(child, wanted) for child in structure) if child is not None]
-    return type(structure)(kept) if kept else None
-
-
-def builder(structure: Structure) -> Build:
-    """Return a function from values, in the order of the names, to a sample or batch of that structure."""
-    if isinstance(structure, str):
-        return lambda values: values[0]
-    children = list(structure.values() if isinstance(structure, dict) else structure)
-    if not all(isinstance(child, str) for child in children):
-        return lambda values: _build(structure, iter(values))
-    if isinstance(structure, dict):
-        keys = list(structure)
-        return lambda values: dict(zip(keys, values))  # noqa: B905  # hot; one value for each name
-    return type(structure)
-
-
-def _build(structure: Structure, values: Iterator[Any]) -> Any:
-    if isinstance(structure, str):
-        return next(values)
-    if isinstance(structure, dict):
-        return {key: _build(child, values) for key, child in structure.items()}
-    return type(structure)(_build(child, values) for child in structure)
 
 
 class BatchColumn:
@@ -151,8 +115,7 @@ class BatchColumns:
         self.schema, wanted = _select(schema, fields)
         decoders = _check_decoders(self.schema, wanted, decode)
         self.names = tuple(wanted)
-        structure = PLAIN if self.schema is None else self.schema.unflatten(self.schema.columns)
-        self.build = builder(prune(structure, set(wanted)))
+        self.build = operator.itemgetter(0) if self.schema is None else self.schema._builder_of(wanted)
         known: Mapping[str, Field] = {} if self.schema is None else self.schema.fields
         self._layout = RecordLayout(list(known.items()))
         self.columns = [BatchColumn(name, position, known.get(name), form) for name, position in wanted.items()]
