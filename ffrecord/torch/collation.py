@@ -14,7 +14,7 @@ from ffrecord.fields.field import Field
 from ffrecord.fields.layout import Slot
 from ffrecord.torch.samples import FIRST_TYPES, LazySamples, RowSamples, SampleRecords, as_plain
 from ffrecord.torch.tensors import as_tensor
-from ffrecord.torch.transfer import carry, tensor_of
+from ffrecord.torch.transfer import carry, copy_rows
 
 __all__ = ["can_collate", "collate"]
 
@@ -153,7 +153,7 @@ def _column(rows: Any, slot: Slot, field: Field) -> torch.Tensor | None:
     if slot.dtype.kind == "b" and rows.max(initial=0) > 1:
         return None  # damaged: decoding finds the place and raises
     dtype: Any = _torch_dtype(slot.dtype) if field.torch_dtype is None else getattr(torch, field.torch_dtype)
-    column: torch.Tensor = tensor_of(rows).view(dtype)
+    column: torch.Tensor = copy_rows(rows).view(dtype)
     return column.view(len(rows), *slot.shape)
 
 

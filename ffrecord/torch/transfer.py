@@ -12,12 +12,12 @@ from ffrecord.torch.shared_memory import Offer, can_lend, lend, offer
 from ffrecord.torch.tensors import is_plain
 from ffrecord.torch.worker_queues import Message
 
-__all__ = ["Parcel", "carry", "tensor_of"]
+__all__ = ["Parcel", "carry", "copy_rows"]
 
 COPIED_MOST = 1 << 16  # bytes of the largest tensor that is copied into the message; a pipe holds as much
 
 
-def tensor_of(rows: npt.NDArray[np.uint8]) -> torch.Tensor:
+def copy_rows(rows: npt.NDArray[np.uint8]) -> torch.Tensor:
     """Copy `rows` into a uint8 tensor [rows.size]. In a worker, large ones go into memory that the loader can map."""
     small = get_worker_info() is None or rows.size <= COPIED_MOST
     if not small and (lent := lend(rows)) is not None:

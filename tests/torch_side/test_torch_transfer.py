@@ -44,7 +44,7 @@ def in_a_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def large(value: int = 7) -> torch.Tensor:
-    return transfer.tensor_of(np.full((4, 2 * LARGE), value, np.uint8)[:, ::2][:, :LARGE])
+    return transfer.copy_rows(np.full((4, 2 * LARGE), value, np.uint8)[:, ::2][:, :LARGE])
 
 
 def send(batch: Any) -> Any:
@@ -159,10 +159,10 @@ def test_sent_again_before_it_arrived_it_goes_torchs_way():
 def test_sizes():
     """A piece serves what is not much smaller; those that nothing needs are given up."""
     for size in (400_000, 300_000, 101_000, 400_000):
-        transfer.tensor_of(np.zeros(size, np.uint8))
+        transfer.copy_rows(np.zeros(size, np.uint8))
     assert [piece.capacity for piece in lending._blocks._blocks.values()] == [401_408]
     for _ in range(2 * lending.UNUSED_MOST):
-        transfer.tensor_of(np.zeros(90_000, np.uint8))
+        transfer.copy_rows(np.zeros(90_000, np.uint8))
     assert [piece.capacity for piece in lending._blocks._blocks.values()] == [90_112]
 
 
@@ -258,7 +258,7 @@ class LendingMachine(RuleBasedStateMachine):
     @rule(size=st.sampled_from([70_000, 100_000, 300_000]))
     def make(self, size: int) -> None:
         self.value = self.value % 255 + 1
-        self.here.append((transfer.tensor_of(np.full(size, self.value, np.uint8)), self.value))
+        self.here.append((transfer.copy_rows(np.full(size, self.value, np.uint8)), self.value))
 
     @precondition(lambda self: self.here)
     @rule(data=st.data())
@@ -311,7 +311,7 @@ def test_tensors_lie_as_they_did(shape: tuple[int, ...], order: tuple[int, ...],
     count = int(np.prod(shape))
     tensor = (torch.arange(count) % 7).to(dtype)
     if shared:
-        tensor = transfer.tensor_of(tensor.view(torch.uint8).numpy()).view(dtype)
+        tensor = transfer.copy_rows(tensor.view(torch.uint8).numpy()).view(dtype)
     tensor = tensor.view(shape).permute(order)
     got = send([tensor])[0]
     assert torch.equal(got, tensor) and got.dtype == tensor.dtype
@@ -515,7 +515,7 @@ def test_one_thread_sends_while_another_makes(monkeypatch: pytest.MonkeyPatch):
         for thread in threads:
             thread.start()
         for n in range(3000):
-            made.put(transfer.carry([transfer.tensor_of(np.full(70_000, n % 251, np.uint8))]))
+            made.put(transfer.carry([transfer.copy_rows(np.full(70_000, n % 251, np.uint8))]))
         made.put(None)
         for thread in threads:
             thread.join()
