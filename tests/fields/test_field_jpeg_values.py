@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from field_images import SMOOTH, Image, jpeg_bytes, resized
 
-from ffrecord.fields import Field, JPEGField, RGBImageField, Schema
+from ffrecord.fields import Field, ImageFileField, JPEGField, RGBImageField, Schema
 from ffrecord.fields.images.jpeg_values import Frame, is_whole, read_frame
 
 FIELDS = [JPEGField(), RGBImageField("jpeg")]
@@ -58,8 +58,30 @@ def test_paths_that_cannot_be_read(field: Field, tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match=rf"value: .*{tmp_path.name}"):
         Schema.of(field).encode(tmp_path)
     (tmp_path / "x.png").write_bytes(b"\x89PNG")
-    with pytest.raises(ValueError, match=r"value: expected .*, found 4 bytes that begin with .*PN' in '.*x\.png'"):
+    with pytest.raises(ValueError, match=r"value: '.*x\.png': expected .*, found 4 bytes that begin with .*PN'"):
         Schema.of(field).encode(tmp_path / "x.png")
+
+
+BAD = [
+    b"text",
+    JPEG[:3],
+    JPEG[:-9],
+    JPEG.replace(b"\x08" + struct.pack(">HH", *SMOOTH.shape[:2]), b"\x0c" + struct.pack(">HH", *SMOOTH.shape[:2])),
+    b"\x89PNG\r\n\x1a\n" + bytes(40),
+]
+
+
+@pytest.mark.parametrize("field", [*FIELDS, RGBImageField(), ImageFileField()])
+@pytest.mark.parametrize("data", BAD, ids=len)
+def test_messages_about_a_file_name_its_path(field: Field, data: bytes, tmp_path: Path) -> None:
+    """All that is said about bytes is said about a file, with its path in front."""
+    with pytest.raises(ValueError, match="found") as of_bytes:
+        field.encode(data)
+    (tmp_path / "bad.jpg").write_bytes(data)
+    for path in (tmp_path / "bad.jpg", str(tmp_path / "bad.jpg")):
+        with pytest.raises(type(of_bytes.value)) as of_path:
+            field.encode(path)
+        assert str(of_path.value) == f"{str(path)!r}: {of_bytes.value}"
 
 
 @pytest.mark.parametrize("field", FIELDS)

@@ -1,1 +1,1 @@
-"""Fields of images: lossless, files of any format, JPEG and RGB; and their codecs."""
+"""Fields of images: lossless, files of any format, JPEG and RGB; the values that they take, and their codecs."""

@@ -1,14 +1,14 @@
 """Field of image files of any format, stored as they are."""
 
-import os
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ffrecord.errors import FormatError
-from ffrecord.fields.describe import describe, is_image
+from ffrecord.fields.describe import is_image
 from ffrecord.fields.field import Encoded, Field, mismatch, register
+from ffrecord.fields.images.file_values import name_path, read_file, read_opened
 from ffrecord.fields.images.image import PNG_MODES, ImageField
 from ffrecord.fields.images.image_codec import FORMATS, check_image_header, decode_image_file
 from ffrecord.fields.images.image_header import Data, image_format, is_cut
@@ -46,15 +46,11 @@ class ImageFileField(Field):
     def expects(self) -> str:
         return f"the bytes or path of a {FORMATS} file, a PIL image, or an array of pixels"
 
+    @name_path
     def encode(self, value: Any) -> Encoded:
-        if isinstance(value, (bytes, bytearray)):
-            return self._check_file(value, "")
-        if isinstance(value, memoryview):
-            flat = value.format == "B" and value.ndim == 1 and value.c_contiguous
-            return self._check_file(value if flat and type(self) is ImageFileField else value.tobytes(), "")
-        if isinstance(value, (str, os.PathLike)):
-            with open(value, "rb") as file:
-                return self._check_file(file.read(), f" in {os.fspath(value)!r}")
+        data = read_file(value, views=type(self) is ImageFileField)
+        if data is not None:
+            return self._check_file(data)
         if is_image(value):
             return _file_of(value) or self._encode_png(value)
         if not isinstance(value, np.ndarray) or value.dtype not in PIXELS:
@@ -69,10 +65,10 @@ class ImageFileField(Field):
             raise TypeError(mismatch(self, image, f"convert it to {' or '.join(PNG_MODES)}, or take ImageField()"))
         return ImageField().encode(image)
 
-    def _check_file(self, data: Data, where: str) -> Data:
+    def _check_file(self, data: Data) -> Data:
         kind = image_format(data)
         if kind is None:
-            found = f"{len(data)} bytes that begin with {bytes(data[:4])!r}{where}"
+            found = f"{len(data)} bytes that begin with {bytes(data[:4])!r}"
             raise ValueError(f"expected {self.expects}, found {found}; BytesField() holds any")
         if self.as_bytes:
             return data
@@ -82,9 +78,9 @@ class ImageFileField(Field):
         try:
             header = check_image_header(data)
         except FormatError as error:
-            raise ValueError(f"expected {self.expects}, found {error}{where}; BytesField() holds any") from None
+            raise ValueError(f"expected {self.expects}, found {error}; BytesField() holds any") from None
         if is_cut(data, header):
-            found = f"a {kind} of {len(data)} bytes that ends before its image does{where}"
+            found = f"a {kind} of {len(data)} bytes that ends before its image does"
             raise ValueError(f"expected {self.expects}, found {found}")
         return data
 
@@ -107,13 +103,7 @@ def _file_of(image: Any) -> bytes | None:
     webp = getattr(image, "format", None) == "WEBP" and getattr(image, "fp", None) is not None
     if getattr(image, "decoderconfig", None) or not (webp or getattr(image, "tile", None)):
         return None
-    try:
-        position = image.fp.tell()
-        image.fp.seek(0)
-        data: bytes = image.fp.read()
-        image.fp.seek(position)
-    except (AttributeError, OSError, ValueError) as error:
-        raise ValueError(f"{describe(image)} does not load: {error}") from error
+    data = read_opened(image)
     kind = image_format(data)
     # Of several frames, the first one is meant by a file.
     return None if image.tell() or kind is None or (webp and kind != "WebP") else data

@@ -1,18 +1,16 @@
 """Values that become JPEGs: JPEG files as bytes, paths and PIL images not loaded yet; and pixels."""
 
-import os
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ffrecord.fields.describe import describe, is_image
 from ffrecord.fields.field import Array, Field, mismatch
-from ffrecord.fields.images.image_header import image_format
+from ffrecord.fields.images.file_values import read_file, read_opened
+from ffrecord.fields.images.image_header import Data, image_format
 from ffrecord.fields.images.jpeg_codec import MAGIC, SIDE_MAX, pixels_max
 from ffrecord.fields.images.pixels import too_large
 from ffrecord.kernels import _pictures
-
-JPEG = bytes | bytearray | memoryview  # a view is flat
 
 
 class Frame(NamedTuple):
@@ -32,13 +30,13 @@ class Frame(NamedTuple):
     offset: int
 
 
-def read_frame(data: JPEG) -> Frame | None:
+def read_frame(data: Data) -> Frame | None:
     """Read the frame header of JPEG `data`, which is found as decoders find it; None if decoders would find none."""
     found = _pictures.read_frame(data)
     return None if found is None else Frame(*found)
 
 
-def is_whole(data: JPEG, frame: Frame) -> bool:
+def is_whole(data: Data, frame: Frame) -> bool:
     """Tell whether the image of `frame` has its end marker. No decoder reads an image without it.
 
     Thumbnails before the frame may have end markers of their own. The marker cannot occur within the frame's scans.
@@ -46,7 +44,7 @@ def is_whole(data: JPEG, frame: Frame) -> bool:
     return _pictures.ends(data, frame.offset)
 
 
-def jpeg_file(field: Field, value: Any, modes: tuple[str, ...], *, views: bool) -> JPEG | None:
+def jpeg_file(field: Field, value: Any, modes: tuple[str, ...], *, views: bool) -> Data | None:
     """Return the bytes of the JPEG file that `value` is, or None if it is something else.
 
     A PIL image counts as its file if it was opened from a JPEG and not loaded since. Any change would load it first,
@@ -56,28 +54,22 @@ def jpeg_file(field: Field, value: Any, modes: tuple[str, ...], *, views: bool) 
         field: the field, for messages.
         value: the value to store.
         modes: modes of PIL images that the field takes.
-        views: return a flat memoryview as it is, if the caller copies it into a record at once. Fields that users
-            derive from ours need bytes.
+        views: argument of `read_file`.
 
     Raises:
         TypeError: a PIL image has another mode than `modes`; the message names it.
         ValueError: bytes or a file are not a JPEG.
         OSError: a path cannot be read.
     """
-    if isinstance(value, (bytes, bytearray)):
-        return _check_file(field, value, "")
-    if isinstance(value, memoryview):
-        flat = value.format == "B" and value.ndim == 1 and value.c_contiguous
-        return _check_file(field, value if views and flat else value.tobytes(), "")
-    if isinstance(value, (str, os.PathLike)):
-        with open(value, "rb") as file:
-            return _check_file(field, file.read(), f" in {os.fspath(value)!r}")
+    data = read_file(value, views)
+    if data is not None:
+        return _check_file(field, data)
     return _read_image_file(field, value, modes) if is_image(value) else None
 
 
-def _check_file(field: Field, data: JPEG, where: str) -> JPEG:
+def _check_file(field: Field, data: Data) -> Data:
     if data[: len(MAGIC)] != MAGIC:
-        found = f"{len(data)} bytes that begin with {bytes(data[:3])!r}{where}"
+        found = f"{len(data)} bytes that begin with {bytes(data[:3])!r}"
         other = image_format(data)
         holder = "BytesField() holds any" if other is None else "ImageFileField() holds it"
         raise ValueError(f"expected {field.expects}, found {found}; {holder}")
@@ -90,17 +82,11 @@ def _read_image_file(field: Field, image: Any, modes: tuple[str, ...]) -> bytes 
     # An image without tiles is loaded. A decoder configuration means that draft() asked for another size or mode.
     if image.format != "JPEG" or not getattr(image, "tile", None) or getattr(image, "decoderconfig", None):
         return None
-    try:
-        position = image.fp.tell()
-        image.fp.seek(0)
-        data: bytes = image.fp.read()
-        image.fp.seek(position)
-    except (AttributeError, OSError, ValueError) as error:  # the file is closed
-        raise ValueError(f"{describe(image)} does not load: {error}") from error
+    data = read_opened(image)
     return data if data.startswith(MAGIC) else None
 
 
-def check_frame(field: Field, data: JPEG) -> Frame:
+def check_frame(field: Field, data: Data) -> Frame:
     """Check that JPEG `data` can be decoded, and return its frame header.
 
     Its pixels are not decoded, so damage among them is not found.

@@ -8,8 +8,10 @@ import numpy as np
 from ffrecord._crc import crc32
 from ffrecord.fields.describe import describe
 from ffrecord.fields.field import Array, Encoded, Field, check_range, register
+from ffrecord.fields.images.file_values import name_path
+from ffrecord.fields.images.image_header import Data
 from ffrecord.fields.images.jpeg_codec import MAGIC, check_begin, compress, decompress
-from ffrecord.fields.images.jpeg_values import JPEG, check_frame, check_pixels, jpeg_file
+from ffrecord.fields.images.jpeg_values import check_frame, check_pixels, jpeg_file
 from ffrecord.fields.images.pixels import pack_pixels, unpack_pixels
 from ffrecord.system.optional import require
 
@@ -45,6 +47,7 @@ class JPEGField(Field):
     def expects(self) -> str:
         return "JPEG bytes, the path of a JPEG, a uint8 array [H, W, 3] or [H, W], or a PIL image of mode RGB or L"
 
+    @name_path
     def encode(self, value: Any) -> Encoded:
         file = jpeg_file(self, value, MODES, views=type(self) is JPEGField)
         if file is None:
@@ -120,11 +123,12 @@ class RGBImageField(Field):
     def expects(self) -> str:
         return "a uint8 array [H, W, 3], a PIL image of mode RGB, JPEG bytes, or the path of a JPEG"
 
+    @name_path
     def encode(self, value: Any) -> Encoded:
         file = jpeg_file(self, value, ("RGB",), views=type(self) is RGBImageField)
         return self._encode_pixels(check_pixels(self, value, grey=False)) if file is None else self._encode_file(file)
 
-    def _encode_file(self, file: JPEG) -> Encoded:
+    def _encode_file(self, file: Data) -> Encoded:
         frame = check_frame(self, file)
         size = self._stored_size(frame.width, frame.height)
         as_jpeg = self._is_jpeg(size, file)
@@ -144,7 +148,7 @@ class RGBImageField(Field):
         width, height = ((side * self.max_resolution + longer // 2) // longer for side in (width, height))
         return max(1, width), max(1, height)
 
-    def _is_jpeg(self, size: Size, content: JPEG) -> bool:
+    def _is_jpeg(self, size: Size, content: Data) -> bool:
         if self.write_mode == "smart":
             return CHANNELS * size[0] * size[1] > (self.smart_threshold or 0)
         if self.write_mode == "proportion":

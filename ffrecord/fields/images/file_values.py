@@ -1,0 +1,67 @@
+"""Image files that values stand for: bytes, paths, and PIL images that are not loaded yet."""
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+from ffrecord.errors import FormatError
+from ffrecord.fields.describe import describe
+from ffrecord.fields.field import Encoded, Field
+from ffrecord.fields.images.image_header import Data
+
+FieldT = TypeVar("FieldT", bound=Field)
+
+
+def name_path(encode: Callable[[FieldT, Any], Encoded]) -> Callable[[FieldT, Any], Encoded]:
+    """Decorate an `encode` of a field, so that a message about a file begins with the path if the value is one."""
+
+    @wraps(encode)
+    def encode_named(field: FieldT, value: Any) -> Encoded:
+        try:
+            return encode(field, value)
+        except ValueError as error:
+            if not isinstance(value, (str, os.PathLike)):
+                raise
+            kind = FormatError if isinstance(error, FormatError) else ValueError
+            raise kind(f"{os.fsdecode(value)!r}: {error}") from error
+
+    return encode_named
+
+
+def read_file(value: Any, views: bool) -> Data | None:
+    """Return the bytes of the file that `value` is or names, or None if it is something else.
+
+    Args:
+        value: the value to store.
+        views: return a flat memoryview as it is, if the caller copies it into a record at once. Fields that users
+            derive from ours need bytes.
+
+    Raises:
+        OSError: a path cannot be read.
+    """
+    if isinstance(value, (bytes, bytearray)):
+        return value
+    if isinstance(value, memoryview):
+        flat = value.format == "B" and value.ndim == 1 and value.c_contiguous
+        return value if views and flat else value.tobytes()
+    if isinstance(value, (str, os.PathLike)):
+        with open(value, "rb") as file:
+            return file.read()
+    return None
+
+
+def read_opened(image: Any) -> bytes:
+    """Return the file that a PIL image was opened from. The image stays as it was.
+
+    Raises:
+        ValueError: the file is closed.
+    """
+    try:
+        position = image.fp.tell()
+        image.fp.seek(0)
+        data: bytes = image.fp.read()
+        image.fp.seek(position)
+    except (AttributeError, OSError, ValueError) as error:
+        raise ValueError(f"{describe(image)} does not load: {error}") from error
+    return data
