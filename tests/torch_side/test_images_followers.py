@@ -124,6 +124,39 @@ def test_masks_refused(mask: Any, words: str) -> None:
         Resize(4).mask.decode(mask, 0, (9, 9))
 
 
+LARGE = 2**53 + 1  # float64 does not have it
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "expected"),
+    [
+        ((np.int64, np.uint64), torch.int64),
+        ((np.uint64, np.int8, bool), torch.int64),
+        ((np.uint64,), torch.int64),
+        ((np.uint8, np.uint16), torch.int32),
+        ((np.uint16, np.float32), torch.float32),
+        ((np.int64, np.float32), torch.float64),
+    ],
+)
+def test_masks_of_several_dtypes(dtypes: Any, expected: torch.dtype) -> None:
+    most = {kind: min(LARGE, np.iinfo(kind).max) if np.dtype(kind).kind in "iu" else 1 for kind in dtypes}
+    samples = [{"image": picture(9, 9), "mask": np.full((9, 9), most[kind], kind)} for kind in dtypes]
+    crop = Resize(4)
+    (batch,) = Loader(samples, len(samples), "sequential", decode={"image": crop, "mask": crop.mask})
+    assert batch["mask"].dtype == expected
+    numbers = [int(most[kind]) for kind in dtypes]
+    assert batch["mask"][:, 0, 0].tolist() == (numbers if expected != torch.float64 else [float(n) for n in numbers])
+
+
+def test_masks_that_int64_does_not_hold() -> None:
+    samples = [{"image": picture(9, 9), "mask": np.full((9, 9), number, np.uint64)} for number in (2**63 - 1, 2**63)]
+    crop = Resize(4)
+    with pytest.raises(
+        FormatError, match=r"Sample 1: .*mask: a mask has the number 9223372036854775808, expected less"
+    ):
+        list(Loader(samples, 2, "sequential", decode={"image": crop, "mask": crop.mask}))
+
+
 @pytest.mark.parametrize("crop", CROPS)
 def test_boxes(crop: ImageDecoder) -> None:
     """A rectangle of a mask, and the box around it, stay together."""

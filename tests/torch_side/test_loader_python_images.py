@@ -204,7 +204,11 @@ def test_hugging_face():
     ("samples", "decode", "message"),
     [
         ([{"image": "a.png"}], {"image": CROP}, "image: str 'a.png', expected an image file.*must be a pathlib.Path"),
-        ([{"image": Path("gone.png")}], {"image": CROP}, "image: a path that cannot be read: FileNotFound.*gone.png"),
+        (
+            [{"image": Path("gone.png")}],
+            {"image": CROP},
+            "image: 'gone.png': the file cannot be read: No such file or directory$",
+        ),
         ([{"image": torch.zeros(3, 4, 4)}], {"image": CROP}, r"image: a float32 array \[3, 4, 4\], expected pixels"),
         ([{"image": [[1]]}], {"image": CROP}, "image: a list of 1, expected"),
         (
@@ -236,6 +240,17 @@ def test_cut_short():
         list(Loader(samples, 2, "sequential", decode={"image": CROP}))
     (batch,) = Loader(samples, 2, "sequential", decode={"image": CROP}, on_error="skip")
     assert batch["image"].shape == (1, 3, 24, 24)
+
+
+@pytest.mark.parametrize(("data", "why"), [(b"no", "2 bytes that begin"), (b"\xff\xd8\xff", "(a JPEG of )?3 bytes")])
+@pytest.mark.parametrize("column", ["image", "mask"])
+def test_bad_files_are_named(tmp_path, column, data, why):
+    (tmp_path / "good.png").write_bytes(png(mask(0)))
+    (tmp_path / "bad.png").write_bytes(data)
+    samples = [{"image": tmp_path / "good.png", "mask": tmp_path / "good.png"} for _ in range(3)]
+    samples[1][column] = tmp_path / "bad.png"
+    with pytest.raises(FormatError, match=rf"Sample 1: .*{column}: '{tmp_path}/bad.png': {why}"):
+        list(Loader(samples, 3, "sequential", decode={"image": CROP, "mask": CROP.mask}))
 
 
 def test_lists_of_different_lengths():

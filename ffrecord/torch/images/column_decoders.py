@@ -1,5 +1,6 @@
 """The decoders of several columns of a batch: those of images, and those that follow them."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -90,27 +91,28 @@ class ColumnDecoders:
         sides: dict[str | None, list[Sides]] = {}
         for name, decoder in self._images.items():
             found[name] = batch = decoder.allocate(count, self._pin)
+            known_sides = sides[name] = []
             triples = zip(values(name), decoder.rows(batch), numbers, strict=True)
-            with _Named(label, name):
-                sides[name] = [
-                    decoder.decode_into(as_image(value, decoder.exif), row, seed) for value, row, seed in triples
-                ]
+            with _Named(label, name) as named:
+                for named.value, row, seed in triples:
+                    known_sides.append(decoder.decode_into(as_image(named.value, decoder.exif), row, seed))
         for name, follower in self._followers.items():
             known: Sequence[Any] = sides.get(self._leaders[name], [None] * count)
-            with _Named(label, name):
-                made = [
-                    follower.decode(as_boxes(value), seed, each)  # pyright: ignore[reportArgumentType]
-                    if isinstance(follower, BoxDecoder)
-                    else follower.decode(as_mask(value, follower.image.exif), seed, each)
-                    for value, seed, each in zip(values(name), numbers, known, strict=True)
-                ]
+            made: list[Array] = []
+            with _Named(label, name) as named:
+                for named.value, seed, each in zip(values(name), numbers, known, strict=True):
+                    if isinstance(follower, BoxDecoder):
+                        made.append(follower.decode(as_boxes(named.value), seed, each))
+                    else:
+                        made.append(follower.decode(as_mask(named.value, follower.image.exif), seed, each))
+            if isinstance(follower, MaskDecoder):
+                with _Named(label, name):
+                    made = _to_one_dtype(made)
             found[name] = self._joined(name, follower, made, varies(name), samples)
         return found
 
     def _joined(self, name: str, follower: Decoder, made: list[Array], varies: bool, samples: bool) -> Any:
         if made and isinstance(follower, MaskDecoder):
-            kind = np.result_type(*(each.dtype for each in made))
-            made = [each.astype(WIDER.get(kind, kind), copy=False) for each in made]
             varies = any(each.ndim > 2 for each in made) and varies
         tensors = [torch.from_numpy(np.ascontiguousarray(each)) for each in made]
         varies = varies or len({each.shape for each in tensors}) > 1  # samples that Python makes may be of any shapes
@@ -119,15 +121,39 @@ class ColumnDecoders:
         return self._form(name, tensors) if varies or not made else torch.stack(tensors)
 
 
+def _to_one_dtype(masks: list[Array]) -> list[Array]:
+    """Return masks with the one dtype that holds the numbers of all.
+
+    Raises:
+        FormatError: a number is 2**63 or more, which int64 does not hold.
+    """
+    if not masks:
+        return masks
+    kind = np.result_type(*(each.dtype for each in masks))
+    if all(each.dtype.kind in "biu" for each in masks) and kind.kind == "f":
+        kind = np.dtype(np.int64)  # numpy has no whole number for all of uint64 and int64, and takes float64
+    kind = np.dtype(WIDER.get(kind, kind))
+    for each in masks:
+        if kind == np.int64 and each.dtype == np.uint64 and each.max(initial=0) >= 1 << 63:
+            raise FormatError(f"a mask has the number {each.max()}, expected less than 2**63")
+    return [each.astype(kind, copy=False) for each in masks]
+
+
 class _Named:
-    """A context in which messages of FormatError get the label of a column."""
+    """A context in which messages of FormatError get the label of a column, and the path of the file if there is one.
+
+    Attributes:
+        value: the value at work.
+    """
 
     def __init__(self, label: Callable[[str], str], name: str) -> None:
         self._label, self._name = label, name
+        self.value: Any = None
 
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> "_Named":
+        return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, FormatError):
-            raise FormatError(f"{self._label(self._name)}: {error}") from error
+            path = f"{os.fsdecode(self.value)!r}: " if isinstance(self.value, os.PathLike) else ""
+            raise FormatError(f"{self._label(self._name)}: {path}{error}") from error

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ffrecord.errors import FormatError, describe_error
+from ffrecord.errors import FormatError
 from ffrecord.fields.describe import describe, is_image
 from ffrecord.fields.field import Array
 from ffrecord.fields.images.image_codec import ORIENTATION, TURNS, byte_pixels, turn
@@ -75,7 +75,7 @@ def _as_data(value: Any) -> Data:
             with open(value, "rb") as file:
                 return memoryview(file.read())
         except OSError as error:
-            raise FormatError(f"a path that cannot be read: {describe_error(error)}") from error
+            raise FormatError(f"the file cannot be read: {error.strerror or error}") from error
     if isinstance(value, torch.Tensor):
         value = _array(value)
     if isinstance(value, np.ndarray):
