@@ -253,6 +253,13 @@ def test_bad_files_are_named(tmp_path, column, data, why):
         list(Loader(samples, 3, "sequential", decode={"image": CROP, "mask": CROP.mask}))
 
 
+def test_boxes_of_lists_have_one_dtype():
+    for lists in ([[], [[1, 2, 3, 4]]], [[[1, 2, 3, 4]], []], [[[1.5, 2, 3, 4]], [[1, 2, 3, 4]]]):
+        samples = [{"image": picture(0), "boxes": each} for each in lists]
+        (batch,) = Loader(samples, 2, "sequential", decode={"image": CROP, "boxes": CROP.boxes})
+        assert {each.dtype for each in batch["boxes"]} == {torch.float32}
+
+
 def test_lists_of_different_lengths():
     samples = [{"images": [picture(0)] * (1 + i)} for i in range(2)]
     with pytest.raises(UserFunctionError, match=r"sample 1: it has 2 items where a decoded column is.* batch 1"):

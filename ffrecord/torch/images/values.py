@@ -52,6 +52,8 @@ def as_boxes(value: Any) -> Any:
             value = np.array(value)
         except ValueError:  # lists of different lengths
             return value
+        # As torch does; with float64, a batch would depend on which of its lists are empty.
+        value = value.astype(np.float32) if value.dtype == np.float64 else value
     return value.reshape(0, 4) if isinstance(value, np.ndarray) and value.shape == (0,) else value
 
 
