@@ -16,7 +16,7 @@ from braceexpand import braceexpand
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from webdataset.autodecode import basichandlers
+from webdataset.autodecode import basichandlers, imagehandler
 from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_expander
 
 from ffrecord.errors import FFRecordError, FormatError, TruncatedError
@@ -247,6 +247,24 @@ def test_decoders():
     assert np.array_equal(decoded("seg.png", out.getvalue()), np.repeat(pixels[:, :, :1], 3, 2))
 
 
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [(kind, mode) for kind in ("PNG", "TIFF", "WEBP", "BMP", "GIF") for mode in ("1", "L", "P", "RGB", "RGBA", "I;16")
+     if not (kind in ("WEBP", "BMP", "GIF") and mode == "I;16")],
+)  # fmt: skip
+def test_images_are_those_of_webdataset(kind, mode):
+    """Whatever suffix they have: the content tells the format."""
+    pixels = np.random.default_rng(1).integers(0, 256, (8, 9, 3), np.uint8)
+    image = Image.fromarray(pixels[:, :, 0].astype(np.uint16) * 2) if mode == "I;16" else Image.fromarray(pixels)
+    out = io.BytesIO()
+    (image if mode == "I;16" else image.convert(mode)).save(out, kind)
+    for field in ("png", "a.jpg", "jpeg", "webp", "bmp", "gif"):
+        found = decoded(field, out.getvalue())
+        assert found.flags.writeable and found.shape == (8, 9, 3)
+        assert np.array_equal(found, imagehandler("rgb8")(field, out.getvalue()))
+    assert decoded("tif", out.getvalue()).tobytes() == out.getvalue()
+
+
 class Trap:
     def __reduce__(self):
         return pytest.fail, ("something was executed",)
@@ -285,6 +303,9 @@ BAD = {
     },
     "jpg": b"\xff\xd8\xff" + bytes(50),
     "png": b"\x89PNG\r\n\x1a\n" + bytes(50),
+    "webp": b"RIFF\x0c\0\0\0WEBPVP8L" + bytes(50),
+    "gif": b"text",
+    "a.png": b"\0RGB" + bytes(50),
 }
 
 

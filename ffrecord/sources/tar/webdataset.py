@@ -187,8 +187,8 @@ class WebDatasetReader(MixedReader):
         source: see `TarReader`; also, braces are expanded, as in `data-{000..009}.tar`.
         check_data, io, on_error, index_cache, ignore_zeros: see `TarReader`.
         decode: `samples` decodes fields by the end of their names: txt, text and transcript to str; cls, cls2, index,
-            inx, id and count to int; json and jsn; npy; jpg, jpeg and png to uint8 [H, W, 3], RGB. Pickles are never
-            loaded: pkl, pyd, pth and all others stay bytes.
+            inx, id and count to int; json and jsn; npy; jpg, jpeg, png, webp, bmp and gif (the first frame) to uint8
+            [H, W, 3], RGB. Pickles are never loaded: pkl, pyd, pth and all others stay bytes.
 
     Raises:
         The exceptions of `TarReader`.

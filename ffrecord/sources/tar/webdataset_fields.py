@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import FormatError
-from ffrecord.fields.images.image import ImageField
+from ffrecord.fields.images.image_codec import convert_image, load_image
+from ffrecord.fields.images.image_header import image_format
 from ffrecord.fields.images.jpeg_codec import decompress
 
 HEADER_MOST = 64 << 10  # most bytes of an array's description
@@ -75,21 +76,18 @@ def _npy(data: memoryview) -> npt.NDArray[Any]:
     return flat.reshape(shape[::-1]).transpose() if fortran else flat.reshape(shape)
 
 
-def _jpeg(data: memoryview) -> npt.NDArray[np.uint8]:
-    """Decode to uint8 [H, W, 3], also a grey image."""
-    return decompress(data, grey=False)
-
-
-def _png(data: memoryview) -> npt.NDArray[np.uint8]:
-    """Decode to uint8 [H, W, 3], also a grey image."""
-    return np.array(ImageField().decode(data).convert("RGB"))
+def _image(data: memoryview) -> npt.NDArray[np.uint8]:
+    """Decode to uint8 [H, W, 3], also a grey image. As in WebDataset, the content tells the format, not the name."""
+    if image_format(data) == "JPEG":
+        return decompress(data, grey=False)
+    return np.array(convert_image(load_image(data)[0], "RGB"))
 
 
 DECODERS: dict[str, Callable[[memoryview], Any]] = {
     **dict.fromkeys(("txt", "text", "transcript"), _text),
     **dict.fromkeys(("cls", "cls2", "index", "inx", "id", "count"), _int),
     **dict.fromkeys(("json", "jsn"), _json),
-    **dict.fromkeys(("jpg", "jpeg"), _jpeg),
-    "png": _png,
+    # TIFF stays bytes: RGB does not hold its numbers and bands.
+    **dict.fromkeys(("jpg", "jpeg", "png", "webp", "bmp", "gif"), _image),
     "npy": _npy,
 }
