@@ -4,7 +4,8 @@ import base64
 import html
 import reprlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ SIDE = 72  # pixels of the longer side of a picture
 PICTURE_BYTES = 1 << 14  # of the file of a picture
 
 STYLE = "font-family:monospace;white-space:nowrap;text-align:left;vertical-align:top"
-Describe = Callable[[], str]
 
 
 class _ShortRepr(reprlib.Repr):
@@ -88,7 +88,8 @@ def samples_html(
                 found[str(index)] = _columns_of(get(index))
             except Exception as error:
                 notes.append(f"sample {index} is not shown: {type(error).__name__}: {error}")
-        return _table(repr(owner), types(), found, notes)
+        declared = types()
+        return _table(repr(owner), declared, lambda name: declared.get(name, ""), found, notes)
 
     return _guard(build, owner)
 
@@ -100,7 +101,7 @@ def chosen_samples(count: int) -> list[int]:
     return [place * (count - 1) // (SAMPLES - 1) for place in range(SAMPLES)]
 
 
-def _guard(build: Describe, owner: object) -> str:
+def _guard(build: Callable[[], str], owner: object) -> str:
     """Return what `build` returns; if it fails, the text of the owner."""
     try:
         return build()
@@ -114,29 +115,29 @@ def _guard(build: Describe, owner: object) -> str:
 def _batch_html(batch: Any) -> str:
     if isinstance(batch, Mapping) or not _is_list_of_samples(batch):
         columns = _columns_of(batch)
-        size = max((len(column) for column in columns.values() if _is_sized(column)), default=0)
-        picked = range(min(size, SAMPLES + 1))
+        sized = {name: column for name, column in columns.items() if _is_sized(column)}
+        size = max(map(len, sized.values()), default=0)
+        shown = [name for name in islice(columns, ROWS) if name in sized]
         found = {
-            str(i): {name: column[i] for name, column in columns.items() if _is_sized(column) and i < len(column)}
-            for i in picked
+            str(i): {name: sized[name][i] for name in shown if i < len(sized[name])}
+            for i in range(min(size, SAMPLES + 1))
         }
-        types = {name: _text(column) for name, column in columns.items()}
-        return _table(f"batch of {plural(size, 'sample')}", types, found, [])
+        return _table(f"batch of {plural(size, 'sample')}", columns, lambda name: _text(columns[name]), found, [])
     found = {str(i): _columns_of(batch[i]) for i in range(min(len(batch), SAMPLES + 1))}
-    return _table(f"{plural(len(batch), 'sample')}", {}, found, [])
+    return _table(f"{plural(len(batch), 'sample')}", (), lambda name: "", found, [])
 
 
 def _is_list_of_samples(batch: Any) -> bool:
     """Tell whether a list or tuple holds samples; else it holds columns."""
     if not isinstance(batch, list | tuple) or not batch:
         return False
-    return not all(_array_kind(each) or isinstance(each, list) for each in batch)
+    return not all(_is_array(each) or isinstance(each, list) for each in batch)
 
 
 def _is_sized(column: Any) -> bool:
     if isinstance(column, list | tuple):
         return not hasattr(column, "_fields")
-    return bool(_array_kind(column)) and column.ndim > 0
+    return _is_array(column) and column.ndim > 0
 
 
 def _columns_of(sample: Any) -> dict[str, Any]:
@@ -149,14 +150,21 @@ def _columns_of(sample: Any) -> dict[str, Any]:
     return {"value": sample}
 
 
-def _table(title: str, types: Mapping[str, str], samples: Mapping[str, Mapping[str, Any]], notes: list[str]) -> str:
-    names = list(dict.fromkeys([*(name for sample in samples.values() for name in sample), *types]))
+def _table(
+    title: str,
+    columns: Iterable[str],
+    type_of: Callable[[str], str],
+    samples: Mapping[str, Mapping[str, Any]],
+    notes: list[str],
+) -> str:
+    """Return the table of some columns and samples; `type_of` is asked only for those columns that are shown."""
+    names = list(dict.fromkeys([*columns, *(name for sample in samples.values() for name in sample)]))
     head = "".join(f'<th style="{STYLE}">{_escape(label, TEXT)}</th>' for label in ("column", "type", *samples))
     room = [PICTURES]
     rows = []
     for name in names[:ROWS]:
         values = [sample.get(name) for sample in samples.values()]
-        kind = types.get(name) or next((_kind(sample[name]) for sample in samples.values() if name in sample), "")
+        kind = type_of(name) or next((_kind(sample[name]) for sample in samples.values() if name in sample), "")
         cells = [_escape(name, TEXT), _escape(kind, TEXT), *(_cell(value, room) for value in values)]
         rows.append("".join(f'<td style="{STYLE}">{cell}</td>' for cell in cells))
     if len(names) > ROWS:
@@ -210,6 +218,10 @@ def _array_kind(value: Any) -> str:
     return ""
 
 
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or _is_tensor(value)
+
+
 def _is_tensor(value: Any) -> bool:
     torch = sys.modules.get("torch")  # nobody can have made a tensor before torch was imported
     return torch is not None and isinstance(value, torch.Tensor) and not value.is_nested  # which has no shape
@@ -217,7 +229,7 @@ def _is_tensor(value: Any) -> bool:
 
 def _text(value: Any) -> str:
     """Return a value as one short line."""
-    if isinstance(value, np.generic) or (_array_kind(value) and value.ndim == 0):
+    if isinstance(value, np.generic) or (_is_array(value) and value.ndim == 0):
         value = value.item()
     try:
         return _short.repr(value)

@@ -192,3 +192,22 @@ def test_a_batch():
     assert {"uint8 [8, 3, 16, 16]", "int64 [8]", "batch of 8 samples", "3", "'d'"} <= set(found.text)
     assert len(found.images) == 4
     assert repr(show([1, 2])).startswith("<BatchPreview of ")
+
+
+def test_only_columns_that_are_shown_are_described():
+    described = []
+
+    class Column(list[int]):
+        def __getitem__(self, i: Any) -> Any:
+            described.append(i)
+            return super().__getitem__(i)
+
+    class Setting:
+        def __repr__(self) -> str:
+            described.append(self)
+            return "a setting"
+
+    batch = {f"{i}": Column(range(8)) if i % 2 else Setting() for i in range(3000)}
+    text = "".join(checked(show(batch)).text)
+    assert "2976 more columns" in text and "batch of 8 samples" in text and "a setting" in text
+    assert len(described) == 12 * 4 + 12
