@@ -7,21 +7,20 @@ import numpy as np
 
 from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array
-from ffrecord.fields.images.image_codec import TURNS, byte_pixels, load_image, turn
+from ffrecord.fields.images.image_codec import ORIENTATION, TURNS, byte_pixels, load_image, turn
+from ffrecord.fields.images.image_header import TAGS_MOST
 from ffrecord.fields.images.jpeg_codec import MAGIC, SIDE_MAX
 from ffrecord.fields.images.pixels import MODES, unpack_pixels
 from ffrecord.system.optional import require
 from ffrecord.torch.images.boxes import Box
-from ffrecord.torch.images.jpeg import Choose, Size, decode_part
+from ffrecord.torch.images.jpeg import ESCAPE, SCAN, SEGMENT, Choose, Size, decode_part
 
 __all__ = ["ImagePart", "Sides", "array_of", "mask_pixels", "picture_of", "stored_box"]
 
 Data = memoryview | Array  # a file or payload; or pixels
-APP1, SCAN, ESCAPE, START = 0xE1, 0xDA, 0xFF, 2
+APP1 = 0xE1
 EXIF = b"Exif\0\0"
-SEGMENT = struct.Struct(">BBH")
-ORIENTATION, SHORT = 0x0112, 3  # a tag of TIFF, and its type
-TAGS_MOST = 4096
+SHORT = 3  # the type of the orientation in TIFF
 
 
 class Sides(NamedTuple):
@@ -187,7 +186,7 @@ def stored_box(box: Box, sides: Sides, orientation: int) -> Box:
 
 def jpeg_orientation(data: memoryview) -> int:
     """Return the EXIF orientation of a JPEG, 1 to 8; 1 if it has none."""
-    at = START
+    at = 2
     try:
         while True:
             escape, marker, size = SEGMENT.unpack_from(data, at)
