@@ -49,7 +49,7 @@ class BackgroundJob:
         """Note that `count` more is done.
 
         Raises:
-            Stopped: the job was told to stop.
+            JobStopped: the job was told to stop.
         """
         self.done += count
         if self._stopping.is_set():
