@@ -1,8 +1,10 @@
 """Lists that several threads work through, while the caller waits."""
 
-from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+import contextlib
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -12,19 +14,51 @@ def map_in_threads(function: Callable[[T], R], things: Collection[T], threads: i
     """Return the result of `function` for each thing, in order.
 
     Args:
-        function: called by up to `threads` threads at once; by the caller's thread if there is only one thing.
+        function: called by up to `threads` threads at once, one of them the caller's. If no more threads can start,
+            those there are do the work.
         things: its arguments.
         threads: >= 1.
 
     Raises:
-        The exception of the first thing that failed. Calls that have not begun are dropped, those that run are waited
-            for.
+        The exception of the first thing that failed; one that is no Exception, such as KeyboardInterrupt, comes before
+            the others. Calls that have not begun are dropped, those that run are waited for.
     """
-    if len(things) < 2:
-        return [function(each) for each in things]
-    with ThreadPoolExecutor(min(threads, len(things)), "ffrecord") as pool:
+    todo = list(things)
+    made: list[Any] = [None] * len(todo)
+    failures: dict[int, BaseException] = {}
+    places = iter(range(len(todo)))  # shared by the threads: each place goes to one of them, in ascending order
+
+    def work() -> None:
+        for place in places:
+            try:
+                made[place] = function(todo[place])
+            except BaseException as error:
+                failures[place] = error
+                _use_up(places)
+
+    count = min(threads, len(todo)) - 1
+    if count < 1:
+        work()
+    else:
+        # The futures are waited for first: Thread.join, once interrupted, takes its thread for finished.
+        with ThreadPoolExecutor(count, "ffrecord") as pool:
+            helpers = []
+            try:
+                with contextlib.suppress(RuntimeError):  # no more threads can start
+                    for _ in range(count):
+                        helpers.append(pool.submit(work))
+                work()
+                wait(helpers)
+            finally:
+                _use_up(places)
+    if failures:
         try:
-            return list(pool.map(function, things))
-        except BaseException:  # also of a signal handler, in this thread
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+            raise failures[min(failures, key=lambda place: (isinstance(failures[place], Exception), place))]
+        finally:
+            failures.clear()  # its traceback holds this frame: else the error would keep itself and `things` alive
+    return made
+
+
+def _use_up(places: Iterator[int]) -> None:
+    """Exhaust the iterator, so that no thread begins another call."""
+    deque(places, maxlen=0)

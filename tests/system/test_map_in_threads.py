@@ -1,5 +1,6 @@
 """A list that threads work through gives what a loop gives."""
 
+import signal
 import threading
 import time
 
@@ -51,3 +52,30 @@ def test_the_first_failure_ends_it() -> None:
         map_in_threads(fail, range(1000), 2)
     assert len(done) < 500  # calls that had not begun were dropped
     assert not [each for each in threading.enumerate() if each.name.startswith("ffrecord_")]
+
+
+def test_without_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert map_in_threads(str, range(40), 4) == [str(i) for i in range(40)]
+
+
+def test_an_interrupt_waits_for_calls_that_run() -> None:
+    """Also if the caller's own calls are done, and it only waits."""
+    main, running, begun = threading.main_thread(), set(), threading.Event()
+
+    def run(number: int) -> None:
+        running.add(number)
+        if threading.current_thread() is main:
+            assert begun.wait(60)
+        else:
+            begun.set()
+            threading.Timer(0.1, signal.pthread_kill, [main.ident, signal.SIGINT]).start()
+            time.sleep(0.4)
+        running.remove(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        map_in_threads(run, range(2), 2)
+    assert not running

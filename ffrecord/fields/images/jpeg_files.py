@@ -1,16 +1,13 @@
 """Decoding of JPEG files that were read, by one thread or several."""
 
-import contextlib
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.fields.images.jpeg_codec import decompress
 from ffrecord.reading.batch_forms import Array
 from ffrecord.system import resources
+from ffrecord.system.threads import map_in_threads
 from ffrecord.writing.file_writer import whole_number
 
 THREADS_MOST = 8
@@ -55,39 +52,8 @@ def jpeg_pixels_of(records: list[Array], name: Callable[[int], str], grey: bool,
     """
     if threads is not None and whole_number("threads", threads) < 1:
         raise ArgumentError(f"threads is {threads}, expected > 0")
-    count = min(len(records), threads or min(THREADS_MOST, resources.usable_cpus()))
-    made: list[Any] = [None] * len(records)
-    failures: dict[int, BaseException] = {}
-    places = iter(range(len(records)))  # shared by the threads: each place goes to one of them, in ascending order
-    helpers: list[threading.Thread] = []
 
-    def decode() -> None:
-        for place in places:
-            try:
-                made[place] = jpeg_pixels(records[place], partial(name, place), grey, kept=True)
-            except BaseException as error:
-                failures[place] = error
-                _use_up(places)
+    def pixels_of(place: int) -> Array:
+        return jpeg_pixels(records[place], partial(name, place), grey, kept=True)
 
-    try:
-        with contextlib.suppress(RuntimeError):  # no more threads can start: go on with those there are
-            for _ in range(count - 1):
-                helpers.append(threading.Thread(target=decode, name="ffrecord-jpeg", daemon=True))
-                helpers[-1].start()
-        decode()
-    finally:
-        _use_up(places)
-        for helper in helpers:
-            if helper.ident is not None:
-                helper.join()
-    if failures:
-        try:
-            raise failures[min(failures, key=lambda place: (isinstance(failures[place], Exception), place))]
-        finally:
-            failures.clear()  # its traceback holds this frame: else the error would keep itself and the records alive
-    return made
-
-
-def _use_up(places: Iterator[int]) -> None:
-    """Exhaust the iterator, so that no thread begins another image."""
-    deque(places, maxlen=0)
+    return map_in_threads(pixels_of, range(len(records)), threads or min(THREADS_MOST, resources.usable_cpus()))
