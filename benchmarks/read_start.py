@@ -4,9 +4,11 @@ import time
 from collections.abc import Sequence
 
 import coldness
+import harness
 import workloads
-from harness import Measurement, WrongAnswerError
+from harness import Contestant, Measurement, WrongAnswerError
 from read_data import Batch, Files, Records
+from read_ways import ours
 
 from ffrecord import FileReader
 
@@ -20,11 +22,12 @@ def first_batches(files: Files, records: Records, batches: Sequence[Batch], io: 
     with FileReader(files.ffr, io=io) as reader:
         reader.get_offsets(0)
         reader.get_checksums(0)
-        coldness.forget(files.ffr)
+        coldness.evict([files.ffr])
         for batch in batches:
             start = time.perf_counter()
             got = reader.read(batch.array)
             found.append(time.perf_counter() - start)
+            # One record only: auto reads ahead in long pauses between batches.
             first = batch.listed[0]
             if got[0].tobytes() != records.payload[records.starts[first] : records.starts[first + 1]]:
                 raise WrongAnswerError(f"{io}: record {first} has other bytes")
@@ -40,12 +43,20 @@ def batches_of(records: Records) -> list[Batch]:
 
 
 def measure(files: Files, records: Records, rounds: int) -> list[Measurement]:
-    """Measure each mode in turns."""
+    """Compare all answers of each mode, then measure the modes in turns."""
     batches = batches_of(records)
     taken: dict[str, list[list[float]]] = {io: [] for io in MODES}
-    for _ in range(rounds):
-        for io in MODES:
+
+    def contestant(io: str) -> Contestant:
+        way = ours("read", io, check=True)
+
+        def run() -> float:
             taken[io].append(first_batches(files, records, batches, io))
+            return sum(taken[io][-1])
+
+        return Contestant(way.name, run, lambda: way.check_opened(files, records, records.batches()))
+
+    harness.measure([contestant(io) for io in MODES], rounds)
     return [_measurement(records, batches[:count], io, taken[io]) for count in AT for io in MODES]
 
 
