@@ -1,6 +1,6 @@
 """The way of data stays short: how often a value is handed from one module to another, counted while a call runs.
 
-Docs/design.md has the figures; `pytest -s tests/project/test_hops.py` prints the ways. Compiled parts are not seen.
+`pytest -s tests/project/test_hops.py` prints the ways. Compiled parts are not seen.
 """
 
 import sys
