@@ -68,7 +68,7 @@ TASKS = {
         ("torch", "jpeg", "photographs"),
     ),
     "ddp": Task("train on the digits with 2 processes, go on with 1, then with 3", ("torch", "digits")),
-    "test": Task("run the tests; --quick takes under 2 minutes; other arguments are pytest's", TESTS, spare=True),
+    "test": Task("run the tests; --quick takes 1 to 3 minutes; other arguments are pytest's", TESTS, spare=True),
     "sanitize": Task("run the tests under the address and undefined behaviour sanitizers", TESTS, spare=True),
     "planted": Task("plant mistakes in copies of the code; name those that no test notices", TESTS, spare=True),
     "fuzz": Task("fuzz the parsers: [TARGET ...] [--seconds S] [--executions N]", TESTS, spare=True),
