@@ -96,9 +96,11 @@ def test_every_step(path: str, order: str):
     ("order", "persistent"),
     [("in order", False), ("own generator", False), ("own generator", True), ("default generator", True)],
 )
-def test_every_step_with_workers(path: str, order: str, persistent: bool):
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_steps_with_workers(path: str, order: str, persistent: bool, every: bool):
+    """Every second or third step, as workers begin slowly; only the long run has every one."""
     make = maker(path, order, num_workers=2, persistent_workers=persistent)
-    check_every_step(make, order, then=(2,), step=2 if persistent else 3)
+    check_every_step(make, order, then=(2,), step=1 if every else 2 if persistent else 3)
 
 
 @pytest.mark.parametrize("order", ["in order", "own generator", "two generators", "default generator"])
