@@ -41,6 +41,19 @@ def test_ten_promises_and_no_other_is_named():
     assert {name for guard in guarantees.guards() for name in guard.guards} <= set(PROMISED)
 
 
+def test_the_tests_of_found_defects_are_there():
+    sources = {path.name: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    every = "".join(sources.values())
+    found = re.findall(
+        r"`(test_\w+\.py)?(?:::)?(test_\w+)?`", (ROOT / "tests" / "reliability" / "FOUND.md").read_text()
+    )
+    named = [(file, name) for file, name in found if file or name]
+    assert len(named) > 100
+    for file, name in named:
+        assert not name or f"def {name}(" in (sources.get(file, "") if file else every), (file, name)
+        assert not file or file in sources, file
+
+
 @pytest.mark.parametrize("name", LEAST)
 def test_the_kept_run_was_long(name):
     total = sum(line["sums"].get(name, 0) for line in guarantees.read(guarantees.RESULTS)[1:])
