@@ -115,11 +115,13 @@ def check_outside(sources: Iterable[PathLike], out: PathLike) -> None:
     """
     if urls.is_remote(out):
         return
-    written = filesystems.real_path(urls.local_path(os.fspath(out)))
     for source in sources:
-        directory = "" if urls.is_remote(source) else urls.local_path(os.fspath(source))
+        if urls.is_remote(source):
+            continue
+        directory = urls.local_path(os.fspath(source))
+        read = filesystems.real_path(directory)
         if os.path.isdir(directory):
-            read = filesystems.real_path(directory)
+            written = filesystems.real_path(urls.local_path(os.fspath(out)))
             if written != read and os.path.commonpath([written, read]) == read:
                 raise ArgumentError(
                     f"{os.fspath(out)} is inside {directory}, which is read: choose a place outside of it"
