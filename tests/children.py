@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from preloaded import WARNINGS
 
 HERE = Path(__file__).parent
 IMPORTED = ("engine", "kernels", "processes")  # folders with tests whose functions children import
@@ -24,8 +25,6 @@ PATIENCE = 10 if SANITIZER else 1
 CRASH = signal.SIGABRT if SANITIZER else signal.SIGSEGV
 limits_memory = pytest.mark.unsanitized("it has mapped more than any RLIMIT_AS allows")
 measures_memory = pytest.mark.unsanitized("it keeps what is freed, and much beside")
-# Python 3.12 and later warn of what these tests are about.
-forks = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 # An exception of a handler may come between open and with, where resources.py asks how much memory is free.
 interrupts = pytest.mark.filterwarnings("ignore:Exception ignored in.*_io:pytest.PytestUnraisableExceptionWarning")
 # Not all are on aarch64, where their C functions make others.
@@ -171,7 +170,7 @@ def started(code: str, *args: object) -> Iterator[subprocess.Popen[str]]:
 
 
 def _command(code: str, *args: object) -> list[str]:
-    return [sys.executable, "-X", "faulthandler", "-W", "error", "-c", code, *map(str, args)]
+    return [sys.executable, "-X", "faulthandler", *WARNINGS, "-c", code, *map(str, args)]
 
 
 def _environment() -> dict[str, str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from forked import Forked, serve
 
-# Since Python 3.12 a fork beside torch's threads warns; whoever starts the program sees no error either.
+# As for the tests themselves, see pyproject.toml: Python warns of a fork beside threads, which tests are about.
 WARNINGS = ("-W", "error", "-W", "ignore:This process:DeprecationWarning")
 # Threads of torch that wait for each other turn, which on a busy machine takes most of the time.
 VARIABLES = {"OMP_NUM_THREADS": "1"}

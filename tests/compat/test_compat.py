@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import builders
-import children
 import ffr_twin
 import numpy as np
 import pytest
@@ -30,7 +29,7 @@ from builders import (
 
 from ffrecord import ChecksumError, FileReader, FileWriter, FormatError
 
-pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
+pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 in_every_mode = pytest.mark.parametrize("io", IO_MODES)
 in_copying_modes = pytest.mark.parametrize("io", COPYING_MODES)  # the original has no others
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import simplejpeg
 
 from ffrecord import DatasetWriter, FileReader, MismatchError, WorkerError
 from ffrecord.conversion import convert
@@ -16,6 +15,7 @@ from ffrecord.fields import BytesField, IntField, JPEGField, NDArrayField, schem
 from ffrecord.sources import TFRecordWriter, encode_example
 from ffrecord.sources.zip.reader import ZipReader
 
+simplejpeg = pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")
 JPEGS = [simplejpeg.encode_jpeg(np.full((8, 8 + i, 3), 20 * i, np.uint8), quality=90) for i in range(10)]
 FILES = {f"{'ab'[i % 2]}/{i}.jpg": data for i, data in enumerate(JPEGS)}
 

@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import lmdb
 import numpy as np
 import pytest
-import zstandard
 from beton_twin import beton
 
 import ffrecord
 from ffrecord import FileReader, convert, export
 from ffrecord.errors import ArgumentError
 from ffrecord.fields import IntField, JSONField, schema_of
+
+lmdb = pytest.importorskip("lmdb", reason="lmdb is not installed")
+zstandard = pytest.importorskip("zstandard", reason="zstandard is not installed")
 
 
 def nothing() -> Iterator[Any]:

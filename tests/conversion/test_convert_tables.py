@@ -140,7 +140,6 @@ def test_damaged_parquet(parquet):
         assert not (parquet.parent / "out").exists()
 
 
-@children.forks
 @pytest.mark.parametrize("displace", [False, True])
 def test_parquet_cut_in_place(tmp_path, displace):
     """It is mapped: neither killed nor given zeros."""
@@ -179,7 +178,6 @@ def test_parquet_cut_within_a_page(tmp_path):
         dataset[79]
 
 
-@children.forks
 def test_parquet_where_faults_would_kill(parquet):
     """Read by calls."""
 

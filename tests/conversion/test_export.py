@@ -11,7 +11,6 @@ from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 
-import lmdb
 import numpy as np
 import pytest
 
@@ -21,6 +20,7 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, Misma
 from ffrecord.fields import FloatField, IntField, JPEGField, JSONField, LabelField, NDArrayField, StrField
 from ffrecord.fields.images.jpeg_codec import compress
 
+lmdb = pytest.importorskip("lmdb", reason="lmdb is not installed")
 SEEDS = Path(__file__).parents[1] / "golden" / "seeds"
 NAMES = ["a/one.jpg", "a/two.txt", "b/three", "é ü.bin"]
 RECORDS = [b"\xff\xd8\xff not quite", b"", bytes(range(256)) * 300, b"four"]

@@ -19,7 +19,7 @@ from ffrecord.errors import TruncatedError
 from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.system.filesystems import Filesystem, from_type
 
-pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
+pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 SIZES = [(i * 7919) % 5000 if i % 20 else i * 3000 for i in range(200)]
 SAMPLES = builders.records(SIZES, 5)
 

@@ -19,7 +19,7 @@ from ffrecord.errors import ChecksumError, ClosedError, TruncatedError
 from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.sources import ZipReader
 
-pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
+pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 MODES = ("auto", "pread", "mmap")
 SIZES = (1, 15, 256, 1023, 1024, 3000, 4097, 8192, 16 << 10)
 SAMPLES = builders.records(SIZES * 3)

@@ -402,7 +402,6 @@ def test_lost_samples_are_truncated_ones(tmp_path):
             reader.read_columns(range(N), 3080, [(0, 8)])
 
 
-@children.forks
 @in_every_way
 def test_begun_before_a_fork(files, way):
     slots = [(0, 3072), (3072, 8)]

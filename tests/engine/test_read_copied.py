@@ -228,7 +228,6 @@ signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGBUS])
 
 
 @pytest.mark.parametrize("displace", ["faulthandler.enable()", "signal.signal(signal.SIGBUS, signal.SIG_DFL)"])
-@children.forks
 def test_displaced_in_a_forked_child(path, displace):
     """As torch's workers do, and faulthandler."""
     code = f"""{HOT}

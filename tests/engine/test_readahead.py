@@ -17,7 +17,7 @@ from children import descriptors
 from ffrecord import FileReader
 from ffrecord.kernels import _threads
 
-pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
+pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 N, SIZE = 8000, 4000
 
 

@@ -171,7 +171,6 @@ def test_windows_that_come_and_go(in_memory: Path) -> None:
     children.run(FEW_HELD, *paths)
 
 
-@children.forks
 @pytest.mark.parametrize("mapped", [False, True])
 def test_forked(path: str, samples: list[bytes], mapped: bool) -> None:
     """A fork maps nothing of a file. It does not wait for the thread of its parent either.

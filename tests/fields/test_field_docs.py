@@ -3,12 +3,15 @@
 import doctest
 from pathlib import Path
 
+import pytest
+
 from ffrecord.fields import field
 
 PAGE = Path(__file__).parents[2] / "docs" / "fields.md"
 
 
 def test_page() -> None:
+    pytest.importorskip("zstandard", reason="zstandard is not installed")
     try:
         done = doctest.testfile(str(PAGE), module_relative=False, encoding="utf-8")
     finally:

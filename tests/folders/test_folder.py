@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import re
-import warnings
 from collections import OrderedDict
 from pathlib import Path, PurePath
 
@@ -378,9 +377,7 @@ def test_copies(packed):
 
 def test_fork(packed):
     assert bytes(packed.read(["a", "b/x", "c"])[1]) == b"22"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # forking where other tests left threads
-        child = os.fork()
+    child = os.fork()
     if child == 0:
         os._exit(0 if bytes(packed.read(["a", "b/x", "c"])[1]) == b"22" else 1)
     assert os.waitpid(child, 0)[1] == 0

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from ffrecord import _aio
 
-pytestmark = children.forks
 SIZE = 3_000_001
 
 

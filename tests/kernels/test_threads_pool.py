@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from ffrecord.kernels import _threads
 from ffrecord.kernels._threads import Probe
 
-pytestmark = children.forks
 FEWEST, MOST = [1, 3, 7, 15], [1, 5, 21, 85]  # tasks that run for one of each depth
 
 

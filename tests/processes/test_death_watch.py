@@ -45,7 +45,6 @@ def test_an_alarm_rings_until_it_is_heard() -> None:
     assert signal.getsignal(signal.SIGURG) == signal.SIG_DFL
 
 
-@children.forks
 def test_an_alarm_is_turned_off_though_a_child_of_the_iterable_lives_on() -> None:
     with crew_of(echo, 2) as crew:
         with DeathWatch(crew.sentinels):

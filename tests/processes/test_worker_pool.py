@@ -540,7 +540,6 @@ print("done")
 """
 
 
-@children.forks
 def test_threads_fork_one_after_the_other() -> None:
     assert children.run(FORKS_AT_ONCE) == "done\n"
 

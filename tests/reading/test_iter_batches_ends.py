@@ -15,7 +15,7 @@ from children import descriptors
 
 from ffrecord import FileReader
 
-pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
+pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 in_every_mode = pytest.mark.parametrize("io", IO_MODES)
 
 

@@ -7,7 +7,6 @@ import threading
 from pathlib import Path
 
 import builders
-import children
 import ffr_twin
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from builders import IO_MODES
 from ffrecord import ChecksumError, FileReader
 from ffrecord.reading.stats import ReadStats, collect
 
-pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
+pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 in_every_mode = pytest.mark.parametrize("io", IO_MODES)
 NOTHING = {"records": 0, "bytes": 0, "missed": 0, "cached_bytes": 0, "probed": 0, "requests": 0, "waits": 0,
            "io_ns": 0, "crc_ns": 0}  # fmt: skip

@@ -6,7 +6,6 @@ import os
 import pickle
 
 import builders
-import children
 import numpy as np
 import pytest
 import strategies
@@ -294,7 +293,6 @@ def in_child(reader: SpanReader, wanted: list[bytes]) -> None:
     assert [record.tobytes() for record in reader] == wanted
 
 
-@children.forks
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_processes(tmp_path, method):
     one = table(tmp_path / "a.bin", scattered(50), "crc32c")

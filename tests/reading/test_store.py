@@ -480,7 +480,6 @@ def test_a_pickle_of_a_file_that_changed(store, path):
         pickle.loads(pickled)
 
 
-@children.forks
 def test_fork(store):
     """A child reads what was begun before it was forked, has threads of its own, and needs no lock of the parent."""
     store.read([0])
@@ -505,7 +504,6 @@ def test_fork(store):
     assert builders.unpack(wait().result) == [RECORDS[7]]
 
 
-@children.forks
 def test_threads_of_a_child(store):
     """That all begin at once, and by one of which a child is forked in turn."""
     store.read([0])
@@ -530,7 +528,6 @@ def test_threads_of_a_child(store):
     assert [children.in_child(work) for _ in range(10)] == [0] * 10
 
 
-@children.forks
 def test_forked_in_the_middle_of_a_read(path):
     class Forking(Lines):
         def _load(self, positions):

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import builders
-import children
 import ffr_twin
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from ffrecord.dataset_writer import write_log
 from ffrecord.format import leftovers, manifest
 from ffrecord.sources import index_file
 
-pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
+pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 
 
 def cuts(data: bytes, counted: Counted) -> Iterator[bytes]:

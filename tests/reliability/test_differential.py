@@ -29,7 +29,6 @@ from ffrecord import DatasetWriter, FileReader, FileWriter, _aio
 from ffrecord.fields import BytesField, IntField
 from ffrecord.utils import dump
 
-pytestmark = children.forks
 FEW = settings(max_examples=settings().max_examples // 2)
 MIB = 1 << 20
 

@@ -16,7 +16,7 @@ from figures import Counted, counts
 
 from ffrecord import FileReader, _aio
 
-pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
+pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 
 
 def reads_all(reader: FileReader, samples: list[bytes], seed: int = 0) -> bool:

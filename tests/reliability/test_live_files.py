@@ -19,7 +19,7 @@ from figures import Counted, counts
 from ffrecord import FFRecordError, FileReader
 from ffrecord.errors import TruncatedError
 
-pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
+pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 
 
 @pytest.mark.parametrize("io", IO_MODES)

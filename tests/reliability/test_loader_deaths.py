@@ -29,7 +29,6 @@ from ffrecord.torch import Loader
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
-    pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
     # Torch's handler of SIGCHLD raises anywhere in the waiting for a batch, where a connection is let go, too.
     pytest.mark.filterwarnings("ignore:Exception ignored in.*_ConnectionBase:pytest.PytestUnraisableExceptionWarning"),
 ]

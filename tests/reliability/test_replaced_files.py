@@ -26,7 +26,7 @@ from ffrecord.sources import TFRecordWriter
 
 SEEDS = Path(__file__).parents[1] / "golden" / "seeds"
 
-pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
+pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 
 
 class Board:

@@ -606,7 +606,6 @@ PLANTED: dict[str, Callable[[Path], object]] = {
 
 
 @root
-@children.forks
 @pytest.mark.parametrize("user", [0, USER])
 @pytest.mark.parametrize("planted", PLANTED)
 def test_what_another_user_has_planted_is_refused_as_it_is(sticky: Path, planted: str, user: int) -> None:
@@ -627,7 +626,6 @@ def test_what_another_user_has_planted_is_refused_as_it_is(sticky: Path, planted
 
 
 @root
-@children.forks
 def test_the_split_of_another_user_is_refused_as_it_is(sticky: Path) -> None:
     assert as_user(USER, lambda: write(sticky / "source")) == ""
 
@@ -643,7 +641,6 @@ def test_the_split_of_another_user_is_refused_as_it_is(sticky: Path) -> None:
 
 
 @root
-@children.forks
 @pytest.mark.parametrize("user", [0, USER])
 def test_a_stranger_s_part_file_is_not_published(sticky: Path, user: int) -> None:
     """Who has it open could go on to write to what is then ours; nor is it removed."""
@@ -663,7 +660,6 @@ def test_a_stranger_s_part_file_is_not_published(sticky: Path, user: int) -> Non
 
 
 @root
-@children.forks
 def test_of_its_own_things_a_user_of_a_shared_directory_goes_on(sticky: Path) -> None:
     def interrupted() -> None:
         def samples() -> Iterator[bytes]:

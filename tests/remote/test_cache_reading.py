@@ -23,7 +23,6 @@ from ffrecord.remote.cache import cache as module
 from ffrecord.remote.cache.names import list_copies
 
 pytest.importorskip("obstore", reason="obstore is not installed")
-FORKS = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 DATA = remote_datasets.samples()
 BYTES = sum(map(len, DATA))
 
@@ -187,7 +186,6 @@ def large(root: Path) -> str:
     return "large"
 
 
-@FORKS
 def test_processes_fetch_each_record_about_once(served: Nginx, cache: Path, large: str) -> None:
     """Side by side, each all of it, in another order: twice only what both lacked at the same moment."""
     before = fetched(served)
@@ -393,7 +391,6 @@ def test_threads_of_one_reader(served: Nginx, cache: Path) -> None:
     assert failed == []
 
 
-@FORKS
 def test_a_reader_forked_in_use(served: Nginx, cache: Path) -> None:
     with opened(served, cache) as reader:
         epoch_of(reader, range(100))

@@ -49,7 +49,6 @@ def as_user(user: int, umask: int, work: Callable[[], object]) -> None:
 
 
 @as_root
-@children.forks
 def test_users_of_a_group_share(source: shards.Source, open_directory: Path) -> None:
     os.chown(open_directory, ALICE, TEAM)
     os.chmod(open_directory, 0o2775)
@@ -70,7 +69,6 @@ def test_users_of_a_group_share(source: shards.Source, open_directory: Path) -> 
 
 
 @as_root
-@children.forks
 def test_what_is_not_ones_own_is_read_as_it_is(
     source: shards.Source, open_directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -101,7 +99,6 @@ def test_what_is_not_ones_own_is_read_as_it_is(
 
 
 @as_root
-@children.forks
 def test_who_completed_what_others_may_not_write(source: shards.Source, open_directory: Path) -> None:
     """Bob sees that all records are there, and cannot make the copy complete: he reads it as it is."""
     os.chown(open_directory, ALICE, TEAM)
@@ -128,7 +125,6 @@ def test_who_completed_what_others_may_not_write(source: shards.Source, open_dir
 
 
 @as_root
-@children.forks
 def test_where_everybody_may_write_each_has_a_part(source: shards.Source, open_directory: Path) -> None:
     os.chmod(open_directory, 0o1777)
 
@@ -144,7 +140,6 @@ def test_where_everybody_may_write_each_has_a_part(source: shards.Source, open_d
 
 
 @as_root
-@children.forks
 @pytest.mark.parametrize("kind", ["directory", "file", "link", "writable"])
 def test_a_part_that_somebody_else_made(source: shards.Source, open_directory: Path, kind: str) -> None:
     os.chmod(open_directory, 0o1777)
@@ -168,7 +163,6 @@ def test_a_part_that_somebody_else_made(source: shards.Source, open_directory: P
 
 
 @as_root
-@children.forks
 def test_a_directory_that_may_not_be_written(
     source: shards.Source, open_directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -360,7 +354,6 @@ def test_a_limit_of_the_size_of_files(source: shards.Source, directory: Path) ->
 # Forks and threads
 
 
-@children.forks
 def test_a_fork_while_threads_store_and_read(source: shards.Source, directory: Path) -> None:
     """Children use the same cache on, whatever their parent's threads held at that moment."""
     cache = Cache(directory, "1GB")

@@ -105,7 +105,6 @@ def test_sums_of_many_threads(restless: None) -> None:
     assert tally["a"] == 0
 
 
-@children.forks
 def test_locks_that_were_held_when_a_process_forked(source: shards.Source, directory: Path) -> None:
     tally, file = Counters(), source.in_cache(Cache(directory))
 

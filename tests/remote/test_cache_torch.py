@@ -4,7 +4,6 @@ from pathlib import Path
 
 import children
 import pytest
-from children import forks
 from remote_datasets import NUMBERS, numbers_of
 from servers import Nginx
 
@@ -14,9 +13,6 @@ pytest.importorskip("obstore", reason="obstore is not installed")
 from torch.utils.data import DataLoader  # noqa: E402
 
 from ffrecord.torch import Dataset, Loader  # noqa: E402
-
-pytestmark = forks
-
 
 LONG = [pytest.param(method, marks=pytest.mark.long) for method in ("spawn", "forkserver")]
 

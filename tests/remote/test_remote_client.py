@@ -378,7 +378,6 @@ def forked(call: Any) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_has_its_own(served: Nginx, backend: str) -> None:
     url, options = f"{served.url}/a", {"backend": backend}
     first = connect(url, options)[0]

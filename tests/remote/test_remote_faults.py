@@ -8,7 +8,6 @@ import builders
 import numpy as np
 import pytest
 import remote_datasets
-from children import forks
 from servers import Faulty, Nginx, faulty, nginx
 
 from ffrecord import FileReader
@@ -52,7 +51,6 @@ def test_faults_during_reads(served: Nginx, backend: str, faults: int) -> None:
 
 
 @pytest.mark.long
-@forks
 def test_faults_in_workers(served: Nginx) -> None:
     """Each with connections of its own."""
     pytest.importorskip("torch", reason="torch is not installed")

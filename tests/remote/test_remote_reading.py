@@ -9,7 +9,6 @@ import builders
 import numpy as np
 import pytest
 import remote_datasets
-from children import forks
 from servers import Nginx, nginx
 from test_remote_client import forked
 
@@ -212,7 +211,6 @@ def test_many_threads(served: Nginx) -> None:
         assert reader.stats().batches == 40
 
 
-@forks
 def test_after_a_fork(served: Nginx) -> None:
     with FileReader(f"{served.url}/set") as reader:
         batches = reader.iter_batches([[i] for i in range(6)])

@@ -4,7 +4,6 @@ import pickle
 from pathlib import Path
 
 import pytest
-from children import forks
 from remote_datasets import NUMBERS, numbers_of
 from servers import Nginx
 
@@ -14,8 +13,6 @@ pytest.importorskip("obstore", reason="obstore is not installed")
 from torch.utils.data import DataLoader  # noqa: E402
 
 from ffrecord.torch import Dataset, Loader  # noqa: E402
-
-pytestmark = forks
 
 
 def test_dataset(numbers_served: Nginx) -> None:

@@ -21,7 +21,6 @@ from ffrecord import DatasetWriter
 from ffrecord.dataset_writer import Summary
 
 pytest.importorskip("obstore", reason="obstore is not installed")
-pytestmark = children.forks
 
 GIVEN = Samples.of_sizes([(i * 7919) % 5000 for i in range(120)])
 MORE = Samples.of_sizes([(i * 104729) % 3000 for i in range(50)])

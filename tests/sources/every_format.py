@@ -10,12 +10,13 @@ import zlib
 from pathlib import Path
 
 import crc32c
-import lmdb
 import numpy as np
+import pytest
 
 import ffrecord
 from ffrecord.sources import FixedFeature
 
+lmdb = pytest.importorskip("lmdb", reason="lmdb is not installed")
 RECORDS = [b"", b"a", b"two", bytes(range(256)) * 20, b"x" * 70_000, b"last\0"]
 NAMES = [f"member/{index:03d}.bin" for index in range(len(RECORDS))]
 GOLDEN = Path(__file__).parents[1] / "golden/seeds"

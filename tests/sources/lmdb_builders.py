@@ -3,8 +3,9 @@
 import struct
 from pathlib import Path
 
-import lmdb
+import pytest
 
+lmdb = pytest.importorskip("lmdb", reason="lmdb is not installed")
 PAGE = 4096  # of this machine
 DATABASE = "IHHQQQQQ"  # page size, flags, depth, three numbers of pages, entries, root
 META = f"<IIQQ{DATABASE}{DATABASE}QQ"  # magic, version, address, size of the map; last page, transaction

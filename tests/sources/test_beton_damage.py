@@ -219,7 +219,6 @@ def test_threads_share_a_reader(path):
         assert wrong == []
 
 
-@children.forks
 def test_a_forked_child_reads(path):
     with BetonReader(path) as reader:
         reader.read([0])

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import children
-import lmdb
 import numpy as np
 import pytest
 from lmdb_builders import contents, write
@@ -15,6 +14,7 @@ from lmdb_builders import contents, write
 from ffrecord.errors import ArgumentError, FFRecordError, FormatError, MissingFileError, TruncatedError
 from ffrecord.sources.lmdb.reader import LMDBReader
 
+lmdb = pytest.importorskip("lmdb", reason="lmdb is not installed")
 ITEMS = [(b"k%04d" % i, bytes([i % 251]) * (i * 37 % 6000)) for i in range(400)]
 
 

@@ -404,7 +404,6 @@ def test_closed(directory, packed):
             reader.read([0])
 
 
-@children.forks
 def test_threads_and_forks(packed):
     with MDSReader(packed) as reader:
         wrong = []
@@ -426,7 +425,6 @@ def test_threads_and_forks(packed):
         assert wrong == []
 
 
-@children.forks
 def test_closing_in_a_child_of_a_process_that_was_reading(packed):
     """A thread that only the parent has held the lock when the process was forked."""
     with MDSReader(packed) as reader:

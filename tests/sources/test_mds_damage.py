@@ -8,7 +8,6 @@ from pathlib import Path
 import children
 import numpy as np
 import pytest
-import zstandard
 from mds_twin import write_mds
 from mutations import mutants
 
@@ -16,6 +15,7 @@ from ffrecord.errors import FFRecordError, FormatError, TruncatedError
 from ffrecord.sources.mds.encodings import encoding
 from ffrecord.sources.mds.reader import MDSReader
 
+zstandard = pytest.importorskip("zstandard", reason="zstandard is not installed")
 COLUMNS = {"a": "str", "b": "int", "c": "ndarray", "d": "list[jpeg]", "e": "json"}
 SAMPLES = [
     {"a": "x" * i, "b": i, "c": np.arange(i + 1, dtype="int16"), "d": [b"j" * i, b""], "e": {"i": i}} for i in range(4)

@@ -4,7 +4,6 @@ import os
 import pickle
 import signal
 
-import children
 import numpy as np
 import pytest
 from hypothesis import given
@@ -107,7 +106,6 @@ def test_offsets_that_do_not_ascend_any_more():
     assert sorted(names.order.tolist()) == list(range(9))
 
 
-@children.forks
 def test_a_child_of_a_process_that_sorts_meanwhile():
     names = Names.of(["b", "a"])
     names._lock.acquire()  # as the thread has that sorts

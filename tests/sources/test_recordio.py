@@ -325,7 +325,6 @@ def test_pickles_and_refuses_changed_files(several):
         pickle.loads(pickled)
 
 
-@children.forks
 def test_children_and_threads(several):
     with RecordIOReader(several) as reader:
         everything(reader)

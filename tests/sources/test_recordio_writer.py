@@ -222,7 +222,6 @@ def test_a_link_is_followed(tmp_path):
     assert everything(tmp_path / "x") == [*RECORDS, b"1"]
 
 
-@children.forks
 def test_a_child_cannot_write(tmp_path):
     path = tmp_path / "x"
     written(path, RECORDS)

@@ -11,7 +11,6 @@ import zlib
 
 import pytest
 import tars
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from mutations import mutants
@@ -22,6 +21,7 @@ from ffrecord.sources.tar.reader import TarReader
 from ffrecord.sources.tar.stream import iter_members, iter_samples
 from ffrecord.system import optional
 
+zstandard = pytest.importorskip("zstandard", reason="zstandard is not installed")
 PACKERS = {
     "plain": bytes,
     "gzip": lambda data: gzip.compress(data, mtime=0),

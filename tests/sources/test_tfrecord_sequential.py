@@ -120,7 +120,6 @@ def test_views_of_the_file(tmp_path, monkeypatch):
         first.flags.writeable = True
 
 
-@children.forks
 def test_pages_are_had_ahead(tmp_path):
     """By a thread; also in a process that was forked since, and beyond a file's end nothing happens."""
     size = 3 << 20
@@ -357,7 +356,6 @@ def test_nothing_stays_open(tmp_path, kind, io):
     assert children.open_files() == before
 
 
-@children.forks
 @ways
 @kinds
 def test_a_fork_in_the_middle(tmp_path, monkeypatch, kind, io):
@@ -375,7 +373,6 @@ def test_a_fork_in_the_middle(tmp_path, monkeypatch, kind, io):
     assert rest()
 
 
-@children.forks
 def test_a_fork_between_members(tmp_path, monkeypatch):
     monkeypatch.setattr(tfrecord_sequential, "WINDOW", 20)
     contents = [b"%d" % i for i in range(10)]

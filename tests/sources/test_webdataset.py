@@ -9,7 +9,6 @@ import tarfile
 
 import numpy as np
 import pytest
-import simplejpeg
 import tars
 import webdataset
 from braceexpand import braceexpand
@@ -228,6 +227,7 @@ def npy(array, **more):
 
 
 def test_decoders():
+    simplejpeg = pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")
     assert decoded("txt", "é".encode()) == "é" and decoded("a.text", b"") == ""
     assert decoded("cls", b"12\n") == 12 and decoded("id", b"-3") == -3
     assert decoded("json", b'{"a": [1, 2.5]}') == {"a": [1, 2.5]}

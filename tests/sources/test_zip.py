@@ -11,7 +11,6 @@ import zipfile
 import zlib
 from pathlib import Path
 
-import children
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -251,7 +250,6 @@ def test_pickle_and_replaced_archive(archive):
         pickle.loads(pickled)
 
 
-@children.forks
 def test_threads_and_fork(archive):
     expected = [data for _, data in MEMBERS]
     with ZipReader(archive) as reader:

@@ -13,7 +13,7 @@ import pytest
 from ffrecord.system import _calls, atomic_file
 from ffrecord.system.atomic_file import PartFile, insert_space, part_name, write_all
 
-pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
+pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 
 
 def names(directory: Path) -> list[str]:

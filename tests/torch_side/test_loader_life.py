@@ -12,7 +12,6 @@ import children
 import numpy as np
 import pytest
 import torch
-from children import forks
 from loader_builders import child_processes, fixed, flat, ids, mixed, write
 from torch_builders import WORKERS_ANYWHERE
 
@@ -194,7 +193,6 @@ def test_a_loop_in_a_thread_that_never_computed(path, three_threads, monkeypatch
     assert in_a_new_thread(work) == (3, 3)
 
 
-@forks
 def test_forked_while_threads_start(path, monkeypatch):
     parent, real = os.getpid(), torch.set_num_threads
     entered, release = threading.Event(), threading.Event()
@@ -286,7 +284,6 @@ def test_interrupt_while_waiting(path):
     assert soon(lambda: not threads())
 
 
-@forks
 def test_forked_in_the_middle(path, fixed_path):
     """The child may begin loops of its own, and its end is not the parent's business."""
     loader, plain = Loader(path, 4, "sequential", num_threads=2), Loader(fixed_path, 4, "sequential")

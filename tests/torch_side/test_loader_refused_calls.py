@@ -9,7 +9,7 @@ from torch_builders import WORKERS_ANYWHERE
 
 import ffrecord
 
-pytestmark = [*WORKERS_ANYWHERE, children.forks]
+pytestmark = WORKERS_ANYWHERE
 
 LOADED = """
 import sys

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from children import begin, forks, in_child
+from children import begin, in_child
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from test_torch_schema import same, write
@@ -218,7 +218,6 @@ def test_a_batch_that_is_sent_on_may_be_used_on():
     assert again.unique().tolist() == [3]
 
 
-@forks
 def test_what_a_forked_child_may_look_at_is_not_used_again():
     kept = [send([large(5)])[0]]
     go = os.pipe()
@@ -236,7 +235,6 @@ def test_what_a_forked_child_may_look_at_is_not_used_again():
     assert pieces() == len(both)
 
 
-@forks
 def test_what_a_child_drops_its_parent_still_holds():
     kept = [send([large(5)])[0]]
     assert in_child(lambda: not kept.clear()) == 0

@@ -11,11 +11,8 @@ from ffrecord import FileWriter
 from ffrecord.reader import FileReader
 from ffrecord.torch import Dataset
 
-# For tests with workers: machines may have fewer cores, and Python from 3.12 on warns of a fork beside torch's threads.
-WORKERS_ANYWHERE = [
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
-    pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
-]
+# For tests with workers: machines may have fewer cores.
+WORKERS_ANYWHERE = [pytest.mark.filterwarnings("ignore:This DataLoader will create")]
 
 
 def write_file(path: Path, values: list[int]) -> str:

@@ -19,7 +19,7 @@ from ffrecord.format.extension import Extension
 from ffrecord.system import atomic_file
 from ffrecord.writing import file_writer
 
-pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
+pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 EXTENSION = Extension(schema={"a": 1}, writer="test")
 OLD = ffr_twin.build([b"old"])
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ffrecord import FileReader, FileWriter
 from ffrecord.writing import _buffers
 
-pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
+pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 BUFFER = 4 << 20
 SAMPLES = builders.records([0, 1, 3000, 0, 500_000, 16_383, 16_384, 70])
 

@@ -20,7 +20,7 @@ from ffrecord.format import journal
 from ffrecord.system import atomic_file
 from ffrecord.writing import file_writer
 
-pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
+pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 SAMPLES = builders.records([700_000, 10, 1 << 20, 0, 600_000, 600_000])
 OLD = ffr_twin.build([b"old"])
 
