@@ -51,9 +51,21 @@ cdef void _estimate_misses(Counters* counters) noexcept nogil:
         counters.cached_bytes = <int64_t> (counters.bytes * (1.0 - <double> counters.missed / counters.records))
 
 
+cdef inline bint may_map(const Filesystem* fs) noexcept nogil:
+    """Tell whether cached files may be mapped for copying."""
+    return not fs.pinned and not fs.network and fs.size <= WINDOWS_MOST
+
+
+cdef bint _copies(const Reading* reading, const Filesystem* fs, int engine) noexcept nogil:
+    """Tell whether to copy cached records from mappings. For a sequence that is only checked, its last piece decides."""
+    cdef bint cached = fs.flowing if reading.discard and reading.sequential else engine == HOT and not reading.once
+    cdef bint pays = reading.k > 1 or reading.requests[0].size >= COPIED_ALONE or reading.discard
+    return cached and pays and may_map(fs)
+
+
 cdef bint _in_sequence(const Reading* reading, const Filesystem* fs, int engine) noexcept nogil:
     """Tell whether to use the kernel's read-ahead for a sequence, whatever engine random reads use."""
-    if reading.discard and engine == DIRECT:
+    if engine == DIRECT if reading.discard else _copies(reading, fs, engine):
         return False
     return reading.sequential and not fs.pinned and not (fs.network and engine == COLD)
 
@@ -62,18 +74,6 @@ cdef int _engine(const Reading* reading, const Filesystem* fs) noexcept nogil:
     """Return the engine for a part. An uncached sequence that is only checked is read directly, to spare the page cache."""
     cdef bint around = reading.discard and reading.sequential and not fs.flowing and fs.engine != HOT
     return DIRECT if around and fs.nowait and not (fs.pinned or fs.network or fs.no_direct) else fs.engine
-
-
-cdef inline bint may_map(const Filesystem* fs) noexcept nogil:
-    """Tell whether cached files may be mapped for copying."""
-    return not fs.pinned and not fs.network and fs.size <= WINDOWS_MOST
-
-
-cdef bint _copies(const Reading* reading, const Filesystem* fs, int engine) noexcept nogil:
-    """Tell whether to copy cached records from mappings. For a sequence that is only checked, its last piece decides."""
-    cdef bint cached = (reading.discard and fs.flowing) if reading.sequential else (engine == HOT and not reading.once)
-    cdef bint pays = reading.k > 1 or reading.requests[0].size >= COPIED_ALONE or reading.discard
-    return cached and pays and may_map(fs)
 
 
 cdef void _bring_in(const Work* work, const Request* requests, int64_t k) noexcept nogil:

@@ -63,6 +63,16 @@ def test_no_system_calls_when_hot(path, count):
     children.run(f"{HOT}reader = hot()\nassert requests(reader, {count}) == 0", path)
 
 
+def test_a_cached_sequence_is_copied(path):
+    """Without a system call, and with the same bytes; slices too."""
+    code = """reader = hot()
+before = reader.stats().requests
+assert all(len(set(sample.tolist())) == 1 for sample in reader)
+assert len(list(reader[100:900])) == 800
+assert reader.stats().requests == before"""
+    children.run(HOT + code, path)
+
+
 @pytest.mark.unsanitized("its copies take so long that they are taken for ones that wait")
 def test_records_read_alone(path):
     """Without a call, whatever their size."""
