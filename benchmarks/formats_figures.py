@@ -21,6 +21,7 @@ STREAM_RATIOS = (
     ("stream_tfrecord mmap", "tfrecord", 2),
     ("stream_tfrecord", "tfrecord", 2),
     ("stream_tfrecord", "tfrecord, kept", None),
+    ("stream_tfrecord", "the kernel's copy", None),
     ("TFRecordReader, packed batches", "tfrecord", 2),
     ("TFRecordReader, opened with its index, packed batches", "tfrecord", None),
     ("TFRecordReader, iterated", "tfrecord", 2),
