@@ -46,6 +46,9 @@ def convert(
     files stay as they are, and so do bytes of unknown meaning. Parts of a source that are not records are not
     converted: the directories, links and devices of an archive, and files of a folder that are not pictures.
 
+    An interrupted conversion goes on only from the same source. Files are told apart by their sizes and checksums; if
+    the format has no checksums, by their sizes and times; image folders and lists of paths by names and labels only.
+
     Args:
         source: anything that `ffrecord.open` takes; an open store, which stays open; Parquet files; a Hugging Face
             dataset; a compressed tar; a table, or a torch dataset of ours; anything with len() and [i]; any other
@@ -53,13 +56,15 @@ def convert(
         out: the directory, as `DatasetWriter` takes it; not inside of a directory that is the source.
         num_workers: processes that read and encode; -1 for one per usable CPU, 0 for this process only.
         fields: column → field, for columns that should be stored in another way than the samples suggest; or a Schema.
+            The first 64 names of a compressed tar decide if "key" is text: for a later one that is not UTF-8, give
+            {"key": BytesField()}.
         verify: read source and result again afterwards, and compare every sample.
         format: format of `source`, as `ffrecord.open` takes it, or "parquet".
         resume, mode, shard_size, samples_per_shard, num_shards, start_method, progress: as for `DatasetWriter`. Sources
             that give one sample after the other (compressed tar files, iterables) begin anew.
         max_skipped: number of samples that may be left out because they cannot be read or encoded; the first few are
             logged to "ffrecord". The readable samples decide the columns. If a source gives one sample after the other,
-            only samples that cannot be encoded are left out.
+            only samples that cannot be encoded are left out. A ValueError together with `verify`.
         storage_options: options for `source` and `out` if they are URLs, as `FileReader` takes them. If the two need
             different options, open the source yourself.
         staging: as for `DatasetWriter`.
@@ -71,8 +76,10 @@ def convert(
     Raises:
         FileNotFoundError, FormatError, ValueError, TypeError, ImportError: as `ffrecord.open` and `DatasetWriter`.
         TypeError, ValueError: samples that no fields hold; names the column.
-        WorkerError: a sample cannot be read or encoded, or more than `max_skipped` of them; names it.
-        MismatchError: with `verify`, samples that differ; .differences names up to 20 of them. `out` is left as it is.
+        WorkerError: a sample cannot be read or encoded, or more than `max_skipped` of them; names it. Also if an open
+            store with on_error="skip" leaves samples out.
+        MismatchError: with `verify`, samples that differ; .differences names up to 20 of them, with size and CRC-32 of
+            both. `out` is left as it is.
     """
     started = time.monotonic()
     asked: dict[str, Any] = {

@@ -133,8 +133,13 @@ def export(
     of the first sample would have the same suffix, or if a later value is of another kind than the first one.
     Directories of files get the class names as `classes.json`.
 
-    In a TFRecord, samples that are only bytes stay records as they are. Others become `tf.train.Example`s as
-    `encode_example` makes them, with the name as "key". Examples have int64, float32 and bytes, and no shapes.
+    If the first name ends like the file of a column, that end is dropped from all names that have it: `cat.jpg` with a
+    label becomes `cat.jpg` and `cat.cls`, a `cat.png` beside it `cat.png` and `cat.png.cls`. In a WebDataset, JPEG
+    files with any end become `.jpg`. A WebDataset that is open with decode=True is written as before decoding.
+
+    In a TFRecord, samples that are only bytes and have no name stay records as they are. Others become
+    `tf.train.Example`s as `encode_example` makes them, with the name as "key", or as "__key__" beside a column of that
+    name. Examples have int64, float32 and bytes, and no shapes.
 
     Args:
         source: an open store, which stays open; anything that `ffrecord.open` takes; or samples with len() and [i].
@@ -145,7 +150,8 @@ def export(
         samples_per_shard: write several files, `shard-000000.tar` …, into the directory `out`. Not for folders.
         num_workers: processes that write shards; -1 for one per usable CPU, 0 for this process only. This process also
             writes a single file.
-        verify: read source and result again before the result gets its name, and compare every byte.
+        verify: read source and result again before the result gets its name, and compare every byte; count the samples
+            of a WebDataset.
         source_format: format of `source`, as the `format` of `ffrecord.open`.
         start_method, progress: as for `DatasetWriter`.
         options: options of the source's reader.

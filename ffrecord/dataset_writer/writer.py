@@ -47,7 +47,7 @@ class Summary:
         shards: number of files.
         seconds: time from the call to the last fsync.
         seed: seed of the shuffle, None without one.
-        skipped: number of samples left out, with on_error="skip".
+        skipped: number of samples left out, with on_error="skip"; dataset.json does not name it.
         kept_shards: number of shards that an interrupted write had finished before.
     """
 
@@ -169,14 +169,17 @@ class DatasetWriter:
         progress: whether to show a progress bar on stderr; None to show it only on a terminal.
         stuck_after: seconds after which a worker that makes no progress with a sample is given up; None for never.
         mode: "create" makes a directory. "append" adds shards to an existing one, with its columns or serializer.
-            Existing shards are not changed, and their readers go on.
+            Existing shards are not changed, and their readers go on. The seed of a shuffle leaves the manifest, since
+            it is not that of all samples any more.
         on_error: "raise" ends the write at the first sample that cannot be read (dataset[i], function(line)) or
-            encoded. "skip" leaves such samples out, logs the first few to the logger "ffrecord", and goes on.
-        max_skipped: largest number of samples that may be left out; one more is an error. None for 1,000. Only with
-            "skip".
+            encoded. "skip" leaves such samples out, logs the first few to the logger "ffrecord", and goes on; if the
+            columns are inferred, one of the samples that show them must be good.
+        max_skipped: largest number of samples that may be left out, those of an interrupted write included; one more
+            is an error. None for 1,000. Only with "skip".
         resume: keep the shards that an interrupted write of the same path has finished, if the request is the same;
             they are verified. False discards them. docs/writing.md says what is compared.
-        storage_options: for a URL, options as `FileReader` takes them: credentials, endpoint, region.
+        storage_options: for a URL, options as `FileReader` takes them: credentials, endpoint, region. S3 compares
+            what arrives with its SHA-256; "checksum_algorithm" names another one.
         staging: for a URL, directory of this machine where each shard is made until it is uploaded; None for one of
             this user below the system's temporary directory. After an interruption the same call finds it again.
 
@@ -382,7 +385,7 @@ class DatasetWriter:
         if the lines are in a file, a list or a tuple; the lines are compared.
 
         Args:
-            lines_or_file: lines, or the path of a text file in UTF-8.
+            lines_or_file: lines, or the path of a text file in UTF-8, with or without a byte order mark.
             function: function line without its end → sample; called in the workers.
             chunksize: number of lines that a worker gets at a time.
 

@@ -86,7 +86,10 @@ class BytesField(Field):
 @register
 @dataclass(frozen=True)
 class JSONField(Field):
-    """Values that JSON holds: dicts with str keys, lists, str, ints, finite floats, bools, None; nested."""
+    """Values that JSON holds: dicts with str keys, lists, str, ints, finite floats, bools, None; nested.
+
+    Of two equal keys in a file, the last one counts.
+    """
 
     kind: ClassVar[str] = "json"
 

@@ -128,6 +128,9 @@ class Field:
 def register(cls: FieldType) -> FieldType:
     """Make files with fields of class `cls` readable in this process; a class decorator.
 
+    Worker processes get fields by pickle, which imports the module of `cls`, and so registers it. With start methods
+    "spawn" and "forkserver" a class of the main script works too, if the script has `if __name__ == "__main__"`.
+
     Raises:
         ValueError: `cls` has no `kind`, or another class has the same one.
         TypeError: `cls` is not a frozen dataclass itself, or lacks `encode` or `decode`.

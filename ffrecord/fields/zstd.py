@@ -30,6 +30,8 @@ class ZstdField(Field):
         level: in [1, 22]. Higher is smaller and slower to write; reading does not depend on it. From 20 on, writing
             takes hundreds of megabytes.
 
+    The bytes depend on the value, the level and the release of Zstandard only, so every process writes the same.
+
     Raises:
         TypeError: `inner` is not a field, or `level` is not an int.
         ValueError: `inner` is not registered, or is a ZstdField itself; or `level` is out of range.

@@ -56,7 +56,9 @@ class Course:
             None uses all samples. An int64 array without negative numbers is not copied, so a mapped one stays mapped;
             do not change it.
         placement: placement of the rank on a node. Each node then reads the same part of the dataset in every epoch,
-            and `order` becomes a `Placed`. None deals samples to ranks wherever they are.
+            and `order` becomes a `Placed`. None deals samples to ranks wherever they are. Slices are cut from
+            `indices`, if given, so sort them to keep neighbours on one node. Samples with which "pad" fills up may be
+            another node's.
 
     Attributes:
         order: order of the epochs that begin from now on.

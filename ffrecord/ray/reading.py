@@ -41,8 +41,9 @@ def read(
     """Return the samples of a dataset as a `ray.data.Dataset`, with a row for each.
 
     They come in order if Ray is told to keep it (`DataContext.execution_options.preserve_order`). A task of Ray reads
-    consecutive samples of one shard, or of several small ones; its numbers of samples and bytes are known before
-    anything runs. Every node needs the files under the same path.
+    consecutive samples of one shard, or of several small ones. Its number of samples is known before anything runs, and
+    so are its bytes: exactly if all wanted columns have a fixed size, else estimated from eight samples. Every node
+    needs the files under the same path.
 
     Args:
         path: path as `FileReader` takes it: a directory, a file, a pattern, a list of such, or URLs.

@@ -146,7 +146,9 @@ def write(
 
     Args:
         ds: the dataset.
-        path: path of the directory, missing or empty, on a file system that all nodes share; or a URL.
+        path: path of the directory, missing or empty, on a file system that all nodes share: a node that does not see
+            it is a FileNotFoundError that names the node. Or a URL: then each task makes one shard at a time in the
+            temporary directory of its node.
         schema: fields of the columns, as `fields.Schema.of` takes them, or a Schema; the dataset must have the same
             names. None: by their Arrow types, for which Ray may have to compute the first rows; a single column "data"
             of bytes becomes records unchanged.

@@ -63,6 +63,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
     Indices in the brackets may be (the second kind of subclass decides for itself):
 
     * a list or tuple of ints, a range, a 1-D integer array or tensor: a list of samples in that order, with repeats;
+      a bool of Python in a list counts as 0 or 1, as in ffrecord 1.x;
     * an int (numpy ints too): one sample;
     * a slice: a dataset of those samples. Nothing is read, and no list is made.
 

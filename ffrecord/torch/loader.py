@@ -65,7 +65,8 @@ class Loader(Iterable[Any]):
     a list. Batches are yours: they share no memory with each other.
 
     Each loop over the loader is one epoch, and the next loop is the next epoch. If you `break` out of a loop after its
-    first batch, the rest of its epoch is given up; use `state_dict` and `load_state_dict` to go on there.
+    first batch, the rest of its epoch is given up; use `state_dict` and `load_state_dict` to go on there. You may leave
+    a loop at any time: its threads end, and workers that have not ended after a second are killed.
 
     Args:
         dataset: anything that has samples.
@@ -95,7 +96,7 @@ class Loader(Iterable[Any]):
             equally often. A column is read once, now, with all of its records.
         num_threads: number of threads that decode, transform and collate, >= 0. With 0 the training loop waits while
             they are done. The default is the number of usable CPUs, at most 8. Records of fixed size need no threads:
-            the reader's own threads put them into the tensors.
+            the reader's own threads put them into the tensors. Ranks of one machine share its CPUs.
         prefetch: batches ahead of the training loop, >= 1; by default 4, or the number of threads if that is more. As
             many again may be being read.
         rank, world_size: by default from torch.distributed, else from the environment (of torchrun, MPI or Slurm), else
@@ -109,6 +110,7 @@ class Loader(Iterable[Any]):
             boxes follow by `crop.mask` and `crop.boxes`.
         ragged: form of arrays that vary in shape: "list" of tensors; "nested" tensor; "padded" with zeros, a `Padded`.
         transform: function of one sample, which has the form that a dataset gives; called before samples are collated.
+            Where some results have ints and others floats, the batch has float64.
             With a parameter named `seed` it gets an int in [0, 2**64) by keyword. The seed depends only on the loader's
             seed, the epoch and the position of the sample.
         collate_fn: function from the list of samples, after `transform`, to the batch.

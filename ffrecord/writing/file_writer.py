@@ -124,7 +124,9 @@ class FileWriter(Appender, SingleFileWriter):
 
     As a context manager it closes at the end, and discards everything after an exception. Only one thread at a time may
     use a writer: a call of another thread, or of a signal handler, raises RuntimeError meanwhile and changes nothing.
-    The writer uses two buffers of 4 MiB, touched only as far as needed, and 12 bytes for each sample.
+    The writer uses two buffers of 4 MiB, touched only as far as needed, and 12 bytes for each sample. Of a large file
+    the last 32 MiB stay in the page cache. A writer that nobody closed is discarded with a ResourceWarning; but if it
+    has all of its n samples, it is closed, as programs for ffrecord 1.x expect.
     """
 
     _part: atomic_file.PartFile

@@ -22,7 +22,9 @@ examples:
 cached: random batches from the page cache; the limit is the speed of checksums of memory, without a copy.
 cold: random batches after the files were dropped from the page cache; the limit is large direct reads of them.
 loader: batches of tensors for training, as ffrecord.torch.Loader gives them (needs torch).
-sizes: samples of 1 kB to 4 MB, of files that are made for it in the directory for temporary files; with --plot."""
+sizes: samples of 1 kB to 4 MB, of files that are made for it in the directory for temporary files; with --plot.
+
+If nothing of what --only names can be measured here, the exit code is 3."""
 WAYS = ("cached", "cold", "loader")
 SIZES = "sizes"
 

@@ -28,7 +28,9 @@ CLASSES_SHOWN = 10
 EXAMPLES = """\
 examples:
   ffrecord info data/train
-  ffrecord info --json archive.zip"""
+  ffrecord info --json archive.zip
+
+Image folders and lists of paths are shown without sizes, which would need a look at each file."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -257,7 +257,11 @@ def _hide_again(parts: Sequence[SplitPart], cause: BaseException) -> None:
 EXAMPLES = """\
 examples:
   ffrecord split data/all data/train=0.9 data/val=0.1  # by chance, seed 0
-  ffrecord split data/all data/train=50000 data/val=rest --in-order"""
+  ffrecord split data/all data/train=50000 data/val=rest --in-order
+
+A part has less than one sample more or fewer than its share.
+All parts get their names at the end; until then each is in the hidden directory .NAME.split beside it.
+A kill at the end may leave some parts without the others: run the command again, and it goes on."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -25,7 +25,10 @@ EXAMPLES = """\
 examples:
   ffrecord stats data/train
   ffrecord stats data/train --samples 100000 --json
-  ffrecord stats data/train --plot sizes.svg"""
+  ffrecord stats data/train --plot sizes.svg
+
+Of more than 16.7 million records, percentiles and bars are estimated from one in "histogram_of_every" (of --json).
+Figures are 3.4 inches wide, as one of two columns of a paper."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

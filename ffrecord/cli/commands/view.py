@@ -61,7 +61,8 @@ examples:
   ffrecord view photos.zip --port 8000 --no-open
   ffrecord view data/train --export report.html
 
-The page is for this machine only. Ctrl-C ends it, with exit code 0."""
+The page is for this machine only. Ctrl-C ends it, with exit code 0.
+A page of --export has the first 20,000 characters of a text, and thumbnails of pictures above 64 KiB (with Pillow)."""
 
 PORT_MOST = 65535
 REPORTED = 100  # samples in an exported page, by default

@@ -27,7 +27,8 @@ class JPEGField(Field):
     (grey). A PIL image that was opened from a JPEG and is not loaded yet is stored as its file.
 
     Decodes to writable uint8 arrays: [H, W] if the JPEG is grey, else RGB [H, W, 3]; CMYK is converted. An EXIF
-    orientation is not applied. simplejpeg encodes and decodes if it is installed, else Pillow.
+    orientation is not applied: `PIL.ImageOps.exif_transpose(image)` turns the pixels before you store them. simplejpeg
+    encodes and decodes if it is installed, else Pillow.
 
     Args:
         quality: quality in [1, 100] of images that are compressed here, with chroma halved in both directions (4:2:0).

@@ -32,7 +32,8 @@ class RecordIOWriter(SingleFileWriter):
 
     If a writer is killed while it creates a file, no reader sees the rest. If it is killed while it appends, a torn
     chunk may be left, which readers can skip and the next writer can cut off. An exception inside a `with` block
-    discards everything since the last `flush`. Threads may share a writer only with a lock.
+    discards everything since the last `flush`. Threads may share a writer only with a lock. The same records give the
+    same bytes.
 
     Args:
         path: path of the file.
