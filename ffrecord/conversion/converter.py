@@ -44,7 +44,9 @@ def convert(
 
     Nothing is lost: names become the column "key", and class names are kept in the field of the column "label". Image
     files stay as they are, and so do bytes of unknown meaning. Parts of a source that are not records are not
-    converted: the directories, links and devices of an archive, and files of a folder that are not pictures.
+    converted: the directories, links and devices of an archive, files of a folder that are not pictures, and files that
+    a Parquet file only names. If an axis of arrays differs among the samples looked at, their other axes may vary too,
+    except for the last of three or more.
 
     An interrupted conversion goes on only from the same source. Files are told apart by their sizes and checksums; if
     the format has no checksums, by their sizes and times; image folders and lists of paths by names and labels only.

@@ -211,7 +211,7 @@ class RecordReader(Store[Sample_co]):
         )
 
     def close(self) -> None:
-        """Close the files. A read in progress in another thread ends first.
+        """Close the files. A read in progress in another thread ends first; of URLs, it ends or fails within 2 s.
 
         Tables stay readable. You may call it again.
         """

@@ -32,7 +32,10 @@ def open(source: Source, format: str | None = None, **options: Any) -> Store:
             (members of a tar grouped by key), since a tar is otherwise read member by member; and "path list" (lines of
             "path label"), since it looks like any other text.
         options: options of the reader of the format; see `ffrecord.sources`. All readers take `check_data`, `io`,
-            `on_error`.
+            `on_error` and `index_cache`: True keeps the index that the first opening made beside each file, as
+            `<file>.<format>.ffindex`; a directory, made if missing, keeps it there; None keeps nothing. If it cannot
+            be written, the log says so. Nothing is kept of a file that changed within the last 2 s on a file system
+            with times in whole seconds, since a second change would not show.
 
     Raises:
         FileNotFoundError: there is no such file.

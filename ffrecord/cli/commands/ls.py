@@ -23,7 +23,10 @@ EXAMPLES = """\
 examples:
   ffrecord ls archive.zip
   ffrecord ls data/train --shards
-  ffrecord ls data/train | head"""
+  ffrecord ls data/train | head
+
+The list is written as it goes, so memory does not grow with it.
+In a narrow terminal names lose their middles, or each row becomes several lines; no number is cut."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

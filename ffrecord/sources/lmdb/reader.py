@@ -123,7 +123,7 @@ class LMDBReader(EnvironmentReader):
         check_data: without effect: LMDB has no checksums.
         io: see `FileReader`. With "mmap", returned arrays change if somebody writes to the file later.
         on_error: what to do about a record that cannot be read, see `FileReader`.
-        index_cache: place to keep the index; see `sources.index_file.cached_index`.
+        index_cache: place to keep the index; see `ffrecord.open`.
         database: name of a database in the environment; None for the main one, which has no name.
 
     Raises:

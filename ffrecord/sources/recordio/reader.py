@@ -50,8 +50,9 @@ class RecordIOReader(Store):
         dialect: "A", "B" or "C", for files that are too damaged to tell; None to find it out for each file.
         on_torn: what to do about a chunk at the end of a file that its writer did not finish: "raise" when the file is
             opened, or "skip" it. If the last chunk has all its bytes, only its checksum shows damage: "raise" finds
-            that when the chunk is read, "skip" when the file is opened.
-        expanded_most: most bytes that a chunk may expand to, > 0.
+            that when the chunk is read, "skip" when the file is opened. A damaged size looks torn, too: so if whole
+            chunks follow, or eight places that look like chunks, the file is damaged, and nothing is skipped.
+        expanded_most: most bytes that a chunk may expand to, > 0; and no more than its compression can make of it.
 
     Attributes:
         torn: path → the skipped chunk, a `TornChunk`.

@@ -162,6 +162,9 @@ __all__ = [
 class ExampleParser:
     """A parser of serialized `tf.train.Example` messages. Threads can share it, and it can be pickled.
 
+    An entry of the map of features that also has an unknown field is read without that field; google.protobuf leaves
+    the entry out.
+
     Args:
         features: name → `FixedFeature` or `VarFeature`. Other features of an example are skipped.
 

@@ -155,7 +155,7 @@ class TFRecordReader(MixedReader):
         check_data: compare the CRC-32C of every length when opening, and that of every record when reading it. Use
             False for files that other programs wrote without checksums; memory is safe either way.
         io, on_error: see `RecordReader`; a compressed file is read in one way, whatever `io` is.
-        index_cache: place to keep the index, see `ffrecord.sources.index_file.cached_index`; None for nowhere. Then
+        index_cache: place to keep the index, see `ffrecord.open`; None for nowhere. Then
             opening scans the file: from record to record if these are large, and all of it if they are small, or
             compressed.
         compression: None to find it out from the first bytes of each file; or "none", "gzip" or "zlib".

@@ -44,7 +44,7 @@ class ZipReader(NamedFiles, MixedReader):
             several archives are numbered through, in the order of each directory.
         check_data: compare the CRC-32 of the directory with the content.
         io, on_error: see `RecordReader`.
-        index_cache: place to keep the index; see `ffrecord.sources.index_file.cached_index`.
+        index_cache: place to keep the index; see `ffrecord.open`.
         max_ratio: refuse to decompress a member whose content is said to be more than so many times its compressed
             size. Content of at most 16 MiB is always decompressed. Deflate cannot exceed 1032. None for no such limit.
             Never is more decompressed than the directory says.
