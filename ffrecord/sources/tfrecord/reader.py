@@ -144,7 +144,7 @@ PROBED = 32  # records that features are inferred from
 
 
 class TFRecordReader(MixedReader):
-    """The records of TFRecord files: uncompressed ones, and ones compressed as a whole by gzip or zlib.
+    """The records of TFRecord files: uncompressed, or compressed as a whole by gzip (also of several members) or zlib.
 
     From a compressed file, reading in sequence takes linear time. Before a record elsewhere, a few megabytes are
     decompressed. Memory is bounded for any file: 20 bytes for each record, and 16 MB for all files.
