@@ -161,8 +161,8 @@ def export(
 
     Raises:
         FileExistsError: something is there.
-        FormatError: a name leads out of the directory, or occurs twice; a sample has no columns, or has some although
-            the first one is only bytes; or the source is damaged.
+        FormatError: a name leads out of the directory, is too long, occurs twice, or has bytes that are not UTF-8 (in
+            zip); a sample has no columns, or has some although the first one is only bytes; or the source is damaged.
         TypeError, ValueError: wrong arguments, such as `out` inside the source; or a value that no file holds, with the
             names of sample and column.
         WorkerError: the same errors in a worker, or its death.

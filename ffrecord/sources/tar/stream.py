@@ -41,6 +41,8 @@ def iter_members(
 ) -> Iterator[Member]:
     """Yield the regular files of an archive in order. The archive is read once; one file is in memory at a time.
 
+    After the last one the checksum of compressed data is compared, if the compression has one.
+
     Args:
         path: path of the archive, with any name: plain, or compressed by gzip, bzip2, xz or zstd (which needs
             zstandard).

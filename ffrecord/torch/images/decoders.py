@@ -32,6 +32,9 @@ class ImageDecoder:
     arrays [H, W] and [H, W, 1, 3 or 4]. Palettes give their colours. Alpha is dropped. 16-bit grey keeps its upper 8
     bits. int32 and float32 images are refused. A decoder has no state: many threads use it at once, and it pickles.
 
+    A JPEG is decoded from its top to the lower edge of the box; progressive ones, and those with restart markers, to
+    their end, which takes longer. CMYK needs Pillow.
+
     Args:
         size: size of the result in pixels: an int for a square, or (height, width), each in [1, 65535].
         channels: channels of the result: 3 (RGB; grey images get three equal ones), or 1 (luma, ITU-R BT.601).
