@@ -130,16 +130,12 @@ class Remote(Program):
     def _measure(
         self, work: workloads.RemoteReads, part: str, ours: Sequence[Contestant], others: Sequence[Contestant]
     ) -> None:
-        taken = measure_contestants([*ours, *others], self.rounds)
-        size, roles = work.mean * work.samples, {each.name: "ours" for each in ours}
-        self.add(
-            [
-                Measurement(
-                    name, work, seconds, size, work.samples, "hot", {"role": roles.get(name, "peer"), "part": part}
-                )
-                for name, seconds in taken.items()
-            ]
-        )
+        taken, size = measure_contestants([*ours, *others], self.rounds), work.mean * work.samples
+        found = []
+        for each in [*ours, *others]:
+            details = {"role": "ours" if each in ours else "peer", "part": part, **each.details}
+            found.append(Measurement(each.name, work, taken[each.name], size, work.samples, "hot", details))
+        self.add(found)
 
     def show(self, found: Sequence[Measurement]) -> None:
         for (part, work), group in groups(found).items():

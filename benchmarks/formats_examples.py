@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, starmap
 from typing import Any
 
 import formats_data
 import numpy as np
 import workloads
-from harness import Contestant, Measurement, WrongAnswerError, measure, timed
+from harness import Contestant, Measurement, WrongAnswerError, measure
+from waits import Waits
 
 from ffrecord.sources import ExampleParser, FixedFeature
 
@@ -87,15 +88,21 @@ def parsed(work: workloads.Examples, rounds: int) -> list[Measurement]:
         "google.protobuf, to arrays": (partial(by_protobuf, messages.kind), "peer"),
         "google.protobuf, parsed only": (partial(only_parsed, messages.kind), "peer"),
     }
-    contestants = [
-        Contestant(
-            name,
-            timed(lambda parse=parse: [parse(*each) for each in messages.batches]),
-            partial(check, name, parse, messages),
-        )
-        for name, (parse, _) in ways.items()
-    ]
-    return [
-        Measurement(name, work, seconds, messages.size, work.count, "hot", {"role": ways[name][1]})
-        for name, seconds in measure(contestants, rounds).items()
-    ]
+    contestants = [contestant(name, parse, messages) for name, (parse, _) in ways.items()]
+    taken = measure(contestants, rounds)
+    found = []
+    for each in contestants:
+        details = {"role": ways[each.name][1], **each.details}
+        found.append(Measurement(each.name, work, taken[each.name], messages.size, work.count, "hot", details))
+    return found
+
+
+def contestant(name: str, parse: Callable[[Any, Any], Columns], messages: Messages) -> Contestant:
+    """Return a contestant that keeps the columns of all batches."""
+    waits = Waits(len(messages.batches))
+
+    def run() -> float:
+        kept: list[Columns] = []
+        return waits.record(starmap(parse, messages.batches), kept.append)
+
+    return Contestant(name, run, partial(check, name, parse, messages), waits)

@@ -2,7 +2,6 @@
 
 import importlib
 import shutil
-import time
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy as np
 import workloads
 from harness import Contestant, Measurement, WrongAnswerError, measure, timed
 from read_data import Records, make_records
+from waits import Waits
 
 import ffrecord
 from ffrecord.sources import TFRecordReader, ZipReader, stream_tfrecord
@@ -45,23 +45,40 @@ class Way:
 def measured(
     work: Any, ways: Sequence[Way], expected: Sequence[bytes], rounds: int, size: int, repeat: int = 1
 ) -> list[Measurement]:
-    """Time ways whose answers are `expected`, in this order; each answer need only last until the next."""
+    """Time ways whose answers are `expected`, in this order; each answer need only last until the next.
+
+    If all of it is read several times, each time is a batch whose wait is recorded.
+    """
 
     def check(way: Way) -> None:
         found = list(map(bytes, way.run()))
         if found != list(way.expected or expected):
             raise WrongAnswerError(f"{way.name}: {len(found)} records, not the {len(expected)} that were written")
 
-    def run(way: Way) -> None:
-        for _ in range(repeat):
-            for _ in way.run():
-                pass
+    def all_of(way: Way) -> None:
+        for _ in way.run():
+            pass
 
-    contestants = [Contestant(way.name, timed(partial(run, way)), partial(check, way)) for way in ways]
-    taken, of = measure(contestants, rounds), {way.name: way.details for way in ways}
+    def contestant(way: Way) -> Contestant:
+        if repeat == 1:
+            return Contestant(way.name, timed(partial(all_of, way)), partial(check, way))
+        waits = Waits(repeat)
+        times = partial(map, all_of)
+        return Contestant(way.name, lambda: waits.timed(lambda: times([way] * repeat)), partial(check, way), waits)
+
+    contestants = [contestant(way) for way in ways]
+    taken = measure(contestants, rounds)
     return [
-        Measurement(name, work, seconds, repeat * size, repeat * len(expected), "hot", of[name])
-        for name, seconds in taken.items()
+        Measurement(
+            way.name,
+            work,
+            taken[way.name],
+            repeat * size,
+            repeat * len(expected),
+            "hot",
+            {**way.details, **each.details},
+        )
+        for way, each in zip(ways, contestants, strict=True)
     ]
 
 
@@ -197,19 +214,16 @@ def streamed(directory: Path, work: workloads.Stream, rounds: int) -> list[Measu
 FORMATS = ("ffrecord", "zip", "tar", "tfrecord", "recordio", "lmdb")
 
 
-def read_cold(path: Path, batches: Sequence[Any], seconds: float) -> tuple[float, int, int]:
-    """Return seconds, bytes and records read, from an empty page cache; the store is opened before it is emptied."""
+def read_cold(path: Path, batches: Sequence[Any], seconds: float, waits: Waits) -> tuple[float, int]:
+    """Return seconds and bytes read, from an empty page cache; the store is opened before it is emptied."""
     files = [path] if path.is_file() else sorted(each for each in path.iterdir() if each.is_file())
     with ffrecord.open(path) as store:
         coldness.evict(files)
-        size = count = 0
-        start = time.perf_counter()
-        for batch in batches:
-            size += sum(map(len, store.read(batch)))
-            count += len(batch)
-            if time.perf_counter() - start > seconds:
-                break
-        return time.perf_counter() - start, size, count
+        sizes: list[int] = []
+        taken = waits.record(
+            map(store.read, batches), lambda records: sizes.append(sum(map(len, records))), limit=seconds
+        )
+        return taken, sum(sizes)
 
 
 def check_contained(format: str, path: Path, records: Records) -> None:
@@ -223,21 +237,26 @@ def contained(directory: Path, work: workloads.Contained, rounds: int, seconds: 
     """Measure rounds of whole batches for a limited time, the formats in turns: compare seconds for each record."""
     records = make_records(workloads.Reads(work.mean, work.batch, work.total))
     paths = {format: formats_data.make(directory, format, records) for format in FORMATS}
-    for format, path in paths.items():
-        check_contained(format, path, records)
     batches = [batch.array for batch in records.batches()]
-    taken: dict[str, list[float]] = {format: [] for format in FORMATS}
-    for turn in range(rounds):
-        for format in [*FORMATS[turn % len(FORMATS) :], *FORMATS[: turn % len(FORMATS)]]:
-            spent, size, count = read_cold(paths[format], batches, seconds)
-            taken[format].append(spent / size * work.total)  # as for all of it
-            assert count
+
+    def contestant(format: str, path: Path) -> Contestant:
+        waits = Waits(len(batches))
+
+        def run() -> float:
+            spent, size = read_cold(path, batches, seconds, waits)
+            return spent / size * work.total  # as for all of it
+
+        return Contestant(format, run, partial(check_contained, format, path, records), waits)
+
+    contestants = [contestant(format, path) for format, path in paths.items()]
+    taken = measure(contestants, rounds)
     for path in paths.values():
         remove(path)
-    return [
-        Measurement(format, work, found, work.total, records.n, "cold", LIMIT if format == "ffrecord" else OURS)
-        for format, found in taken.items()
-    ]
+    found = []
+    for each in contestants:
+        details = {**(LIMIT if each.name == "ffrecord" else OURS), **each.details}
+        found.append(Measurement(each.name, work, taken[each.name], work.total, records.n, "cold", details))
+    return found
 
 
 def remove(path: Path) -> None:

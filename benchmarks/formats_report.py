@@ -6,7 +6,7 @@ from typing import Any
 
 from formats_figures import describe, figures, groups
 from harness import Measurement
-from loader_report import of_rates, sentence
+from loader_report import of_batches, sentence
 from report_tables import about, figure_rows
 
 
@@ -17,7 +17,8 @@ def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> st
         figure_rows(figures(measured)),
     ]
     for (_, work), group in groups(measured).items():
-        parts += [f"### {sentence(describe(work))}", of_rates(list(group.of.values()))]
+        title = sentence(describe(work))
+        parts += [f"### {title}", *of_batches(title, list(group.of.values()))]
     return "\n\n".join(parts)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import environment
 import workloads
+from waits import Waits
 
 RESULTS = Path(__file__).with_name("results")
 ROUNDS = 7
@@ -30,11 +31,18 @@ class Contestant:
         name: name in the table and in the results.
         run: function that does the work once, and returns the seconds it took; see `timed`.
         check: function that raises `WrongAnswerError` unless the result is right. Called once, before the first `run`.
+        waits: what `run` records of each batch; None if it has no batches.
     """
 
     name: str
     run: Callable[[], float]
     check: Callable[[], None]
+    waits: Waits | None = None
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """Details of a measurement: the tails of all rounds."""
+        return {} if self.waits is None else self.waits.details()
 
 
 class WrongAnswerError(Exception):

@@ -12,6 +12,14 @@ def three(number: float) -> str:
     return f"{rounded:,.{decimals}f}"
 
 
+def duration(seconds: float) -> str:
+    """Format a time: 850 ns, 95.2 µs, 1.20 ms, 3.42 s."""
+    for unit, name in ((1.0, " s"), (1e-3, " ms"), (1e-6, " µs")):
+        if float(f"{seconds / unit:.3g}") >= 1:
+            return f"{three(seconds / unit)}{name}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
 def per_second(rate: float) -> str:
     """Format a number of things per second: 252/s, 113 k/s, 4.41 M/s."""
     for unit, name in ((1e6, " M/s"), (1e3, " k/s")):

@@ -3,7 +3,7 @@
 import importlib
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,8 @@ import coldness
 import numpy as np
 import workloads
 from harness import Contestant, Measurement, WrongAnswerError, measure
+from loader_ways import Sums
+from waits import Waits
 
 from ffrecord import DatasetWriter, FileReader
 from ffrecord.order import Random
@@ -49,16 +51,15 @@ def made(directory: Path, work: workloads.ColdEpochs) -> Iterator[Path]:
         shutil.rmtree(path)
 
 
-Sums = tuple[int, int]  # samples, and the sum of their numbers
+Record = Callable[[Iterable[Any], Callable[[Any], object]], object]  # `Waits.record`, without its further arguments
+Found = tuple[int, int]  # samples, and the sum of their numbers
 
 
-def by_loader(path: Path, work: workloads.ColdEpochs) -> Sums:
-    count = total = 0
+def by_loader(path: Path, work: workloads.ColdEpochs, record: Record) -> Found:
+    sums = Sums(lambda batch: batch["index"])
     loader = importlib.import_module("ffrecord.torch").Loader(path, work.batch, "random", seed=work.seed)
-    for batch in loader:
-        count += len(batch["index"])
-        total += int(batch["index"].sum())
-    return count, total
+    record(loader, sums.add)
+    return sums.found
 
 
 def batches(reader: FileReader, work: workloads.ColdEpochs) -> Iterator[Any]:
@@ -68,46 +69,41 @@ def batches(reader: FileReader, work: workloads.ColdEpochs) -> Iterator[Any]:
         yield Random().indices(positions, reader.n, work.seed, 0)
 
 
-def by_engine(path: Path, work: workloads.ColdEpochs) -> Sums:
-    count = total = 0
+def by_engine(path: Path, work: workloads.ColdEpochs, record: Record) -> Found:
+    sums = Sums(lambda batch: batch[0].reshape(len(batch[1]) - 1, work.mean)[:, :INDEX].copy().view(np.int64))
     with FileReader(path) as reader:
-        for data, offsets in reader.iter_batches(batches(reader, work), packed=True):
-            numbers = data.reshape(len(offsets) - 1, work.mean)[:, :INDEX].copy().view(np.int64)
-            count += len(numbers)
-            total += int(numbers.sum())
-    return count, total
+        record(reader.iter_batches(batches(reader, work), packed=True), sums.add)
+    return sums.found
 
 
-def by_columns(path: Path, work: workloads.ColdEpochs) -> Sums:
-    count = total = 0
+def by_columns(path: Path, work: workloads.ColdEpochs, record: Record) -> Found:
+    sums = Sums(lambda batch: batch[0].view(np.int64))
     slots = [(0, INDEX), (INDEX, work.mean - INDEX)]
     with FileReader(path) as reader:
-        for numbers, _ in reader.iter_columns(batches(reader, work), work.mean, slots):
-            count += len(numbers)
-            total += int(numbers.view(np.int64).sum())
-    return count, total
+        record(reader.iter_columns(batches(reader, work), work.mean, slots), sums.add)
+    return sums.found
 
 
 ENGINE = ("iter_batches", "iter_columns")
-WAYS: dict[str, Callable[[Path, workloads.ColdEpochs], Sums]] = {
+WAYS: dict[str, Callable[[Path, workloads.ColdEpochs, Record], Found]] = {
     "Loader": by_loader,
     "iter_batches": by_engine,
     "iter_columns": by_columns,
 }
 
 
-def cold(name: str, path: Path, work: workloads.ColdEpochs) -> float:
+def cold(name: str, path: Path, work: workloads.ColdEpochs, waits: Waits) -> float:
     """Return the seconds of an epoch from an empty page cache, with opening and closing."""
     coldness.evict(sorted(path.glob("*.ffr")))
     coldness.have_memory(2 * work.total)
-    return epoch(name, path, work)
+    return epoch(name, path, work, waits)
 
 
-def epoch(name: str, path: Path, work: workloads.ColdEpochs) -> float:
+def epoch(name: str, path: Path, work: workloads.ColdEpochs, waits: Waits) -> float:
     """Return the seconds of an epoch, after checking that all samples were there."""
-    start = time.perf_counter()
-    count, total = WAYS[name](path, work)
-    seconds = time.perf_counter() - start
+    begun = time.perf_counter_ns()
+    count, total = WAYS[name](path, work, partial(waits.record, begun=begun))
+    seconds = (time.perf_counter_ns() - begun) / 1e9
     expected = work.total // work.mean
     if (count, total) != (expected, expected * (expected - 1) // 2):
         raise WrongAnswerError(f"{name}: {count} samples, sum of their numbers {total}, expected {expected} samples")
@@ -116,10 +112,21 @@ def epoch(name: str, path: Path, work: workloads.ColdEpochs) -> float:
 
 def measure_cold(path: Path, work: workloads.ColdEpochs, rounds: int) -> list[Measurement]:
     """Measure in turns; each has run before, so that its imports are done."""
-    contestants = [Contestant(name, partial(cold, name, path, work), partial(epoch, name, path, work)) for name in WAYS]
+    contestants = [contestant(name, path, work) for name in WAYS]
     count = work.total // work.mean
+    taken = measure(contestants, rounds)
     found = []
-    for name, seconds in measure(contestants, rounds).items():
-        role = {"role": "limit" if name in ENGINE else "ours"}
-        found.append(Measurement(name, work, seconds, count * work.mean, count, "cold", role))
+    for each in contestants:
+        details = {"role": "limit" if each.name in ENGINE else "ours", **each.details}
+        found.append(Measurement(each.name, work, taken[each.name], count * work.mean, count, "cold", details))
     return found
+
+
+def contestant(name: str, path: Path, work: workloads.ColdEpochs) -> Contestant:
+    most = -(-(work.total // work.mean) // work.batch)
+    waits = Waits(most)
+
+    def check() -> None:
+        epoch(name, path, work, Waits(most))
+
+    return Contestant(name, partial(cold, name, path, work, waits), check, waits)

@@ -3,7 +3,7 @@
 It has as many CPUs as the workload has workers. A line on its standard input starts each epoch. It prints JSON objects,
 one on each line. The first is {"version": of its package}, once a whole epoch was compared with the packed samples, or
 {"missing": reason why its package cannot be imported}. Then follows, for each epoch, {"seconds", "count": samples,
-"sum": of the labels}.
+"sum": of the labels, "waits": nanoseconds of each batch; none of a limit that has no batches}.
 """
 
 import json
@@ -16,6 +16,7 @@ from typing import Any
 import environment
 import loader_parts
 import workloads
+from waits import Waits
 
 
 class Answers:
@@ -39,11 +40,14 @@ def main(name: str, directory: Path, work: Any, answers: Answers) -> None:
         return answers.say(missing=f"{type(error).__name__}: {error}")
     part.check(name, opened.batches(), directory, work)
     answers.say(version=environment.versions(way.package)[way.package])
+    most = work.samples if isinstance(work, workloads.Epochs) else work.files
     for _ in sys.stdin:
+        waits = Waits(most)
         opened.prepare()
         start = time.perf_counter()
-        count, total = opened.epoch()
-        answers.say(seconds=time.perf_counter() - start, count=count, sum=total)
+        count, total = opened.epoch(waits)
+        seconds = time.perf_counter() - start
+        answers.say(seconds=seconds, count=count, sum=total, waits=waits.rounds[0].tolist() if waits.rounds else [])
     return None
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from harness import Contestant, Measurement, WrongAnswerError, take_turns
 from loader_parts import of_work
 from loader_ways import Way
+from waits import Waits
 
 SECONDS = 600  # time limit for an answer of a contestant: some compile for a minute
 PROGRAM = Path(__file__).with_name("loader_host.py")
@@ -120,7 +121,10 @@ class Hosts:
                     ways[name] = way
                     contestants.append(contestant(host, count))
             taken = take_turns(contestants, rounds)
-        return measurements(ways, work, taken, size, count)
+        return [
+            measurement(ways[contestant.name], work, contestant, taken[contestant.name], size, count)
+            for contestant in contestants
+        ]
 
     def _python(self, way: Way) -> str:
         return str(self.peers) if way.foreign else sys.executable
@@ -136,21 +140,20 @@ class Hosts:
 
 
 def contestant(host: Host, count: int) -> Contestant:
-    expected = (count, count * (count - 1) // 2)
+    expected, waits = (count, count * (count - 1) // 2), Waits(0)
 
     def run() -> float:
         found = host.run()
         if (found["count"], found["sum"]) != expected:
             raise WrongAnswerError(f"{host.name}: {found['count']} samples, sum {found['sum']}, expected {expected}")
+        waits.add(found["waits"])
         return float(found["seconds"])
 
-    return Contestant(host.name, run, lambda: None)
+    return Contestant(host.name, run, lambda: None, waits)
 
 
-def measurements(
-    ways: dict[str, Way], work: Any, taken: dict[str, list[float]], size: int, count: int
-) -> list[Measurement]:
-    return [
-        Measurement(name, work, seconds, size, count, "hot", {"role": ways[name].role, "package": ways[name].package})
-        for name, seconds in taken.items()
-    ]
+def measurement(
+    way: Way, work: Any, contestant: Contestant, seconds: list[float], size: int, count: int
+) -> Measurement:
+    details = {"role": way.role, "package": way.package, **contestant.details}
+    return Measurement(contestant.name, work, seconds, size, count, "hot", details)

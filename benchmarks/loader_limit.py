@@ -11,6 +11,7 @@ import numpy as np
 from harness import WrongAnswerError
 from loader_peers import packed
 from loader_ways import Batches, Opened
+from waits import Waits
 
 from ffrecord import FileReader
 from ffrecord.fields import schema_of
@@ -103,6 +104,6 @@ class Loop(Opened):
         self.next = self.order()
         self._gather(self.next[:1], self.work.workers)
 
-    def epoch(self) -> tuple[int, int]:
+    def epoch(self, waits: Waits) -> tuple[int, int]:
         order = self.next
         return len(order), self._gather(order, self.work.workers)[2]

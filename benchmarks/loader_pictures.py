@@ -11,6 +11,7 @@ import workloads
 from loader_folder import Files, decoded
 from loader_peers import pairs
 from loader_ways import Batches, Opened
+from waits import Waits
 
 Sizes = tuple[int, ...]
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)  # of the crops; the usual defaults
@@ -80,7 +81,7 @@ class Alone(Opened):
             self._decode(part, self.room[number])
         return sum(int(part.sum()) for part in mine)
 
-    def epoch(self) -> tuple[int, int]:
+    def epoch(self, waits: Waits) -> tuple[int, int]:
         return len(self.data), sum(self.threads.map(self._thread, range(self.work.workers)))
 
 

@@ -8,7 +8,7 @@ import workloads
 from harness import Measurement
 from human import three
 from loader_figures import added, describe, figures, groups, largest_worker
-from report_tables import about, bars, figure_rows, markdown
+from report_tables import about, bars, figure_rows, markdown, tails
 
 Chosen = Callable[[Any], bool]
 PARTS: dict[str, tuple[str, Chosen]] = {
@@ -37,6 +37,12 @@ def of_rates(measured: Sequence[Measurement]) -> str:
     return markdown(["", "samples/s", "GB/s"], rows)
 
 
+def of_batches(title: str, measured: Sequence[Measurement]) -> list[str]:
+    """Return the table of rates, and that of waits if there are any."""
+    waits = tails(measured)
+    return [of_rates(measured), *([f"#### {title}: waits for a batch", waits] if waits else [])]
+
+
 def of_starts(measured: Sequence[Measurement]) -> str:
     """Return the table of times to the first batch, and of memory without cached files."""
     rows = []
@@ -61,10 +67,11 @@ def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> st
     for title, (file, chosen) in PARTS.items():
         if found := [m for m in measured if chosen(m.workload)]:
             image = f"![{title}: samples for each second](../../docs/plots/{file})"
-            parts += [f"### {title}", f"{sentence(describe(found[0].workload))}.", image, of_rates(found)]
+            parts += [f"### {title}", f"{sentence(describe(found[0].workload))}.", image, *of_batches(title, found)]
     for (_, work), group in groups(measured).items():
         if isinstance(work, workloads.ColdEpochs):
-            parts += [f"### {sentence(describe(work))}", of_rates(list(group.of.values()))]
+            title = sentence(describe(work))
+            parts += [f"### {title}", *of_batches(title, list(group.of.values()))]
     if starts := [m for m in measured if isinstance(m.workload, workloads.Starts)]:
         parts += ["### The first batch of very many samples", of_starts(starts)]
     return "\n\n".join(parts)

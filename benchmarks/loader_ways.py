@@ -6,8 +6,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from waits import Waits
+
 PEERS = ("ffcv", "mosaicml-streaming", "litdata")  # in a separate environment
 Batches = Iterable[tuple[Any, Any]]  # the images of a batch, and its labels: tensors or arrays
+
+
+class Sums:
+    """The number of samples of an epoch, and the sum of their labels.
+
+    Args:
+        labels: function from a batch to its labels, a tensor or an array.
+    """
+
+    def __init__(self, labels: Callable[[Any], Any]) -> None:
+        self.labels, self.count, self.total = labels, 0, 0
+
+    def add(self, batch: Any) -> None:
+        labels = self.labels(batch)
+        self.count += len(labels)
+        self.total += int(labels.sum())
+
+    @property
+    def found(self) -> tuple[int, int]:
+        return self.count, self.total
 
 
 class Opened:
@@ -23,13 +45,11 @@ class Opened:
     def prepare(self) -> None:
         """Prepare each epoch that is timed."""
 
-    def epoch(self) -> tuple[int, int]:
+    def epoch(self, waits: Waits) -> tuple[int, int]:
         """Run one epoch, like a training loop that does nothing; return (samples, sum of the labels)."""
-        count = total = 0
-        for _images, labels in self.batches():
-            count += len(labels)
-            total += int(labels.sum())
-        return count, total
+        sums = Sums(lambda batch: batch[1])
+        waits.record(self.batches(), sums.add)
+        return sums.found
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import environment
-from harness import Measurement, Report
+from harness import Measurement, Report, table
 from read_figures import Figure, figure_table
+from tails import tail_rows
 
 from ffrecord import _crc
 
@@ -40,6 +41,8 @@ class Program(ABC):
         for measurement in found:
             self.report.add(measurement)
         self.show(found)
+        if rows := tail_rows(found):
+            print(table(rows[0], rows[1:]), "", sep="\n", flush=True)
 
     @abstractmethod
     def show(self, found: Sequence[Measurement]) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from harness import Contestant, Measurement, WrongAnswerError, measure, take_turns
 from read_data import Batch, Files, Records
 from read_ways import Results, Way
+from waits import Waits, consume
 
 # One repetition, cached: long enough to time well, short enough that the contestants take turns often.
 HOT_BYTES, HOT_RECORDS = 400_000_000, 100_000
@@ -44,17 +45,6 @@ def usable(ways: Iterable[Way], files: Files) -> list[Way]:
     return found
 
 
-def consume(results: Iterable[object]) -> float:
-    """Return the seconds. One result is kept while the next one is read, as in a training loop."""
-    last = None
-    start = time.perf_counter()
-    for last in results:  # noqa: B007
-        pass
-    seconds = time.perf_counter() - start
-    del last
-    return seconds
-
-
 def hot_contestant(
     way: Way, results: Results, files: Files, records: Records, batches: Sequence[Batch], sizes: Sizes
 ) -> Contestant:
@@ -66,6 +56,7 @@ def hot_contestant(
         most = min(HOT_BYTES // round(sizes.mean), HOT_RECORDS // round(sizes.count))
         at_once = min(at_once, max(1, most))
     firsts = itertools.cycle(range(0, len(batches) - at_once + 1, at_once))
+    waits = Waits(at_once)
 
     def check() -> None:
         if way.open_to_check:
@@ -79,9 +70,10 @@ def hot_contestant(
         if coldness.resident(files.path(way.kind)) < 1:
             coldness.warm(files.path(way.kind))
         first = next(firsts)
-        return sizes.of_mean(consume(results(batches[first : first + at_once])), first, first + at_once)
+        part = batches[first : first + at_once]
+        return sizes.of_mean(waits.timed(lambda: results(part)), first, first + at_once)
 
-    return Contestant(way.name, run, check)
+    return Contestant(way.name, run, check, waits)
 
 
 def measure_hot(ways: Sequence[Way], files: Files, records: Records, rounds: int) -> list[Measurement]:
@@ -93,7 +85,7 @@ def measure_hot(ways: Sequence[Way], files: Files, records: Records, rounds: int
         taken = measure(contestants, rounds)
         # Each file was warmed before its rounds; this checks that there is memory for it at all.
         require_hot({files.path(way.kind) for way in ways})
-    return measurements(ways, records, sizes, taken, "hot")
+    return measurements(ways, contestants, records, sizes, taken, "hot")
 
 
 def require_hot(paths: Iterable[Path]) -> None:
@@ -127,11 +119,10 @@ class Cold:
         """Measure contestants whose answers were compared."""
         batches = self.records.batches()
         sizes = Sizes(self.records, batches)
-        contestants = [cold_contestant(self, way, batches, sizes) for way in self.ways]
-        if self.job:
-            contestants.append(fio_contestant(self.job, self.files.ffr, min(FIO_SECONDS, self.limit)))
-        taken = take_turns(contestants, rounds)
-        found = measurements(self.ways, self.records, sizes, taken, "cold")
+        readers = [cold_contestant(self, way, batches, sizes) for way in self.ways]
+        limit = [fio_contestant(self.job, self.files.ffr, min(FIO_SECONDS, self.limit))] if self.job else []
+        taken = take_turns([*readers, *limit], rounds)
+        found = measurements(self.ways, readers, self.records, sizes, taken, "cold")
         return [*found, *([fio_measurement(self.job, self.records, taken[self.job.name])] if self.job else [])]
 
     def measure(self, rounds: int) -> list[Measurement]:
@@ -145,23 +136,18 @@ def cold_contestant(cold: Cold, way: Way, batches: Sequence[Batch], sizes: Sizes
 
     Opening counts: some packages read then what others read with the records.
     """
-    path = cold.files.path(way.kind)
+    path, waits = cold.files.path(way.kind), Waits(len(batches))
 
     def run() -> float:
         coldness.evict([path])
         if cold.records.work.memory is None:
             coldness.have_memory(2 * path.stat().st_size)
-        start = time.perf_counter()
+        begun = time.perf_counter_ns()
         with way.open(cold.files) as results:
-            stream = iter(results(batches))
-            for done, _last in enumerate(stream, 1):  # noqa: B007
-                if time.perf_counter() - start > cold.limit:
-                    break
-            seconds = time.perf_counter() - start
-            del stream, _last  # otherwise its mapped pages could not be evicted
-        return sizes.of_mean(seconds, 0, done)
+            seconds = waits.record(results(batches), begun=begun, limit=cold.limit)
+        return sizes.of_mean(seconds, 0, len(waits.rounds[-1]))
 
-    return Contestant(way.name, run, lambda: None)
+    return Contestant(way.name, run, lambda: None, waits)
 
 
 def fio_contestant(job: fio.Job, path: Path, seconds: float) -> Contestant:
@@ -169,13 +155,20 @@ def fio_contestant(job: fio.Job, path: Path, seconds: float) -> Contestant:
 
 
 def measurements(
-    ways: Sequence[Way], records: Records, sizes: Sizes, taken: dict[str, list[float]], cache: str
+    ways: Sequence[Way],
+    contestants: Sequence[Contestant],
+    records: Records,
+    sizes: Sizes,
+    taken: dict[str, list[float]],
+    cache: str,
 ) -> list[Measurement]:
+    """Return the measurements of ways, which are the contestants in the same order."""
+    size, count = round(sizes.mean), round(sizes.count)
     return [
         Measurement(
-            way.name, records.work, taken[way.name], round(sizes.mean), round(sizes.count), cache, {"role": way.role}
+            way.name, records.work, taken[way.name], size, count, cache, {"role": way.role, **contestant.details}
         )
-        for way in ways
+        for way, contestant in zip(ways, contestants, strict=True)
     ]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import workloads
 from harness import Measurement
-from loader_report import of_rates, sentence
+from loader_report import of_batches, sentence
 from remote_figures import describe, figures, groups
 from report_tables import about, figure_rows, markdown
 
@@ -19,8 +19,9 @@ def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> st
         figure_rows(figures(measured)),
     ]
     for (part, work), group in groups(measured).items():
-        table = of_opens if isinstance(work, workloads.RemoteOpens) else of_rates
-        parts += [f"### {sentence(describe(part, work))}", table(list(group.of.values()))]
+        title, found = sentence(describe(part, work)), list(group.of.values())
+        opens = isinstance(work, workloads.RemoteOpens)
+        parts += [f"### {title}", *([of_opens(found)] if opens else of_batches(title, found))]
     return "\n\n".join(parts)
 
 

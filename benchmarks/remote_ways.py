@@ -1,5 +1,6 @@
 """A served dataset, and our readers that read an epoch of it."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -7,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import workloads
 from harness import Contestant, WrongAnswerError, timed
+from waits import Waits
 
 from ffrecord import FileReader
 
@@ -40,11 +42,14 @@ class Data(NamedTuple):
         return [self.order[start : start + size] for start in range(0, len(self.order), size)]
 
 
-def epoch(reader: FileReader, data: Data, batch: int) -> None:
+def epoch(reader: FileReader, data: Data, batch: int, waits: Waits | None = None) -> None:
     """Read an epoch, and count the bytes."""
-    size = sum(len(array) for arrays in reader.iter_batches(data.batches(batch), AHEAD) for array in arrays)
-    if size != data.size:
-        raise WrongAnswerError(f"an epoch of {data.name} has {size} bytes, expected {data.size}")
+    batches, sizes = data.batches(batch), []
+    waits = waits or Waits(len(batches))
+    begun = time.perf_counter_ns()
+    waits.record(reader.iter_batches(batches, AHEAD), lambda arrays: sizes.append(sum(map(len, arrays))), begun)
+    if sum(sizes) != data.size:
+        raise WrongAnswerError(f"an epoch of {data.name} has {sum(sizes)} bytes, expected {data.size}")
 
 
 def check_epoch(name: str, reader: FileReader, data: Data, batch: int) -> None:
@@ -58,8 +63,10 @@ def check_epoch(name: str, reader: FileReader, data: Data, batch: int) -> None:
 
 def reading(name: str, reader: FileReader, data: Data, work: workloads.RemoteReads) -> Contestant:
     """Return an epoch by one of our readers."""
+    waits = Waits(len(data.batches(work.batch)))
     return Contestant(
         name,
-        timed(lambda: epoch(reader, data, work.batch)),
+        timed(lambda: epoch(reader, data, work.batch, waits)),
         lambda: check_epoch(name, reader, data, work.batch),
+        waits,
     )

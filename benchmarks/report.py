@@ -8,7 +8,7 @@ Of several files, each part is taken from the last that has it: a part that was 
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ import remote_report
 import workloads
 import write_report
 from harness import Measurement
-from read_figures import Group, figures, groups
-from report_tables import GRAY, LIMIT, OURS, PEER, Style, about, figure_rows, plot, reproducible, throughput
+from read_figures import Group, figures, groups, size_name
+from report_tables import GRAY, LIMIT, OURS, PEER, Style, about, figure_rows, plot, reproducible, tails, throughput
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 TABLES_OF = Path(__file__).resolve().parent / "tables"
@@ -105,7 +105,19 @@ def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> st
                 else []
             )
             parts += [f"### {title}", *image, throughput(of_kind(measured, chosen))]
+            parts += waits(title, of_kind(measured, chosen))
     return "\n\n".join(parts)
+
+
+def waits(title: str, by_size: Mapping[int, Group]) -> list[str]:
+    """Return a table of waits for each mean size that has any."""
+    made = {mean: tails(list(group.of.values())) for mean, group in by_size.items()}
+    return [
+        part
+        for mean, table in made.items()
+        if table
+        for part in (f"#### {title}: waits for a batch, {size_name(mean)}", table)
+    ]
 
 
 def plots(measured: Sequence[Measurement], directory: Path) -> None:

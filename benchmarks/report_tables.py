@@ -10,6 +10,7 @@ from harness import Measurement
 from human import per_second, three
 from matplotlib.ticker import EngFormatter
 from read_figures import Figure, Group, size_name
+from tails import tail_rows
 
 Style = dict[str, Any]
 INK, LIGHT_INK = "#24292f", "#d0d7de"  # of text and axes: on a light page, on a dark one
@@ -41,6 +42,12 @@ def throughput(by_size: Mapping[int, Group]) -> str:
     names = list(dict.fromkeys(name for group in by_size.values() for name in group.of))
     rows = [[name, *(rate(group.of.get(name)) for group in by_size.values())] for name in names]
     return markdown(["", *map(size_name, by_size)], rows)
+
+
+def tails(measured: Sequence[Measurement]) -> str:
+    """Return the table of waits for batches; "" if nothing recorded them."""
+    rows = tail_rows(measured)
+    return markdown(rows[0], rows[1:]) if rows else ""
 
 
 def figure_rows(found: Sequence[Figure]) -> str:

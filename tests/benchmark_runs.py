@@ -49,6 +49,15 @@ def results(out: Path, *more: str) -> list[dict]:
     return found
 
 
+def check_tails(result: dict) -> None:
+    """Compare the waits for batches with one another: a percentile is none below an earlier one."""
+    tails = result["details"]["tails"]
+    percentiles = [tails[name] for name in ("p50", "p99", "p99.9") if name in tails]
+    assert 0 < percentiles[0] <= percentiles[-1] <= max(tails["longest"])
+    assert percentiles == sorted(percentiles)
+    assert tails["count"] > 0 and len(tails["first"]) == len(result["seconds"]) >= len(tails["longest"]) > 0
+
+
 def program(text: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     """The end of one that finds the modules of the benchmarks."""
     command = [sys.executable, "-c", text, *map(str, arguments)]

@@ -20,6 +20,8 @@ def test_formats_results_have_context_and_rounds(formats_smoke: tuple[str, Path]
     for result in results:
         assert len(result["seconds"]) == 5
         assert result["contestant"] in printed
+        if result["workload"]["kind"] in {"Members", "Examples", "Contained"}:
+            benchmark_runs.check_tails(result)
 
 
 def test_formats_print_their_figures(formats_smoke: tuple[str, Path]) -> None:
@@ -36,3 +38,4 @@ def test_formats_print_their_figures(formats_smoke: tuple[str, Path]) -> None:
 def test_report_of_formats(formats_smoke: tuple[str, Path], tmp_path: Path) -> None:
     made = benchmark_runs.reported(tmp_path, "formats.md", formats_smoke[1])
     assert "### Figures of other formats and their targets" in made and "ZipReader.read" in made
+    assert "#### 20 members of a stored zip, 3 kB, batches of 20: waits for a batch" in made

@@ -11,6 +11,7 @@ import benchmark_runs
 import pytest
 
 WRITERS = ("--writers", sys.executable)
+WITHOUT_BATCHES = {"C loop", "C loop, CRC-32", "simplejpeg alone", "our decoder alone"}
 LOADER_DATA = """
 import pathlib, sys, numpy as np, workloads, write_cifar
 directory, work = pathlib.Path(sys.argv[1]), workloads.Epochs(300, 64)
@@ -25,14 +26,29 @@ def test_a_loader_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
 import loader_hosts
 with loader_hosts.hosted("C loop, CRC-32", sys.executable, directory, work) as host:
     found = [host.run() for _ in range(2)]
-print([(each["count"], each["sum"]) for each in found], host.process.returncode)
+print([(each["count"], each["sum"], each["waits"]) for each in found], host.process.returncode)
 contestant = loader_hosts.contestant(host, 299)
 host.run = lambda: found[0]
 contestant.run()
 """
     result = benchmark_runs.program(LOADER_DATA + program, tmp_path)
-    assert result.stdout == f"{[(300, 44850)] * 2} 0\n", result.stderr
+    assert result.stdout == f"{[(300, 44850, [])] * 2} 0\n", result.stderr
     assert "WrongAnswerError: C loop, CRC-32: 300 samples, sum 44850, expected (299, 44551)" in result.stderr
+
+
+def test_a_loader_says_how_long_it_was_waited_for(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    program = """
+import loader_hosts
+with loader_hosts.hosted("Loader", sys.executable, directory, work) as host:
+    contestant = loader_hosts.contestant(host, 300)
+    seconds = [contestant.run() for _ in range(3)]
+waits, count = contestant.waits.rounds, contestant.details["tails"]["count"]
+shares = [each.sum() / 1e9 / whole for each, whole in zip(waits, seconds, strict=True)]
+print(list(map(len, waits)), all(0 < share <= 1 for share in shares), count)
+"""
+    result = benchmark_runs.program(LOADER_DATA + program, tmp_path)
+    assert result.stdout == "[5, 5, 5] True 12\n", result.stdout + result.stderr
 
 
 def test_a_loader_that_fails_or_lies_ends_the_benchmark(tmp_path: Path) -> None:
@@ -93,6 +109,8 @@ def check_loader_results(out: Path) -> set[str]:
         kinds.add(result["workload"]["kind"])
         assert len(result["seconds"]) >= (1 if result["workload"]["kind"] == "Starts" else 5)
         assert result["details"]["role"] in ("ours", "peer", "plain", "original", "limit")
+        if result["workload"]["kind"] != "Starts" and result["contestant"] not in WITHOUT_BATCHES:
+            benchmark_runs.check_tails(result)
     return kinds
 
 
@@ -106,7 +124,8 @@ def test_loading_from_disk(tmp_path: Path) -> None:
     assert re.search(r"cold 4 KiB: Loader / iter_\w+ +\S+ \(\S+\) +>= 0.9 ", printed)
     if importlib.util.find_spec("matplotlib"):
         made = benchmark_runs.reported(tmp_path, "loading.md", out)
-        assert made.count("### Cold, samples of 4 KiB, batches of 16") == 1
+        assert made.count("\n### Cold, samples of 4 KiB, batches of 16\n") == 1
+        assert made.count("\n#### Cold, samples of 4 KiB, batches of 16: waits for a batch\n") == 1
 
 
 @pytest.mark.long
@@ -129,5 +148,7 @@ def test_loading(tmp_path: Path) -> None:
         there = importlib.util.find_spec(module) is not None
         assert there != (f"No module named '{module}'" in missing.get(name, ""))
     if importlib.util.find_spec("matplotlib"):
-        assert benchmark_runs.reported(tmp_path, "loading.md", out).count("### Shuffled epochs of small images") == 1
+        made = benchmark_runs.reported(tmp_path, "loading.md", out)
+        assert made.count("\n### Shuffled epochs of small images\n") == 1
+        assert made.count("\n#### Shuffled epochs of small images: waits for a batch\n") == 1
         assert (tmp_path / "plots" / "load_images.svg").read_text().count("C loop, CRC-32") >= 1

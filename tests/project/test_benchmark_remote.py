@@ -21,6 +21,8 @@ def contestants(out: Path) -> set[str]:
         assert result["bench"] == "remote" and len(result["seconds"]) == 5
         assert set(result["versions"]) >= {"obstore", "fsspec", "aiohttp", "nginx", "wrk", "curl"}
         assert result["details"]["role"] == ("ours" if result["contestant"] in OURS else "peer")
+        if result["contestant"] in {"iter_batches", "second epoch, from the cache", "files of this machine"}:
+            benchmark_runs.check_tails(result)
     return {result["contestant"] for result in results}
 
 
@@ -43,6 +45,7 @@ def test_quick_parts_and_the_report(tmp_path: Path) -> None:
     )
     made = reported(tmp_path, out)
     assert "### Figures of reading by URL and their targets" in made and "nginx 1." in made
+    assert re.search(r"^#### .*, from the cache and from files of this machine: waits for a batch$", made, re.MULTILINE)
     assert re.search(
         r"\| 110 kB, batches of 8: second epoch, .* / files of this machine \| \S+ \(\S+\) \| >= 0.9 \| ", made
     )

@@ -74,14 +74,16 @@ def test_order_measures_every_order(tmp_path: Path) -> None:
 
 def test_numbers_are_as_people_write_them() -> None:
     program = """
-from human import per_second, three
+from human import duration, per_second, three
 print([three(x) for x in (0, 5, 12.34, 353.4, 999.7, 29_300.0, 0.0219, 0.0000834)])
 print([per_second(x) for x in (0.5, 252, 999.6, 1_230, 113_900, 999_600, 4_410_000, 29_300_000)])
+print([duration(x) for x in (85e-9, 95.23e-6, 999.6e-6, 0.0012, 3.416, 75)])
 """
     result = subprocess.run([sys.executable, "-c", program], cwd=BENCHMARKS, capture_output=True, text=True, check=True)
     assert result.stdout.splitlines() == [
         "['0', '5.00', '12.3', '353', '1,000', '29,300', '0.0219', '0.0000834']",
         "['0.500/s', '252/s', '1.00 k/s', '1.23 k/s', '114 k/s', '1.00 M/s', '4.41 M/s', '29.3 M/s']",
+        "['85 ns', '95.2 µs', '1.00 ms', '1.20 ms', '3.42 s', '75.0 s']",
     ]
 
 
@@ -146,6 +148,8 @@ def test_read_results_have_context_and_rounds(read_smoke: tuple[str, Path]) -> N
         assert result["cache"] in ("hot", "cold")
         assert result["contestant"] == "forked" or len(result["seconds"]) >= 5
         assert result["details"]["role"] in ("ours", "peer", "original", "limit")
+        if result["workload"]["kind"] == "Reads" and not result["contestant"].startswith("fio"):
+            benchmark_runs.check_tails(result)
 
 
 def test_read_prints_its_figures(read_smoke: tuple[str, Path]) -> None:
@@ -227,8 +231,22 @@ def test_compare_refuses_other_workloads(read_smoke: tuple[str, Path], tmp_path:
 
 
 def test_report(read_smoke: tuple[str, Path], tmp_path: Path) -> None:
-    assert benchmark_runs.reported(tmp_path, "reading.md", read_smoke[1]).count("### Cached, random batches") == 1
+    made = benchmark_runs.reported(tmp_path, "reading.md", read_smoke[1])
+    assert made.count("\n### Cached, random batches\n") == 1
+    assert made.count("\n#### Cached, random batches: waits for a batch, 4 KiB\n") == 1
     assert (tmp_path / "plots" / "read_cached.svg").read_text().count("limit: C loop of pread") >= 1
+
+
+def test_report_of_results_without_waits(read_smoke: tuple[str, Path], tmp_path: Path) -> None:
+    """Those of before 2026-11-26: the same tables, except for waits."""
+    old = tmp_path / "old.jsonl"
+    lines = [json.loads(line) for line in read_smoke[1].read_text().splitlines()]
+    for line in lines:
+        line["details"].pop("tails", None)
+    old.write_text("\n".join(map(json.dumps, lines)))
+    made, without = (benchmark_runs.reported(tmp_path, "reading.md", found) for found in (read_smoke[1], old))
+    parts = [part for part in made.split("\n\n") if ": waits for a batch" not in part and "| p50 |" not in part]
+    assert without == "\n\n".join(parts) != made
 
 
 def test_safety_measures_each_with_and_without(tmp_path: Path) -> None:
