@@ -32,7 +32,9 @@ CALLS = {
     "members": "list(ffrecord.sources.iter_members('a.tar'))",
 }
 PROGRAM = """
-import os, ffrecord, ffrecord.sources, ffrecord.utils
+import contextlib, os, ffrecord, ffrecord.sources, ffrecord.utils
+with contextlib.suppress(ImportError):
+    import obstore  # which Python 3.13.0 cannot import afterwards
 os.mkdir({gone!r})
 os.chdir({gone!r})
 os.rmdir({gone!r})
