@@ -41,7 +41,7 @@ class Packing:
     Attributes:
         directory: directory on a disk for the dataset and the results.
         peers: Python that has the packages of others.
-        returned: for each way and round, the seconds until the package returned.
+        returned, used: for each way and round, the seconds until the package returned, and those of CPU until then.
         missing: reasons why some cannot be imported, and are not measured.
         versions: versions of the packages that can be imported.
     """
@@ -50,6 +50,7 @@ class Packing:
     directory: Path
     peers: Path
     returned: dict[str, list[float]] = field(default_factory=dict)
+    used: dict[str, list[float]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -88,13 +89,14 @@ class Packing:
                 self.missing[name] = reasons[packer.package]
                 print(f"{name}: not measured, {packer.package}: {self.missing[name]}", flush=True)
             else:
-                self.returned[name] = []
+                self.returned[name], self.used[name] = [], []
         return list(self.returned)
 
     def contestant(self, name: str) -> Contestant:
         def run() -> float:
             found = self.once(name, self.work.samples)
             self.returned[name].append(found["returned"])
+            self.used[name].append(found["cpu"])
             return float(found["seconds"])
 
         return Contestant(name, run, lambda: None)
@@ -120,7 +122,8 @@ class Packing:
         found = []
         for name in usable:
             about = {"role": "ours" if name == "DatasetWriter" else "peer", "package": PACKERS[name].package}
-            found.append(self.measurement(name, seconds, about | {"returned_seconds": self.returned[name]}))
+            more = {"returned_seconds": self.returned[name], "cpu_seconds": self.used[name]}
+            found.append(self.measurement(name, seconds, about | more))
             if f"{name}{SCRIPT}" in seconds:
                 found.append(self.measurement(f"{name}{SCRIPT}", seconds, about))
         if with_fio:

@@ -30,17 +30,20 @@ def of_files(measured: Sequence[Measurement]) -> Mapping[int, Group]:
 
 
 def of_packing(measured: Sequence[Measurement]) -> str:
-    """Return samples per second until all is on the disk, until the package returned, and of a whole script."""
+    """Return samples per second until all is on the disk, until the package returned, and of a whole script; and the
+    CPU time of a sample.
+    """
     scripts = {m.contestant.removesuffix(SCRIPT): m for m in measured if m.contestant.endswith(SCRIPT)}
     rows = []
     for m in measured:
         if m.details["role"] == "limit":
-            rows.append([m.contestant, f"{three(m.gigabytes_per_second)} GB/s", "", ""])
+            rows.append([m.contestant, f"{three(m.gigabytes_per_second)} GB/s", "", "", ""])
         elif not m.contestant.endswith(SCRIPT):
             returned = f"{m.count / median(m.details['returned_seconds']):,.0f}"
             script = per_second(scripts[m.contestant]) if m.contestant in scripts else ""
-            rows.append([m.contestant, per_second(m), returned, script])
-    return markdown(["samples/s", "until it is on the disk", "until it returns", "whole script"], rows)
+            used = f"{1e6 * median(m.details['cpu_seconds']) / m.count:.1f} µs" if "cpu_seconds" in m.details else ""
+            rows.append([m.contestant, per_second(m), returned, script, used])
+    return markdown(["samples/s", "until it is on the disk", "until it returns", "whole script", "CPU, a sample"], rows)
 
 
 def per_second(m: Measurement) -> str:
