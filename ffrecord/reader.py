@@ -186,6 +186,9 @@ class FileReader(RecordReader[Sample_co]):
         # One piece at a time would not keep all allowed connections busy.
         return super()._pieces_ahead if self._remote is None else PIECES_AHEAD
 
+    def _forecast(self) -> Any:
+        return None if self._remote is None else self._engine.forecast()
+
     def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
         """Decode records by the schema of the files, if they have one."""
         if not self._schema:

@@ -104,6 +104,27 @@ class Run:
         last = j == self._steps - 1
         return Step(self.epoch.number, positions, indices, padding, last, self._after(j), self.number)
 
+    @property
+    def count(self) -> int:
+        """The number of samples of this rank, from the first; a smaller last batch is left out with `drop_last`."""
+        return min(self._count, self._steps * self.batch_size)
+
+    def window_stop(self, start: int) -> int:
+        """Return the number of the first sample of this rank behind the window of its sample number `start`.
+
+        Raises:
+            ZeroDivisionError: the order has no windows.
+        """
+        positions, _ = self.split.positions(self._length, self.position, start, start + 1)
+        left = -int(positions[0]) % self.epoch.order.window_length or self.epoch.order.window_length
+        return min(self.count, start + -(-left // self.split.world_size))
+
+    def samples(self, numbers: Integers) -> Integers:
+        """Return samples of this rank by their numbers from the first, ascending and < count: int64 [k] → int64 [k]."""
+        first, stop = int(numbers[0]), int(numbers[-1]) + 1
+        positions, _ = self.split.positions(self._length, self.position, first, stop)
+        return self.epoch.indices(positions[numbers - first])
+
     def _after(self, j: int) -> int:
         # Positions that no rank gets count as done with the last batch. With "uneven" another rank may have one more.
         if j == self._steps_most - 1:

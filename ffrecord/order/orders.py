@@ -32,6 +32,14 @@ class Order(ABC):
     name: ClassVar[str]
     word: ClassVar[str] = ""
 
+    @property
+    def window_length(self) -> int:
+        """The number of positions of a window, in which neighbours are read; 0 for an order without windows.
+
+        Windows begin at the multiples of it.
+        """
+        return 0
+
     def length(self, n: int) -> int:
         """Return the number of positions in an epoch over n samples.
 
@@ -188,6 +196,10 @@ class Block(Order):
             object.__setattr__(self, name, check_range(name, getattr(self, name), 1, most + 1))
         if self.block_size * self.window > LENGTH_MAX:
             raise ArgumentError(f"block_size * window is {self.block_size * self.window}, expected <= {LENGTH_MAX}")
+
+    @property
+    def window_length(self) -> int:
+        return self.block_size * self.window * self.lanes
 
     def _place(self, array: npt.NDArray[np.int64], n: int, seed: int, epoch: int) -> None:
         key = key_of(self.name, n, seed, epoch, self.block_size, self.window, self.lanes)

@@ -48,6 +48,11 @@ class Placed(Order):
         object.__setattr__(self, "slices", check_range("slices", self.slices, 1, SLICES))
         object.__setattr__(self, "within", _check_within(self.within))
 
+    @property
+    def window_length(self) -> int:
+        length: int = self.within.window_length
+        return length * self.slices
+
     def bounds(self, n: int, number: int) -> tuple[int, int]:
         """Return where a slice of n samples begins and ends.
 

@@ -32,6 +32,7 @@ class ReadStats(NamedTuple):
         retries: requests to storage and web servers that were repeated after a temporary failure; `requests` counts
             every attempt.
         offline: datasets that were opened from the cache, because their server did not answer.
+        held_bytes: bytes of samples of URLs that came with others, and wait for their batches now.
     """
 
     batches: int
@@ -49,6 +50,7 @@ class ReadStats(NamedTuple):
     refetched: int = 0
     retries: int = 0
     offline: int = 0
+    held_bytes: int = 0
 
 
 def collect(
@@ -81,6 +83,7 @@ def collect(
         refetched=total["refetched"],
         retries=total["retries"],
         offline=total["offline"],
+        held_bytes=total["held_bytes"],
     )
 
 

@@ -535,6 +535,13 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
     def _read_once(self, once: bool) -> None:
         """Receive the hint whether most records will be read only once."""
 
+    def _forecast(self) -> Any:
+        """Return an object to tell which records a loop will read soon; None if it would be of no use.
+
+        It has the methods of `ffrecord.remote.forecast.Forecast`. Drop it when the loop ends.
+        """
+        return None
+
     def _count_undivided(self, positions: Indices) -> int:
         """Return how many of the first `positions` one reader should read, if records are read and checked several at a
         time.

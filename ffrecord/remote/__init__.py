@@ -3,6 +3,7 @@
 opening.py          a dataset by its URL
 shard.py            one remote shard; tables.py parses and keeps its tables
 engine.py           batches of remote records; ranges.py joins their requests
+forecast.py         groups of records that a loop will read soon
 pool.py             threads that wait for answers
 storage.py          objects by URL, on clients of this process
 retrying.py         the retry policy: how often, how long, with which waits

@@ -28,6 +28,7 @@ class ConnectionOptions(NamedTuple):
         tries: most tries of each request, the first one included.
         seconds: time after which a request is not tried again.
         tables_memory: bytes that a reader may use for the tables of shards.
+        ahead_memory: bytes that a loop may hold for later batches; None for a share of the free memory.
         others: options for the package.
     """
 
@@ -36,6 +37,7 @@ class ConnectionOptions(NamedTuple):
     tries: int
     seconds: float
     tables_memory: int
+    ahead_memory: int | None
     others: dict[str, Any]
 
 
@@ -81,10 +83,11 @@ def options_of(storage_options: Mapping[str, Any] | None) -> ConnectionOptions:
     requests = _number(others, "max_requests", REQUESTS, 1, 1024)
     tries = _number(others, "max_tries", TRIES, 1, 100)
     seconds = _number(others, "retry_seconds", SECONDS, 0, 3600)
-    memory = others.pop("tables_memory", TABLES_MEMORY)
-    if not isinstance(memory, int) or memory < 0:
-        raise ArgumentError(f"storage_options: tables_memory is {memory!r}, expected a number of bytes >= 0")
-    return ConnectionOptions(backend, int(requests), int(tries), float(seconds), memory, others)
+    tables, ahead = others.pop("tables_memory", TABLES_MEMORY), others.pop("ahead_memory", None)
+    for name, memory in (("tables_memory", tables), ("ahead_memory", 0 if ahead is None else ahead)):
+        if not isinstance(memory, int) or memory < 0:
+            raise ArgumentError(f"storage_options: {name} is {memory!r}, expected a number of bytes >= 0")
+    return ConnectionOptions(backend, int(requests), int(tries), float(seconds), tables, ahead, others)
 
 
 def check_options(storage_options: object) -> None:

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,14 +21,19 @@ from ffrecord.reading.python_engine import PythonEngine
 from ffrecord.reading.stats import Counters
 from ffrecord.reading.store import THREADS, Indices
 from ffrecord.remote.cache.cached import Cached
+from ffrecord.remote.forecast import Forecast
 from ffrecord.remote.pool import END_SECONDS, Task
 from ffrecord.remote.ranges import Request, parts, pieces, requests
 from ffrecord.remote.shard import RemoteShard
 from ffrecord.remote.tables import Holder, Tables
+from ffrecord.system import resources
 
 Read = tuple[Any, Any]  # (result, list of `Failure`) of a batch
 POOLED_LEAST = 16 << 10  # bytes; smaller records are copied into memory of their own
 NOTHING = np.empty(0, np.uint8)
+AHEAD_MOST = 2 << 30  # bytes that a loop may hold for later batches, unless `ahead_memory` says otherwise
+AHEAD_SHARE = 32  # of the free memory, of which ranks and workers of a machine take as much each
+CHAINS_SHARE = 4  # of all requests at once, those that no batch waits for: others must not wait for them for long
 
 logger = logging.getLogger("ffrecord")
 
@@ -57,7 +63,7 @@ class WantedRecords:
         own: each record needs writable memory of its own.
 
     Attributes:
-        check, own, files, locals: the arguments.
+        check, own, files, locals, tables: the arguments.
         starts, stops: bounds of each record in its shard, bytes.
         stored: CRC-32 that each record must have.
         records: the records; None for those that have not arrived.
@@ -67,7 +73,7 @@ class WantedRecords:
     def __init__(
         self, files: Indices, locals: Indices, tables: dict[int, Tables], *, check: bool = True, own: bool = False
     ) -> None:
-        self.files, self.locals, self.check, self.own = files, locals, check, own
+        self.files, self.locals, self.tables, self.check, self.own = files, locals, tables, check, own
         self.starts, self.stops = np.empty_like(locals), np.empty_like(locals)
         stored = np.empty(len(locals), np.uint32)
         for number, part in parts(files):
@@ -111,6 +117,7 @@ class RemoteFiles:
             file.holder = self._tables
         self._python_engine = PythonEngine(self._release)
         self._counted = Counters()
+        self._forecasts: tuple[weakref.ref[Forecast], ...] = ()
 
     @property
     def batches(self) -> int:
@@ -128,6 +135,7 @@ class RemoteFiles:
             self._storage.give_up()
 
     def _release(self) -> None:
+        self._forecasts = ()
         if self._cached is not None:
             self._cached.close()
 
@@ -156,10 +164,43 @@ class RemoteFiles:
         )
         counters.update(self._counted.sums())
         engines = []
+        counters["held_bytes"] = sum(each.held for each in self._foreseen())
         if self._cached is not None:
             counters.update(self._cached.counters())
             engines = self._cached.engines()
         return [(self._storage.shown, 0, "requests", counters), *engines]
+
+    # Forecasts
+
+    def forecast(self) -> Forecast | None:
+        """Return a forecast, to be told which records will be read soon; None if no memory is allowed for it.
+
+        The engine knows it for as long as you keep it.
+        """
+        most = self._storage.ahead_memory
+        if most is None:
+            most = min(AHEAD_MOST, resources.available_memory() // AHEAD_SHARE)
+        if not most:
+            return None
+        made = Forecast(self, most, max(1, self._storage.requests_most // CHAINS_SHARE))
+        self._forecasts = (*(each for each in self._forecasts if each() is not None), weakref.ref(made))
+        return made
+
+    def _foreseen(self) -> list[Forecast]:
+        return [found for each in self._forecasts if (found := each()) is not None]
+
+    def _note_delivered(self, indices: Indices) -> None:
+        """Note that records were delivered by complete copies."""
+        foreseen = self._foreseen()
+        if foreseen:
+            each, times = np.unique(self._normalize_indices(indices), return_counts=True)
+            for forecast in foreseen:
+                forecast.deliver(*self.split(each), times)
+
+    def split(self, samples: Indices) -> tuple[Indices, Indices]:
+        """Return the number of the shard of each sample, and its number there: int64 [k] each."""
+        files = np.searchsorted(self._ends, samples, "right")
+        return files, samples - self._begins[files]
 
     # Batches
 
@@ -174,6 +215,7 @@ class RemoteFiles:
         if self._cached is not None:
             found = self._cached.read(indices, form, out)
             if found is not None:
+                self._note_delivered(indices)
                 return found
         outcome = self._python_engine.run(partial(self._load, self._normalize_indices(indices), check, form, out))
         return outcome.result, outcome.failures
@@ -191,6 +233,7 @@ class RemoteFiles:
         """Begin to read the records at `indices`, and return at once."""
         begun = None if self._cached is None else self._cached.begin(indices, form, out, threads, sequential)
         if begun is not None:
+            self._note_delivered(indices)
             wait: Callable[[], Any] = begun
             return RemoteBatch(lambda: BatchOutcome(*(wait() or self.read(indices, check, go_on, form, out))))
         load = partial(self._load, self._normalize_indices(indices), check, form, out)
@@ -210,9 +253,9 @@ class RemoteFiles:
     def _find_wanted(self, positions: Indices, **options: bool) -> tuple[WantedRecords, Indices]:
         """Return the distinct records at `positions`, and for each position its place among them."""
         each, inverse = np.unique(positions, return_inverse=True)
-        files = np.searchsorted(self._ends, each, "right")
+        files, locals = self.split(each)
         tables = self._tables_of([number for number, _ in parts(files)])
-        return WantedRecords(files, each - self._begins[files], tables, **options), inverse
+        return WantedRecords(files, locals, tables, **options), inverse
 
     def _tables_of(self, numbers: list[int]) -> dict[int, Tables]:
         found: dict[int, Tables] = {}
@@ -235,7 +278,12 @@ class RemoteFiles:
         wanted, inverse = self._find_wanted(positions, check=check, own=form == ARRAYS)
         if self._cached is not None:
             self._cached.fill(wanted.files, wanted.locals, wanted.records)
+        foreseen = self._foreseen()
+        for forecast in foreseen:
+            forecast.fill(wanted, partial(self._take_records, wanted))
         self._fetch(wanted)
+        for forecast in foreseen:
+            forecast.deliver(wanted.files, wanted.locals, np.bincount(inverse, minlength=len(wanted.locals)))
         places: list[int] = inverse.tolist()
         failures: Any = _failures(wanted, places, form)
         if form == CHECKED:  # it delivers no records, whose bytes would be counted elsewhere
@@ -263,7 +311,7 @@ class RemoteFiles:
         try:
             data = self._files[request.file].get_range(request.start, request.stop).data
         except OSError as error:
-            raise self._name_error(error, wanted, which[0]) from None
+            raise self._name_wanted(error, wanted, which[0]) from None
         self._take_answer(wanted, request, which, np.frombuffer(data, np.uint8))
 
     def _piece_tasks(
@@ -277,7 +325,7 @@ class RemoteFiles:
             try:
                 found = self._files[request.file].get_range(start, stop)
             except OSError as error:
-                raise self._name_error(error, wanted, which[0]) from None
+                raise self._name_wanted(error, wanted, which[0]) from None
             data[start - request.start : stop - request.start] = np.frombuffer(found.data, np.uint8)
             with lock:
                 left.pop()
@@ -291,12 +339,16 @@ class RemoteFiles:
     def _take_answer(self, wanted: WantedRecords, request: Request, which: list[int], data: Array) -> None:
         spans = [wanted.span(j) for j in which]
         cut = [data[start - request.start : stop - request.start] for start, stop in spans]
-        arrived = zip(which, cut, self._checksums(wanted, cut), strict=True)
-        good = [j for j, record, computed in arrived if self._take(wanted, j, record, computed, again=True)]
+        good = self._take_records(wanted, which, cut)
         if self._cached is not None and good:
             records: list[Any] = [wanted.records[j] for j in good]
             self._cached.store(request.file, wanted.locals[good], records)
             self._cached.store_others(request.file, wanted.locals[which], request.start, data)
+
+    def _take_records(self, wanted: WantedRecords, which: list[int], records: list[Array]) -> list[int]:
+        """Compare and keep the records `which`; return those that match."""
+        arrived = zip(which, records, self._checksums(wanted, records), strict=True)
+        return [j for j, record, computed in arrived if self._take(wanted, j, record, computed, again=True)]
 
     def _checksums(self, wanted: WantedRecords, records: Sequence[Array]) -> Sequence[int | None]:
         """Return the CRC-32 of each record; None for each if they are not compared."""
@@ -327,7 +379,7 @@ class RemoteFiles:
             # The object may have been replaced by one of the same size and etag, or without an etag: this raises then.
             shard.check_header()
         except OSError as error:
-            raise self._name_error(error, wanted, j) from None
+            raise self._name_wanted(error, wanted, j) from None
         return False
 
     def _note(self, path: str, local: int) -> None:
@@ -336,12 +388,48 @@ class RemoteFiles:
         level = logging.INFO if self._counted["refetched"] > 1 else logging.WARNING
         logger.log(level, "%s: sample %d arrived damaged, and is fetched again", path, local)
 
-    def _name_error(self, error: OSError, wanted: WantedRecords, j: int) -> Exception:
+    def _name_wanted(self, error: OSError, wanted: WantedRecords, j: int) -> Exception:
+        return self.name_error(error, int(wanted.files[j]), int(wanted.locals[j]))
+
+    def name_error(self, error: OSError, file: int, local: int) -> Exception:
         """Return the error with the index of the sample in its message."""
-        index = int(wanted.locals[j] + self._begins[wanted.files[j]])
+        index = local + int(self._begins[file])
         if isinstance(error, FileNotFoundError):
             return MissingFileError(2, f"Sample {index}: {error.strerror}", error.filename)
         return type(error)(f"Sample {index}: {error}") if isinstance(error, RemoteError) else error
+
+    # For forecasts
+
+    def sizes_about(self) -> "tuple[np.ndarray[Any, np.dtype[np.float64]], float]":
+        """Return the average size of the records of each shard, bytes: float64 [files]; and that of all."""
+        sizes = np.array([file.size / max(1, file.n) for file in self._files], np.float64)
+        return sizes, sum(file.size for file in self._files) / max(1, self.n)
+
+    def tables(self, file: int) -> Tables:
+        """Return the tables of a shard; read them if needed."""
+        return self._tables.get(self._files[file])
+
+    def absent(self, file: int, locals: Indices) -> Indices:
+        """Return those records of a shard that are not known to be in the cache."""
+        return locals if self._cached is None else self._cached.absent(file, locals)
+
+    def ask(self, file: int, start: int, stop: int, local: int) -> Array:
+        """Read bytes [start, stop) of a shard, for its record `local`, and keep them in the cache."""
+        try:
+            data = np.frombuffer(self._files[file].get_range(start, stop).data, np.uint8)
+            if self._cached is not None:
+                self._cached.store_span(file, start, data)
+        except OSError as error:
+            raise self.name_error(error, file, local) from None
+        return data
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Run tasks that make requests, and wait for them."""
+        self._storage.run(tasks)
+
+    def begin(self, task: Task) -> bool:
+        """Begin a task that makes requests; return False if it will not run."""
+        return self._storage.begin(task)
 
 
 def _copy_record(record: Array) -> Array:

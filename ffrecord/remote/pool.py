@@ -87,6 +87,20 @@ class Pool:
             finally:
                 del failed  # breaks the cycle of the exception and this frame
 
+    def begin(self, task: Task, owner: object = None) -> bool:
+        """Queue a task that nobody waits for; its exceptions are dropped. Return False if it will not run.
+
+        After `give_up` it may not run either.
+        """
+        if _ending.is_set():
+            return False
+        begun = Round(1, owner)
+        self._rounds.add(begun)
+        if self._queue_tasks(begun, [task]):
+            self._rounds.discard(begun)
+            return False
+        return True
+
     def _queue_tasks(self, begun: Round, tasks: Sequence[Task]) -> Sequence[Task]:
         """Queue tasks for the threads. Return the tasks if no thread can be started: the caller runs them."""
         with self._lock:
@@ -144,6 +158,7 @@ class Pool:
                 begun.left -= 1
                 over = begun.left == 0
             if over:
+                self._rounds.discard(begun)  # of a task that nobody waits for
                 begun.over.set()
 
     def give_up(self, owner: object) -> None:

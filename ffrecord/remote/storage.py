@@ -27,14 +27,16 @@ class Storage:
         url, options: the arguments; they may contain secrets.
         shown: the URL without secrets.
         tables_memory: bytes that a reader may use for the tables of shards.
+        ahead_memory: bytes that a loop may hold for later batches; None for a share of the free memory.
+        requests_most: most requests in flight in one process.
     """
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         check_options(options)
         self.url, self.options = url, dict(options or {})
         ours = options_of(self.options)
-        self._tries, self._seconds, self._requests = ours.tries, ours.seconds, ours.requests
-        self.tables_memory = ours.tables_memory
+        self._tries, self._seconds, self.requests_most = ours.tries, ours.seconds, ours.requests
+        self.tables_memory, self.ahead_memory = ours.tables_memory, ours.ahead_memory
         self.shown = urls.redact(url)
         # Split the URL once, instead of for each of many shards.
         self._before, _, self._after = urls.join_url(self.shown, "~").rpartition("~")
@@ -81,11 +83,15 @@ class Storage:
     @property
     def pool(self) -> Pool:
         """The threads that wait for its answers."""
-        return pool(self._requests)
+        return pool(self.requests_most)
 
     def run(self, tasks: Sequence[Task]) -> None:
         """Run tasks that make requests, within the limit of requests at once."""
         self.pool.run(tasks, self)
+
+    def begin(self, task: Task) -> bool:
+        """Begin a task that makes requests, for which nobody waits; return False if it will not run."""
+        return self.pool.begin(task, self)
 
     def give_up(self) -> None:
         """End all waits in `run`, which raise ClosedError. Running requests end by themselves."""

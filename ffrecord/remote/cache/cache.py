@@ -284,6 +284,13 @@ class CachedFile:
         copy = None if self._frozen or self._cache.full else self._open_copy()
         return local[:0] if copy is None or copy.whole else local[~copy.known[local]]
 
+    def absent(self, local: Indices) -> Indices:
+        """Return the indices of `local` that the copy lacked at the last look; all of them without a copy."""
+        copy = self._open_copy()
+        if copy is None:
+            return local
+        return local[:0] if copy.whole else local[~copy.known[local]]
+
     def store(self, local: Indices, records: Sequence[Any]) -> None:
         """Keep records that match their checksums. Records that do not fit into the limit are left out.
 

@@ -99,12 +99,23 @@ class Cached:
         here = [len(record) for record in records if record is not None]
         self._counted.add(probed=len(records), missed=len(records) - len(here), bytes=sum(here))
 
+    def absent(self, file: int, locals: Indices) -> Indices:
+        """Return those records of a shard that are not known to be here."""
+        return self._files[file].copy.absent(locals)  # type: ignore[no-any-return]
+
     def store(self, file: int, locals: Indices, records: Sequence[Array]) -> None:
         """Keep records of a shard, which match their CRC-32."""
         shard = self._files[file]
         if shard.copy.needs_tables:
             shard.keep_tables(shard.tables)
         shard.copy.store(locals, records)
+
+    def store_span(self, file: int, start: int, data: Array) -> None:
+        """Keep the records that are whole in the bytes from offset `start` of a shard, and match their CRC-32."""
+        shard = self._files[file]
+        if shard.copy.needs_tables:
+            shard.keep_tables(shard.tables)
+        self.store_others(file, np.empty(0, np.int64), start, data)
 
     def store_others(self, file: int, locals: Indices, start: int, data: Array) -> None:
         """Keep records that lie between the requested ones and came with them, though no batch needs them now.

@@ -14,6 +14,7 @@ from ffrecord.reading.store import Store
 from ffrecord.torch.loading.bad_records import BadRecordHandler, BatchRows
 from ffrecord.torch.loading.columns import BatchColumns, Seeds
 from ffrecord.torch.loading.decoded_columns import AnyColumns
+from ffrecord.torch.loading.forecasting import Forecaster
 from ffrecord.torch.loading.functions import UserFunction
 from ffrecord.torch.loading.python_store import PythonColumns
 from ffrecord.torch.loading.ragged import Form
@@ -144,6 +145,10 @@ class BatchBuilder:
     def take_epoch(self, epoch: Epoch) -> None:
         """Build batches of another epoch from now on."""
         self._epoch = epoch
+
+    def forecaster(self, run: Any, every: int) -> Forecaster:
+        """Return what tells the reader of samples to come; see `Forecaster`."""
+        return Forecaster(self._reader, run, every)
 
     def reading(self) -> Reading:
         """Return the reading of this process so far."""

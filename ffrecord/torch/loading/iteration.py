@@ -8,11 +8,12 @@ from time import perf_counter
 from typing import Any
 
 from ffrecord.errors import FFRecordError, StateError
-from ffrecord.order import Course, Run
+from ffrecord.order import Course, Run, Step
 from ffrecord.reading.prefetch import Prefetcher
 from ffrecord.reading.store import SKIPPED_MOST, Store, tell_skipped
 from ffrecord.torch.loading.bad_records import BatchRows
 from ffrecord.torch.loading.batch_builder import Activity, BatchBuilder, BatchWork, BuiltBatch, RawBatch
+from ffrecord.torch.loading.forecasting import Forecaster
 from ffrecord.torch.loading.options import LoaderOptions
 from ffrecord.torch.loading.placement import BatchPlacement
 from ffrecord.torch.loading.processes import WorkerKeeper, Workers
@@ -59,7 +60,13 @@ class BatchIterator:
             self._source = map(placement.copy, workers)
             self.stop = weakref.finalize(self, workers.stop)
             return
-        raws: Prefetcher[RawBatch] = Prefetcher(run, builder.begin, options.prefetch)
+        forecaster = Forecaster(reader, run)
+
+        def begin(step: Step) -> Callable[[], RawBatch]:
+            forecaster.tell_next()
+            return builder.begin(step)
+
+        raws: Prefetcher[RawBatch] = Prefetcher(run, begin, options.prefetch)
 
         def finish(raw: RawBatch, activity: Activity) -> BuiltBatch:
             finished = builder.finish(raw, activity)

@@ -396,6 +396,7 @@ class _BatchDataset(Dataset[Any]):
     def __init__(self, run: Run | None, builder: BatchBuilder, workers: int, hearts: Heartbeats) -> None:
         self._run, self._builder, self._workers, self._hearts = run, builder, workers, hearts
         self._started: dict[int, Any] = {}
+        self._forecaster: Any = None
 
     def __getitem__(self, task: int | tuple[int, RunKey | Step | Exception]) -> BuiltBatch:
         number, step = task if isinstance(task, tuple) else (task, None)
@@ -421,6 +422,7 @@ class _BatchDataset(Dataset[Any]):
             self._run = key.apply(self._run)
             self._builder.take_epoch(self._run.epoch)
             self._started.clear()
+            self._forecaster = None
 
     def _finish(self, number: int, step: Step | None, activity: Activity) -> BuiltBatch:
         before = self._builder.reading()
@@ -433,14 +435,21 @@ class _BatchDataset(Dataset[Any]):
     def _begin(self, number: int) -> Callable[[], RawBatch]:
         """Begin to read a batch of the run, unless that was done; then begin to read the next one of this worker."""
         run: Any = self._run
-        wait: Callable[[], RawBatch] = self._started.pop(number, None) or self._builder.begin(run[number])
+        wait: Callable[[], RawBatch] = self._started.pop(number, None) or self._begin_now(number)
         self._started.clear()
         following = number + self._workers  # the next batch of this worker
         if following < len(run):
             # Read it while this batch is finished. An error is dropped: the batch is begun again in its own turn.
             with contextlib.suppress(Exception):
-                self._started[following] = self._builder.begin(run[following])
+                self._started[following] = self._begin_now(following)
         return wait
+
+    def _begin_now(self, number: int) -> Callable[[], RawBatch]:
+        run: Any = self._run
+        if self._forecaster is None:
+            self._forecaster = self._builder.forecaster(run, self._workers)
+        self._forecaster.tell(number)
+        return self._builder.begin(run[number])
 
 
 class _ReportedActivity(Activity):

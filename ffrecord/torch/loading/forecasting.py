@@ -1,0 +1,60 @@
+"""Telling a reader what a loop will read soon, so that neighbours come together."""
+
+from typing import Any
+
+import numpy as np
+
+from ffrecord.order import Run
+from ffrecord.reading.store import Store
+
+__all__ = ["Forecaster"]
+
+LOOK_MOST = 1 << 18  # samples of a window that are looked at together
+
+
+class Forecaster:
+    """The samples that the batches of a run need, told to their reader one window before they are read.
+
+    It does nothing if the order has no windows, or the reader has no use for it.
+
+    Args:
+        reader: reader of the samples.
+        run: the planned batches, a `Run` or a `SampledRun`.
+        every: this process reads every so-manieth batch, from its first one on.
+    """
+
+    def __init__(self, reader: Store, run: Any, every: int = 1) -> None:
+        self._run, self._every, self._turn = run, every, -1
+        windows = isinstance(run, Run) and run.epoch.order.window_length > 0
+        self._forecast = reader._forecast() if windows else None
+        self._told = self._latest = 0  # numbers of the first sample not told yet, and of the first of the last window
+        self._next = 0
+
+    def tell_next(self) -> None:
+        """Call it before the next batch is begun, if they are begun one after the other."""
+        self.tell(self._next)
+        self._next += 1
+
+    def tell(self, number: int) -> None:
+        """Call it before a batch is begun: tell its window and the next one, unless they were told before.
+
+        Args:
+            number: number of the batch in the run.
+        """
+        if self._forecast is None:
+            return
+        first = number * self._run.batch_size
+        if self._turn < 0:
+            self._turn, self._told, self._latest = number % self._every, first, first
+        stop = min(first + self._run.batch_size, self._run.count)
+        while self._told < self._run.count and (self._told < stop or self._latest <= first):
+            self._tell_window()
+
+    def _tell_window(self) -> None:
+        start = self._latest = self._told
+        look = min(LOOK_MOST, 2 * self._forecast.samples_most) * self._every
+        stop = min(self._run.window_stop(start), start + look)
+        numbers = np.arange(start, stop, dtype=np.int64)
+        numbers = numbers[numbers // self._run.batch_size % self._every == self._turn]
+        taken = self._forecast.add(self._run.samples(numbers)) if len(numbers) else 0
+        self._told = int(numbers[taken]) if taken < len(numbers) else stop
