@@ -9,13 +9,15 @@ from ffrecord.reading.store import Store
 
 __all__ = ["Forecaster"]
 
+BATCHES_LEAST = 2  # of this process in a window
 LOOK_MOST = 1 << 18  # samples of a window that are looked at together
 
 
 class Forecaster:
     """The samples that the batches of a run need, told to their reader one window before they are read.
 
-    It does nothing if the order has no windows, or the reader has no use for it.
+    It does nothing if the reader has no use for it, or if windows hold little more than a batch: neighbours in a batch
+    come together anyway.
 
     Args:
         reader: reader of the samples.
@@ -25,8 +27,12 @@ class Forecaster:
 
     def __init__(self, reader: Store, run: Any, every: int = 1) -> None:
         self._run, self._every, self._turn = run, every, -1
-        windows = isinstance(run, Run) and run.epoch.order.window_length > 0
-        self._forecast = reader._forecast() if windows else None
+        self._forecast: Any = None
+        if isinstance(run, Run):
+            least = BATCHES_LEAST * run.batch_size
+            if run.epoch.order.window_length >= least * run.split.world_size * every:
+                found = reader._forecast()
+                self._forecast = found if found is not None and found.samples_most >= least else None
         self._told = self._latest = 0  # numbers of the first sample not told yet, and of the first of the last window
         self._next = 0
 
