@@ -186,6 +186,10 @@ class FileReader(RecordReader[Sample_co]):
         # One piece at a time would not keep all allowed connections busy.
         return super()._pieces_ahead if self._remote is None else PIECES_AHEAD
 
+    @property
+    def _foresees(self) -> bool:
+        return self._remote is not None
+
     def _forecast(self) -> Any:
         return None if self._remote is None else self._engine.forecast()
 

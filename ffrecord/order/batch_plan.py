@@ -105,6 +105,11 @@ class Run:
         return Step(self.epoch.number, positions, indices, padding, last, self._after(j), self.number)
 
     @property
+    def done(self) -> int:
+        """The number of steps that `next` has returned."""
+        return self._next
+
+    @property
     def count(self) -> int:
         """The number of samples of this rank, from the first; a smaller last batch is left out with `drop_last`."""
         return min(self._count, self._steps * self.batch_size)

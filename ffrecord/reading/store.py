@@ -535,6 +535,11 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
     def _read_once(self, once: bool) -> None:
         """Receive the hint whether most records will be read only once."""
 
+    @property
+    def _foresees(self) -> bool:
+        """True if `_forecast` returns an object, or may do so."""
+        return False
+
     def _forecast(self) -> Any:
         """Return an object to tell which records a loop will read soon; None if it would be of no use.
 

@@ -135,6 +135,8 @@ class RemoteFiles:
             self._storage.give_up()
 
     def _release(self) -> None:
+        for forecast in self._foreseen():
+            forecast.clear()
         self._forecasts = ()
         if self._cached is not None:
             self._cached.close()

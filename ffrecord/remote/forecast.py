@@ -184,6 +184,13 @@ class Forecast:
         self._queue: deque[ForecastPart | tuple[ForecastPart, NeighbourGroup]] = deque()
         self._chains = self._held = 0
 
+    def clear(self) -> None:
+        """Forget all records, and free their memory."""
+        with self._lock:
+            for window in list(self._windows):
+                self._drop(window)
+            self._queue.clear()
+
     @property
     def samples_most(self) -> int:
         """The number of samples of average size that `add` takes, at least 1."""

@@ -15,7 +15,7 @@ from ffrecord._crc import crc32
 from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError, SampleIndexError, plural
 from ffrecord.inputs.parts import ChosenSamples, JoinedParts, Parts, WholeStore
 from ffrecord.inputs.recognised import is_untouched, parts_of
-from ffrecord.order import Epoch, Step, sample_seeds
+from ffrecord.order import Epoch, Run, Step, sample_seeds
 from ffrecord.order.state import Identity, identity_of
 from ffrecord.reader import FileReader
 from ffrecord.reading.notebook import samples_html
@@ -28,6 +28,7 @@ from ffrecord.torch.indices import (
     Indices,
     KeptIndices,
     MappedFile,
+    PlannedBatch,
     SeededIndex,
     as_positions,
     is_single,
@@ -36,6 +37,7 @@ from ffrecord.torch.indices import (
     take_at,
     take_range,
 )
+from ffrecord.torch.loading.forecasting import tell_planned
 from ffrecord.torch.registry import ReaderRegistry
 from ffrecord.torch.sample_work import Fields, SampleWork
 from ffrecord.torch.words import DATASET_WORDS, suggest_words
@@ -204,6 +206,8 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         The result is a list that decodes samples when something looks at it. If default_collate or
         `ffrecord.torch.collate` gets it before, columns of fixed size become tensors at once.
         """
+        if isinstance(indices, PlannedBatch) and self._foresees():
+            tell_planned(self.reader, indices)
         if self._is_indexed_by_lists():
             # A subclass with a __getitem__ of its own expects a list.
             return list(self[indices if isinstance(indices, list) else self._positions(indices)])
@@ -228,6 +232,11 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
 
     def _is_processed(self) -> bool:
         return getattr(self.process, "__func__", None) is not Dataset.process
+
+    def _foresees(self) -> bool:
+        """Tell whether the indices are those of a reader that wants to know which come next."""
+        reader = vars(self).get("reader")
+        return isinstance(reader, Store) and reader._foresees and not self._is_indexed_by_lists()
 
     def _is_seeded(self) -> bool:
         """Tell whether samples depend on seeds, so that a sampler should give them."""
@@ -455,6 +464,17 @@ class ConcatDataset(Dataset[T_co]):
         for place, position in enumerate(positions):
             places.setdefault(bisect_right(self.cumulative_sizes, position), []).append(place)
         return places
+
+
+def plan_indices(dataset: object, run: Run, number: int, step: Step) -> list[int]:
+    """Return the indices of a step of a run, as `seed_indices` does, by the number of the step too.
+
+    They are a `PlannedBatch` if the reader of `dataset` wants to know what comes next.
+    """
+    indices = seed_indices(dataset, run.epoch, step)
+    if not run.epoch.order.window_length or not isinstance(dataset, Dataset) or not dataset._foresees():
+        return indices
+    return PlannedBatch(indices, run, number)
 
 
 def seed_indices(dataset: object, epoch: Epoch, step: Step) -> list[int]:

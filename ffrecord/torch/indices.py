@@ -9,12 +9,14 @@ import numpy.typing as npt
 import torch
 
 from ffrecord.errors import SampleIndexError
+from ffrecord.order import Run
 from ffrecord.reading.indices import as_indices
 
 __all__ = [
     "Indices",
     "KeptIndices",
     "MappedFile",
+    "PlannedBatch",
     "SeededIndex",
     "as_positions",
     "is_single",
@@ -45,6 +47,28 @@ class SeededIndex(int):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SeededIndex, (int(self), self.seed)
+
+
+class PlannedBatch(list[int]):
+    """The indices of a planned batch, which tell a dataset what comes next.
+
+    Args:
+        indices: the indices.
+        run: the batches of the epoch.
+        number: number of this one among them.
+
+    Attributes:
+        run, number: the arguments.
+    """
+
+    def __init__(self, indices: Sequence[int], run: Run, number: int) -> None:
+        super().__init__(indices)
+        self.run, self.number = run, number
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.run.epoch.filter is not None:  # too large to go with each batch
+            return list, (list(self),)
+        return PlannedBatch, (list(self), self.run, self.number)
 
 
 def seeds_of(indices: object) -> list[int] | None:

@@ -14,7 +14,7 @@ from ffrecord.inputs.parts import ChosenSamples, Parts
 from ffrecord.inputs.recognised import is_untouched, parts_of
 from ffrecord.order import Order, Run
 from ffrecord.system.sample_types import UNTOLD
-from ffrecord.torch.dataset import Dataset, seed_indices
+from ffrecord.torch.dataset import Dataset, plan_indices
 from ffrecord.torch.distributed import Place
 from ffrecord.torch.ordering import OrderArguments
 from ffrecord.torch.samplers import BatchSampler, State
@@ -61,7 +61,7 @@ class WorkerSamples(Iterator[T_co]):
     def _read(self) -> None:
         if self._next >= len(self._run):
             raise StopIteration
-        indices = seed_indices(self._dataset, self._run.epoch, self._run[self._next])
+        indices = plan_indices(self._dataset, self._run, self._next, self._run[self._next])
         with StopIterationGuard(lambda: f"{type(self._dataset).__name__}, for {describe_batch(indices)},"):
             self._samples, self._given = list(self._dataset.__getitems__(indices)), 0
         self._next += self._workers

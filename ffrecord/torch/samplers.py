@@ -23,7 +23,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ffrecord.errors import ArgumentTypeError, StateError
 from ffrecord.order import Course, Identity, Order, Run, Step, identity_of
 from ffrecord.reading.store import Store
-from ffrecord.torch.dataset import Dataset, seed_indices
+from ffrecord.torch.dataset import Dataset, plan_indices
 from ffrecord.torch.distributed import Place
 from ffrecord.torch.ordering import OrderArguments
 from ffrecord.torch.words import SAMPLER_WORDS, suggest_words
@@ -190,7 +190,8 @@ class SampledBatches(Iterator[list[int]]):
     def __next__(self) -> list[int]:
         if self._drawn is None:
             self._drawn = self._sampler.begin(patient=self._loaded)
-        return seed_indices(self._sampler.dataset, self._drawn.run.epoch, next(self._drawn))
+        step, run = next(self._drawn), self._drawn.run
+        return plan_indices(self._sampler.dataset, run, run.done - 1, step)
 
     def state_dict(self) -> State:
         """Return the position after the batches drawn so far; see `Sampler.state_dict`."""

@@ -23,7 +23,7 @@ from ffrecord import FileReader, order  # noqa: E402
 from ffrecord.errors import ClosedError, RemoteError  # noqa: E402
 from ffrecord.remote.engine import RemoteFiles  # noqa: E402
 from ffrecord.remote.forecast import Forecast  # noqa: E402
-from ffrecord.torch import Loader  # noqa: E402
+from ffrecord.torch import BatchSampler, DataLoader, Dataset, IterableDataset, Loader  # noqa: E402
 
 COUNT, SHARDS = 1200, 8
 DATA = builders.records([1500 + 7 * (i % 90) for i in range(COUNT)], seed=4)
@@ -80,6 +80,41 @@ def test_ranks(served: Nginx, lanes: int) -> None:
             assert loader.reader.stats().requests < COUNT // 25 * 1.5 / lanes + TABLES
             assert loader.reader.stats().bytes == sum(len(DATA[i]) for i in found[len(found) - COUNT // 2 :])
     assert sorted(found) == list(range(COUNT))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["batches", "stream", "subset"])
+def test_loaders_of_torch(served: Nginx, kind: str, workers: int) -> None:
+    """Workers take batches in turn, so each fetches the neighbours among its own."""
+
+    class Bytes(Dataset[Any]):
+        def process(self, indices: list[int], data: list[Any]) -> list[Any]:
+            return [(index, array.tobytes()) for index, array in zip(indices, data, strict=True)]
+
+    with served.counted() as requests, Bytes(f"{served.url}/set") as dataset:
+        if kind == "stream":
+            stream = IterableDataset(dataset, 20, order=BLOCKS)
+            loader = DataLoader(stream, 20, num_workers=workers, collate_fn=list)
+        else:
+            chosen = range(0, COUNT, 2) if kind == "subset" else None
+            batches = BatchSampler(dataset, 20, order=BLOCKS, indices=chosen)
+            loader = DataLoader(dataset, batch_sampler=batches, num_workers=workers, collate_fn=list)
+        found = [sample for batch in loader for sample in batch]
+        assert dataset.reader.stats().held_bytes == 0
+    count = COUNT // 2 if kind == "subset" else COUNT
+    assert sorted(found) == [(i, DATA[i]) for i in range(0, COUNT, COUNT // count)]
+    if kind != "subset" or not workers:
+        assert len(requests) <= (count // 25 * 1.5 + TABLES) * max(1, workers)
+
+
+def test_a_loop_of_torch_that_is_left(served: Nginx) -> None:
+    """What it holds is freed by the next loop, or by `close`."""
+    with Dataset(f"{served.url}/set", transform=len) as dataset:
+        for _ in range(2):
+            loader = DataLoader(dataset, batch_sampler=BatchSampler(dataset, 20, order=BLOCKS), collate_fn=list)
+            next(iter(loader))
+            assert dataset.reader.stats().held_bytes > 0
+    assert dataset.reader.stats().held_bytes == 0
 
 
 def test_placement(served: Nginx) -> None:
@@ -341,5 +376,5 @@ def test_it_is_known_while_it_is_kept(served: Nginx) -> None:
 
 @pytest.mark.parametrize("wrong", [-1, "1GB", 1.5])
 def test_memory_that_cannot_be(served: Nginx, wrong: Any) -> None:
-    with pytest.raises(ValueError, match="storage_options: ahead_memory is .*, expected a number of bytes >= 0"):
+    with pytest.raises(ValueError, match=r"storage_options: ahead_memory is .*, expected a number of bytes >= 0"):
         FileReader(f"{served.url}/set", storage_options={"ahead_memory": wrong})

@@ -11,6 +11,7 @@ stacking.py         samples that a user's function returned -> a batch
 functions.py        the user's functions, with or without seeds
 bad_records.py      records that cannot be read or decoded: raise, leave out, replace
 batch_builder.py    a batch as read -> a finished batch: all Python work
+forecasting.py      telling a reader which samples come next
 threads.py          building of batches in threads, in order
 processes.py        building of batches in worker processes, through torch's own loader
 sampled.py          the order of a sampler of the user, and the position in it

@@ -1,13 +1,16 @@
 """Telling a reader what a loop will read soon, so that neighbours come together."""
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
+from torch.utils.data import get_worker_info
 
 from ffrecord.order import Run
 from ffrecord.reading.store import Store
+from ffrecord.torch.indices import PlannedBatch
 
-__all__ = ["Forecaster"]
+__all__ = ["Forecaster", "tell_planned"]
 
 BATCHES_LEAST = 2  # of this process in a window
 LOOK_MOST = 1 << 18  # samples of a window that are looked at together
@@ -64,3 +67,23 @@ class Forecaster:
         numbers = numbers[numbers // self._run.batch_size % self._every == self._turn]
         taken = self._forecast.add(self._run.samples(numbers)) if len(numbers) else 0
         self._told = int(numbers[taken]) if taken < len(numbers) else stop
+
+
+# Of each reader, those of the latest loop. Keyed by reader, not kept in the dataset, which is pickled for each worker.
+_latest: "WeakKeyDictionary[Store, tuple[Any, Forecaster]]" = WeakKeyDictionary()
+
+
+def tell_planned(reader: Store, batch: PlannedBatch) -> None:
+    """Tell a reader what comes after a batch, which is about to be read, in this process.
+
+    Workers of torch's loader take batches in turn. Should they not, neighbours come one by one.
+    """
+    run, info = batch.run, get_worker_info()
+    loop = run.epoch.seed, run.epoch.number, run.position, run.number, run.batch_size, run.split.turn
+    known = _latest.get(reader)
+    if known is None or known[0] != loop:
+        # The old one goes first: both together might be more than may be held.
+        _latest.pop(reader, None)
+        known = loop, Forecaster(reader, run, 1 if info is None else info.num_workers)
+        _latest[reader] = known
+    known[1].tell(batch.number)
