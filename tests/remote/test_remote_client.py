@@ -69,7 +69,7 @@ def test_names_that_urls_quote(served: Nginx, backend: str) -> None:
 
 def test_too_large(served: Nginx, backend: str) -> None:
     client, path = connect(f"{served.url}/a", {"backend": backend})
-    with pytest.raises(RemoteError, match=r"/a: \d+ bytes, expected at most 100$"):
+    with pytest.raises(RemoteError, match=r"/a has \d+ bytes, expected at most 100$"):
         client.get(path, 100)
 
 
@@ -157,7 +157,7 @@ def test_tls_that_is_not_accepted(tmp_path: Path, served: Nginx) -> None:
     (tmp_path / "root" / "a").write_bytes(BODY)
     with nginx(tmp_path / "root", directory=tmp_path / "nginx", certificate=certificate) as running:
         with pytest.raises(
-            RemoteError, match=r"its certificate is not accepted \(CaUsedAsEndEntity: it is that"
+            RemoteError, match=r"its certificate is not accepted \(CaUsedAsEndEntity: it is the certificate"
         ) as raised:
             got(f"{running.url}/a")
         assert not isinstance(raised.value, TransientError)

@@ -281,7 +281,7 @@ def test_what_there_is_not(served: Nginx) -> None:
         FileReader(f"{served.url}/login")
     with pytest.raises(ArgumentError, match=r"patterns work on this machine only"):
         FileReader(f"{served.url}/set/*.ffr")
-    with pytest.raises(ArgumentError, match=r"is a URL, .*one.ffr is on this machine: open each by itself"):
+    with pytest.raises(ArgumentError, match=r"is a URL, .*one.ffr is on this machine; open them separately"):
         FileReader([f"{served.url}/set", "one.ffr"])
     with pytest.raises(ArgumentError, match=r"io is 'mmap'"):
         FileReader(f"{served.url}/set", io="mmap")
@@ -299,7 +299,7 @@ def test_a_write_that_has_not_ended(root: Path, served: Nginx) -> None:
 
 
 def test_no_such_files(served: Nginx) -> None:
-    with pytest.raises(FormatError, match=r"empty.ffr: unfinished file or no .ffr file: 0 bytes"):
+    with pytest.raises(FormatError, match=r"empty.ffr: unfinished file, or not a .ffr file: it has 0 bytes"):
         FileReader(f"{served.url}/empty.ffr")
     with pytest.raises(FormatError, match=r"no.ffr: .* samples do not fit in 19 bytes"):
         FileReader(f"{served.url}/no.ffr")
@@ -373,7 +373,7 @@ def test_an_object_that_was_replaced(place: Path, served: Nginx) -> None:
     with FileReader(f"{served.url}/damaged", on_error="skip") as reader:
         assert [array.tobytes() for array in reader.read([0, 2])] == [b"", DATA[2]]
         replace(shard, DATA[1:71])
-        with pytest.raises(ChangedError, match=r"part%20000.ffr: replaced or removed after it was opened"):
+        with pytest.raises(ChangedError, match=r"part%20000.ffr: the file was replaced or removed after it was opened"):
             reader.read([2])
         replace(shard, DATA[:70])  # as it was, with another etag
         shard.touch()
