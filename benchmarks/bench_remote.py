@@ -1,4 +1,4 @@
-"""Reading by URL: batches of a server that takes its time, epochs from the cache, and opening many shards."""
+"""Reading by URL: batches and blocks of a server that takes its time, epochs from the cache, opening many shards."""
 
 import argparse
 import time
@@ -19,19 +19,19 @@ from program import Program, measure
 from remote_figures import describe, figures, groups
 from remote_rivals import Fetching, absent, rivals
 from remote_server import missing, serving, versions
-from remote_ways import Data, epoch, reading
+from remote_ways import Data, epoch, looping, reading
 
 from ffrecord import DatasetWriter, FileReader
 from ffrecord.format import manifest
 
-PARTS = ("batches", "cache", "opening")
+PARTS = ("batches", "blocks", "cache", "opening")
 ROOM = 2 << 30
 SHARDS = 8
 CACHE_LOOK_SECONDS = 1.1  # a reader notices a complete copy after this time
 PATIENCE = 60.0  # seconds to wait until all is in the cache
 
 
-def make_data(work: workloads.RemoteReads, root: Path) -> Data:
+def make_data(work: workloads.RemoteReads | workloads.RemoteBlocks, root: Path) -> Data:
     """Write the dataset."""
     random = np.random.default_rng(work.seed)
     records = [random.bytes(work.mean) for _ in range(work.samples)]
@@ -73,6 +73,14 @@ class Remote(Program):
                 with FileReader(f"{server.url}/{data.name}", storage_options=options) as reader:
                     asked = Fetching(server, data, work, self.directory, self.smoke)
                     self._measure(work, "batches", [reading("iter_batches", reader, data, work)], rivals(asked))
+
+    def blocks(self) -> None:
+        for work in workloads.SMOKE_REMOTE_BLOCKS if self.smoke else workloads.REMOTE_BLOCKS:
+            data = make_data(work, self.root)
+            with self._serving(work.milliseconds) as server:
+                url = f"{server.url}/{data.name}"
+                ours = looping("blocks", url, data, work, None)
+                self._measure(work, "blocks", [ours], [looping("record by record", url, data, work, 0)])
 
     def cache(self) -> None:
         """Measure the cache once every shard is in it."""
@@ -128,7 +136,11 @@ class Remote(Program):
         self.add([Measurement(name, work, taken[name], size, work.shards, "hot", details)])
 
     def _measure(
-        self, work: workloads.RemoteReads, part: str, ours: Sequence[Contestant], others: Sequence[Contestant]
+        self,
+        work: workloads.RemoteReads | workloads.RemoteBlocks,
+        part: str,
+        ours: Sequence[Contestant],
+        others: Sequence[Contestant],
     ) -> None:
         taken, size = measure_contestants([*ours, *others], self.rounds), work.mean * work.samples
         found = []

@@ -11,6 +11,8 @@ FSSPEC_LEAST = 5.0
 CACHE_LEAST = 0.9
 OPEN_MOST = 200.0  # ms, in addition to the latency of a request
 REQUESTS_MOST = 3
+BLOCK_REQUESTS_MOST = 1.25  # for each block, those for tables included
+BLOCKS_LEAST = 2.0  # as fast as record by record
 
 __all__ = ["describe", "figures", "groups"]
 
@@ -27,6 +29,11 @@ def describe(part: str, work: object) -> str:
     """Describe a measurement."""
     if isinstance(work, workloads.RemoteOpens):
         return f"opening {work.shards:,} shards, {work.milliseconds} ms a request"
+    if isinstance(work, workloads.RemoteBlocks):
+        return (
+            f"{work.samples:,} records of {size_name(work.mean)}, batches of {work.batch}, blocks of {work.block}, "
+            f"windows of {work.window}, {work.milliseconds} ms a request"
+        )
     assert isinstance(work, workloads.RemoteReads)
     does = f"{work.samples:,} records of {size_name(work.mean)}, random batches of {work.batch}"
     if part == "cache":
@@ -35,11 +42,13 @@ def describe(part: str, work: object) -> str:
 
 
 def figures(measurements: Sequence[Measurement]) -> list[Figure]:
-    """Return the figures of batches, of the cache, and of opening."""
+    """Return the figures of batches, of blocks, of the cache, and of opening."""
     found: list[Figure] = []
     for (part, work), group in groups(measurements).items():
         if isinstance(work, workloads.RemoteOpens):
             found += of_opens(work, group)
+        elif isinstance(work, workloads.RemoteBlocks):
+            found += of_blocks(work, group)
         elif isinstance(work, workloads.RemoteReads):
             found += (of_cache if part == "cache" else of_batches)(work, group)
     return found
@@ -53,6 +62,17 @@ def of_batches(work: workloads.RemoteReads, group: Group) -> list[Figure]:
         *ratio(where, ours, group.named(f"curl, {work.requests} in parallel"), SERVER_LEAST),
         *ratio(where, ours, group.named("fsspec, record by record"), FSSPEC_LEAST),
     ]
+
+
+def of_blocks(work: workloads.RemoteBlocks, group: Group) -> list[Figure]:
+    """Return the figures of blocks. The round with most requests counts."""
+    where = f"{size_name(work.mean)}, {work.milliseconds} ms, blocks of {work.block}"
+    ours, singly = group.named("blocks"), group.named("record by record")
+    found = ratio(where, ours, singly, BLOCKS_LEAST)
+    if ours is not None:
+        most = [max(ours.details["requests"]) / -(-work.samples // work.block)]
+        found.append(Figure(f"{where}, requests for each block", most, BLOCK_REQUESTS_MOST, at_most=True))
+    return found
 
 
 def of_cache(work: workloads.RemoteReads, group: Group) -> list[Figure]:

@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import workloads
@@ -59,6 +60,50 @@ def check_epoch(name: str, reader: FileReader, data: Data, batch: int) -> None:
         for index, array in zip(indices, arrays, strict=True):
             if array.tobytes() != data.records[index]:
                 raise WrongAnswerError(f"{name}: record {index} is another")
+
+
+@dataclass(frozen=True)
+class CountedContestant(Contestant):
+    """A contestant whose runs count their requests.
+
+    Attributes:
+        asked: the requests of each run.
+    """
+
+    asked: list[int] = field(default_factory=list)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {**super().details, "requests": self.asked}
+
+
+def looping(name: str, url: str, data: Data, work: workloads.RemoteBlocks, ahead: int | None) -> Contestant:
+    """Return an epoch of a `Loader` in blocks, which opens the URL. Its details are the requests of each run.
+
+    Args:
+        ahead: `ahead_memory`.
+    """
+    from ffrecord.order import Block
+    from ffrecord.torch import Loader
+
+    order, options = Block(work.block, work.window), {"ahead_memory": ahead}
+    asked: list[int] = []
+
+    def run() -> None:
+        with Loader(url, work.batch, order, seed=work.seed, storage_options=options) as loader:
+            size = sum(len(record) for batch in loader for record in batch)
+            asked.append(loader.reader.stats().requests)
+        if size != data.size:
+            raise WrongAnswerError(f"an epoch of {data.name} has {size} bytes, expected {data.size}")
+
+    def check() -> None:
+        with Loader(url, work.batch, order, seed=work.seed, storage_options=options) as loader:
+            for batch in loader:
+                for index, record in zip(loader.batch_indices.tolist(), batch, strict=True):
+                    if record.numpy().tobytes() != data.records[index]:
+                        raise WrongAnswerError(f"{name}: record {index} is another")
+
+    return CountedContestant(name, timed(run), check, asked=asked)
 
 
 def reading(name: str, reader: FileReader, data: Data, work: workloads.RemoteReads) -> Contestant:

@@ -415,6 +415,29 @@ class RemoteReads:
 
 
 @dataclass(frozen=True)
+class RemoteBlocks:
+    """An epoch in blocks, by URL, from a server that waits before each answer.
+
+    Attributes:
+        mean: size of every record, bytes.
+        batch: number of records of a batch.
+        samples: number of samples.
+        milliseconds: delay of each request.
+        block: number of samples in a block.
+        window: number of blocks in a window.
+        seed: seed of bytes and order.
+    """
+
+    mean: int
+    batch: int
+    samples: int
+    milliseconds: int
+    block: int = 64
+    window: int = 64
+    seed: int = 7
+
+
+@dataclass(frozen=True)
 class RemoteOpens:
     """Opening a dataset by URL, and locating its last sample.
 
@@ -481,6 +504,8 @@ SMOKE_GROWTHS = [Growth(samples, 500) for samples in (1_000, 10_000)]
 # 20 ms is the usual time to the first byte of an object in the same region. With more requests the CPU is the limit.
 REMOTE_READS = [RemoteReads(110_000, 64, 4_000, 20), RemoteReads(110_000, 64, 4_000, 20, 128)]
 SMOKE_REMOTE_READS = [RemoteReads(110_000, 8, 64, 20, 16)]
+REMOTE_BLOCKS = [RemoteBlocks(10_800, 64, 12_000, 0), RemoteBlocks(10_800, 64, 12_000, 10)]
+SMOKE_REMOTE_BLOCKS = [RemoteBlocks(10_800, 16, 640, 10, 16, 8)]
 REMOTE_OPENS, SMOKE_REMOTE_OPENS = RemoteOpens(10_000, 20), RemoteOpens(200, 20)
 
 EPOCHS, SMOKE_EPOCHS = Epochs(200_000, 512), Epochs(1_000, 64)

@@ -11,7 +11,7 @@ import pytest
 for package in ("obstore", "fsspec", "aiohttp"):
     pytest.importorskip(package, reason=f"{package} is not installed")
 
-OURS = {"iter_batches", "second epoch, from the cache", "FileReader"}
+OURS = {"iter_batches", "blocks", "second epoch, from the cache", "FileReader"}
 
 
 def contestants(out: Path) -> set[str]:
@@ -50,6 +50,15 @@ def test_quick_parts_and_the_report(tmp_path: Path) -> None:
         r"\| 110 kB, batches of 8: second epoch, .* / files of this machine \| \S+ \(\S+\) \| >= 0.9 \| ", made
     )
     assert re.search(r"\| FileReader \| \d+ \(\d+–\d+\) ms \| 1 \|", made)
+
+
+def test_blocks_and_the_report(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    printed, out = smoke(tmp_path / "data", "blocks")
+    assert contestants(out) == {"blocks", "record by record"}
+    assert re.search(r"10800 B, 10 ms, blocks of 16, requests for each block +\S+ \(\S+\) +<= 1.25 ", printed)
+    assert re.search(r"blocks / record by record +\S+ \(\S+\) +>= 2 ", printed)
+    assert re.search(r"\| blocks \| \S+ \(\S+\) \| ", reported(tmp_path, out))
 
 
 @pytest.mark.long
