@@ -96,10 +96,12 @@ class Pool:
             return False
         begun = Round(1, owner)
         self._rounds.add(begun)
-        if self._queue_tasks(begun, [task]):
-            self._rounds.discard(begun)
-            return False
-        return True
+        if not self._queue_tasks(begun, [task]):
+            return True
+        self._rounds.discard(begun)
+        with self._lock:
+            self._unfinished -= 1
+        return False
 
     def _queue_tasks(self, begun: Round, tasks: Sequence[Task]) -> Sequence[Task]:
         """Queue tasks for the threads. Return the tasks if no thread can be started: the caller runs them."""

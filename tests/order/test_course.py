@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ffrecord import FileReader, FileWriter
-from ffrecord.order import Course, Identity, Mixture, identity_of
+from ffrecord.order import Block, Course, Identity, Mixture, identity_of
 
 TEN = Identity(10)
 
@@ -504,3 +504,24 @@ def test_pickles(shards):
     copy = pickle.loads(pickle.dumps(course))
     assert copy.state_dict() == course.state_dict()
     assert next(copy.steps()).indices.tolist() == next(course.steps()).indices.tolist()
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("position", [0, 7])
+def test_samples_of_a_window(rank: int, position: int) -> None:
+    """By their numbers in a run, which end where the window ends."""
+    blocks = Block(4, 3)
+    course = Course(Identity(100), order=blocks, batch_size=5, rank=rank, world_size=3, seed=1, policy="uneven")
+    course.set_position(position)
+    run = course.steps()
+    steps = list(run)
+    samples = np.concatenate([step.indices for step in steps])
+    positions = np.concatenate([step.positions for step in steps])
+    assert run.done == len(steps) and run.count == len(samples)
+    assert run.samples(np.arange(run.count)).tolist() == samples.tolist()
+    assert run.samples(np.array([3, 4, 9])).tolist() == samples[[3, 4, 9]].tolist()
+    windows = positions // blocks.window_length
+    for start in range(run.count):
+        stop = run.window_stop(start)
+        assert (windows[start:stop] == windows[start]).all()
+        assert stop == run.count or windows[stop] != windows[start]

@@ -11,7 +11,7 @@ from order_twin import Network, block_order, derive
 
 from ffrecord import order as orders
 from ffrecord.errors import ArgumentError, ArgumentTypeError, SampleIndexError
-from ffrecord.order import Block, Random, Sequential, sample_seeds
+from ffrecord.order import Block, Order, Placed, Random, Sequential, Weighted, sample_seeds
 from ffrecord.order.keys import key_of
 
 SMALL = Block(block_size=4, window=3, lanes=2)
@@ -340,3 +340,25 @@ def test_blocks_of_no_number():
 def test_blocks_larger_than_the_dataset(block):
     assert sorted(whole(block, 1000)) == list(range(1000))
     assert 0 <= block.indices([(1 << 62) - 1], 1 << 62, 0, 0)[0] < 1 << 62
+
+
+@pytest.mark.parametrize(
+    "order",
+    [Block(4, 3), Block(4, 3, lanes=2), Placed(3, Block(2, 4)), Placed(2, Block(4, 2, lanes=3))],
+    ids=["plain", "lanes", "placed", "placed lanes"],
+)
+def test_windows_begin_at_multiples(order: Order) -> None:
+    """In each stand most samples with their neighbours, but not if it began elsewhere."""
+    n, length = 5000, order.window_length
+    found = order.indices(np.arange(n), n, 0, 0)
+
+    def together(first: int) -> float:
+        windows = [set(found[start : start + length].tolist()) for start in range(first, n, length)]
+        return sum(sample + 1 in window for window in windows for sample in window) / n
+
+    assert together(0) > 0.45 and together(0) > 1.2 * together(length // 2)
+
+
+@pytest.mark.parametrize("order", [Sequential(), Random(), Placed(3), Weighted([1, 2, 3])], ids=lambda o: o.name)
+def test_orders_without_windows(order: Order) -> None:
+    assert order.window_length == 0

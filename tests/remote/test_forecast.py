@@ -3,6 +3,7 @@
 import gc
 import itertools
 import logging
+import pickle
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from ffrecord.errors import ClosedError, RemoteError  # noqa: E402
 from ffrecord.remote.engine import RemoteFiles  # noqa: E402
 from ffrecord.remote.forecast import Forecast  # noqa: E402
 from ffrecord.torch import BatchSampler, DataLoader, Dataset, IterableDataset, Loader  # noqa: E402
+from ffrecord.torch.indices import PlannedBatch  # noqa: E402
 
 COUNT, SHARDS = 1200, 8
 DATA = builders.records([1500 + 7 * (i % 90) for i in range(COUNT)], seed=4)
@@ -105,6 +107,19 @@ def test_loaders_of_torch(served: Nginx, kind: str, workers: int) -> None:
     assert sorted(found) == [(i, DATA[i]) for i in range(0, COUNT, COUNT // count)]
     if kind != "subset" or not workers:
         assert len(requests) <= (count // 25 * 1.5 + TABLES) * max(1, workers)
+
+
+@pytest.mark.parametrize("chosen", [None, range(0, COUNT, 3)], ids=["all", "some"])
+def test_planned_batches(served: Nginx, chosen: Any) -> None:
+    """They are lists, and pickle small: only those of all samples bring their plan to another process."""
+    with Dataset(f"{served.url}/set", transform=len) as dataset:
+        sampler = BatchSampler(dataset, 20, order=BLOCKS, indices=chosen)
+        batch = next(iter(sampler))
+        again = pickle.loads(pickle.dumps(batch))
+        assert type(batch) is PlannedBatch and again == batch and len(pickle.dumps(batch)) < 2000
+        assert type(again) is (list if chosen else PlannedBatch)
+        assert type(next(iter(BatchSampler(dataset, 20)))) is list
+        assert type(next(iter(BatchSampler(COUNT, 20, order=BLOCKS)))) is list
 
 
 def test_a_loop_of_torch_that_is_left(served: Nginx) -> None:

@@ -53,6 +53,47 @@ def test_threads_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch, allowed: in
     pool.end(time.monotonic() + SOON)
 
 
+def test_a_task_that_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, done = Pool(2), threading.Event()
+
+    def fail() -> None:
+        raise ValueError("nobody hears of it")
+
+    assert pool.begin(fail) and pool.begin(done.set)
+    assert done.wait(SOON)
+    assert ran(pool, 5) == 5
+    assert (pool._unfinished, pool._rounds) == (0, set())
+    pool.end(time.monotonic() + SOON)
+    alone = Pool(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail_to_start)
+        assert not alone.begin(done.clear)
+    assert done.is_set() and (alone._unfinished, alone._rounds) == (0, set())
+
+
+def fail_to_start(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_task_that_is_given_up() -> None:
+    """It ends while it waits before another try, and does not begin if it has not begun."""
+    pool, owner, begun, stopped, done = Pool(1), object(), threading.Event(), threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        while not pause(0.01):
+            pass
+        stopped.set()
+
+    assert pool.begin(wait, owner) and pool.begin(done.set, owner)
+    assert begun.wait(SOON)
+    pool.give_up(owner)
+    assert stopped.wait(SOON)
+    assert ran(pool, 3) == 3
+    assert not done.is_set() and pool._rounds == set()
+    pool.end(time.monotonic() + SOON)
+
+
 def test_what_is_interrupted_while_it_is_given_is_not_counted() -> None:
     class Interrupted(SimpleQueue):  # type: ignore[type-arg]
         def put(self, *args: Any) -> None:
