@@ -658,7 +658,7 @@ def commands(task: str, arguments: Sequence[str]) -> list[list[str]]:
     if task == "sanitize":
         return [[*python, str(ROOT / "tests" / "reliability" / "sanitizers.py"), *PARALLEL, *arguments]]
     if task == "bench":
-        return [*writers(arguments), benchmark(arguments)]
+        return [*other_packages(arguments), benchmark(arguments)]
     if task == "docs":
         # The theme's note about its own future is not a warning about these pages.
         return [["env", "NO_MKDOCS_2_WARNING=1", *python, "-m", "mkdocs", "build", "--strict", *arguments]]
@@ -685,10 +685,11 @@ def benchmark(arguments: Sequence[str]) -> list[str]:
     return [str(PYTHON), str(found[arguments[0]]), *arguments[1:]]
 
 
-def writers(arguments: Sequence[str]) -> list[list[str]]:
+def other_packages(arguments: Sequence[str]) -> list[list[str]]:
     """Return the command that installs the packages which need an environment of their own, if one compares them."""
-    if arguments[:1] and arguments[0] in ("write", "loader"):
-        return [[str(PYTHON), str(ROOT / "benchmarks" / "write_environment.py")]]
+    programs = {"write": "write_environment", "loader": "write_environment", "dlio": "dlio_environment"}
+    if arguments[:1] and arguments[0] in programs:
+        return [[str(PYTHON), str(ROOT / "benchmarks" / f"{programs[arguments[0]]}.py")]]
     return []
 
 

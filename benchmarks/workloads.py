@@ -273,6 +273,40 @@ class Blocks:
 
 
 @dataclass(frozen=True)
+class Emulated:
+    """An epoch of DLIO, which sleeps in place of an accelerator, from an empty page cache.
+
+    Attributes:
+        definition: DLIO's own file of the workload, from which all that is not named here is taken.
+        framework: "pytorch" or "tensorflow", whose loader reads.
+        files: number of files.
+        samples: number of samples of a file.
+        mean: mean size of a sample, bytes. All samples of a file are equal, and products of two whole sides.
+        deviation: standard deviation of the sizes, bytes; 0 for equal ones.
+        resized: bytes of the sample that the accelerator gets.
+        batch: number of samples of a batch.
+        threads: number of processes or threads that read.
+        compute: seconds that the accelerator takes for a batch.
+    """
+
+    definition: str
+    framework: str
+    files: int
+    samples: int
+    mean: int
+    deviation: int
+    resized: int
+    batch: int
+    threads: int
+    compute: float
+
+    @property
+    def total(self) -> int:
+        """Number of all samples."""
+        return self.files * self.samples
+
+
+@dataclass(frozen=True)
 class Members:
     """Files in a zip archive, stored, read in batches.
 
@@ -523,6 +557,19 @@ SMOKE_CONTAINED = [Contained(4 * KIB, 16, 1_200_000)]
 # Ray takes about a second to start a write or a read: so the work must take longer.
 BLOCKS = [Blocks("images", 600_000, 3072), Blocks("files", 20_000, 110_000)]
 SMOKE_BLOCKS = [Blocks("images", 2_000, 3072), Blocks("files", 100, 10_000)]
+# MLPerf's unet3d has 168 files of about 147 MB, 25 GB. So it is measured twice: all its files at an eighth of the size
+# and of the time, and whole samples from fewer files. There one process reads: four would hold all batches in flight.
+UNET3D = [
+    Emulated("unet3d_h100", "pytorch", 168, 1, 18_325_078, 8_542_726, 262_144, 7, 4, 0.323 / 8),
+    Emulated("unet3d_h100", "pytorch", 28, 1, 146_600_628, 68_341_808, 2_097_152, 7, 1, 0.323),
+]
+SMOKE_UNET3D = [Emulated("unet3d_h100", "pytorch", 14, 1, 40_000, 10_000, 10_000, 7, 2, 0.002)]
+# Of 1,024 files. DLIO names no accelerator in the first definition; the second needs 2.7 times the bytes per second.
+RESNET50 = [
+    Emulated("resnet50_tf", "tensorflow", 8, 1251, 114_660, 0, 150_528, 64, 8, 0.098),
+    Emulated("resnet50_h100", "tensorflow", 16, 1251, 114_660, 0, 150_528, 400, 8, 0.224),
+]
+SMOKE_RESNET50 = [Emulated("resnet50_tf", "tensorflow", 2, 100, 5_000, 0, 1_024, 16, 2, 0.002)]
 DECODED, SMOKE_DECODED = Decoded(500), Decoded(10)
 # The cost of the call (256 B), of a page (4 KiB), and the size that DareBlopy measured (60 kB).
 STREAMS = [Stream(256, 100_000_000), Stream(4 * KIB, 400_000_000), Stream(60_000, 600_000_000)]
