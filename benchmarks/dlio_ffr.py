@@ -18,11 +18,16 @@ from dlio_benchmark.reader.reader_handler import FormatReader
 
 from ffrecord import FileReader, FileWriter
 from ffrecord.fields import IntField, NDArrayField, Schema, schema_of
+from ffrecord.fields.layout import Slot
 from ffrecord.format.extension import Extension
 
 FORMAT = "ffr"
-SCHEMA = Schema.of({"x": NDArrayField("uint8", (None, None)), "y": IntField()})  # the names of DLIO's .npz files
 SEED = 10  # of DLIO's own generators: so sizes of files are the same
+
+
+def schema(shape: tuple[int, int]) -> Schema[Any]:
+    """Return the schema of a file, whose samples have one shape. The names are those of DLIO's .npz files."""
+    return Schema.of({"x": NDArrayField("uint8", shape), "y": IntField()})
 
 
 class FfrGenerator(DataGenerator):  # type: ignore[misc]
@@ -35,14 +40,15 @@ class FfrGenerator(DataGenerator):  # type: ignore[misc]
         random = np.random.default_rng(SEED + self.my_rank)
         for i in range(self.my_rank, self.total_files_to_generate, self.comm_size):
             shape = (int(sides[2 * i]), int(sides[2 * i + 1]))
+            columns = schema(shape)
             path = self.storage.get_uri(self._file_list[i])
-            with FileWriter(path, self.num_samples, extension=Extension(SCHEMA.to_builtins())) as writer:
+            with FileWriter(path, self.num_samples, extension=Extension(columns.to_builtins())) as writer:
                 for _ in range(self.num_samples):
-                    writer.write_one(SCHEMA.encode({"x": random.integers(0, 255, shape, np.uint8), "y": 0}))
+                    writer.write_one(columns.encode({"x": random.integers(0, 255, shape, np.uint8), "y": 0}))
 
 
 class FfrReader(FormatReader):  # type: ignore[misc]
-    """Reader of `.ffr` files: every sample is compared with its CRC-32 and decoded.
+    """Reader of `.ffr` files: every sample is compared with its CRC-32.
 
     Loaders that ask for a sample at a time, such as torch's, get it from `read_index`. Those that take batches, such as
     TensorFlow's, get them from `next`, which reads each with one call for each file.
@@ -51,11 +57,11 @@ class FfrReader(FormatReader):  # type: ignore[misc]
     def __init__(self, dataset_type: Any, thread_index: int, epoch: int) -> None:
         super().__init__(dataset_type, thread_index)
 
-    def open(self, filename: str) -> tuple[FileReader[Any], Schema[Any]]:
+    def open(self, filename: str) -> tuple[FileReader[Any], Slot]:
         reader: FileReader[Any] = FileReader(filename)
-        schema = schema_of(reader)
-        assert schema is not None
-        return reader, schema
+        columns = schema_of(reader)
+        assert columns is not None
+        return reader, columns.slots["x"]
 
     def close(self, filename: str) -> None:
         reader, _ = self.open_file_map[filename]
@@ -87,13 +93,11 @@ class FfrReader(FormatReader):  # type: ignore[misc]
             del self.open_file_map[other]
 
     def _read(self, filename: str, indices: Sequence[int]) -> None:
-        """Read and decode samples of one file, which DLIO replaces by a constant: its resized sample."""
-        reader, schema = self.open_file_map[filename]
-        if len(indices) == 1:
-            size = schema.decode(reader.read_one(indices[0]))["x"].nbytes
-        else:
-            size = sum(sample["x"].nbytes for sample in schema.decode_batch(*reader.read_packed(indices)))
-        dlio_tracer.count(len(indices), size)
+        """Read samples of one file as arrays, which DLIO replaces by a constant: its resized sample."""
+        reader, place = self.open_file_map[filename]
+        records = reader.read(indices)
+        images = [each[place.offset : place.offset + place.size].reshape(place.shape) for each in records]
+        dlio_tracer.count(len(images), sum(image.nbytes for image in images))
 
     def finalize(self) -> None:
         self._close_all_but("")
