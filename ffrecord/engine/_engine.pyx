@@ -477,7 +477,7 @@ cdef class Files:
             seen, total = &batch.reading.counters[number], &self.totals[number]
             if seen.requests + seen.records > 0:
                 self.filesystems[number].batches += 1
-                if not batch.reading.sequential:
+                if teaches(&batch.reading, &self.filesystems[number]):
                     learn(&self.filesystems[number], seen)
                 add_counters(total, seen)
         self.batches += batch.planned

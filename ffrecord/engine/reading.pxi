@@ -70,6 +70,11 @@ cdef bint _in_sequence(const Reading* reading, const Filesystem* fs, int engine)
     return reading.sequential and not fs.pinned and not (fs.network and engine == COLD)
 
 
+cdef bint teaches(const Reading* reading, const Filesystem* fs) noexcept nogil:
+    """Tell whether to learn from a batch. Of sequences only copies teach: their waits are page faults."""
+    return not reading.sequential or (not reading.discard and not fs.memory and _copies(reading, fs, fs.engine))
+
+
 cdef int _engine(const Reading* reading, const Filesystem* fs) noexcept nogil:
     """Return the engine for a part. An uncached sequence that is only checked is read directly, to spare the page cache."""
     cdef bint around = reading.discard and reading.sequential and not fs.flowing and fs.engine != HOT

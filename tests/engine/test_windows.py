@@ -259,6 +259,16 @@ def test_evicted_and_cached_again(evictable: str, samples: list[bytes]) -> None:
         until_mapped(reader, samples)
 
 
+def test_a_sequence_that_was_evicted(evictable: str, samples: list[bytes]) -> None:
+    """It goes back to the kernel's read-ahead: by page faults it would wait for each page."""
+    with FileReader(evictable) as reader:
+        until_mapped(reader, samples)
+        engines = reader.stats().engines
+        situations.evict(evictable)
+        assert [sample.tobytes() for sample in reader] == samples
+        assert reader.stats().engines != engines
+
+
 def punch(path: str, size: int) -> None:
     """Make a hole of a page in each `size` bytes of a file."""
     keep_size_and_punch = 3
