@@ -51,4 +51,31 @@ DEFECTS = (
         "    return read\n",
         ("test_zip.py::test_lzma_that_ends_at_its_size",),
     ),
+    Defect(
+        "a-transform-of-hugging-face-ignored",
+        "G10",
+        "ffrecord/inputs/huggingface.py",
+        'source.format["type"] in STORED and _is_untouched(source, library.Dataset)',
+        "_is_untouched(source, library.Dataset)",
+        ("test_convert_tables.py::test_a_transform_is_what_samples_are",),
+    ),
+    Defect(
+        "a-feature-of-two-kinds-is-of-the-first",
+        "G10",
+        "ffrecord/sources/tfrecord/examples.py",
+        "            if kind and known and kind != known:\n",
+        "            if kind and known and kind > len(KINDS):\n",
+        ("test_convert_formats.py::test_a_feature_of_two_kinds",),
+    ),
+    Defect(
+        "frames-that-zstd-skips-taken-for-another-format",
+        "G3",
+        "ffrecord/sources/inflated.py",
+        "    if head[1:4] == SKIPPABLE and head[0] >> 4 == 5:\n",
+        "    if head[1:4] == SKIPPABLE and head[0] >> 4 == 4:\n",
+        (
+            "test_mds.py::test_a_skippable_frame_before_a_shard",
+            "test_detect.py",
+        ),
+    ),
 )

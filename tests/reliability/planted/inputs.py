@@ -123,4 +123,12 @@ DEFECTS = (
         "([^=.][^=]*)=(.+)",
         ("test_convert_arrow.py::test_partitions_that_are_odd",),
     ),
+    Defect(
+        "few-pictures-taken-for-an-image-folder",
+        "G10",
+        "ffrecord/sources/detect.py",
+        "    return 2 * (pictures + holding) >= pictures + len(others)\n",
+        "    return True\n",
+        ("test_detect.py::test_few_pictures_among_others_are_no_image_folder",),
+    ),
 )

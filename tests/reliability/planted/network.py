@@ -147,4 +147,12 @@ DEFECTS = (
         "structure = text.rpartition(STRUCTURE)[2]",
         ("test_remote_answers.py::test_long_errors",),
     ),
+    Defect(
+        "a-dataset-whose-name-ends-as-a-file-s-not-found",
+        "G10",
+        "ffrecord/remote/opening.py",
+        "            self._open_first(self._open_file, self._open_dataset)\n",
+        "            self._open_file()\n",
+        ("test_remote_names.py::test_in_memory",),
+    ),
 )

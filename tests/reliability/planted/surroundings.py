@@ -147,4 +147,20 @@ DEFECTS = (
         "file.copied = opened.filesystem.network",
         ("test_table_room.py",),
     ),
+    Defect(
+        "a-removed-working-directory-told-without-a-path",
+        "G2",
+        "ffrecord/system/filesystems.py",
+        "        return os.path.abspath(path)\n    except OSError as error:\n",
+        "        return os.path.abspath(path)\n    except ValueError as error:\n",
+        ("test_working_directory.py::test_every_call_names_its_path",),
+    ),
+    Defect(
+        "open-of-python-replaced",
+        "G10",
+        "ffrecord/__init__.py",
+        "__all__ = [\n",
+        '__all__ = [\n    "open",\n',
+        ("test_exports.py::test_a_star_replaces_nothing_of_a_program",),
+    ),
 )

@@ -76,4 +76,12 @@ DEFECTS = (
         ("test_user_errors.py::test_an_exception_that_does_not_pickle",),
         HANG,
     ),
+    Defect(
+        "tensors-on-the-default-device-of-torch",
+        "G10",
+        "ffrecord/torch/loading/stacking.py",
+        '    return torch.tensor(values, dtype=known[-1] if len(known) == len(kinds) else None, device="cpu")\n',
+        "    return torch.tensor(values, dtype=known[-1] if len(known) == len(kinds) else None)\n",
+        ("test_user_errors.py::test_another_default_device",),
+    ),
 )
