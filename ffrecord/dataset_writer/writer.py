@@ -31,6 +31,7 @@ from ffrecord.fields import Schema
 from ffrecord.inputs.huggingface import HuggingFaceInput
 from ffrecord.inputs.recognised import StoreInput, input_of
 from ffrecord.processes.pool import start_method_of
+from ffrecord.reading.paths import check_outside
 from ffrecord.system import urls
 from ffrecord.system.sizes import format_size
 from ffrecord.writing.file_writer import whole_number
@@ -102,11 +103,13 @@ class _WriteInput:
         known: its samples if it is a dataset of ours, a table or one of Hugging Face, which know their columns; None
             for any other.
         dataset: object to read the samples from: the argument, or the result of `open`.
+        directories: directories that are read, in which nothing may be written.
     """
 
     def __init__(self, dataset: Any, serializer: Any = None) -> None:
         found = input_of(dataset)
         self.dataset = dataset
+        self.directories = found.directories if isinstance(found, StoreInput) else []
         self.known = None if serializer is not None and isinstance(found, StoreInput | HuggingFaceInput) else found
         self._once = ExitStack()
 
@@ -259,7 +262,8 @@ class DatasetWriter:
 
         Raises:
             IndexError: an index is out of range; nothing was begun.
-            ValueError: a seed without `shuffle_indices`, or out of range.
+            ValueError: a seed without `shuffle_indices`, or out of range; or the path is inside an image folder that is
+                read.
             TypeError: no len() or no [i]; something does not pickle; samples that no schema describes.
             WorkerError: the dataset or the encoding failed at a sample, or a worker process died; names the sample.
             OSError (also a RuntimeError): writing failed.
@@ -279,13 +283,18 @@ class DatasetWriter:
             raise ArgumentTypeError(f"fingerprint must be str or None, not {type(fingerprint).__name__}")
         if wanted is not None and not shuffles:
             raise ArgumentError(f"seed={wanted} needs shuffle_indices=True")
-        data = _WriteInput(dataset, self._options.serializer)
+        data = self._look_at(dataset)
         chosen = select(data.length, indices)
         call = resume.request_of(chosen, data.fingerprint if fingerprint is None else fingerprint)
         used = None
         if shuffles:
             chosen, used = shuffle(chosen, self._seed_to_use(wanted))
         return self._write_chosen(data, chosen, call, used, chunksize)
+
+    def _look_at(self, dataset: Any) -> _WriteInput:
+        data = _WriteInput(dataset, self._options.serializer)
+        check_outside(data.directories, self._options.path)
+        return data
 
     def _write_chosen(
         self, dataset: Any, chosen: Indices, call: Request, seed: int | None = None, chunksize: int = 100
@@ -297,7 +306,7 @@ class DatasetWriter:
             seed: seed that the manifest names.
         """
         settings = self._options.settings(chunksize)
-        data = dataset if isinstance(dataset, _WriteInput) else _WriteInput(dataset, self._options.serializer)
+        data = dataset if isinstance(dataset, _WriteInput) else self._look_at(dataset)
         plan = WritePlan(
             len(chosen),
             lambda start: FromDataset(data.dataset, chosen, start.samples + start.skipped),
@@ -357,7 +366,7 @@ class DatasetWriter:
         """
         self._options.check_target()
         total = arguments.check_count("length", length)
-        data = _WriteInput(iterable, self._options.serializer)
+        data = self._look_at(iterable)
         if data.known is not None:
             return self._write_known(data, total, chunksize)
         if not isinstance(iterable, Iterable) and not hasattr(iterable, "__getitem__"):

@@ -13,6 +13,7 @@ from ffrecord.inputs.tables import table_of
 from ffrecord.reader import FileReader
 from ffrecord.reading.indices import SampleSlice
 from ffrecord.reading.store import Store
+from ffrecord.sources.images.image_folder import ImageFolderReader
 
 # Methods that a subclass may replace: then it makes the samples, and they are not the records.
 OVERRIDABLE = ("__getitem__", "__iter__", "__len__", "read", "read_one", "read_packed", "sample", "samples")
@@ -58,6 +59,11 @@ class StoreInput:
         """Fingerprint of the samples."""
         stores = " ".join(StoreFacts(store).fingerprint for store in self.parts.stores)
         return stores if isinstance(self.parts, WholeStore) else f"{stores} {self.parts.digest()}"
+
+    @property
+    def directories(self) -> list[str]:
+        """Directories in which every file is a sample, also one that comes to be there."""
+        return [store.root for store in self.parts.stores if isinstance(store, ImageFolderReader)]
 
     @property
     def are_records(self) -> bool:

@@ -12,6 +12,7 @@ from PIL import Image
 
 import ffrecord
 from ffrecord import ChecksumError, DatasetWriter, FileReader, MismatchError, WorkerError
+from ffrecord.errors import ArgumentError
 from ffrecord.fields import (
     BytesField,
     IntField,
@@ -309,3 +310,18 @@ def test_classes_in_another_order(tmp_path: Path, call: str) -> None:
             writer(tmp_path / "a", fields).from_indexed_dataset(store)
     with FileReader(tmp_path / "a") as reader:
         assert {each["key"]: each["label"] for each in reader.samples([0, 1])} == {"cat/a.jpg": 2, "dog/a.jpg": 0}
+
+
+@pytest.mark.parametrize("call", ["from_indexed_dataset", "from_iterable"])
+def test_no_place_inside_an_image_folder_that_is_read(tmp_path: Path, call: str) -> None:
+    """What is written there would be a class of its own, and no picture: the folder could not be opened any more."""
+    for name in "ab":
+        (tmp_path / "in" / name).mkdir(parents=True)
+        (tmp_path / "in" / name / "1.jpg").write_bytes(jpeg(1))
+    with ffrecord.open(tmp_path / "in") as reader:
+        for source in (reader, reader[:1]):
+            for out in ("in/out", "in/a/out"):
+                with pytest.raises(ArgumentError, match=r"out is inside .*in, which is read: choose a place outside"):
+                    getattr(writer(tmp_path / out), call)(source)
+        assert getattr(writer(tmp_path / "beside"), call)(reader).samples == 2
+    assert sorted(path.name for path in (tmp_path / "in").rglob("*")) == ["1.jpg", "1.jpg", "a", "b"]
