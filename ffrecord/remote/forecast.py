@@ -25,6 +25,7 @@ from ffrecord.remote.tables import Tables
 from ffrecord.system.forks import renew_in_children
 
 NO_GROUP = -1
+LOOK_SECONDS = 0.5  # between looks whether the reader was closed, while a request of another thread is waited for
 
 # Puts the records at some places of a batch there.
 Take = Callable[[list[int], list[Array]], object]
@@ -239,7 +240,9 @@ class Forecast:
             if claimed:
                 self._load(claimed)
             for event in awaited:
-                event.wait()
+                while not event.wait(LOOK_SECONDS):
+                    if self._source.closed:
+                        raise ClosedError("closed")
             if not claimed and not awaited:
                 return
             if self._source.closed:
@@ -336,8 +339,8 @@ class Forecast:
                 self._queue.extendleft((part, group) for group in reversed(part.groups))
 
     def _claim(self, group: NeighbourGroup) -> bool:
-        """Reserve memory for a group, which the caller then reads. Return False if it cannot be held."""
-        if self._held + group.size > self._most:
+        """Reserve memory for a group, which the caller then reads. Return False if it cannot be held, or is over."""
+        if group.over or self._held + group.size > self._most:
             return False
         self._held += group.size
         group.held, group.loading = True, threading.Event()

@@ -41,6 +41,17 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nginx]:
         yield running
 
 
+@pytest.fixture
+def stored(tmp_path: Path) -> Iterator[str]:
+    """The URL of the same dataset, in the memory of this process."""
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+    remote_datasets.write_dataset(tmp_path / "set", DATA, COUNT // SHARDS)
+    files = fsspec.filesystem("memory")
+    files.put(str(tmp_path / "set"), "/blocks/set", recursive=True)
+    yield "memory://blocks/set"
+    files.rm("/blocks", recursive=True)
+
+
 def read(loader: Loader) -> list[int]:
     """Read an epoch, compare each sample, and return their numbers."""
     found: list[int] = []
@@ -342,6 +353,63 @@ def test_closed_while_a_block_comes(served: Nginx) -> None:
         for thread in threads:
             thread.join(20)
         assert [type(error).__name__ for error in errors] == ["ClosedError"] * 3
+
+
+def test_closed_while_a_block_comes_that_no_batch_has_begun(stored: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that waits for it ends soon, too."""
+    reader, over = FileReader(stored), threading.Event()
+    forecast = reader._forecast()
+    reader.read([COUNT - 1])
+    forecast.add(np.arange(COUNT))
+    begun = threading.Event()
+
+    def silent(*_: Any) -> Any:
+        begun.set()
+        over.wait(60)
+        raise RemoteError("silent")
+
+    monkeypatch.setattr(RemoteFiles, "ask", silent)
+    forecast._begin_chains()
+    assert begun.wait(20)
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            reader.read([0, 1])
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(0.2)
+    start = time.monotonic()
+    reader.close()
+    thread.join(20)
+    assert time.monotonic() - start < 5 * children.PATIENCE
+    over.set()
+    assert [type(error).__name__ for error in errors] == ["ClosedError"]
+
+
+@pytest.mark.timeout(60)
+def test_records_that_are_read_again(stored: str) -> None:
+    """Of a block that was delivered, in a window that was not: by themselves, with one request."""
+    with FileReader(stored) as reader:
+        forecast = reader._forecast()
+        forecast.add(np.arange(COUNT))
+        first = reader.read([*range(COUNT - 1)])[3]
+        before = reader.stats().requests
+        assert np.array_equal(reader.read([3])[0], first)
+        assert reader.stats().requests == before + 1
+        assert forecast.held < reader.record_sizes(range(COUNT)).sum()
+
+
+@pytest.mark.timeout(60)
+def test_samples_that_are_read_in_a_loop(stored: str) -> None:
+    """Half of the dataset between two batches, as a validation might."""
+    with FileReader(stored) as reader:
+        for number, _ in enumerate(Loader(reader, 20, BLOCKS, seed=1)):
+            if number == 2:
+                reader.read(range(COUNT // 2))
 
 
 def test_forked_in_a_loop(served: Nginx) -> None:

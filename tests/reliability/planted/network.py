@@ -1,6 +1,6 @@
 """Planted in what talks to servers, in what comes from Ray, and in the server of the viewer."""
 
-from planted.defect import Defect
+from planted.defect import HANG, Defect
 
 DEFECTS = (
     Defect(
@@ -154,5 +154,14 @@ DEFECTS = (
         "            self._open_first(self._open_file, self._open_dataset)\n",
         "            self._open_file()\n",
         ("test_remote_names.py::test_in_memory",),
+    ),
+    Defect(
+        "groups-that-were-delivered-read-for-ever",
+        "G8",
+        "ffrecord/remote/forecast.py",
+        "        if group.over or self._held + group.size > self._most:\n",
+        "        if self._held + group.size > self._most:\n",
+        ("test_forecast.py::test_records_that_are_read_again",),
+        HANG,
     ),
 )
