@@ -13,12 +13,11 @@ except ModuleNotFoundError as error:
 from ffrecord.torch.collation import collate as collate
 from ffrecord.torch.dataloader import DataLoader
 from ffrecord.torch.dataloader import track as track
-from ffrecord.torch.dataset import ConcatDataset, Dataset, Subset
+from ffrecord.torch.dataset import ConcatDataset, Dataset, ReaderRegistry, Subset
 from ffrecord.torch.iterable import IterableDataset as IterableDataset
 from ffrecord.torch.loader import Loader
 from ffrecord.torch.loading.ragged import Padded
 from ffrecord.torch.loading.stats import LoaderStats
-from ffrecord.torch.registry import ReaderRegistry
 from ffrecord.torch.samplers import BatchSampler as BatchSampler
 from ffrecord.torch.samplers import Sampler as Sampler
 

@@ -4,7 +4,7 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from types import TracebackType
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -38,18 +38,49 @@ from ffrecord.torch.indices import (
     take_range,
 )
 from ffrecord.torch.loading.forecasting import tell_planned
-from ffrecord.torch.registry import ReaderRegistry
 from ffrecord.torch.sample_work import Fields, SampleWork
 from ffrecord.torch.words import DATASET_WORDS, suggest_words
 
 __all__ = ["ConcatDataset", "Dataset", "ReaderRegistry", "Subset", "seed_indices"]
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 FILES_SHOWN = 2
 CHUNK = 1 << 16  # indices compared at once
 # Methods with which a subclass may give other samples than the records hold.
 SAMPLE_METHODS = ("__getitem__", "__getitems__", "__iter__", "__len__", "_fetch")
+
+
+class ReaderRegistry:
+    """Base of objects that can list the readers among their attributes, and the readers of registries among them.
+
+    It needs no `__init__`: only the present values of attributes count. You may assign another reader or None, or
+    delete an attribute. Readers inside lists and dicts are not found.
+    """
+
+    def ffreaders(self) -> list[Store]:
+        """Return the readers: its own in the order they were assigned, then those of each registry among its
+        attributes.
+        """
+        readers = list(_attributes_of(self, Store).values())  # type: ignore[type-abstract]
+        for registry in _attributes_of(self, ReaderRegistry).values():
+            readers += registry.ffreaders()
+        return readers
+
+    if not TYPE_CHECKING:  # else mypy would accept every name
+
+        def __getattr__(self, name: str) -> Any:
+            # ffrecord 1.x kept readers in these attributes. Programs may read them, or use the names for themselves.
+            if name == "_readers":
+                return _attributes_of(self, Store)
+            if name == "_resitries":
+                return _attributes_of(self, ReaderRegistry)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def _attributes_of(owner: object, kind: type[T]) -> dict[str, T]:
+    return {name: value for name, value in vars(owner).items() if isinstance(value, kind)}
 
 
 class Dataset(ReaderRegistry, TorchDataset[T_co]):

@@ -14,7 +14,7 @@ SOURCE_ENDS = {".py", ".pyx", ".pxd", ".pxi", ".pyi", ".h", ".c", ".js", ".css",
 PYTHON = sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts)
 TREES = {path: ast.parse(path.read_text()) for path in PYTHON}
 AT_TOP = {"__init__", "__main__", "_aio", "_crc", "errors", "fileio", "package", "reader", "utils"}
-MOST_FILES = 26
+MOST_FILES = 25
 SMALL = 60  # lines
 # Words that begin a clause in place of a verb, and docstrings that mean nothing without their neighbour.
 CLAUSES = {"what", "where", "how", "who", "that", "those", "as", "of", "which", "when", "whether", "if"}
