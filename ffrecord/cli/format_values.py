@@ -179,28 +179,28 @@ def to_json_value(value: Any) -> Any:
 OURS = {"index", "error", "columns"}  # names that the JSON output uses itself
 
 
-def print_samples(rest: PartialDataset, indices: Iterable[int], out: Output) -> int:
+def print_samples(partial: PartialDataset, indices: Iterable[int], out: Output) -> int:
     """Print samples. An unreadable sample is reported in its place.
 
     Args:
-        rest: the dataset.
+        partial: the dataset.
         indices: indices of the samples in the dataset.
         out: output of the command.
 
     Returns:
         The exit code; BAD_NEWS if a sample cannot be read.
     """
-    code, found, classes = exit_codes.DONE, [], classes_of(rest.store)
+    code, found, classes = exit_codes.DONE, [], classes_of(partial.store)
     for index in indices:
         place = index
         try:
-            place = rest.place(index)
-            columns = columns_at(rest.store, place)
+            place = partial.place(index)
+            columns = columns_at(partial.store, place)
             told = _columns_for_json(columns) if out.json else _format_columns(columns, classes)
         except (FFRecordError, OSError) as error:
             if isinstance(error, IndexError):
                 raise
-            code, told = exit_codes.BAD_NEWS, {"error": rest.describe_error(error, place)}
+            code, told = exit_codes.BAD_NEWS, {"error": partial.describe_error(error, place)}
         if out.json:
             found.append({"index": index, **told})
         else:

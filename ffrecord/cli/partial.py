@@ -138,10 +138,10 @@ def open_partial(given: argparse.Namespace, out: Output | None = None, **options
         paths = [piece.path for piece in pieces if not piece.wrong]
         if listed is None or not paths or len(paths) == len(pieces):
             raise
-    rest = PartialDataset(FileReader(paths, **options), listed.samples, pieces)
+    partial = PartialDataset(FileReader(paths, **options), listed.samples, pieces)
     if out is not None:
-        out.remark(f"ffrecord {given.command}: {rest.remark(given.source)}")
-    return rest
+        out.remark(f"ffrecord {given.command}: {partial.remark(given.source)}")
+    return partial
 
 
 def _list_pieces(directory: str, listed: manifest.Manifest) -> Iterator[PartialPiece]:

@@ -163,7 +163,7 @@ def _build_tree(
             named = name in facts.suffixed
             inferred[name] = _field_of_files(values, named, facts.suffixed.get(name)) or tree
     children: list[Tree] = [
-        complete_tree(_declared(known[name]), [each[name] for each in samples if name in each])
+        complete_tree(_declare(known[name]), [each[name] for each in samples if name in each])
         if name in known
         else inferred[name]
         for name in names
@@ -243,7 +243,7 @@ def _relax_shape(field: NDArrayField) -> NDArrayField:
     return NDArrayField(field.dtype, (*[None] * (len(field.shape) - 1), *kept))
 
 
-def _declared(wanted: Any) -> Tree:
+def _declare(wanted: Any) -> Tree:
     return wanted if isinstance(wanted, Field) else declare_tree(wanted)
 
 

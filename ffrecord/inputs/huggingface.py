@@ -64,7 +64,7 @@ class HuggingFaceDataset:
         declared = fields.fields if isinstance(fields, Schema) else fields if isinstance(fields, Mapping) else {}
         self._images = {name: declared[name] for name in kinds.names if _is_of_images(declared.get(name))}
         self._decoded = dataset.with_format(None)
-        samples = self._stored(spread_indices(len(dataset)))
+        samples = self._read_stored(spread_indices(len(dataset)))
         self.columns = choose_columns(samples, fields, ColumnFacts(fields=self._rows.fields)) if samples else None
 
     @property
@@ -83,14 +83,14 @@ class HuggingFaceDataset:
             raise IndexError("the dataset has no rows")
         return [self.columns.prepare(sample) for sample in self._read(indices)]
 
-    def _stored(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+    def _read_stored(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         try:
             return self._rows.samples(self._dataset[list(indices)]) if len(indices) else []
         except RowError as error:
             raise FormatError(f"row {indices[error.place]}: {error}") from None
 
     def _read(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        samples = self._stored(indices)
+        samples = self._read_stored(indices)
         for name, field in self._images.items():
             places = [i for i, sample in enumerate(samples) if not _takes(field, sample[name])]
             for place, image in zip(places, self._images_of(name, [indices[i] for i in places]), strict=True):

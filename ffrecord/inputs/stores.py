@@ -130,20 +130,20 @@ class StoreDataset(StoreSamples):
     def __init__(self, store: Store, fields: Any = None, *, skips: bool = False) -> None:
         super().__init__(store)
         self._keys_are_text = _are_text(store)
-        samples = [self._named(*pair) for pair in read_probes(probe_indices(store), self._pairs, skips)]
+        samples = [self._add_name(*pair) for pair in read_probes(probe_indices(store), self._pairs, skips)]
         self.columns = (
             choose_columns(samples, fields, self._facts(samples)) if samples else SampleColumns(empty_schema(fields))
         )
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        return [self.columns.prepare(self._named(*pair), here=True) for pair in self._pairs(indices)]
+        return [self.columns.prepare(self._add_name(*pair), here=True) for pair in self._pairs(indices)]
 
     def _pairs(self, indices: Sequence[int]) -> Iterator[tuple[int, Any]]:
         if len(indices) == 1:
             return iter([(indices[0], self.store.sample(indices[0]))])  # unlike `samples`, it raises the error
         return zip(indices, check_complete(self.store, indices, self.store.samples(indices)), strict=True)
 
-    def _named(self, index: int, sample: Any) -> Any:
+    def _add_name(self, index: int, sample: Any) -> Any:
         """Return a sample with its name, as text if all names are UTF-8."""
         if self.store.format == TFRECORD and isinstance(sample, dict):
             sample = {name: as_python(value) for name, value in sample.items()}

@@ -62,10 +62,10 @@ def _field_of_type(name: str, kind: Any) -> Field:
         return ScalarField(f"timedelta64[{kind.unit}]")
     if pa.types.is_null(kind):
         return NoneField()
-    return _nested(name, kind)
+    return _field_of_nested(name, kind)
 
 
-def _nested(name: str, kind: Any) -> Field:
+def _field_of_nested(name: str, kind: Any) -> Field:
     shape = tensor_shape(kind)
     if shape is not None and _is_number(_item_type(kind)):
         return NDArrayField(_item_type(kind).to_pandas_dtype(), shape)

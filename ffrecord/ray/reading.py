@@ -202,10 +202,10 @@ class ShardDatasource(Datasource):
         """
         wanted = self._wanted
         if wanted.columns not in self._rates:
-            self._rates[wanted.columns] = self._looked_up(wanted)
+            self._rates[wanted.columns] = self._find_rate(wanted)
         return self._rates[wanted.columns]
 
-    def _looked_up(self, wanted: WantedColumns) -> float:
+    def _find_rate(self, wanted: WantedColumns) -> float:
         whole = self._whole
         stored, samples = sum(piece.bytes for piece in whole), sum(piece.stop for piece in whole)
         if not stored:

@@ -155,7 +155,7 @@ class LocalTarget(RayTarget):
         part, found = self._part, self._found
         builtins = None if schema is None else schema.to_builtins()
         place = LocalPlace(part.open, self._path)
-        named = self._named(shards or ([] if found else [empty_shard(place)]))
+        named = self._name(shards or ([] if found else [empty_shard(place)]))
         names = [shard.name for shard in named]
         if found is None:
             listing = manifest.build(named, builtins)
@@ -167,7 +167,7 @@ class LocalTarget(RayTarget):
         with signals.defer_signals():
             part.publish_more(names, found.listing, listing)
 
-    def _named(self, shards: Sequence[Shard]) -> list[Shard]:
+    def _name(self, shards: Sequence[Shard]) -> list[Shard]:
         """Give shards their final names, each compared with the report of its task."""
         part, start = self._part, Start() if self._found is None else self._found.start
         stem = STEM if self._found is None else self._found.stem

@@ -42,13 +42,13 @@ OFFSET = 8  # bytes of the offset of each value of a column of tensors or of var
 
 def arrow_type(field: Field) -> Any:
     """Return the Arrow type that a column of `field` has in every block."""
-    fixed = _uncompressed(field).fixed
+    fixed = uncompressed_field(field).fixed
     if fixed is not None:
-        return column_array(field, _uncompressed(field).column(np.zeros((1, *fixed.shape), fixed.dtype))).type
+        return column_array(field, uncompressed_field(field).column(np.zeros((1, *fixed.shape), fixed.dtype))).type
     axes = _axis_count(field)
     if axes is not None:
         return column_array(field, [np.zeros((1,) * axes, _item_dtype(field))]).type
-    return column_array(field, [{StrField: "", BytesField: b""}.get(type(_uncompressed(field)), b"")]).type
+    return column_array(field, [{StrField: "", BytesField: b""}.get(type(uncompressed_field(field)), b"")]).type
 
 
 def row_size(field: Field) -> int | None:
@@ -69,7 +69,7 @@ def column_array(field: Field, column: Any) -> Any:
     """
     if isinstance(column, np.ndarray):
         return _fixed_array(field, column.astype(column.dtype.newbyteorder("="), copy=False))
-    plain = _uncompressed(field)
+    plain = uncompressed_field(field)
     if isinstance(plain, NoneField):
         return pa.nulls(len(column))
     if isinstance(plain, StrField):
@@ -93,7 +93,7 @@ def binary_array(packed: Packed) -> Any:
     return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
-def _uncompressed(field: Field) -> Field:
+def uncompressed_field(field: Field) -> Field:
     """Return the field without compression."""
     return field.inner if isinstance(field, ZstdField) else field
 
@@ -104,7 +104,7 @@ def _fixed_array(field: Field, column: Array) -> Any:
         return pa.array(column)
     if column.ndim > 1 and kind in NUMBERS:
         return ArrowTensorArray.from_numpy(column)
-    return _object_array(_uncompressed(field).unstack(column))
+    return _object_array(uncompressed_field(field).unstack(column))
 
 
 def _has_arrow_unit(dtype: np.dtype[Any]) -> bool:
@@ -114,7 +114,7 @@ def _has_arrow_unit(dtype: np.dtype[Any]) -> bool:
 
 def _axis_count(field: Field) -> int | None:
     """Return the number of axes of the arrays of a field of varying size; None if Ray has no such arrays."""
-    plain = _uncompressed(field)
+    plain = uncompressed_field(field)
     if isinstance(plain, RGBImageField | JPEGField):
         return None if isinstance(plain, JPEGField) and plain.as_bytes else IMAGE_AXES
     if isinstance(plain, NDArrayField | TensorField) and plain.shape and _item_dtype(field).kind in NUMBERS:
@@ -124,7 +124,7 @@ def _axis_count(field: Field) -> int | None:
 
 def _item_dtype(field: Field) -> np.dtype[Any]:
     """Return the dtype of the arrays of a field of varying size."""
-    plain = _uncompressed(field)
+    plain = uncompressed_field(field)
     if isinstance(plain, NDArrayField):
         return plain.dtype.newbyteorder("=")
     return plain.storage if isinstance(plain, TensorField) else np.dtype(np.uint8)

@@ -32,7 +32,7 @@ from ffrecord.fields import (
 from ffrecord.fields.describe import is_tensor
 from ffrecord.fields.field import Array, Encoded
 from ffrecord.ray.columns import is_binary, is_list
-from ffrecord.ray.to_arrow import joined_array
+from ffrecord.ray.to_arrow import joined_array, uncompressed_field
 from ffrecord.reading.batch_forms import Packed
 from ffrecord.system.optional import require
 
@@ -76,7 +76,7 @@ class ArrowColumn:
 
     def __init__(self, field: Field, name: str, table: Any) -> None:
         self._field, self._name, self._chunked = field, name, plain_column(table.column(name))
-        self._plain = _uncompressed_field(field)
+        self._plain = uncompressed_field(field)
         self._check_nulls()
 
     def _check_nulls(self) -> None:
@@ -147,7 +147,7 @@ def _values(column: Any, field: Field, name: str) -> list[Any]:
         field: field for the values.
         name: name of the column, for messages.
     """
-    plain, kind = _uncompressed_field(field), column.type
+    plain, kind = uncompressed_field(field), column.type
     if isinstance(plain, JSONField | MsgpackField | NoneField):
         return list(column.to_pylist())
     if isinstance(plain, OptionalField):
@@ -241,13 +241,7 @@ def _holds_none(field: Field) -> bool:
     fixed = field.fixed
     if fixed is not None and fixed.dtype.kind in "mM":
         return True
-    return isinstance(_uncompressed_field(field), JSONField | MsgpackField | NoneField | OptionalField)
-
-
-def _uncompressed_field(field: Field) -> Field:
-    while isinstance(field, ZstdField):
-        field = field.inner
-    return field
+    return isinstance(uncompressed_field(field), JSONField | MsgpackField | NoneField | OptionalField)
 
 
 def _as_numpy(column: Any) -> Any:
@@ -259,7 +253,7 @@ def _as_numpy(column: Any) -> Any:
 
 def _fit_value(value: Any, field: Field) -> Any:
     """Return a value of NumPy or Python in the form that its field takes."""
-    plain = _uncompressed_field(field)
+    plain = uncompressed_field(field)
     if isinstance(plain, OptionalField):
         return None if value is None else _fit_value(value, plain.inner)
     if isinstance(plain, ListField) and isinstance(value, list | np.ndarray):

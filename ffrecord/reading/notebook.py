@@ -13,7 +13,7 @@ import numpy as np
 from ffrecord.errors import escape_unprintable, plural
 from ffrecord.reading.pictures import picture_of
 
-__all__ = ["BatchPreview", "chosen_samples", "samples_html", "show"]
+__all__ = ["BatchPreview", "choose_samples", "samples_html", "show"]
 
 SAMPLES = 3  # shown, of any dataset
 ROWS = 24  # columns shown, of any sample
@@ -83,7 +83,7 @@ def samples_html(
 
     def build() -> str:
         found, notes = {}, []
-        for index in chosen_samples(count()):
+        for index in choose_samples(count()):
             try:
                 found[str(index)] = _columns_of(get(index))
             except Exception as error:
@@ -94,7 +94,7 @@ def samples_html(
     return _guard(build, owner)
 
 
-def chosen_samples(count: int) -> list[int]:
+def choose_samples(count: int) -> list[int]:
     """Return the indices of a few samples from all over a dataset of `count`."""
     if count <= SAMPLES:
         return list(range(count))

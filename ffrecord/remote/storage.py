@@ -127,10 +127,10 @@ class Storage:
 
     def _request(self, call: Callable[[], T]) -> T:
         return retry(
-            partial(self._timed, call), self._tries, self._seconds, pause, partial(self._counted.add, retries=1)
+            partial(self._time, call), self._tries, self._seconds, pause, partial(self._counted.add, retries=1)
         )
 
-    def _timed(self, call: Callable[[], T]) -> T:
+    def _time(self, call: Callable[[], T]) -> T:
         begun = time.perf_counter_ns()
         try:
             return call()

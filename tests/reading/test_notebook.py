@@ -13,7 +13,7 @@ import pytest
 import ffrecord
 from ffrecord import FileReader, FileWriter
 from ffrecord.fields import JPEGField
-from ffrecord.reading.notebook import chosen_samples, show
+from ffrecord.reading.notebook import choose_samples, show
 
 LARGEST = 400 << 10  # characters
 
@@ -131,7 +131,7 @@ def test_empty(tmp_path: Path):
     ("count", "expected"), [(0, []), (1, [0]), (3, [0, 1, 2]), (4, [0, 1, 3]), (2**62, [0, 2**61 - 1, 2**62 - 1])]
 )
 def test_chosen_samples(count: int, expected: list[int]):
-    assert chosen_samples(count) == expected
+    assert choose_samples(count) == expected
 
 
 class Odd:

@@ -38,23 +38,23 @@ def run(given: argparse.Namespace, out: Output) -> int:
     """Print samples, or write their bytes."""
     if given.raw and out.json:
         raise ArgumentError("--json cannot be used with --raw, which writes bytes")
-    with open_partial(given) as rest:
-        indices = [index for text in given.index for index in indices_of(rest.store, text, rest.n)]
+    with open_partial(given) as partial:
+        indices = [index for text in given.index for index in indices_of(partial.store, text, partial.n)]
         if not given.raw:
-            return print_samples(rest, indices, out)
+            return print_samples(partial, indices, out)
         for index in indices:
-            out.raw(_read_record(rest, index))
+            out.raw(_read_record(partial, index))
     return exit_codes.DONE
 
 
-def _read_record(rest: PartialDataset, index: int) -> Any:
-    place = rest.place(index)
+def _read_record(partial: PartialDataset, index: int) -> Any:
+    place = partial.place(index)
     try:
-        return rest.store.read_one(place).data
+        return partial.store.read_one(place).data
     except (FFRecordError, OSError) as error:
         if place == index:
             raise
-        raise FFRecordError(rest.describe_error(error, place)) from error
+        raise FFRecordError(partial.describe_error(error, place)) from error
 
 
 def indices_of(store: Store, text: str, n: int) -> Iterator[int]:

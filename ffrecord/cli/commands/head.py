@@ -24,8 +24,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Print the first samples."""
-    with open_partial(given) as rest:
-        return print_samples(rest, range(min(given.count, rest.n)), out)
+    with open_partial(given) as partial:
+        return print_samples(partial, range(min(given.count, partial.n)), out)
 
 
 def _count(text: str) -> int:

@@ -63,11 +63,7 @@ def facts_of(source: str, found: manifest.Manifest | Store) -> dict[str, Any]:
     Returns:
         Facts by name: sizes in bytes; column → Field as "schema"; problems in words as "wrong".
     """
-    return (
-        _facts_of_manifest(source, found)
-        if isinstance(found, manifest.Manifest)
-        else _facts_open_store_samples(source, found)
-    )
+    return _facts_of_manifest(source, found) if isinstance(found, manifest.Manifest) else _facts_of_store(source, found)
 
 
 def format_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,7 +112,7 @@ def _facts_of_manifest(directory: str, listed: manifest.Manifest) -> dict[str, A
     return {**facts, "wrong": wrong}
 
 
-def _facts_open_store_samples(source: str, store: Store) -> dict[str, Any]:
+def _facts_of_store(source: str, store: Store) -> dict[str, Any]:
     """Return the facts that any store has."""
     size = None if store.format in FILE_EACH else sum(_file_sizes(store))
     files = store.n if store.format in FILE_EACH else len(store.fnames)

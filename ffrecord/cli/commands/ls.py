@@ -38,19 +38,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """List the records or files. Lines are printed as they are found, so that a closed pipe ends the command early."""
-    with open_partial(given, None if given.shards else out, check_data=False) as rest:
+    with open_partial(given, None if given.shards else out, check_data=False) as partial:
         if given.shards:
-            _print_shards(rest, out)
+            _print_shards(partial, out)
         elif out.json:
-            out.items(list_records(rest))
+            out.items(list_records(partial))
         else:
-            _print_records(rest, out)
-        return exit_codes.BAD_NEWS if rest.wrong else exit_codes.DONE
+            _print_records(partial, out)
+        return exit_codes.BAD_NEWS if partial.wrong else exit_codes.DONE
 
 
-def list_records(rest: PartialDataset) -> Iterator[dict[str, Any]]:
+def list_records(partial: PartialDataset) -> Iterator[dict[str, Any]]:
     """Yield the facts of each record that is there. "bytes" is None if a cut file has lost the record."""
-    store = rest.store
+    store = partial.store
     try:
         names: Any = store.keys()
     except MissingNamesError:
@@ -58,7 +58,7 @@ def list_records(rest: PartialDataset) -> Iterator[dict[str, Any]]:
     for start in range(0, store.n, CHUNK):
         positions = np.arange(start, min(start + CHUNK, store.n))
         for index, size in zip(positions.tolist(), store.record_sizes(positions).tolist(), strict=True):
-            told = {"index": rest.index(index), "bytes": size if size >= 0 else None}
+            told = {"index": partial.index(index), "bytes": size if size >= 0 else None}
             yield told if names is None else {**told, "name": names[index]}
 
 
@@ -102,21 +102,21 @@ def _counts(store: Store) -> list[int]:
     return []
 
 
-def _print_shards(rest: PartialDataset, out: Output) -> None:
+def _print_shards(partial: PartialDataset, out: Output) -> None:
     """Print the files as a table. Shards that are missing are listed with the reason."""
-    rows: list[tuple[Any, ...]] = [(*row, None) for row in list_shards(rest.store, out)]
-    if rest.pieces:
+    rows: list[tuple[Any, ...]] = [(*row, None) for row in list_shards(partial.store, out)]
+    if partial.pieces:
         found = {row[0]: row for row in rows}
-        rows = [found.get(each.path, (each.path, each.samples, None, each.wrong)) for each in rest.pieces]
+        rows = [found.get(each.path, (each.path, each.samples, None, each.wrong)) for each in partial.pieces]
     columns = ("file", "samples", "bytes", "wrong")
-    plain = not rest.wrong and not out.json
+    plain = not partial.wrong and not out.json
     out.table(columns[:3] if plain else columns, [row[:3] if plain else row for row in rows], shorten="file")
 
 
-def _print_records(rest: PartialDataset, out: Output) -> None:
-    found = list_records(rest)
+def _print_records(partial: PartialDataset, out: Output) -> None:
+    found = list_records(partial)
     first = list(itertools.islice(found, 1))
-    width = len(f"{rest.n - 1:,}")
+    width = len(f"{partial.n - 1:,}")
     for each in itertools.chain(first, found):
         size = "-" if each["bytes"] is None else f"{each['bytes']:,}"
         out.line(f"{each['index']:>{width},}  {size:>12}  {each.get('name', '')}".rstrip())

@@ -55,44 +55,44 @@ def run(given: argparse.Namespace, out: Output) -> int:
         from ffrecord.cli.plots import check
 
         check(given.plot)
-    with open_partial(given, out) as rest:
-        sizes = collect_sizes(rest.store, out)
-        without_size = rest.store.n - sizes.count
-        samples, damaged = _read_spread_indices(rest, given.samples)
-        columns = column_facts.describe_columns(samples, classes_of(rest.store))
+    with open_partial(given, out) as partial:
+        sizes = collect_sizes(partial.store, out)
+        without_size = partial.store.n - sizes.count
+        samples, damaged = _read_spread_samples(partial, given.samples)
+        columns = column_facts.describe_columns(samples, classes_of(partial.store))
     if given.plot:
         from ffrecord.cli.plots import plot_sizes
 
         plot_sizes(sizes, given.source, given.plot)
     if out.json:
         facts = {"path": given.source, "sizes": {**sizes.facts(), "without_size": without_size}, "columns": columns}
-        out.data({**facts, "looked_at": len(samples) + len(damaged), "damaged": damaged, "wrong": rest.wrong})
+        out.data({**facts, "looked_at": len(samples) + len(damaged), "damaged": damaged, "wrong": partial.wrong})
     else:
         _print(sizes, without_size, columns, out)
         _print_damaged(len(samples), damaged, out)
-    return exit_codes.BAD_NEWS if damaged or without_size or rest.wrong else exit_codes.DONE
+    return exit_codes.BAD_NEWS if damaged or without_size or partial.wrong else exit_codes.DONE
 
 
-def _read_spread_indices(rest: PartialDataset, count: int) -> tuple[list[Any], list[dict[str, Any]]]:
+def _read_spread_samples(partial: PartialDataset, count: int) -> tuple[list[Any], list[dict[str, Any]]]:
     """Read up to `count` samples, evenly spread.
 
     Returns:
         The samples; and "index" and "error" of those that cannot be read.
     """
-    count = min(count, rest.store.n)
+    count = min(count, partial.store.n)
     if count < 1:
         return [], []
-    chosen = np.unique(np.linspace(0, rest.store.n - 1, count).astype(np.int64))
+    chosen = np.unique(np.linspace(0, partial.store.n - 1, count).astype(np.int64))
     try:
-        return rest.store.samples(chosen), []
+        return partial.store.samples(chosen), []
     except (FFRecordError, OSError):  # some cannot be read: read one by one to find them
         samples: list[Any] = []
         damaged: list[dict[str, Any]] = []
         for place in chosen.tolist():
             try:
-                samples.append(rest.store.sample(place))
+                samples.append(partial.store.sample(place))
             except (FFRecordError, OSError) as error:
-                damaged.append({"index": rest.index(place), "error": rest.describe_error(error, place)})
+                damaged.append({"index": partial.index(place), "error": partial.describe_error(error, place)})
         return samples, damaged
 
 

@@ -115,8 +115,8 @@ def _open_dataset(given: argparse.Namespace) -> tuple[Store, str, bool]:
         The store, a remark on its state, and whether shards are missing.
     """
     try:
-        rest = open_partial(given)
-        return rest.store, rest.remark(given.source), bool(rest.wrong)
+        partial = open_partial(given)
+        return partial.store, partial.remark(given.source), bool(partial.wrong)
     except ChecksumError as error:
         try:
             store = open_source(given, check_data=False)

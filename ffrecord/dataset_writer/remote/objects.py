@@ -77,14 +77,14 @@ class Objects:
         checksum = {} if options.backend == "fsspec" else _checksum_options(url, options.others)
         self._deadline = math.inf  # no retries after this time
         self._url, self._options = url, {**checksum, **(storage_options or {})}
-        _, self._root = self._connected()
+        _, self._root = self._connect()
         if not self._root:
             raise ArgumentError(f"{self.label}: it names only a bucket; add a name for the dataset")
 
     def __repr__(self) -> str:
         return f"<Objects below {self.label}>"
 
-    def _connected(self) -> tuple[Client, str]:
+    def _connect(self) -> tuple[Client, str]:
         return connect(self._url, self._options)  # clients of this process, also in a forked child
 
     def with_deadline(self) -> "Objects":
@@ -96,7 +96,7 @@ class Objects:
         return found
 
     def _request(self, ask: Callable[[Client], T]) -> T:
-        client, _ = self._connected()
+        client, _ = self._connect()
         seconds = min(self._seconds, self._deadline - time.monotonic())
         return retry(partial(ask, client), self._tries, seconds, _pause)
 
@@ -176,7 +176,7 @@ class Objects:
         """
         found = self.manifest()
         if (None if found is None else found[0].fingerprint) != before:
-            raise self._changed()
+            raise self._changed_error()
         etag = None if found is None else found[1]
         try:
             if found is not None and etag is None:
@@ -187,9 +187,9 @@ class Objects:
             # If the first answer was lost, the retry may be refused although the first try succeeded.
             if self._is_there(after, error):
                 return
-            raise self._changed() if isinstance(error, ChangedError) else error from None
+            raise self._changed_error() if isinstance(error, ChangedError) else error from None
         if not self._is_there(after, None):
-            raise self._changed()
+            raise self._changed_error()
 
     def _is_there(self, after: str, error: RemoteError | None) -> bool:
         try:
@@ -200,7 +200,7 @@ class Objects:
             )
             raise TransientError(f"{sentence}. {error or unknown}") from None
 
-    def _changed(self) -> OSError:
+    def _changed_error(self) -> OSError:
         changed = f"another process has changed its {manifest.NAME} during this write"
         sentence = f"{self.label}: nothing was published: {changed}"
         return file_error(errno.EEXIST, sentence, self.label)
@@ -270,7 +270,7 @@ class Objects:
         etags: list[str | None] = []  # etag of the uploaded object, to compare with the one there
 
         def attempt() -> FoundObjects:
-            client, _ = self._connected()
+            client, _ = self._connect()
             if given_up.is_set():
                 raise RemoteError(f"{self.url(shard.name)}: this write was given up")
             if not etags:

@@ -198,14 +198,14 @@ class Local:
         files: list[int] = complete.files_of(indices[[failure.order for failure in failures]]).tolist()
         bad = {number for number, failure in zip(files, failures, strict=True) if failure.status != "size"}
         # A record with another size than requested was written so, or the tables have been damaged: check them.
-        bad |= {number for number in set(files) - bad if self._damaged(number)}
+        bad |= {number for number in set(files) - bad if self._is_damaged(number)}
         for number in bad:
             complete.forget(number)
             self._opened.pop(number, None)
             self._files[number].copy.drop()
         return bool(bad)
 
-    def _damaged(self, number: int) -> bool:
+    def _is_damaged(self, number: int) -> bool:
         opened = self._opened.get(number)
         try:
             if opened is not None:

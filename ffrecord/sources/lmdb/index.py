@@ -36,11 +36,11 @@ class LMDBIndex:
     sizes: Table
     names: Names
 
-    def reordered(self, order: Table) -> "LMDBIndex":
+    def reorder(self, order: Table) -> "LMDBIndex":
         """Return the records in another order, int64 [n]."""
         return LMDBIndex(self.offsets[order], self.sizes[order], self.names.pick(order))
 
-    def prefixed(self, prefix: bytes) -> "LMDBIndex":
+    def add_prefix(self, prefix: bytes) -> "LMDBIndex":
         """Return the records with `prefix` before each name."""
         offsets = self.names.offsets + len(prefix) * np.arange(len(self.names.offsets))
         blob = np.empty(int(offsets[-1]), np.uint8)

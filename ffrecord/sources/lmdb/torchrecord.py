@@ -343,8 +343,8 @@ def _database(pages: Pages, name: bytes | None, index_cache: IndexCache) -> LMDB
         raise FormatError(f"{pages.path}: its keys are {found.names!r}, expected numbers, as TorchRecord writes them")
     if len(sizes) and sizes.min() != sizes.max():
         # LMDB keeps keys of one width in order. A longer key has a larger number than all shorter ones.
-        found = found.reordered(np.argsort(sizes, kind="stable"))
+        found = found.reorder(np.argsort(sizes, kind="stable"))
     prefix = (
         name if name is not None else os.path.basename(os.path.dirname(filesystems.absolute_path(pages.path))).encode()
     )
-    return found.prefixed(prefix + b"/")
+    return found.add_prefix(prefix + b"/")

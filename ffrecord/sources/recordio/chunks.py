@@ -144,7 +144,7 @@ class ChunkTable:
         """Return the stored bytes of all chunks with some of these records."""
         return int(self._sizes[np.unique(self.of_records(positions))].sum())
 
-    def undivided(self, positions: Numbers) -> int:
+    def count_undivided(self, positions: Numbers) -> int:
         """Return how many of the first records go up to the end of a chunk; all if they are in one chunk."""
         chunks = self.of_records(positions)
         ends = np.flatnonzero(np.diff(chunks)) + 1

@@ -311,9 +311,9 @@ class GroupBatch:
         self._failures.sort(key=lambda failure: failure[0])
         if self._form is ARRAYS:
             return BatchOutcome(self._arrays, self._failures)
-        return BatchOutcome(self._packed(out if isinstance(out, np.ndarray) else None), self._failures)
+        return BatchOutcome(self._pack(out if isinstance(out, np.ndarray) else None), self._failures)
 
-    def _packed(self, out: Array | None) -> Packed:
+    def _pack(self, out: Array | None) -> Packed:
         if out is None and len(self._parts) == 1 and len(self._parts[0][0]) == len(self._sizes):
             return self._parts[0][1]
         offsets = np.zeros(len(self._sizes) + 1, np.int64)

@@ -263,7 +263,7 @@ class RecordIOReader(Store):
         return self._table.bytes_read(positions)
 
     def _count_undivided(self, positions: Indices) -> int:
-        return self._table.undivided(positions)
+        return self._table.count_undivided(positions)
 
     # Closing and pickling
 

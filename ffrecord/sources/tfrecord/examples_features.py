@@ -183,7 +183,7 @@ class FixedFeature:
         """Number of values of one example."""
         return prod(self.shape)
 
-    def wanted(self) -> tuple[int, int, Any]:
+    def wanted_arguments(self) -> tuple[int, int, Any]:
         """Return the arguments of `_examples.Wanted`, except for the name."""
         return CODES[self.dtype], self.size, self._row()
 
@@ -221,7 +221,7 @@ class VarFeature:
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", dtype_name(self.dtype))
 
-    def wanted(self) -> tuple[int, int, Any]:
+    def wanted_arguments(self) -> tuple[int, int, Any]:
         """Return the arguments of `_examples.Wanted`, except for the name."""
         return CODES[self.dtype], -1, None
 
@@ -259,7 +259,7 @@ def compile_features(features: Features) -> _examples.Wanted:
             raise ArgumentError(
                 f"features[{key!r}] is {feature!r}, expected a FixedFeature or VarFeature for each name"
             )
-    return _examples.Wanted([(key.encode(), *feature.wanted()) for key, feature in features.items()])
+    return _examples.Wanted([(key.encode(), *feature.wanted_arguments()) for key, feature in features.items()])
 
 
 def counts_bytes(features: Features) -> frozenset[int]:

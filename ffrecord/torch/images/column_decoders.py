@@ -108,10 +108,10 @@ class ColumnDecoders:
             if isinstance(follower, MaskDecoder):
                 with _Named(label, name):
                     made = _to_one_dtype(made)
-            found[name] = self._joined(name, follower, made, varies(name), samples)
+            found[name] = self._join(name, follower, made, varies(name), samples)
         return found
 
-    def _joined(self, name: str, follower: Decoder, made: list[Array], varies: bool, samples: bool) -> Any:
+    def _join(self, name: str, follower: Decoder, made: list[Array], varies: bool, samples: bool) -> Any:
         if made and isinstance(follower, MaskDecoder):
             varies = any(each.ndim > 2 for each in made) and varies
         tensors = [torch.from_numpy(np.ascontiguousarray(each)) for each in made]

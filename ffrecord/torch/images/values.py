@@ -26,7 +26,7 @@ def as_image(value: Any, exif: bool) -> Data:
         FormatError: the value is of another kind, or cannot be read.
     """
     if is_image(value):
-        image, orientation = _loaded(value, exif)
+        image, orientation = _load(value, exif)
         return turn(byte_pixels(image, False), orientation)
     return _as_data(value)
 
@@ -40,7 +40,7 @@ def as_mask(value: Any, exif: bool) -> Data:
     Raises:
         FormatError: the value is of another kind, or cannot be read.
     """
-    return mask_pixels(*_loaded(value, exif)) if is_image(value) else _as_data(value)
+    return mask_pixels(*_load(value, exif)) if is_image(value) else _as_data(value)
 
 
 def as_boxes(value: Any) -> Any:
@@ -57,7 +57,7 @@ def as_boxes(value: Any) -> Any:
     return value.reshape(0, 4) if isinstance(value, np.ndarray) and value.shape == (0,) else value
 
 
-def _loaded(image: Any, exif: bool) -> tuple[Any, int]:
+def _load(image: Any, exif: bool) -> tuple[Any, int]:
     """Return a PIL image with its pixels, and its orientation or 1."""
     try:
         image.load()
