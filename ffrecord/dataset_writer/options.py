@@ -17,6 +17,7 @@ from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.dataset_writer.write_log import Request
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import Schema
+from ffrecord.fields.describe import describe
 from ffrecord.processes.pool import usable_workers
 from ffrecord.system import urls
 from ffrecord.system.sizes import Size, parse_limit
@@ -44,7 +45,7 @@ def schema_of_fields(fields: Any, serializer: Callable[[Any], Any] | None) -> Sc
     if fields is not None and serializer is not None:
         raise ArgumentError("pass fields or serializer, not both")
     if serializer is not None and not callable(serializer):
-        raise ArgumentTypeError(f"serializer must be callable, not {type(serializer).__name__}")
+        raise ArgumentTypeError(f"serializer is {describe(serializer)}, expected a callable")
     return fields if fields is None or isinstance(fields, Schema) else Schema.of(fields)
 
 

@@ -28,6 +28,7 @@ from ffrecord.dataset_writer.transaction import WritePlan, WriteTransaction
 from ffrecord.dataset_writer.write_log import Request
 from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, plural
 from ffrecord.fields import Schema
+from ffrecord.fields.describe import describe
 from ffrecord.inputs.huggingface import HuggingFaceInput
 from ffrecord.inputs.recognised import StoreInput, input_of
 from ffrecord.processes.pool import start_method_of
@@ -406,7 +407,7 @@ class DatasetWriter:
         """
         self._options.check_target()
         if not callable(function):
-            raise ArgumentTypeError(f"function must be callable, not {type(function).__name__}")
+            raise ArgumentTypeError(f"function is {describe(function)}, expected a callable")
         if not isinstance(lines_or_file, Iterable | os.PathLike):
             raise ArgumentTypeError(f"lines_or_file must be a path or an iterable, not {type(lines_or_file).__name__}")
         lines = resume.lines_fingerprint(lines_or_file)
@@ -465,7 +466,7 @@ class DatasetWriter:
         """
         self._options.check_target()
         if not callable(pipeline):
-            raise ArgumentTypeError(f"pipeline must be callable, not {type(pipeline).__name__}")
+            raise ArgumentTypeError(f"pipeline is {describe(pipeline)}, expected a callable")
         # The write itself infers columns that `fields` leaves out, so that no shard is read twice.
         return self._write_once(FromStreams(shard_names(shards), pipeline), 1)
 

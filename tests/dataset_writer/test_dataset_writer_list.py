@@ -40,7 +40,7 @@ def test_list_that_is_no_text(tmp_path: Path, workers: int) -> None:
         writer.from_list(["a", ("b", 1)], str)  # type: ignore[list-item]
     with pytest.raises(FileNotFoundError):
         writer.from_list(tmp_path / "none.txt", str)
-    with pytest.raises(TypeError, match="function must be callable, not str"):
+    with pytest.raises(TypeError, match="function is str 'b', expected a callable"):
         writer.from_list(["a"], "b")  # type: ignore[arg-type]
     assert left_behind(tmp_path) == ["list.txt"]
 
