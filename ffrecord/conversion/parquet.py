@@ -20,8 +20,9 @@ from ffrecord.inputs.arrow_types import Missing, children, depends_on_nulls, lea
 from ffrecord.inputs.arrow_values import RowError, are_consecutive, count_missing, take_rows
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows, check_names
-from ffrecord.inputs.stores import read_probes, spread_indices
+from ffrecord.inputs.stores import read_probes
 from ffrecord.kernels._memory import Mapping
+from ffrecord.reading.indices import spread_indices
 from ffrecord.reading.paths import check_type, resolve_directory
 from ffrecord.sources import files
 from ffrecord.sources.registry import SUFFIXES, ends_as, partition_of

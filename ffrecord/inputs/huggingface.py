@@ -24,7 +24,8 @@ from ffrecord.inputs.arrow_types import depends_on_nulls
 from ffrecord.inputs.arrow_values import RowError, count_missing
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows
-from ffrecord.inputs.stores import spread_indices
+from ffrecord.inputs.stores import PROBES
+from ffrecord.reading.indices import spread_indices
 
 _log = logging.getLogger("ffrecord")
 
@@ -64,7 +65,7 @@ class HuggingFaceDataset:
         declared = fields.fields if isinstance(fields, Schema) else fields if isinstance(fields, Mapping) else {}
         self._images = {name: declared[name] for name in kinds.names if _is_of_images(declared.get(name))}
         self._decoded = dataset.with_format(None)
-        samples = self._read_stored(spread_indices(len(dataset)))
+        samples = self._read_stored(spread_indices(len(dataset), PROBES))
         self.columns = choose_columns(samples, fields, ColumnFacts(fields=self._rows.fields)) if samples else None
 
     @property

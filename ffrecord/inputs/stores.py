@@ -26,6 +26,7 @@ from ffrecord.inputs.columns import (
     choose_columns,
     labels_fit,
 )
+from ffrecord.reading.indices import spread_indices
 from ffrecord.reading.store import Store
 from ffrecord.sources.names import Names
 from ffrecord.sources.tar.webdataset_fields import DECODERS
@@ -196,7 +197,7 @@ def check_complete(store: Store, indices: Sequence[int], found: list[Any]) -> li
 
 def probe_indices(store: Store) -> list[int]:
     """Return indices of samples that show the columns: PROBES of them, or fewer, but two, if too much would be read."""
-    indices = spread_indices(len(store))
+    indices = spread_indices(len(store), PROBES)
     positions = np.asarray(indices, np.int64)
     size = int(store._sizes(positions).sum())
     beside = store._bytes_read(positions) - size
@@ -221,12 +222,6 @@ def read_probes(indices: Sequence[int], get: Callable[[Sequence[int]], Iterable[
     if failure and not found:
         raise failure
     return found
-
-
-def spread_indices(n: int, count: int = PROBES) -> list[int]:
-    """Return up to `count` of n indices, evenly from the first to the last."""
-    wanted = min(n, count)
-    return [k * (n - 1) // max(wanted - 1, 1) for k in range(wanted)]
 
 
 def empty_schema(fields: Any) -> Schema:

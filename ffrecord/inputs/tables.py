@@ -11,7 +11,8 @@ from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.inputs.arrow_values import RowError, count_missing, take_rows
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows, check_names
-from ffrecord.inputs.stores import spread_indices
+from ffrecord.inputs.stores import PROBES
+from ffrecord.reading.indices import spread_indices
 
 logger = logging.getLogger("ffrecord")
 
@@ -29,7 +30,7 @@ class TableDataset:
 
     def __init__(self, table: "Table", fields: Any) -> None:
         self._table = table
-        samples = table.samples(spread_indices(len(table)))
+        samples = table.samples(spread_indices(len(table), PROBES))
         facts = ColumnFacts(fields=table.fields(fields), arrays=True)
         self.columns = choose_columns(samples, fields, facts) if samples else None
 

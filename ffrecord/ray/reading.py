@@ -18,6 +18,7 @@ from ffrecord.ray.blocks import PLAIN, WantedColumns, make_block, read_blocks
 from ffrecord.ray.pieces import Opening, ReadPiece, WholeShard, open_piece, plan_tasks, shards_of
 from ffrecord.ray.to_arrow import OFFSET
 from ffrecord.reading import paths
+from ffrecord.reading.indices import spread_indices
 
 TASK = 128 << 20  # default bytes of the blocks of a task, as in Ray
 LEAST = 1 << 20  # smallest such size, if there are too few tasks for all CPUs
@@ -217,7 +218,7 @@ class ShardDatasource(Datasource):
         largest = max(whole, key=lambda piece: piece.bytes)
         # The task that reads a damaged sample reports it.
         with contextlib.suppress(FFRecordError, ImportError), open_piece(largest, self._opening) as reader:
-            few = np.unique(np.linspace(0, largest.stop - 1, PROBE_SAMPLES).astype(np.int64))
+            few = np.array(spread_indices(largest.stop, PROBE_SAMPLES), np.int64)
             sizes = int(reader.record_sizes(few).sum())
             return float(make_block(reader, few, wanted).nbytes / max(1, sizes))
         return 1.0

@@ -29,6 +29,12 @@ def as_int64(index: SupportsIndex) -> int:
     return value
 
 
+def spread_indices(n: int, count: int) -> list[int]:
+    """Return up to `count` of n indices, evenly from the first to the last."""
+    wanted = min(n, count)
+    return [k * (n - 1) // max(wanted - 1, 1) for k in range(wanted)]
+
+
 def as_indices(indices: Iterable[SupportsIndex]) -> Indices:
     """Return a collection of ints as int64 [k].
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from ffrecord.errors import escape_unprintable, plural
+from ffrecord.reading.indices import spread_indices
 from ffrecord.reading.pictures import picture_of
 
-__all__ = ["BatchPreview", "choose_samples", "samples_html", "show"]
+__all__ = ["BatchPreview", "samples_html", "show"]
 
 SAMPLES = 3  # shown, of any dataset
 ROWS = 24  # columns shown, of any sample
@@ -83,7 +84,7 @@ def samples_html(
 
     def build() -> str:
         found, notes = {}, []
-        for index in choose_samples(count()):
+        for index in spread_indices(count(), SAMPLES):
             try:
                 found[str(index)] = _columns_of(get(index))
             except Exception as error:
@@ -92,13 +93,6 @@ def samples_html(
         return _table(repr(owner), declared, lambda name: declared.get(name, ""), found, notes)
 
     return _guard(build, owner)
-
-
-def choose_samples(count: int) -> list[int]:
-    """Return the indices of a few samples from all over a dataset of `count`."""
-    if count <= SAMPLES:
-        return list(range(count))
-    return [place * (count - 1) // (SAMPLES - 1) for place in range(SAMPLES)]
 
 
 def _guard(build: Callable[[], str], owner: object) -> str:

@@ -13,7 +13,8 @@ import pytest
 import ffrecord
 from ffrecord import FileReader, FileWriter
 from ffrecord.fields import JPEGField
-from ffrecord.reading.notebook import choose_samples, show
+from ffrecord.reading.indices import spread_indices
+from ffrecord.reading.notebook import show
 
 LARGEST = 400 << 10  # characters
 
@@ -130,8 +131,8 @@ def test_empty(tmp_path: Path):
 @pytest.mark.parametrize(
     ("count", "expected"), [(0, []), (1, [0]), (3, [0, 1, 2]), (4, [0, 1, 3]), (2**62, [0, 2**61 - 1, 2**62 - 1])]
 )
-def test_chosen_samples(count: int, expected: list[int]):
-    assert choose_samples(count) == expected
+def test_spread_indices(count: int, expected: list[int]):
+    assert spread_indices(count, 3) == expected
 
 
 class Odd:

@@ -5,8 +5,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from ffrecord.cli import column_facts
 from ffrecord.cli.format_values import classes_of
 from ffrecord.cli.partial import PartialDataset, open_partial
@@ -15,6 +13,7 @@ from ffrecord.cli.sources import add_source, local_path_of, whole_number
 from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output, format_count, format_fact, format_size, truncate
 from ffrecord.errors import FFRecordError
+from ffrecord.reading.indices import spread_indices
 
 BAR = 40  # characters of the longest bar
 BLOCKS, PLAIN = ("█", "▏"), ("#", "|")  # characters of a bar, and of a bar that is too short for one
@@ -79,16 +78,15 @@ def _read_spread_samples(partial: PartialDataset, count: int) -> tuple[list[Any]
     Returns:
         The samples; and "index" and "error" of those that cannot be read.
     """
-    count = min(count, partial.store.n)
-    if count < 1:
+    chosen = spread_indices(partial.store.n, count)
+    if not chosen:
         return [], []
-    chosen = np.unique(np.linspace(0, partial.store.n - 1, count).astype(np.int64))
     try:
         return partial.store.samples(chosen), []
     except (FFRecordError, OSError):  # some cannot be read: read one by one to find them
         samples: list[Any] = []
         damaged: list[dict[str, Any]] = []
-        for place in chosen.tolist():
+        for place in chosen:
             try:
                 samples.append(partial.store.sample(place))
             except (FFRecordError, OSError) as error:

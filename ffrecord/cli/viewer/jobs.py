@@ -5,14 +5,13 @@ from collections.abc import Callable
 from threading import Event, Thread
 from typing import Any
 
-import numpy as np
-
 from ffrecord.cli import column_facts
 from ffrecord.cli.sizes import collect_sizes
 from ffrecord.cli.terminal.output import Output
 from ffrecord.cli.viewer.matching import Matcher
 from ffrecord.cli.viewer.records import Unreadable, ViewedRecords, format_reason
 from ffrecord.cli.viewer.values import is_in_memory, values_of
+from ffrecord.reading.indices import spread_indices
 
 MATCHES_MOST = 100_000  # indices that a filter keeps; it stops there
 CHUNK_FIRST, CHUNK_MOST = 64, 1 << 16  # samples that are searched together
@@ -161,11 +160,6 @@ class ColumnsJob(BackgroundJob):
     def state(self) -> dict[str, Any]:
         """Return the state, with "columns" at the end."""
         return {**super().state(), "columns": self._found}
-
-
-def spread_indices(n: int, count: int) -> list[int]:
-    """Return up to `count` indices of n, evenly spread."""
-    return [] if n == 0 else np.unique(np.linspace(0, n - 1, min(count, n)).astype(np.int64)).tolist()
 
 
 class _JobOutput(Output):

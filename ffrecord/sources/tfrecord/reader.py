@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, ChecksumError, FFRecordError, plural
 from ffrecord.reading.batch_forms import Array
+from ffrecord.reading.indices import spread_indices
 from ffrecord.reading.paths import Source
 from ffrecord.reading.record_reader import check_io
 from ffrecord.reading.span_file import SpanFile
@@ -205,7 +206,7 @@ class TFRecordReader(MixedReader):
         streams = Streams(indexes, bool(check_data))
         self._streams = streams if streams.any else None
         self.parser: ExampleParser | None = None
-        probes = np.unique(np.linspace(0, self.n - 1, min(self.n, PROBED), dtype=np.int64))  # from all over the files
+        probes = np.array(spread_indices(self.n, PROBED), np.int64)  # from all over the files
         with close_unless_done([self]):
             try:
                 self.parser = None if features is None else decoder(features, lambda: self.read(probes))
