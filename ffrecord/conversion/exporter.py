@@ -80,7 +80,7 @@ def _expected_files(samples: SampleSource, kind: str) -> Iterator[Expected]:
 
 
 def _open_written(kind: str, files: Sequence[str], stack: ExitStack) -> tuple[Read, int | None]:
-    """Open what was written.
+    """Open the files of an export to read them again.
 
     Returns:
         A function that reads files or records from a position on, given their names; and their number, None if unknown.

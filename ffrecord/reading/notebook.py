@@ -49,7 +49,7 @@ _short = _ShortRepr()
 
 
 class BatchPreview:
-    """A batch, or a list of samples, that notebooks show as a table. See `show`."""
+    """A batch, or a list of samples, that notebooks show as a table."""
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch

@@ -199,9 +199,9 @@ class RecordReader(Store[Sample_co]):
         return self._call(self._engine.sizes, self._normalize_indices(indices))
 
     def stats(self) -> ReadStats:
-        """Return what was read so far and how, in numbers.
+        """Return the numbers of all reads so far: records, bytes, requests and ways to read.
 
-        It counts all threads, but no other processes, and is cheap.
+        They count all threads, but no other processes. The call is cheap.
         """
         return collect(
             self._engine.counters(),

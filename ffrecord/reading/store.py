@@ -242,9 +242,9 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         return sizes
 
     def stats(self) -> ReadStats:
-        """Return what was read so far and how, in numbers.
+        """Return the numbers of all reads so far: records, bytes, requests and ways to read.
 
-        It counts all threads, but no other processes, and is cheap.
+        They count all threads, but no other processes. The call is cheap.
         """
         done = self._python_engine
         total = collect([], batches=done.batches, skipped=self.skipped, open_files=0)

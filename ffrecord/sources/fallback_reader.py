@@ -45,7 +45,7 @@ class MixedReader(RecordReader):
             super().close()
 
     def stats(self) -> ReadStats:
-        """Return the statistics, see `RecordReader.stats`. Special records count by what is read for them."""
+        """Return the numbers of all reads so far; special records count with the reads that they need."""
         stats = super().stats()
         return stats if self._inner is None else sum_stats(stats, self._inner.stats())
 
@@ -54,7 +54,7 @@ class MixedReader(RecordReader):
             self._inner.close()
 
     def record_sizes(self, indices: Iterable[SupportsIndex]) -> Indices:
-        """Return the sizes of records, see `Store.record_sizes`. Special records are read for it."""
+        """Return the size of each record in bytes; special records are read for it."""
         positions = self._normalize_indices(indices)
         sizes, special = super().record_sizes(positions), self._special(positions)
         if special is not None and special.any():

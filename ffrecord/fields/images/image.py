@@ -10,6 +10,7 @@ import numpy as np
 from ffrecord.errors import FormatError
 from ffrecord.fields.describe import describe, is_image
 from ffrecord.fields.field import Field, check_range, mismatch, register
+from ffrecord.fields.images.image_header import PER_BYTE
 from ffrecord.fields.images.pixels import MODES, PIXELS_MAX, pack_pixels, too_large, unpack_pixels
 from ffrecord.system.optional import require
 
@@ -18,7 +19,6 @@ PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 RAW_MODES = tuple(mode for mode in MODES if mode not in PNG_MODES)
 NAME = "an image field"
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-PIXELS_PER_BYTE = 8 * 1032  # a pixel takes at least one bit; deflate expands a byte to at most 1032
 
 
 @register
@@ -84,7 +84,7 @@ class ImageField(Field):
         return image
 
     def _check_size(self, image: Any, size: int) -> None:
-        limit = min(PIXELS_MAX, PIXELS_PER_BYTE * size)
+        limit = min(PIXELS_MAX, PER_BYTE["PNG"] * size)
         wrong = too_large(f"a PNG of {size} bytes and", image.width, image.height, limit)
         if wrong:
             raise FormatError(wrong)

@@ -5,14 +5,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ffrecord.fields.images.jpeg_codec import MAGIC as JPEG_MAGIC
+from ffrecord.fields.images.jpeg_codec import PIXELS_PER_BYTE as JPEG_PER_BYTE
 from ffrecord.fields.images.pixels import PIXELS_MAX
 from ffrecord.kernels import _pictures
 
 Data = bytes | bytearray | memoryview  # a view is flat
 
-# Pixels for each byte of a file. A blank image has the most: codes of PNG and GIF expand a byte to so many at most;
-# those of WebP and TIFF have no limit, but the encoders of Pillow stay below half of this.
-PER_BYTE = {"JPEG": 2048, "PNG": 8 * 1032, "GIF": 8 * 1032, "BMP": 128, "WebP": 1 << 16, "TIFF": 1 << 16}
+# Pixels for each byte of a file. A blank image has the most. In PNG and GIF a pixel takes at least one bit, and a byte
+# expands to at most 1032. Codes of WebP and TIFF have no limit, but the encoders of Pillow stay below half of this.
+PER_BYTE = {"JPEG": JPEG_PER_BYTE, "PNG": 8 * 1032, "GIF": 8 * 1032, "BMP": 128, "WebP": 1 << 16, "TIFF": 1 << 16}
 PIXELS_LEAST = 1 << 20  # always allowed: 3 MB of RGB
 TAGS_MOST = 4096  # entries of a TIFF directory that are looked at
 WIDTH, HEIGHT = 256, 257  # tags of TIFF

@@ -237,10 +237,7 @@ class TFRecordReader(MixedReader):
         return f"record {local}"
 
     def stats(self) -> ReadStats:
-        """Return the statistics, see `RecordReader.stats`.
-
-        Batches with records of compressed files are counted, too.
-        """
+        """Return the numbers of all reads so far, also of records of compressed files."""
         stats = super().stats()
         if self._streams is None:
             return stats

@@ -12,7 +12,7 @@ from ffrecord.fields.describe import describe
 from ffrecord.torch.loading.columns import tensor_of
 from ffrecord.torch.loading.ragged import Form, as_list
 
-__all__ = ["stack_samples"]
+__all__ = ["UnevenError", "stack_samples"]
 
 SMALL = 2048  # bytes of an array; numpy copies faster than torch, but holds the GIL
 
