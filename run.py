@@ -376,7 +376,7 @@ def mend() -> None:
         shutil.rmtree(about)
         damaged.append(about.name.partition("-")[0])
         if lost != "RECORD":
-            say(f"{damaged[-1]} in {VENV.name} lacks {lost}; the next set-up installs it again")
+            say(f"{damaged[-1]} in {VENV.name} lacks {lost}; run this again, which installs it anew")
     if damaged:
         steps = load_state()
         kept = () if "pip" in damaged else ("python", "compiled")  # without pip, .venv is made anew

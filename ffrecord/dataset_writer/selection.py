@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.reading.indices import as_indices, count_from_start
+from ffrecord.reading.indices import as_subset, count_from_start
 
 SEEDS = 1 << 32
 
@@ -43,7 +43,7 @@ def select(n: int, indices: Iterable[SupportsIndex] | None) -> Indices:
         IndexError: one is out of range.
         TypeError: not integers.
     """
-    return range(n) if indices is None else count_from_start(as_indices(indices), n)
+    return range(n) if indices is None else count_from_start(as_subset(indices), n)
 
 
 def shuffle(indices: Indices, seed: int | None) -> tuple[Indices, int]:

@@ -20,7 +20,7 @@ from ffrecord.order.orders import Order, from_builtins, parse
 from ffrecord.order.sliced import same_but_for_slices
 from ffrecord.order.split import Split
 from ffrecord.order.state import VERSION, Contents, Identity, State
-from ffrecord.reading.indices import as_indices, count_from_start
+from ffrecord.reading.indices import as_subset, count_from_start
 
 __all__ = ["Course"]
 
@@ -409,7 +409,7 @@ def check_filter(indices: Filter, samples: int) -> Integers:
         IndexError: one is out of range.
         TypeError: they are not ints.
     """
-    array = as_indices(indices)
+    array = as_subset(indices)
     if len(array) == 0 or (array.min() >= 0 and array.max() < samples):
         return array
     return count_from_start(array, samples)

@@ -68,6 +68,20 @@ def as_indices(indices: Iterable[SupportsIndex]) -> Indices:
         raise TypeError(f"indices must be a flat collection of ints: {error}") from None
 
 
+def as_subset(indices: Iterable[SupportsIndex]) -> Indices:
+    """Return indices that choose a part of a dataset as int64 [k].
+
+    A list of bools is a mask, and refused. In a batch, as in ffrecord 1.x, bools are the indices 0 and 1.
+
+    Raises:
+        TypeError: it is no collection, not of ints, or a mask.
+        IndexError: a number is beyond 64 bits.
+    """
+    if isinstance(indices, list | tuple) and indices and all(type(index) is bool for index in indices):
+        raise TypeError("indices must be ints, not bools; np.flatnonzero makes ints of a mask")
+    return as_indices(indices)
+
+
 def count_from_start(indices: Indices, n: int, error: Callable[[int, int], Exception] | None = None) -> Indices:
     """Return indices in [-n, n), int64 [k], as numbers in [0, n); always a copy.
 

@@ -10,7 +10,7 @@ import torch
 
 from ffrecord.errors import SampleIndexError
 from ffrecord.order import Run
-from ffrecord.reading.indices import as_indices
+from ffrecord.reading.indices import as_subset
 
 __all__ = [
     "Indices",
@@ -158,7 +158,7 @@ def keep_indices(indices: Any) -> KeptIndices:
         isinstance(indices, np.ndarray) and indices.ndim == 1 and indices.dtype.kind in "iu"
     ):
         return indices
-    return as_indices(indices)
+    return as_subset(indices)
 
 
 def take_at(indices: KeptIndices, positions: list[int]) -> list[int]:

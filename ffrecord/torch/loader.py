@@ -15,7 +15,7 @@ import torch
 from ffrecord.errors import ArgumentError, StateError, plural
 from ffrecord.fields import Field
 from ffrecord.order import Course, Order, Run, Split, balance_classes, identity_of
-from ffrecord.reading.indices import as_indices, count_from_start
+from ffrecord.reading.indices import as_subset, count_from_start
 from ffrecord.reading.paths import PathLike
 from ffrecord.system.atomic_file import PartFile
 from ffrecord.torch.distributed import Place, Ranks
@@ -450,7 +450,7 @@ def check_sampler(arguments: OrderArguments, batch_size: int, drop_last: bool, o
 
 def choose_indices(source: LoaderSource, indices: Any) -> npt.NDArray[np.int64] | None:
     """Return the samples of the store that a loader uses: those of the source, or `indices` of them."""
-    chosen = None if indices is None else as_indices(indices)
+    chosen = None if indices is None else as_subset(indices)
     if source.indices is None or chosen is None:
         return source.indices if chosen is None else chosen
     return source.indices[count_from_start(chosen, len(source.indices))]

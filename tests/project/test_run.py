@@ -215,7 +215,7 @@ def test_packages_that_lost_a_file_are_installed_again(run, capsys):
     assert capsys.readouterr().out == "" and set(run.load_state()) == {"python", "compiled", "torch"}
     (packages / "b.py").unlink()
     run.mend()
-    assert capsys.readouterr().out == "run.py: b in .venv lacks b.py; the next set-up installs it again\n"
+    assert capsys.readouterr().out == "run.py: b in .venv lacks b.py; run this again, which installs it anew\n"
     assert [path.name for path in packages.glob("*.dist-info")] == ["a-1.dist-info"]
     assert run.load_state() == {"python": "this", "compiled": "1"}
 

@@ -91,6 +91,7 @@ def test_shuffle(path):
         ({"order": True}, ArgumentTypeError, "write shuffle=True"),
         ({"class_balanced": True}, ArgumentTypeError, "class_balanced is True, expected the name of a column"),
         ({"indices": np.ones(COUNT, bool)}, TypeError, "not an array of bool; np.flatnonzero makes ints of a mask"),
+        ({"indices": [True] * COUNT}, TypeError, "not bools; np.flatnonzero makes ints of a mask"),
         ({"weights": [1], "shuffle": False}, ArgumentError, "weights draw the samples: leave one of them out"),
         ({"weights": [1], "order": "random"}, ArgumentError, "order is 'random', but weights draw the samples"),
         ({"weights": [1], "class_balanced": "id"}, ArgumentError, "weights and class_balanced both say"),

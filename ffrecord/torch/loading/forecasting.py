@@ -79,7 +79,8 @@ def tell_planned(reader: Store, batch: PlannedBatch) -> None:
     Workers of torch's loader take batches in turn. Should they not, neighbours come one by one.
     """
     run, info = batch.run, get_worker_info()
-    loop = run.epoch.seed, run.epoch.number, run.position, run.number, run.batch_size, run.split.turn
+    order = run.epoch.order.name, run.epoch.order.window_length
+    loop = order, run.epoch.seed, run.epoch.number, run.position, run.number, run.batch_size, run.split.turn
     known = _latest.get(reader)
     if known is None or known[0] != loop:
         # The old one goes first: both together might be more than may be held.
