@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
@@ -26,15 +26,19 @@ def map_in_threads(function: Callable[[T], R], things: Collection[T], threads: i
     todo = list(things)
     made: list[Any] = [None] * len(todo)
     failures: dict[int, BaseException] = {}
-    places = iter(range(len(todo)))  # shared by the threads: each place goes to one of them, in ascending order
+    places = deque(range(len(todo)))  # shared by the threads: each place goes to one of them, in ascending order
 
     def work() -> None:
-        for place in places:
+        while True:
+            try:
+                place = places.popleft()
+            except IndexError:
+                return
             try:
                 made[place] = function(todo[place])
             except BaseException as error:
                 failures[place] = error
-                _use_up(places)
+                places.clear()
 
     count = min(threads, len(todo)) - 1
     if count < 1:
@@ -50,15 +54,10 @@ def map_in_threads(function: Callable[[T], R], things: Collection[T], threads: i
                 work()
                 wait(helpers)
             finally:
-                _use_up(places)
+                places.clear()
     if failures:
         try:
             raise failures[min(failures, key=lambda place: (isinstance(failures[place], Exception), place))]
         finally:
             failures.clear()  # its traceback holds this frame: else the error would keep itself and `things` alive
     return made
-
-
-def _use_up(places: Iterator[int]) -> None:
-    """Exhaust the iterator, so that no thread begins another call."""
-    deque(places, maxlen=0)
