@@ -1,7 +1,8 @@
 """Telling a reader what a loop will read soon, so that neighbours come together."""
 
+from copy import copy
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 import numpy as np
 from torch.utils.data import get_worker_info
@@ -69,8 +70,8 @@ class Forecaster:
         self._told = int(numbers[taken]) if taken < len(numbers) else stop
 
 
-# Of each reader, those of the latest loop. Keyed by reader, not kept in the dataset, which is pickled for each worker.
-_latest: "WeakKeyDictionary[Store, tuple[Any, Forecaster]]" = WeakKeyDictionary()
+# Of each reader, those of its loops. Keyed by reader, not kept in the dataset, which is pickled for each worker.
+_loops: "WeakKeyDictionary[Store, dict[Any, Forecaster]]" = WeakKeyDictionary()
 
 
 def tell_planned(reader: Store, batch: PlannedBatch) -> None:
@@ -81,10 +82,12 @@ def tell_planned(reader: Store, batch: PlannedBatch) -> None:
     run, info = batch.run, get_worker_info()
     order = run.epoch.order.name, run.epoch.order.window_length
     loop = order, run.epoch.seed, run.epoch.number, run.position, run.number, run.batch_size, run.split.turn
-    known = _latest.get(reader)
-    if known is None or known[0] != loop:
-        # The old one goes first: both together might be more than may be held.
-        _latest.pop(reader, None)
-        known = loop, Forecaster(reader, run, 1 if info is None else info.num_workers)
-        _latest[reader] = known
-    known[1].tell(batch.number)
+    loops = _loops.setdefault(reader, {})
+    if loop not in loops:
+        if info is not None:
+            loops.clear()  # a worker has one loop at a time; both together might be more than may be held
+        loops[loop] = Forecaster(reader, copy(run), 1 if info is None else info.num_workers)
+        if info is None:
+            # The run belongs to the sampler, whose next loop has another.
+            finalize(run, loops.pop, loop, None).atexit = False
+    loops[loop].tell(batch.number)
