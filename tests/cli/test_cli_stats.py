@@ -83,8 +83,18 @@ def test_classes_have_names(tmp_path):
         "kind": "class", "samples": 32, "classes": 8, "distinct": 8, "frequent": dict.fromkeys(names[:5], 4),
     }  # fmt: skip
     said = run("stats", tmp_path / "a").out
-    assert "  frequent    class 0: 4, class 1: 4, class 2: 4, class 3: 4, class 4: 4, and 3 more\n" in said
-    assert f"  frequent    {'a' * 39}…: 5, " in said
+    assert "  frequent         class 0: 4, class 1: 4, class 2: 4, class 3: 4, class 4: 4, and 3 more\n" in said
+    assert f"  frequent         {'a' * 39}…: 5, " in said
+
+
+def test_values_of_all_columns_stand_below_each_other(dataset):
+    columns = json.loads(run("stats", dataset, "--json").out)["columns"]
+    names = {f"  {name}" for facts in columns.values() for name in facts if name != "kind"}
+    left = max(map(len, names)) + 2
+    shown = [line for line in run("stats", dataset).out.splitlines() if line[:left].rstrip() in names]
+    assert "  samples          40" in shown and "  mean characters  1" in shown
+    assert len(shown) == sum(len(facts) - 1 for facts in columns.values())
+    assert {len(line[left:]) - len(line[left:].lstrip()) for line in shown} == {0}
 
 
 def test_columns_of_odd_values():
@@ -209,8 +219,8 @@ def test_in_words(dataset):
     assert "40 records" in ran.out
     assert "█" in ran.out
     assert "label: int" in ran.out
-    assert "  shapes      [1]: 14, [2]: 13, [3]: 13\n" in ran.out
-    assert "  frequent    0: 8, 1: 8, 2: 8, 3: 8, 4: 8\n" in ran.out
+    assert "  shapes           [1]: 14, [2]: 13, [3]: 13\n" in ran.out
+    assert "  frequent         0: 8, 1: 8, 2: 8, 3: 8, 4: 8\n" in ran.out
     ran = run_in_terminal("stats", dataset, columns=40)
     assert ran.code == 0
 

@@ -117,12 +117,14 @@ def _print(sizes: Sizes, without_size: int, columns: dict[str, dict[str, Any]], 
             out.line(f"bars and percentiles are {sizes.estimated}")
         out.line()
         _print_bars(sizes, out)
+    left = max((len(fact) for facts in columns.values() for fact in facts), default=0)
     for name, facts in columns.items():
         out.line()
         out.line(f"{name}: {facts['kind']}")
         for fact, value in facts.items():
             if fact != "kind":
-                out.wrap(f"  {fact:10}  ", _format_stat(value, facts.get("distinct", 0) if fact == "frequent" else 0))
+                total = facts.get("distinct", 0) if fact == "frequent" else 0
+                out.wrap(f"  {fact:{left}}  ", _format_stat(value, total))
 
 
 def _format_stat(value: Any, total: int) -> str:
