@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
 from ffrecord.kernels._memory cimport guard_ready
-from ffrecord.system._linux cimport ffr_bring_in, ffr_sleep_ms, ffr_sleeps
+from ffrecord.system._linux cimport ffr_bring_in, ffr_cached_bytes, ffr_sleep_ms, ffr_sleeps, ffr_tells_cached
 
 
 cdef struct Reading:
@@ -38,6 +38,7 @@ cdef enum:
     PLACES_HOT = 256 << 10     # bytes of whole records on their way to columns that stay in the CPU's cache
     PLACES_COLD = 32 << 20     # bytes of whole records on their way to columns that keep a disk busy
     PAGE_MOST = 64 << 10       # largest page size of any machine
+    FAR = 32 << 20             # bytes; kernels read less ahead of a sequence
 
 # Maximum bytes of files that are mapped for copying; the page tables of each process take 1/512 of it.
 cdef int64_t WINDOWS_MOST = <int64_t> 64 << 30
@@ -65,9 +66,34 @@ cdef bint _copies(const Reading* reading, const Filesystem* fs, int engine) noex
 
 cdef bint _in_sequence(const Reading* reading, const Filesystem* fs, int engine) noexcept nogil:
     """Tell whether to use the kernel's read-ahead for a sequence, whatever engine random reads use."""
-    if engine == DIRECT if reading.discard else _copies(reading, fs, engine):
+    if reading.discard and engine == DIRECT:
         return False
     return reading.sequential and not fs.pinned and not (fs.network and engine == COLD)
+
+
+cdef bint _is_copied(const Reading* reading, const Work* work, int engine, int64_t i, int64_t j) noexcept nogil:
+    """Tell whether to copy requests i .. j, a piece of a sequence, from mappings: its last page is cached, and one further on.
+
+    The kernel reads ahead of a sequence, so the next pages of an uncached file are often there. Copies would end its reading
+    ahead. At the end of a file there is no page further on: then random reads tell, or the answer of the last piece stands.
+    """
+    cdef Filesystem* fs = work.filesystem
+    cdef const Request* last = &reading.requests[j - 1]
+    cdef const File* file = &work.files[last.file]
+    cdef int64_t end = last.offset + last.size - 1
+    if reading.discard or not _copies(reading, fs, HOT) or file.window == NULL or last.status != OK or last.size == 0:
+        return False
+    if not ffr_tells_cached(file.fd):
+        return engine == HOT
+    if end + FAR < file.size:
+        fs.cached_ahead = ffr_cached_bytes(_page_of(file, end + FAR), 1) == 1
+    elif engine == HOT:
+        fs.cached_ahead = True
+    return fs.cached_ahead and ffr_cached_bytes(_page_of(file, end), 1) == 1
+
+
+cdef inline char* _page_of(const File* file, int64_t offset) noexcept nogil:
+    return file.window + (offset & -PAGE_MOST)
 
 
 cdef bint teaches(const Reading* reading, const Filesystem* fs) noexcept nogil:
@@ -165,7 +191,9 @@ cdef int64_t _read_by(Reading* reading, Work* work, int engine, Request* request
         read_mapped(work, requests, k)
         work.counters.waits += ffr_sleeps() - sleeps
         return 0
-    if _copies(reading, work.filesystem, engine) and (reading.guarded or guard_ready()):
+    if (reading.discard or not work.sequential) and _copies(reading, work.filesystem, engine) and (
+        reading.guarded or guard_ready()
+    ):
         if work.columns != NULL:
             for i in range(k):
                 requests[i].dest = work.columns.scratch  # missed records are read one after the other, so they can share it
@@ -187,6 +215,8 @@ cdef void _read_part(Reading* reading, int number, int engine, int64_t i, int64_
     work.files, work.filesystem = reading.table.files, fs
     work.sweep, work.windows, work.crowded = &reading.sweeps[number], &reading.windows[number], reading.crowded
     work.sequential = _in_sequence(reading, fs, engine)
+    if work.sequential and _is_copied(reading, &work, engine, i, j):
+        work.sequential, engine = False, HOT
     work.counters, work.check, work.go_on, work.good = counters, reading.check, reading.go_on, reading.good
     work.stopped, work.columns, work.discard = &reading.stopped, reading.columns, reading.discard
     error = _read_by(reading, &work, engine, reading.requests + i, j - i)
@@ -231,7 +261,7 @@ cdef int64_t _hold_files(Reading* reading, int number, int engine, int64_t i) no
     cdef Access access = AROUND if engine == DIRECT else RANDOM
     cdef int64_t error
     if _in_sequence(reading, &reading.filesystems[number], engine):
-        access = CHECKING if reading.discard and _copies(reading, &reading.filesystems[number], engine) else SEQUENTIAL
+        access = CHECKING if _copies(reading, &reading.filesystems[number], engine if reading.discard else HOT) else SEQUENTIAL
     elif _copies(reading, &reading.filesystems[number], engine):
         access = COPYING
     while i < reading.k:

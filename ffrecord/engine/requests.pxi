@@ -73,6 +73,7 @@ cdef struct Filesystem:
     int64_t reading           # batches that are being read in two passes
     shared_long begun         # batches that began to be read in two passes
     shared_int flowing        # the last piece of a sequence was cached
+    shared_int cached_ahead   # so was a page far behind it
     shared_long generation    # pages of windows mapped in an earlier generation may be unmapped by now
 
 cdef struct File:

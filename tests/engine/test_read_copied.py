@@ -73,6 +73,18 @@ assert reader.stats().requests == before"""
     children.run(HOT + code, path)
 
 
+def test_a_cached_sequence_is_copied_by_a_reader_that_only_iterates(tmp_path):
+    """From the first pieces on, up to where nothing is cached ahead."""
+    path = builders.write_samples(tmp_path / "a.ffr", [bytes([i % 251]) * 100_000 for i in range(800)])
+    code = """reader = FileReader(path)
+counts = [-1, 0]
+while counts[-1] > counts[-2]:  # until all is mapped
+    assert sum(len(set(sample.tolist())) == 1 for sample in reader) == 800
+    counts.append(reader.stats().requests)
+assert len(counts) < 40, counts"""
+    children.run(HOT + code, path)
+
+
 @pytest.mark.unsanitized("its copies take so long that they are taken for ones that wait")
 def test_records_read_alone(path):
     """Without a call, whatever their size."""

@@ -263,10 +263,10 @@ def test_a_sequence_that_was_evicted(evictable: str, samples: list[bytes]) -> No
     """It goes back to the kernel's read-ahead: by page faults it would wait for each page."""
     with FileReader(evictable) as reader:
         until_mapped(reader, samples)
-        engines = reader.stats().engines
         situations.evict(evictable)
+        before = reader.stats().waits
         assert [sample.tobytes() for sample in reader] == samples
-        assert reader.stats().engines != engines
+        assert reader.stats().waits - before < len(samples) // 20
 
 
 def punch(path: str, size: int) -> None:
