@@ -19,6 +19,7 @@ from test_tar import CUT, DAMAGED, FILES, SEED, fixed
 from ffrecord.errors import FFRecordError, FormatError, TruncatedError
 from ffrecord.sources.tar.reader import TarReader
 from ffrecord.sources.tar.stream import iter_members, iter_samples
+from ffrecord.sources.tar.webdataset import WebDatasetReader
 from ffrecord.system import optional
 
 zstandard = pytest.importorskip("zstandard", reason="zstandard is not installed")
@@ -181,6 +182,39 @@ def test_ignore_zeros(tmp_path):
     path = tars.write(tmp_path / "two.tgz", gzip.compress(one, mtime=0), gzip.compress(one, mtime=0))
     assert listed(path) == FILES
     assert listed(path, ignore_zeros=True) == 2 * FILES
+
+
+def test_what_is_left_out_behind_the_end_is_told(tmp_path, caplog):
+    """Once, with the offsets of the end and of what follows it, for archives read in place and in one pass."""
+    one = tars.member(b"a", b"1") + tars.END
+    ends = {
+        one: None,
+        one + bytes(1 << 21): None,
+        one + one: 2048,
+        one + bytes(10000) + b"x" + bytes(99): 12048,
+        one[:-512] + b"x": 1536,  # a single block of zeros is an end, too
+        one + bytes(2 << 20) + one: None,  # too far away to be looked for
+        tars.END + one: 1024,
+    }
+    for data, at in ends.items():
+        for name, packed, read in (
+            ("a.tar", data, TarReader),
+            ("a.tar", data, WebDatasetReader),
+            ("a.tar", data, iter_members),
+            ("a.tar", data, iter_samples),
+            *((packer, PACKERS[packer](data), iter_members) for packer in PACKERS),
+        ):
+            caplog.clear()
+            path = tars.write(tmp_path / name, packed)
+            list(read(path))
+            end = 0 if data.startswith(tars.END) else 1024
+            said = f"zeros at offset {end} end the archive, so what comes behind them, from offset {at} on, is left out"
+            assert [message.split(": ")[1] for message in caplog.messages] == ([] if at is None else [said])
+            assert all(message.startswith(f"{path}: ") for message in caplog.messages)
+    caplog.clear()
+    path = tars.write(tmp_path / "a.tar", one, one)
+    assert len(listed(path, ignore_zeros=True)) == len(TarReader(path, ignore_zeros=True)) == 2
+    assert caplog.messages == []
 
 
 def test_samples(tmp_path):

@@ -29,6 +29,7 @@ COLUMNS: dict[str, type[np.generic]] = {
     **dict.fromkeys(("linked", "sparse"), np.uint8),
 }
 THREADS = 8  # archives scanned at once
+BEHIND = 1 << 20  # bytes behind the end of an archive that are looked at
 
 SPARSE = "a sparse file, which is not supported: store it with its holes filled"
 PROBLEMS = {
@@ -120,6 +121,8 @@ def _build(path: str, ignore_zeros: bool, cut: Callable[[str], None] | None) -> 
                 cut(str(error))
             elif not scan.ended:
                 log_unended(path, size, scan.n)
+            elif not ignore_zeros:
+                log_behind(path, scan.offset, read_up_to(fd, BEHIND, scan.offset))
             return _regular(path, scan.arrays())
         finally:
             os.close(fd)
@@ -129,6 +132,25 @@ def log_unended(path: str, size: int, members: int) -> None:
     """Log that an archive lacks the zeros at its end. Nothing else shows that it was cut between two members."""
     end = "but no zeros at its end: the archive may have been cut"
     logger.warning("%s: %d members in %d bytes, %s", path, members, size, end)
+
+
+def log_behind(path: str, offset: int, data: bytes | bytearray) -> None:
+    """Log that more than zeros comes behind the end of an archive.
+
+    Args:
+        path: path of the archive.
+        offset: offset of the first byte behind the zeros that end it.
+        data: up to BEHIND bytes from there on.
+    """
+    zeros = len(data) - len(data.lstrip(b"\0"))
+    if zeros < len(data):
+        logger.warning(
+            "%s: zeros at offset %d end the archive, so what comes behind them, from offset %d on, is left out: to "
+            "read on, as in archives joined by cat, pass ignore_zeros=True",
+            path,
+            offset - _tar.BLOCK,
+            offset + zeros,
+        )
 
 
 def _error(path: str, size: int, scan: _tar.Scan, begins: bytes) -> Exception:

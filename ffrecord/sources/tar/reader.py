@@ -45,7 +45,8 @@ class TarReader(NamedFiles, MixedReader):
         index_cache: place to keep the index: True for beside each archive, or a directory; None for nowhere. No index
             is kept if `on_error` is not "raise".
         ignore_zeros: go on after blocks of zeros, for archives that were joined by `cat`. Otherwise a block of zeros is
-            the end, and the rest of the file is ignored.
+            the end, and the rest of the file is ignored. The log warns you when the index is made, if more than zeros
+            follows soon after it.
 
     Raises:
         FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError), TypeError: `source`.

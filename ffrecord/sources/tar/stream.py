@@ -18,7 +18,7 @@ from ffrecord.sources.inflated import compression_of
 from ffrecord.sources.names import Names, name_as_text
 from ffrecord.sources.tar import _tar
 from ffrecord.sources.tar._tar import split_names
-from ffrecord.sources.tar.index import header_error, log_unended, not_tar_error
+from ffrecord.sources.tar.index import BEHIND, header_error, log_behind, log_unended, not_tar_error
 from ffrecord.system.optional import require
 from ffrecord.system.sizes import Size, parse_size
 
@@ -247,6 +247,8 @@ class _Stream:
                 end = f"the compressed data end at offset {self._offset}, before the archive does"
                 raise TruncatedError(f"{self._path}: {end}")
             log_unended(self._path, self._offset, count)
+        elif not ignore_zeros:
+            log_behind(self._path, self._offset, self._take(BEHIND))
         # Read on: behind the archive's end, decompressors compare the checksum of the compressed data.
         while self._read(PIECE):
             pass
