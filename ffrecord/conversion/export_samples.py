@@ -66,17 +66,17 @@ class SampleSource:
         self._schema = None if self._store is None else _schema_keeping_files(self._store)
         self._names = None if self._store is None else names_of(self._store)
         self.n = len(source)
+        # Also for a dataset that was converted from a WebDataset, so that the export restores its names and its gaps.
+        self._suffixed = self.format == "webdataset" or (self._schema is not None and KEYS[0] in self._schema.fields)
         first = self.read([0])[0] if self.n else Sample(0, None, {})
         # Columns that the first sample lacks: later samples may have them.
         named = set() if self._schema is None else set(self._schema.fields) - {DATA, *KEYS}
-        self.plain = _is_plain(first.columns) and not named
+        self.plain = _is_plain(first.columns) and not named and not self._is_field(DATA, OptionalField)
         self.raw = self.plain and first.name is None
         self.classes = self._classes(first.columns)
         contents = {name: self._content(0, name, value) for name, value in first.columns.items()}
-        # Also for a dataset that was converted from a WebDataset, so that the export restores its names.
-        suffixed = self.format == "webdataset" or (self._schema is not None and KEYS[0] in self._schema.fields)
         self._warned: set[str] = set()
-        self._naming = Naming(contents, first.name, self.n, suffixed)
+        self._naming = Naming(contents, first.name, self.n, self._suffixed)
 
     @property
     def format(self) -> str | None:
@@ -150,17 +150,20 @@ class SampleSource:
 
     def _sample(self, index: int, value: Any) -> Sample:
         columns = dict(_columns(value))
-        for each in [name for name in columns if columns[name] is None and self._is_field(name, OptionalField)]:
-            del columns[each]  # the original sample had no field of that name
         name = None if self._names is None else self._names[index]
         for key in KEYS:
             # `convert` made this column from the name.
             if isinstance(columns.get(key), str | bytes) and name in (None, _text(columns[key])):
                 name = _text(columns.pop(key))
+        # The original sample of a WebDataset had no field of that name. It had one field at least.
+        columns = {each: columns[each] for each in columns if not self._is_gap(each, columns[each])} or columns
         untyped = self._store is not None and self._schema is None
         if untyped and (list(columns) == [DATA] or self.format in RAW_FORMATS):
             columns = {each: _raw_bytes(value) for each, value in columns.items()}
         return Sample(index, name, columns)
+
+    def _is_gap(self, column: str, value: Any) -> bool:
+        return value is None and self._suffixed and self._is_field(column, OptionalField)
 
     def _is_field(self, column: str, kind: type[Field]) -> bool:
         return self._schema is not None and isinstance(self._schema.fields.get(column), kind)

@@ -13,8 +13,9 @@ import pytest
 import ffrecord
 from ffrecord.conversion import export
 from ffrecord.conversion.export_samples import SampleSource
+from ffrecord.dataset_writer import DatasetWriter
 from ffrecord.errors import ArgumentError, FFRecordError, FormatError, MismatchError
-from ffrecord.fields import LabelField, StrField
+from ffrecord.fields import BytesField, IntField, LabelField, OptionalField, StrField
 from ffrecord.reading.store import Store
 from ffrecord.sources import ExampleParser, FixedFeature, TFRecordWriter, WebDatasetReader
 
@@ -83,6 +84,52 @@ def test_samples_without_columns(tmp_path, row):
         export([{"a": 1}, row], tmp_path / "out.zip", progress=False)
     export([{"a": 1}, row], tmp_path / "out.tfrecord", verify=True, progress=False)
     assert len(ffrecord.open(tmp_path / "out.tfrecord")) == 2
+
+
+def contents(path):
+    """Name → bytes of each file of a zip, a tar or a folder."""
+    if path.is_dir():
+        return {f"{each.relative_to(path)}": each.read_bytes() for each in path.rglob("*") if each.is_file()}
+    with ffrecord.open(path) as reader:
+        return {name: reader.read(name).tobytes() for name in list(reader.keys())}
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "folder", "webdataset"])
+@pytest.mark.parametrize("rows", [[1, None], [None, 1], [None, None]])
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("column", ["x", "data"])
+def test_none_has_a_file(tmp_path, kind, rows, beside, column):
+    """A file that says null, of every source alike."""
+    samples = [{column: each, **({"t": "text"} if beside else {})} for each in rows]
+    fields = {column: OptionalField(IntField()), **({"t": StrField()} if beside else {})}
+    DatasetWriter(tmp_path / "in", fields, num_workers=0).from_indexed_dataset(samples)
+    for name, source in (("list", samples), ("dataset", tmp_path / "in")):
+        out = tmp_path / (f"{name}.tar" if kind == "webdataset" else f"{name}.{kind}")
+        export(source, out, kind, verify=True, progress=False)
+        found = contents(out)
+        assert sorted(found.values()) == sorted(
+            [*(b"null" if each is None else b"1" for each in rows), *([b"text"] * 2 if beside else [])]
+        )
+        for i, each in enumerate(rows):
+            end = f"{'' if (each is None) == (rows[0] is None) else column + '.'}{'json' if each is None else 'cls'}"
+            assert f"{i:06}.{end}" in found
+
+
+def test_none_among_bytes_has_a_file(tmp_path):
+    fields = {"data": OptionalField(BytesField())}
+    DatasetWriter(tmp_path / "in", fields, num_workers=0).from_indexed_dataset([{"data": b"1"}, {"data": None}])
+    export(tmp_path / "in", tmp_path / "out.zip", verify=True, progress=False)
+    assert contents(tmp_path / "out.zip") == {"000000.bin": b"1", "000001.data.json": b"null"}
+    export(tmp_path / "in", tmp_path / "out.tfrecord", verify=True, progress=False)
+    assert len(ffrecord.open(tmp_path / "out.tfrecord")) == 2
+
+
+def test_a_sample_of_a_webdataset_without_any_field(tmp_path):
+    fields = {"__key__": StrField(), "x": OptionalField(BytesField())}
+    rows = [{"__key__": "a", "x": b"1"}, {"__key__": "b", "x": None}]
+    DatasetWriter(tmp_path / "in", fields, num_workers=0).from_indexed_dataset(rows)
+    export(tmp_path / "in", tmp_path / "out.tar", verify=True, progress=False)
+    assert contents(tmp_path / "out.tar") == {"a.x": b"1", "b.x.json": b"null"}
 
 
 # Values that JSON would change
