@@ -30,6 +30,7 @@ from ffrecord.reading.store import Indices, OnError, check_on_error
 from ffrecord.system.sample_types import Sample_co
 
 PIECES_AHEAD = 3  # pieces read ahead in a sequence of remote files; a piece has 4 MiB and is one request
+SHOWN = 8  # names of columns in a message
 LEGACY_WARNING = "warning: you are using an old version ffrecord file, please update the file"
 
 
@@ -320,7 +321,10 @@ def _find_link(fname: paths.Source, first: str) -> str | None:
 
 
 def _describe_difference(one: Extension, other: Extension) -> str:
-    """Return a text that names the first column in which two schemas differ; "" if no column can be named."""
+    """Return a text that names the first column in which two schemas differ, or the order of columns.
+
+    It is "" if neither differs, or a schema cannot be decoded.
+    """
     try:
         schemas = [Schema.from_builtins(each.schema).fields if each.schema else {} for each in (one, other)]
     except FormatError:
@@ -329,4 +333,12 @@ def _describe_difference(one: Extension, other: Extension) -> str:
     for name in [*here, *there]:
         if here.get(name) != there.get(name):
             return f": column {name!r} is {here.get(name, 'missing')}, there {there.get(name, 'missing')}"
-    return ""
+    orders = [*here], [*there]
+    at = next((i for i, pair in enumerate(zip(*orders, strict=True)) if pair[0] != pair[1]), None)
+    if at is None:
+        return ""
+    ours, theirs = (", ".join(map(repr, names[at : at + SHOWN])) for names in orders)
+    return (
+        f": the same columns in another order, from column {at} on {ours}, there {theirs}; ffrecord.convert gives it "
+        "that order with fields=ffrecord.fields.schema_of(reader), where `reader` reads the other"
+    )

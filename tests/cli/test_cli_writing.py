@@ -17,7 +17,7 @@ from cli_runs import COMMAND, run, run_in_terminal
 from numbered import done, labels, written
 
 import ffrecord
-from ffrecord import DatasetWriter
+from ffrecord import DatasetWriter, FileReader, FormatError, convert
 from ffrecord.cli.writing_options import size_of
 from ffrecord.dataset_writer.progress import Bar
 from ffrecord.fields import schema_of
@@ -82,6 +82,22 @@ def test_merge_of_other_columns(dataset, tmp_path):
     assert (ran.code, ran.out) == (3, "")
     assert f"schema differs from that of {dataset}/PART_00000.ffr: column 'y' is IntField" in ran.err
     assert not (tmp_path / "both").exists()
+
+
+def test_merge_of_columns_in_another_order(tmp_path):
+    """Both orders are shown, and what to do helps."""
+    for name, row in (("one", {"k": 0, "x": 1, "y": 2.5}), ("two", {"k": 0, "y": 3.5, "x": 4})):
+        DatasetWriter(tmp_path / name, num_workers=0, progress=False).from_indexed_dataset([row])
+    ran = run("merge", tmp_path / "one", tmp_path / "two", "--out", tmp_path / "both")
+    assert (ran.code, ran.out) == (3, "")
+    words = "the same columns in another order, from column 1 on 'y', 'x', there 'x', 'y'; ffrecord.convert gives"
+    assert f"two/PART_00000.ffr: its schema differs from that of {tmp_path}/one/PART_00000.ffr: {words}" in ran.err
+    shards = [tmp_path / name / "PART_00000.ffr" for name in ("one", "two")]
+    with FileReader(shards) as reader, pytest.raises(FormatError, match=words):
+        reader.extension  # noqa: B018
+    with FileReader(tmp_path / "one") as reader:
+        convert(tmp_path / "two", tmp_path / "three", fields=schema_of(reader), num_workers=0, progress=False)
+    assert run("merge", tmp_path / "one", tmp_path / "three", "--out", tmp_path / "both").code == 0
 
 
 def test_merge_of_other_formats(dataset, tmp_path):
