@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.conversion.export_files import Content, Naming, content_of, content_of_bytes
+from ffrecord.dataset_writer.selection import dataset_length
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, FormatError
 from ffrecord.fields import Field, ImageFileField, JPEGField, LabelField, ListField, OptionalField, Schema, schema_of
 from ffrecord.fields.describe import describe
@@ -65,7 +66,7 @@ class SampleSource:
         self._store = source if isinstance(source, Store) else None
         self._schema = None if self._store is None else _schema_keeping_files(self._store)
         self._names = None if self._store is None else names_of(self._store)
-        self.n = len(source)
+        self.n = dataset_length(source)
         # Also for a dataset that was converted from a WebDataset, so that the export restores its names and its gaps.
         self._suffixed = self.format == "webdataset" or (self._schema is not None and KEYS[0] in self._schema.fields)
         first = self.read([0])[0] if self.n else Sample(0, None, {})

@@ -8,6 +8,8 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord.errors import ArgumentError, ArgumentTypeError
+from ffrecord.fields.describe import describe
 from ffrecord.reading.indices import as_subset, count_from_start
 
 SEEDS = 1 << 32
@@ -20,15 +22,21 @@ def dataset_length(dataset: Any) -> int:
 
     Raises:
         TypeError: it has no length, or no samples by index.
+        ValueError: its length is negative, or 2**63 or more.
     """
     kind = type(dataset).__name__
     if not hasattr(dataset, "__getitem__"):
-        raise TypeError(f"dataset of type {kind} has no samples by index (dataset[i]); pass list(dataset)")
+        raise ArgumentTypeError(f"dataset of type {kind} has no samples by index (dataset[i]); pass list(dataset)")
     try:
         return len(dataset)
     except TypeError as error:
-        raise TypeError(
+        raise ArgumentTypeError(
             f"dataset of type {kind} has no length: {error}; give it a __len__, or pass list(dataset)"
+        ) from None
+    except (ValueError, OverflowError):
+        found = type(dataset).__len__(dataset)  # raises what the code of the dataset itself raised
+        raise ArgumentError(
+            f"dataset of type {kind} has the length {describe(found)}, expected 0 <= len < 2**63: mend its __len__"
         ) from None
 
 

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ffrecord
+from ffrecord import DatasetWriter
 from ffrecord.dataset_writer import shards as shard_file
 from ffrecord.dataset_writer.layout import (
     FIRST_BYTES,
@@ -25,7 +27,7 @@ from ffrecord.dataset_writer.layout import (
 from ffrecord.dataset_writer.part_directory import PartDirectory, check_no_shards, check_vacant
 from ffrecord.dataset_writer.selection import dataset_length, select, shuffle
 from ffrecord.dataset_writer.shards import ShardFinisher
-from ffrecord.errors import CountError, SampleIndexError
+from ffrecord.errors import ArgumentError, CountError, SampleIndexError
 from ffrecord.format import ffr_layout
 from ffrecord.format.manifest import Shard
 
@@ -247,6 +249,38 @@ def test_datasets_without_length_or_index() -> None:
 
     with pytest.raises(TypeError, match=r"dataset of type Endless has no length: .* pass list\(dataset\)"):
         dataset_length(Endless())
+
+
+@pytest.mark.parametrize("length", [-1, 2**63, 2**70])
+def test_lengths_that_cannot_be(tmp_path: Path, length: int) -> None:
+    class Wrong:
+        def __len__(self) -> int:
+            return length
+
+        def __getitem__(self, index: int) -> dict[str, int]:
+            return {"x": index}
+
+    said = rf"dataset of type Wrong has the length int {length}, expected 0 <= len < 2\*\*63"
+    for call in (
+        lambda: DatasetWriter(tmp_path / "out", num_workers=0).from_indexed_dataset(Wrong()),
+        lambda: ffrecord.convert(Wrong(), tmp_path / "out", num_workers=0),
+        lambda: ffrecord.export(Wrong(), tmp_path / "out.zip"),
+    ):
+        with pytest.raises(ArgumentError, match=said):
+            call()
+    assert os.listdir(tmp_path) == []
+
+
+def test_errors_of_the_length_itself_come_through() -> None:
+    class Closed:
+        def __len__(self) -> int:
+            raise ValueError("the file is closed")
+
+        def __getitem__(self, index: int) -> int:
+            return index
+
+    with pytest.raises(ValueError, match=r"^the file is closed$"):
+        dataset_length(Closed())
 
 
 def test_shard_file_is_reserved_and_finished(tmp_path: Path) -> None:
