@@ -15,6 +15,7 @@ from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.errors import SampleError
 from ffrecord.fields import Schema
 from ffrecord.fields.declare import complete_tree, lacks, overlay_fields
+from ffrecord.fields.infer import infer_tree
 from ffrecord.format import extension
 from ffrecord.format.extension import Extension
 from ffrecord.kernels._records import Pieces
@@ -109,19 +110,21 @@ def for_records(encode: Encode) -> Callable[[Any], bytes | memoryview | Pieces]:
     return flat
 
 
-def infer_shape(samples: Sequence[Any], declared: Schema | None = None) -> Shape:
+def infer_shape(samples: Sequence[Any], declared: Schema | None = None, names: Sequence[str] | None = None) -> Shape:
     """Infer the schema of `samples`, one or more.
 
     Args:
+        samples: one or more.
         declared: fields of some of their columns.
+        names: the name of each sample for messages, such as "sample 7"; None if only their order is known.
 
     Raises:
         TypeError, ValueError: no schema fits them.
     """
     if declared is not None:
-        return Shape(Schema(complete_tree(declared._tree, samples)).to_builtins())
+        return Shape(Schema(complete_tree(declared._tree, samples, names)).to_builtins())
     plain = all(isinstance(sample, PLAIN) for sample in samples)
-    return Shape(None if plain else Schema.infer(samples).to_builtins())
+    return Shape(None if plain else Schema(infer_tree(samples, names)).to_builtins())
 
 
 def encode_plain(sample: Any) -> Any:
@@ -301,7 +304,7 @@ def _probe_samples(
 
 def _infer_shape_of(samples: dict[int, Any], declared: Schema | None) -> Shape:
     try:
-        return infer_shape(list(samples.values()), declared)
+        return infer_shape(list(samples.values()), declared, [f"sample {index}" for index in samples])
     except (TypeError, ValueError) as error:
         error.args = (f"{error} (looked at: samples {list(samples)})",)
         raise

@@ -60,7 +60,7 @@ def lacks(declared: Tree, sample: Any) -> bool:
     )
 
 
-def complete_tree(declared: Tree, samples: Sequence[Any]) -> Tree:
+def complete_tree(declared: Tree, samples: Sequence[Any], names: Sequence[str] | None = None) -> Tree:
     """Return the declared tree, with inferred fields for the keys that it leaves out.
 
     If keys were left out, the columns follow the order of the first sample's keys; else the declared order.
@@ -68,6 +68,7 @@ def complete_tree(declared: Tree, samples: Sequence[Any]) -> Tree:
     Args:
         declared: the declared fields.
         samples: samples that show the other keys.
+        names: see `infer_tree`.
 
     Raises:
         TypeError, ValueError: no field holds the values of a key that was left out.
@@ -75,14 +76,18 @@ def complete_tree(declared: Tree, samples: Sequence[Any]) -> Tree:
     if not any(lacks(declared, sample) for sample in samples):
         return declared
     node = cast(Node, declared)
-    mappings = [each for each in map(as_mapping, samples) if each is not None]
-    children = {
-        key: complete_tree(child, [each[key] for each in mappings if key in each])
-        for key, child in zip(node.keys, node.children, strict=True)
-    }
+    found = [as_mapping(each) for each in samples]
+    mappings = [each for each in found if each is not None]
+    if names is not None:
+        names = [name for name, each in zip(names, found, strict=True) if each is not None]
+    children = {}
+    for key, child in zip(node.keys, node.children, strict=True):
+        having = [i for i, each in enumerate(mappings) if key in each]
+        called = None if names is None else [names[i] for i in having]
+        children[key] = complete_tree(child, [mappings[i][key] for i in having], called)
     rest = [{key: value for key, value in each.items() if key not in children} for each in mappings]
     if any(rest):
-        inferred = cast(Node, infer_tree(rest))
+        inferred = cast(Node, infer_tree(rest, names))
         children |= dict(zip(inferred.keys, inferred.children, strict=True))
     keys = tuple(dict.fromkeys([*(key for key in mappings[0] if key in children), *children]))
     return Node("dict", keys, tuple(children[key] for key in keys))

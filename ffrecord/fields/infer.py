@@ -10,20 +10,22 @@ import numpy as np
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields.arrays import NDArrayField, TensorField
-from ffrecord.fields.blobs import BytesField, JSONField, StrField
+from ffrecord.fields.blobs import BytesField, JSONField, MsgpackField, StrField
 from ffrecord.fields.describe import describe, is_image, is_tensor, tensor_shape, torch_dtype_name
 from ffrecord.fields.dtypes import array_dtype, array_of_lists
 from ffrecord.fields.field import Field
 from ffrecord.fields.images.image import ImageField
-from ffrecord.fields.inner import ListField
+from ffrecord.fields.inner import ListField, OptionalField
 from ffrecord.fields.scalars import BoolField, DecimalField, FloatField, IntField, NoneField, ScalarField
 from ffrecord.fields.shapes import common_shape
-from ffrecord.fields.tree import VARYING, Node, NodeCount, Tree, as_mapping, check_key, child_paths, key_path, label
+from ffrecord.fields.tree import Node, NodeCount, Tree, as_mapping, check_key, child_paths, key_path, label
 
 SUPPORTED = (
     "int, float, bool, str, bytes, None, decimals, numpy scalars and arrays, torch tensors, PIL images, and dicts, "
     "tuples and lists of these; write a field for other types, or pass serializer=pickle.dumps"
 )
+MISSING = "every sample needs the key: where it has no value, give it None, and declare OptionalField(...) for it"
+TUPLES = "make lists of tuples of varying length: ListField(...), JSONField() and MsgpackField() hold them"
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,12 @@ class _Branch:
 _Inferred = Field | _Branch | _Lists  # a node inferred from some samples; lists stay open until all samples are seen
 
 
-def infer_tree(samples: Sequence[Any]) -> Tree:
+def infer_tree(samples: Sequence[Any], names: Sequence[str] | None = None) -> Tree:
     """Infer the tree that holds all `samples`, with varying shapes where their shapes differ.
+
+    Args:
+        samples: one or more.
+        names: the name of each for messages, such as "sample 7"; None if only their order is known.
 
     Raises:
         TypeError: no field holds a value; or two samples have different kinds in a column.
@@ -61,16 +67,17 @@ def infer_tree(samples: Sequence[Any]) -> Tree:
     """
     if not len(samples):
         raise ArgumentError("there is no sample to infer columns from; pass explicit fields")
-    return _tree_of(samples, "", 0, NodeCount())
+    names = [f"sample {probe} of those looked at" for probe in range(len(samples))] if names is None else names
+    return _tree_of(samples, names, "", 0, NodeCount())
 
 
-def _tree_of(values: Sequence[Any], path: str, depth: int, nodes: NodeCount) -> Tree:
-    """Infer the tree of the values that samples have at `path`."""
+def _tree_of(values: Sequence[Any], names: Sequence[str], path: str, depth: int, nodes: NodeCount) -> Tree:
+    """Infer the tree of the values that samples, which have these names, have at `path`."""
     nodes.add(path, depth)
     seen = _inspect(values[0], path, depth, NodeCount())
     for probe in range(1, len(values)):
-        seen = _merge(seen, _inspect(values[probe], path, depth, NodeCount()), path, probe)
-    return _decide(seen, path, nodes)
+        seen = _merge(seen, _inspect(values[probe], path, depth, NodeCount()), path, names[probe])
+    return _decide(seen, names, path, nodes)
 
 
 def _inspect(value: Any, path: str, depth: int, nodes: NodeCount) -> _Inferred:
@@ -88,20 +95,20 @@ def _inspect(value: Any, path: str, depth: int, nodes: NodeCount) -> _Inferred:
     return _leaf(value, path)
 
 
-def _decide(seen: _Inferred, path: str, nodes: NodeCount) -> Tree:
+def _decide(seen: _Inferred, names: Sequence[str], path: str, nodes: NodeCount) -> Tree:
     """Return the tree of a node, with its lists decided."""
     if isinstance(seen, Field):
         return seen
     if isinstance(seen, _Lists):
-        return _decide_lists(seen.values, path, seen.depth, nodes)
+        return _decide_lists(seen.values, names, path, seen.depth, nodes)
     children = []
     for child, child_path in zip(seen.children, child_paths(seen, path), strict=True):
         nodes.add(child_path, 0)
-        children.append(_decide(child, child_path, nodes))
+        children.append(_decide(child, names, child_path, nodes))
     return Node(seen.kind, seen.keys, tuple(children))
 
 
-def _decide_lists(values: Sequence[list[Any]], path: str, depth: int, nodes: NodeCount) -> Tree:
+def _decide_lists(values: Sequence[list[Any]], names: Sequence[str], path: str, depth: int, nodes: NodeCount) -> Tree:
     """Decide the kind of lists: an array of numbers, a list of any number of texts, JSON, or a structure of columns."""
     array = None if _are_rows(values, path) else array_of_lists(values)
     if array is not None:
@@ -114,13 +121,13 @@ def _decide_lists(values: Sequence[list[Any]], path: str, depth: int, nodes: Nod
     if (nested or not items) and _are_json(values):
         return JSONField()
     if len(set(map(len, values))) == 1:
-        return _structure(values, path, depth, nodes)
+        return _structure(values, names, path, depth, nodes)
     inner = _field_of_all(items)
     if inner is not None:
         return ListField(inner)
     if _are_json(values):
         return JSONField()
-    raise _length_error(values, path)
+    raise _length_error(values, names, path)
 
 
 def _are_rows(values: Sequence[list[Any]], path: str) -> bool:
@@ -134,11 +141,12 @@ def _are_rows(values: Sequence[list[Any]], path: str) -> bool:
     return all(len(kind) == 1 for kind in kinds) and len(set().union(*kinds)) > 1
 
 
-def _structure(values: Sequence[list[Any]], path: str, depth: int, nodes: NodeCount) -> Tree:
+def _structure(values: Sequence[list[Any]], names: Sequence[str], path: str, depth: int, nodes: NodeCount) -> Tree:
     """Return a list of columns; JSON if the kinds of a column differ between samples, and JSON holds them."""
     try:
         children = [
-            _tree_of([value[i] for value in values], f"{path}[{i}]", depth + 1, nodes) for i in range(len(values[0]))
+            _tree_of([value[i] for value in values], names, f"{path}[{i}]", depth + 1, nodes)
+            for i in range(len(values[0]))
         ]
     except (TypeError, ValueError):
         if _are_json(values):
@@ -169,19 +177,37 @@ def _field_of_all(items: Sequence[Any]) -> Field | None:
 
 
 def _are_json(values: Sequence[Any]) -> bool:
-    field = JSONField()
+    return _are_held(JSONField(), values)
+
+
+def _length_error(values: Sequence[list[Any]], names: Sequence[str], path: str) -> ValueError:
+    probe = next(probe for probe, value in enumerate(values) if len(value) != len(values[0]))
+    return ArgumentError(
+        f"{label(path)} is a list of {len(values[0])} in the first sample, a list of {len(values[probe])} in "
+        f"{names[probe]}; {_advise(values)}"
+    )
+
+
+def _advise(values: Sequence[list[Any]]) -> str:
+    """Return what to declare for lists of varying length that JSON does not hold."""
+    items = [item for value in values for item in value]
+    there = [item for item in items if item is not None]
+    numbers = all(type(item) in (int, float) for item in there)
+    inner = (FloatField() if numbers else _field_of_all(there)) if there else None
+    optional = None if inner is None else ListField(OptionalField(inner))
+    for field in (optional, MsgpackField()):
+        if field is not None and _are_held(field, values):
+            return f"declare {field!r}"
+    return "declare ListField(...) with a field that holds every item, or convert the items to one kind"
+
+
+def _are_held(field: Field, values: Sequence[Any]) -> bool:
     try:
-        return all(field.encode(value) for value in values)
+        for value in values:
+            field.encode(value)
     except (TypeError, ValueError):
         return False
-
-
-def _length_error(values: Sequence[list[Any]], path: str) -> ValueError:
-    probe = next(probe for probe, value in enumerate(values) if len(value) != len(values[0]))
-    return ValueError(
-        f"{label(path)} is a list of {len(values[0])} in the first sample, a list of {len(values[probe])} in sample "
-        f"{probe} of those looked at; {VARYING}"
-    )
+    return True
 
 
 def _leaf(value: Any, path: str) -> Field:
@@ -223,31 +249,30 @@ def _array_field(value: Any) -> Field | None:
     return ImageField() if is_image(value) else None
 
 
-def _merge(tree: _Inferred, other: _Inferred, path: str, probe: int) -> _Inferred:
-    """Return the node that holds the values of `tree` and of `other`, which comes from sample number `probe`."""
+def _merge(tree: _Inferred, other: _Inferred, path: str, name: str) -> _Inferred:
+    """Return the node that holds the values of `tree` and of `other`, which comes from the sample called `name`."""
     if isinstance(tree, Field) and isinstance(other, Field):
         merged = _widen(tree, other)
         if merged is None:
-            raise _kind_error(path, tree.expects, other.expects, probe)
+            raise _kind_error(path, tree.expects, other.expects, name)
         return merged
     if isinstance(tree, _Lists) and isinstance(other, _Lists):
         return _Lists((*tree.values, *other.values), tree.depth)
     if isinstance(tree, _Branch) and isinstance(other, _Branch) and tree.kind == other.kind:
-        return _merge_branches(tree, other, path, probe)
-    raise _kind_error(path, _describe_node(tree), _describe_node(other), probe)
+        return _merge_branches(tree, other, path, name)
+    raise _kind_error(path, _describe_node(tree), _describe_node(other), name)
 
 
-def _merge_branches(tree: _Branch, other: _Branch, path: str, probe: int) -> _Branch:
+def _merge_branches(tree: _Branch, other: _Branch, path: str, name: str) -> _Branch:
     if len(tree.children) != len(other.children) or set(tree.keys) != set(other.keys):
         changed = sorted(set(tree.keys) ^ set(other.keys))
-        detail = f", only one of them has key {changed[0]!r}" if changed else ""
+        detail = f", only one of them has key {changed[0]!r}; {MISSING}" if changed else f"; {TUPLES}"
         raise ArgumentError(
-            f"{label(path)} is {_describe_node(tree)} in the first sample, {_describe_node(other)} in sample {probe} "
-            f"of those looked at{detail}; {VARYING}"
+            f"{label(path)} is {_describe_node(tree)} in the first sample, {_describe_node(other)} in {name}{detail}"
         )
     order = [other.keys.index(key) for key in tree.keys] or range(len(other.children))
     children = [
-        _merge(child, other.children[i], child_path, probe)
+        _merge(child, other.children[i], child_path, name)
         for child, i, child_path in zip(tree.children, order, child_paths(tree, path), strict=True)
     ]
     return _Branch(tree.kind, tree.keys, tuple(children))
@@ -269,9 +294,9 @@ def _describe_node(tree: _Inferred) -> str:
     return f"a list of {len(tree.values[0])}" if isinstance(tree, _Lists) else f"a {tree.kind} of {len(tree.children)}"
 
 
-def _kind_error(path: str, one: str, other: str, probe: int) -> TypeError:
+def _kind_error(path: str, one: str, other: str, name: str) -> TypeError:
     return ArgumentTypeError(
-        f"{label(path)} is {one} in the first sample, {other} in sample {probe} of those looked at; convert one of "
-        "them, or declare the field of the column: FloatField() also takes exact ints, IntField() numpy integers, "
+        f"{label(path)} is {one} in the first sample, {other} in {name}; convert one of them, "
+        "or declare the field of the column: FloatField() also takes exact ints, IntField() numpy integers, "
         "JSONField() any JSON, OptionalField(...) None"
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
+from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields.describe import REPR_MAX, describe, explain_surrogate
 from ffrecord.fields.field import Field
 
@@ -89,13 +90,15 @@ def check_key(key: Any, path: str) -> str:
         ValueError: it is too long, or UTF-8 does not hold it.
     """
     if not isinstance(key, str):
-        raise TypeError(f"{label(path)}: a key is {describe(key)}, expected str keys; convert it, as by str(key)")
+        raise ArgumentTypeError(
+            f"{label(path)}: a key is {describe(key)}, expected str keys; convert it, as by str(key)"
+        )
     if len(key) > KEY_MAX:
-        raise ValueError(f"{label(path)}: a key has {len(key)} characters, expected at most {KEY_MAX}")
+        raise ArgumentError(f"{label(path)}: a key has {len(key)} characters, expected at most {KEY_MAX}")
     try:
         key.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{label(path)}: key {describe(key)}: {explain_surrogate(error)}") from None
+        raise ArgumentError(f"{label(path)}: key {describe(key)}: {explain_surrogate(error)}") from None
     return key
 
 
@@ -113,12 +116,12 @@ class NodeCount:
         """
         self.count += 1
         if self.count > NODES_MAX:
-            raise ValueError(
+            raise ArgumentError(
                 f"{label(path)}: there are more than {NODES_MAX} columns; store a list of numbers as one array, other "
                 "lists as JSONField()"
             )
         if depth > DEPTH_MAX:
-            raise ValueError(
+            raise ArgumentError(
                 f"{label(path)} is nested more than {DEPTH_MAX} levels deep; declare JSONField() for deep structures"
             )
 

@@ -8,7 +8,7 @@ import pytest
 
 import ffrecord
 from ffrecord import DatasetWriter, FileReader, MismatchError, WorkerError
-from ffrecord.fields import FloatField, IntField, NDArrayField, Schema, StrField, ZstdField, schema_of
+from ffrecord.fields import FloatField, IntField, NDArrayField, OptionalField, Schema, StrField, ZstdField, schema_of
 
 SAMPLES = [{"a": i, "m": {"t": "x", "k": [i] * 3}, "b": i / 2} for i in range(50)]
 FIELDS = {"m": {"t": ZstdField(StrField())}, "b": FloatField()}
@@ -95,3 +95,17 @@ def test_other_fields_are_not_gone_on_with(tmp_path: Path) -> None:
     with pytest.raises(MismatchError, match="level was 3, is 4"):
         other = {**FIELDS, "m": {"t": ZstdField(StrField(), level=4)}}
         writer(tmp_path / "a", other, samples_per_shard=10).from_list([*lines, "no number"], of_line)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("fields", [None, {"a": IntField()}])
+def test_a_key_that_samples_lack(tmp_path: Path, workers: int, fields: Any) -> None:
+    """The sample is named by its index, and what is advised helps."""
+    lacking: list[dict[str, Any]] = [*([{"a": 1, "b": 1}] * 12), {"a": 1}, *([{"a": 1, "b": 2}] * 3)]
+    of = "a dict of 2 in the first sample, a dict of 1" if fields is None else "a dict of 1 .*, a dict of 0"
+    with pytest.raises(ValueError, match=rf"{of} in sample 12, only one of them has key 'b'; every sample"):
+        writer(tmp_path / "out", fields, num_workers=workers).from_indexed_dataset(lacking)
+    mended = [{"b": None, **each} for each in lacking]
+    writer(tmp_path / "out", {"b": OptionalField(IntField())}, num_workers=workers).from_indexed_dataset(mended)
+    with FileReader(tmp_path / "out") as reader:
+        assert [sample["b"] for sample in reader.samples(range(16))] == [each["b"] for each in mended]

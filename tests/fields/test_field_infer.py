@@ -2,11 +2,14 @@
 
 import datetime
 import fractions
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
+import ffrecord.fields
+from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import (
     BoolField,
     BytesField,
@@ -191,11 +194,43 @@ def test_keys_in_another_order() -> None:
         (
             [(1,), (1, 2)],
             ValueError,
-            r"a tuple of 1 in the first sample, a tuple of 2 in sample 1 of those looked at; declare JSONField\(\)",
+            r"a tuple of 1 in the first sample, a tuple of 2 in sample 1 of those looked at; make .* JSONField\(\)",
         ),
-        ([{"m": {"a": 1}}, {"m": {"b": 1}}], ValueError, "^m is a dict of 1 .* only one of them has key 'a'"),
+        (
+            [{"m": {"a": 1}}, {"m": {"b": 1}}],
+            ValueError,
+            r"^m is a dict of 1 .* only one of them has key 'a'; every sample needs the key: .* OptionalField",
+        ),
+        ([{1: 2}], ArgumentTypeError, "^sample: a key is int 1, expected str keys"),
     ],
 )
 def test_refused(probes: list[Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         Schema.infer(probes)
+
+
+@pytest.mark.parametrize(
+    ("lists", "advice"),
+    [
+        ([[None, math.nan], [2.0]], "ListField(OptionalField(FloatField()))"),
+        ([[None, 1, math.nan], []], "ListField(OptionalField(FloatField()))"),
+        ([[None, b"1"], [b"2"]], "ListField(OptionalField(BytesField()))"),
+        ([[b"", 2.0], [b""]], "MsgpackField()"),
+        ([[b"", (1,)], [b""]], None),
+    ],
+)
+def test_what_is_advised_for_lists_helps(lists: list[Any], advice: str | None) -> None:
+    with pytest.raises(ArgumentError, match=r"^x is a list of") as caught:
+        Schema.infer([{"x": each} for each in lists])
+    said = str(caught.value).partition("; declare ")[2]
+    if advice is None:
+        assert said.startswith("ListField(...) with a field that holds every item")
+        return
+    assert said == advice
+    schema = Schema.of({"x": eval(advice, vars(ffrecord.fields))})
+    for each in lists:
+        assert repr(schema.decode(schema.encode({"x": each}))["x"]) in (repr(each), repr([*map(_as_float, each)]))
+
+
+def _as_float(item: Any) -> Any:
+    return float(item) if isinstance(item, int) else item
