@@ -1,7 +1,6 @@
 """Rows of Parquet files by index: footers, hive partitions, values."""
 
 import hashlib
-import json
 import logging
 import os
 import re
@@ -18,6 +17,7 @@ from ffrecord.engine._engine import filesystem_type
 from ffrecord.errors import ArgumentError, FormatError, file_error
 from ffrecord.inputs.arrow_types import Missing, children, depends_on_nulls, leaves, plain_type, pyarrow
 from ffrecord.inputs.arrow_values import RowError, are_consecutive, count_missing, take_rows
+from ffrecord.inputs.classes import Classes, classes_of_schema
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows, check_names
 from ffrecord.inputs.stores import read_probes
@@ -215,7 +215,7 @@ def join_schemas(schema: Any, other: Any, first: str, path: str) -> Any:
         path: path of the other file.
 
     Raises:
-        FormatError: columns have other names or types; names them.
+        FormatError: columns have other names, types or classes; names them.
     """
     names, others = list(schema.names), list(other.names)
     if sorted(names) != sorted(others):
@@ -235,6 +235,13 @@ def join_schemas(schema: Any, other: Any, first: str, path: str) -> Any:
         raise FormatError(
             f"{path}: the types of its columns differ from those of {first}: {'; '.join(wrong)}; give them one type, "
             "or convert these files separately"
+        )
+    classes, here = classes_of_schema(schema), classes_of_schema(other)
+    strange = [name for name in names if name in classes and here.get(name, classes[name]) != classes[name]]
+    if strange:
+        raise FormatError(
+            f"{path}: the classes of column {strange[0]!r} are {here[strange[0]]}, and in {first} "
+            f"{classes[strange[0]]}; convert these files separately, with one LabelField for both in fields="
         )
     for one, two in kinds:
         if _is_null(one.type):
@@ -259,27 +266,9 @@ def widen_bounds(bounds: dict[str, tuple[int, int]], file: Any) -> None:
             bounds[name] = min(low, before[0]), max(high, before[1])
 
 
-def classes_that_fit(classes: dict[str, list[str]], bounds: dict[str, tuple[int, int]]) -> dict[str, list[str]]:
-    """Return the class names of columns in which every number is the number of a class. A -1 for "no class" is not."""
-    return {
-        name: names
-        for name, names in classes.items()
-        if bounds.get(name, UNKNOWN)[0] >= 0 and bounds.get(name, UNKNOWN)[1] < len(names)
-    }
-
-
-def classes_of(schema: Any) -> dict[str, list[str]]:
-    """Return the class names that the library of Hugging Face left in the file's metadata; {} if there are none."""
-    try:
-        said = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-        features = said.get("info", {}).get("features", {})
-        return {
-            name: [str(each) for each in feature["names"]]
-            for name, feature in features.items()
-            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and feature.get("names")
-        }
-    except (ValueError, AttributeError, TypeError, RecursionError):
-        return {}
+def _are_inside(bounds: tuple[int, int], classes: Classes) -> bool:
+    """Tell whether all numbers of a column are those of classes. A -1 for "no class" is not."""
+    return isinstance(classes, tuple) and bounds[0] >= 0 and bounds[1] < len(classes)
 
 
 FEW, GROUPS = 64, 3  # rows that decide the columns, and row groups they come from
@@ -331,9 +320,11 @@ class ParquetDataset:
         self._groups = groups
         self._ends = np.cumsum([rows for _, _, rows in groups], dtype=np.int64)
         with _translate_errors(self._paths[0]):
-            self._rows = TableRows(schema, nulls.found, classes_that_fit(classes_of(schema), bounds), fields)
+            classes = {name: each for name, each in classes_of_schema(schema).items() if name in schema.names}
+            fits = [name for name, each in classes.items() if _are_inside(bounds.get(name, UNKNOWN), each)]
+            self._rows = TableRows(schema, nulls.found, classes, fields, fits=fits)
         samples = self._probe_rows(skips)
-        facts = ColumnFacts(fields=self._rows.fields)
+        facts = ColumnFacts(fields=self._rows.fields, classes=self._rows.classes)
         self.columns = choose_columns(samples, fields, facts) if samples else None
 
     def _probe_rows(self, skips: bool) -> list[dict[str, Any]]:

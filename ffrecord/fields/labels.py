@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, ClassVar
 
 import numpy as np
@@ -79,6 +80,22 @@ class LabelField(IntField):
 
     def spec(self) -> dict[str, Any]:
         return {"names": list(self.names)}
+
+
+def class_names_of(field: Any) -> tuple[str, ...] | None:
+    """Return the class names of a field, or of the one inside of it, to any depth; None if it has none."""
+    while not isinstance(field, LabelField):
+        field = getattr(field, "inner", None)
+        if field is None:
+            return None
+    return tuple(field.names)
+
+
+def describe_other_class(here: Sequence[str], there: Sequence[str]) -> str:
+    """Return a text that names the first class that differs."""
+    place = next(i for i, (one, two) in enumerate(zip_longest(here, there)) if one != two)
+    one, two = (repr(each[place]) if place < len(each) else "none" for each in (here, there))
+    return f"class {place} is {one}, there {two}"
 
 
 def _check_name(place: str, name: Any) -> None:

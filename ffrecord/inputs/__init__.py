@@ -9,4 +9,5 @@ huggingface.py  rows of Hugging Face datasets
 rows.py         rows by column → samples; the columns that Arrow's and Hugging Face's types are
 arrow_types.py  the fields of Arrow's types; arrow_values.py: their values
 columns.py      a few samples → the columns
+classes.py      names of classes, and their numbers in a source → names
 """

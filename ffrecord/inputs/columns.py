@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ffrecord.errors import ArgumentError, ArgumentTypeError
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
 from ffrecord.fields import (
     BytesField,
     ImageFileField,
@@ -25,6 +25,7 @@ from ffrecord.fields.images.image_codec import is_known_kind
 from ffrecord.fields.images.image_header import image_format
 from ffrecord.fields.infer import infer_tree
 from ffrecord.fields.tree import Node, Tree
+from ffrecord.inputs.classes import Classes, Renamed, find_renamed, name_classes
 
 JPEG = JPEGField()
 IMAGE_FILE = ImageFileField()
@@ -39,7 +40,8 @@ class ColumnFacts:
 
     Attributes:
         records: columns whose arrays are the bytes of something, not numbers.
-        labels: names of the classes that the numbers of a column mean.
+        labels: names of the classes that the numbers of a column mean; all of them are numbers of classes.
+        classes: names of the classes that the numbers in a column mean, where it has any.
         fields: fields of columns whose types the source knows.
         suffixed: column → the field that fits every file's name, None if there is none; without an entry, values alone
             decide.
@@ -48,6 +50,7 @@ class ColumnFacts:
 
     records: frozenset[str] = frozenset()
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    classes: Mapping[str, Classes] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
     suffixed: Mapping[str, Field | None] = field(default_factory=dict)
     arrays: bool = False
@@ -61,26 +64,31 @@ class SampleColumns:
         schema: schema of the result.
         flat: columns whose 1-D uint8 arrays become bytes, because their fields take no arrays for that.
         optional: columns that samples may lack; they become None.
-        classes: class names of columns whose fields have other numbers for them.
+        renamed: class names in columns whose fields have other numbers for them.
     """
 
     schema: Schema
     flat: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
-    classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    renamed: Mapping[str, Renamed] = field(default_factory=dict)
 
     def prepare(self, sample: Any, *, here: bool = False) -> Any:
         """Return a sample in the form that its fields take; a dict may be changed in place.
 
         Args:
             here: whether this process encodes it, so that it need not pickle.
+
+        Raises:
+            FormatError: a number is that of no class, and the source names the classes.
         """
         for name in self.optional:
             if name not in sample:
                 sample[name] = None
-        for name, names in self.classes.items():
-            if isinstance(sample.get(name), int | np.integer):
-                sample[name] = names[sample[name]]
+        for name, renamed in self.renamed.items():
+            try:
+                sample[name] = name_classes(sample.get(name), renamed)
+            except FormatError as error:
+                raise FormatError(f"column {name!r}: {error}") from None
         for name in self.flat:
             value = sample.get(name)
             if _is_flat(value):
@@ -102,7 +110,7 @@ def choose_columns(samples: Sequence[Any], wanted: Any, facts: ColumnFacts) -> S
     """
     if isinstance(wanted, Schema):
         flat = _flat_columns(samples, wanted.fields, facts)
-        return SampleColumns(wanted, flat, _optional_columns(wanted, []), _other_classes(wanted, facts))
+        return SampleColumns(wanted, flat, _optional_columns(wanted, []), _find_renamed(wanted, facts))
     if not all(isinstance(sample, dict) for sample in samples):
         return SampleColumns(Schema(infer_tree(samples)) if wanted is None else Schema.of(wanted))
     if wanted is not None and not isinstance(wanted, Mapping):
@@ -124,23 +132,18 @@ def choose_columns(samples: Sequence[Any], wanted: Any, facts: ColumnFacts) -> S
     schema = Schema(_build_tree(samples, names + unseen, known, flat, facts))
     bare = frozenset(name for name in flat if type(schema.fields.get(name)) is not BytesField)
     missing = [name for sample in samples for name in set(names) - sample.keys()]
-    return SampleColumns(schema, bare, _optional_columns(schema, missing), _other_classes(schema, facts))
+    return SampleColumns(schema, bare, _optional_columns(schema, missing), _find_renamed(schema, facts))
 
 
-def _other_classes(schema: Schema, facts: ColumnFacts) -> dict[str, Sequence[str]]:
-    """Return the source's class names of each column whose field has other names, or another order.
-
-    There the same number means another class.
-    """
-    known: dict[str, Sequence[str]] = {
-        name: field.names for name, field in facts.fields.items() if isinstance(field, LabelField)
-    }
-    found = {}
-    for name, names in (known | dict(facts.labels)).items():
-        field = schema.fields.get(name)
-        if isinstance(field, LabelField) and tuple(field.names) != tuple(names):
-            found[name] = names
-    return found
+def _find_renamed(schema: Schema, facts: ColumnFacts) -> dict[str, Renamed]:
+    """Return the source's class names in each column whose field has other names, or another order, at any depth."""
+    tree = schema._tree
+    if not isinstance(tree, Node) or tree.kind != "dict":
+        return {}
+    children = dict(zip(tree.keys, tree.children, strict=True))
+    known: dict[str, Classes] = {**facts.classes, **{name: tuple(names) for name, names in facts.labels.items()}}
+    found = {name: find_renamed(classes, children[name]) for name, classes in known.items() if name in children}
+    return {name: renamed for name, renamed in found.items() if renamed is not None}
 
 
 def _optional_columns(schema: Schema, missing: Sequence[str]) -> frozenset[str]:

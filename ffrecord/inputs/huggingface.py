@@ -22,6 +22,7 @@ from ffrecord.fields.images.image_header import image_format
 from ffrecord.fields.images.jpeg_codec import MAGIC
 from ffrecord.inputs.arrow_types import depends_on_nulls
 from ffrecord.inputs.arrow_values import RowError, count_missing
+from ffrecord.inputs.classes import are_classes, classes_of_columns
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows
 from ffrecord.inputs.stores import PROBES
@@ -54,19 +55,15 @@ class HuggingFaceDataset:
         table = self._dataset.data
         kinds = self._dataset.features.arrow_schema
         missing = {each.name: count_missing(table.column(each.name)) for each in kinds if depends_on_nulls(each.type)}
-        classes = {
-            name: feature.names
-            for name, feature in dataset.features.items()
-            if name in kinds.names
-            and type(feature).__name__ == "ClassLabel"
-            and _are_classes(table.column(name), len(feature.names))
-        }
-        self._rows = TableRows(kinds, missing, classes, fields, beside=True)
+        classes = classes_of_columns(self._dataset.features.to_dict())
+        fits = [name for name, names in classes.items() if are_classes(table.column(name), names)]
+        self._rows = TableRows(kinds, missing, classes, fields, fits=fits, beside=True)
         declared = fields.fields if isinstance(fields, Schema) else fields if isinstance(fields, Mapping) else {}
         self._images = {name: declared[name] for name in kinds.names if _is_of_images(declared.get(name))}
         self._decoded = dataset.with_format(None)
         samples = self._read_stored(spread_indices(len(dataset), PROBES))
-        self.columns = choose_columns(samples, fields, ColumnFacts(fields=self._rows.fields)) if samples else None
+        facts = ColumnFacts(fields=self._rows.fields, classes=self._rows.classes)
+        self.columns = choose_columns(samples, fields, facts) if samples else None
 
     @property
     def fingerprint(self) -> str:
@@ -183,15 +180,40 @@ def _dataset_of(source: Any) -> Any:
         if any(each is None for each in members):
             return None
         members = [_of_its_columns(each).with_format(None) for each in members]
+        _check_classes(members)
         alike = all(each.features == members[0].features for each in members)
         return library.concatenate_datasets(members) if alike else None
     return None
+
+
+def _check_classes(members: Sequence[Any]) -> None:
+    """Refuse datasets whose class names differ in a column: the same number would mean two classes.
+
+    Raises:
+        FormatError: two differ.
+    """
+    first = classes_of_columns(members[0].features.to_dict())
+    for place, member in enumerate(members):
+        for name, classes in classes_of_columns(member.features.to_dict()).items():
+            if first.setdefault(name, classes) != classes:
+                raise FormatError(
+                    f"dataset {place} of a ConcatDataset: the classes of column {name!r} are {classes}, and in one "
+                    f"before {first[name]}; give both one ClassLabel with cast_column, after its numbers are changed"
+                )
 
 
 def _tell_of_decoded(source: Any) -> None:
     streamed: Any = getattr(sys.modules.get("datasets"), "IterableDataset", ())
     if not isinstance(source, streamed):
         return
+    classes = classes_of_columns(source.features.to_dict() if source.features else {})
+    if classes:
+        names = ", ".join(map(repr, classes))
+        _log.warning(
+            "columns %s: class names are not kept, and their numbers are written as they are, whatever names fields "
+            "give; load the dataset without streaming to match classes by name",
+            names,
+        )
     decoded = [name for name, feature in (source.features or {}).items() if getattr(feature, "decode", False)]
     if decoded:
         names = ", ".join(map(repr, decoded))
@@ -230,9 +252,3 @@ def _takes(field: Any, value: Any) -> bool:
     if isinstance(field, ImageFileField) and isinstance(value, bytes):
         return image_format(value) is not None
     return value is None or (isinstance(field, OF_JPEGS) and isinstance(value, bytes) and value[: len(MAGIC)] == MAGIC)
-
-
-def _are_classes(column: Any, count: int) -> bool:
-    """Tell whether all numbers are classes; -1, for an unknown class, is not."""
-    values = column.to_numpy() if not column.null_count else None
-    return values is not None and (not len(values) or bool(values.min() >= 0 and values.max() < count))

@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from importlib import import_module
-from itertools import zip_longest
 from typing import Any
 
 from ffrecord.errors import ArgumentError
-from ffrecord.fields import BytesField, ImageFileField, JPEGField, LabelField, Schema, TensorField, schema_of
+from ffrecord.fields import BytesField, ImageFileField, JPEGField, Schema, TensorField, schema_of
 from ffrecord.fields.declare import declare_tree, overlay_fields
 from ffrecord.fields.field import Field, Fixed
+from ffrecord.fields.labels import class_names_of
 from ffrecord.fields.tree import Node, Tree
+from ffrecord.inputs.classes import name_classes
 from ffrecord.inputs.columns import SampleColumns
 from ffrecord.inputs.stores import StoreSamples, check_complete
 from ffrecord.reader import FileReader
@@ -114,8 +115,7 @@ class _ClassNameField(_KeptFields):
     """A field that reads class names, for a field that numbers the classes otherwise; never stored in a file."""
 
     def decode(self, data: memoryview) -> Any:
-        field: Any = self.inner
-        return field.names[field.decode(data)]
+        return name_classes(self.inner.decode(data), class_names_of(self.inner) or ())
 
 
 class Verbatim(Schema):
@@ -175,23 +175,7 @@ def _reading_tree(old: Tree, new: Tree) -> Tree:
     if isinstance(old, JPEGField | ImageFileField) and isinstance(new, JPEGField | ImageFileField | BytesField):
         return changed(old, as_bytes=True)
     if isinstance(new, Field):
-        names, wanted = _class_names(old), _class_names(new)
+        names, wanted = class_names_of(old), class_names_of(new)
         if names and wanted and names != wanted:
-            if isinstance(old, LabelField):
-                return _ClassNameField(old)
-            place = next(i for i, (one, two) in enumerate(zip_longest(names, wanted)) if one != two)
-            here, there = (repr(each[place]) if place < len(each) else "none" for each in (wanted, names))
-            raise ArgumentError(
-                f"fields has other classes than the source: class {place} is {here}, in the source {there}; declare "
-                "those of the source"
-            )
+            return _ClassNameField(old)
     return old
-
-
-def _class_names(field: Any) -> Sequence[str] | None:
-    """Return the class names of a field, or of the one inside of it."""
-    while not isinstance(field, LabelField):
-        field = getattr(field, "inner", None)
-        if field is None:
-            return None
-    return field.names

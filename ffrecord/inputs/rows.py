@@ -2,11 +2,11 @@
 
 import logging
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Any
 
 from ffrecord.errors import FormatError
-from ffrecord.fields import IntField, JSONField, LabelField, ListField, MsgpackField, OptionalField, Schema
+from ffrecord.fields import Field, JSONField, LabelField, ListField, MsgpackField, OptionalField, Schema
 from ffrecord.inputs.arrow_types import (
     FILES,
     HOLD_NONE,
@@ -14,12 +14,18 @@ from ffrecord.inputs.arrow_types import (
     ArrowPlan,
     Missing,
     has_files_inside,
+    is_list,
+    plain_type,
     plan_column,
+    types,
     zones,
 )
 from ffrecord.inputs.arrow_values import TAKES, RowError, Values, file_values_beside, with_files_beside
+from ffrecord.inputs.classes import Classes
 
 _log = logging.getLogger("ffrecord")
+
+LISTS_MOST = 3  # lists around classes, each of which may take two of the fields that may be around each other
 
 
 class TableRows:
@@ -28,12 +34,14 @@ class TableRows:
     Args:
         schema: schema of Arrow.
         missing: column → its missing values; without an entry, none are missing.
-        classes: column → names of its classes, by number.
+        classes: column → names of the classes in it, by number.
+        fits: columns whose numbers are all those of classes.
         wanted: fields from the user, by column, or a Schema.
         beside: whether to read files that a row only names; not for tables that anybody may have written.
 
     Attributes:
         fields: column → Field; without an entry, values show it.
+        classes: the argument.
 
     Raises:
         FormatError: two columns of one name, or a type that no field stores.
@@ -43,23 +51,25 @@ class TableRows:
         self,
         schema: Any,
         missing: Mapping[str, Missing],
-        classes: Mapping[str, Sequence[str]],
+        classes: Mapping[str, Classes],
         wanted: Any = None,
         *,
+        fits: Collection[str] = (),
         beside: bool = False,
     ) -> None:
         self.names = list(schema.names)
         check_names(self.names)
         declared = wanted.fields if isinstance(wanted, Schema) else wanted if isinstance(wanted, Mapping) else {}
         self.fields: dict[str, Any] = {}
+        self.classes = classes
         self._takes: dict[str, str] = {}
         self._beside = beside
         self._files_inside = frozenset(each.name for each in schema if beside and has_files_inside(each.type))
         for each in schema:
             plan = _plan_of(each, missing.get(each.name, Missing()), declared.get(each.name))
+            if each.name in classes and each.name not in declared:
+                plan = _with_classes(plan, each, missing.get(each.name, Missing()), classes[each.name], fits)
             field = plan.field
-            if each.name in classes and isinstance(field, IntField):
-                field = LabelField(classes[each.name])
             for zone in dict.fromkeys(zones(each.type)):
                 _log.warning("column %r: times are stored in UTC, without their zone %s", each.name, zone)
             if field is not None:
@@ -110,6 +120,31 @@ def _plan_of(column: Any, missing: Missing, declared: Any) -> ArrowPlan:
             "type"
         )
     return ArrowPlan(None, PYTHON) if found is None else found
+
+
+def _with_classes(plan: ArrowPlan, column: Any, missing: Missing, classes: Classes, fits: Collection[str]) -> ArrowPlan:
+    """Return the plan that keeps the class names of a column; the same plan if there is none, and log that."""
+    field = _field_of_classes(column.type, missing, classes)
+    if field is not None and column.name in fits:
+        return ArrowPlan(field, PYTHON)
+    why = "some numbers may be those of no class, such as -1"
+    if field is None:
+        why = f"no field of whole columns has them for the type {column.type}"
+    _log.warning("column %r: its class names are not kept, because %s", column.name, why)
+    return plan
+
+
+def _field_of_classes(kind: Any, missing: Missing, classes: Classes) -> Field | None:
+    """Return the field of classes, or of lists of them, of which some may be missing; None for other types."""
+    depth, kind = 0, plain_type(kind)
+    while is_list(kind):
+        depth, kind = depth + 1, plain_type(kind.value_type)
+    if not isinstance(classes, tuple) or not types().is_integer(kind) or depth > LISTS_MOST:
+        return None
+    field: Field = LabelField(classes)
+    for _ in range(depth):
+        field = ListField(OptionalField(field) if missing.inside else field)
+    return OptionalField(field) if missing.values else field
 
 
 def check_names(names: Iterable[Hashable]) -> None:

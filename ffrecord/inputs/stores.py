@@ -163,7 +163,7 @@ class StoreDataset(StoreSamples):
             }
         classes = getattr(store, "classes", None)
         labels = {LABEL: class_names(classes, store)} if classes and labels_fit(samples, LABEL) else {}
-        return ColumnFacts(frozenset(raw), labels, {}, _fields_of_names(store))
+        return ColumnFacts(frozenset(raw), labels, suffixed=_fields_of_names(store))
 
 
 def as_python(value: Any) -> Any:

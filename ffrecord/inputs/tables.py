@@ -9,6 +9,7 @@ import numpy as np
 
 from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.inputs.arrow_values import RowError, count_missing, take_rows
+from ffrecord.inputs.classes import Classes, are_classes, classes_of_schema
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows, check_names
 from ffrecord.inputs.stores import PROBES
@@ -30,8 +31,8 @@ class TableDataset:
 
     def __init__(self, table: "Table", fields: Any) -> None:
         self._table = table
+        facts = ColumnFacts(fields=table.fields(fields), classes=table.classes, arrays=True)
         samples = table.samples(spread_indices(len(table), PROBES))
-        facts = ColumnFacts(fields=table.fields(fields), arrays=True)
         self.columns = choose_columns(samples, fields, facts) if samples else None
 
     def __len__(self) -> int:
@@ -56,6 +57,7 @@ class Table:
 
     fingerprint: str | None = None
     serializer: str | None = None
+    classes: Mapping[str, Classes] = {}
 
     def __init__(self, columns: Mapping[Any, Any], rows: int) -> None:
         self._columns, self._rows = dict(columns), rows
@@ -96,15 +98,21 @@ class ArrowTable(Table):
         self._known: TableRows | None = None
 
     def fields(self, wanted: Any) -> Mapping[str, Any]:
-        missing = {name: count_missing(self._table.column(name)) for name in self._table.column_names}
-        self._known = TableRows(self._table.schema, missing, {}, wanted)
+        found = classes_of_schema(self._table.schema)
+        self.classes = {name: names for name, names in found.items() if name in self._table.column_names}
+        self._known = self._rows_with(wanted)
         return self._known.fields
+
+    def _rows_with(self, wanted: Any) -> TableRows:
+        missing = {name: count_missing(self._table.column(name)) for name in self._table.column_names}
+        fits = [name for name, names in self.classes.items() if are_classes(self._table.column(name), names)]
+        return TableRows(self._table.schema, missing, self.classes, wanted, fits=fits)
 
     def samples(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         if self._known is None:
-            self.fields(None)
+            self._known = self._rows_with(None)
         try:
-            return self._known.samples(take_rows(self._table, list(indices))) if len(indices) else []  # type: ignore[union-attr]
+            return self._known.samples(take_rows(self._table, list(indices))) if len(indices) else []
         except RowError as error:
             raise FormatError(f"row {indices[error.place]}: {error}") from None
 

@@ -383,6 +383,16 @@ def test_a_format_that_changes_values(tmp_path, dataset, format):
         convert(dataset.with_format(format), tmp_path / "out")
 
 
+def test_files_whose_classes_differ_are_refused(tmp_path, datasets):
+    """The same number would mean two classes."""
+    for name, names in {"a": ["c", "d"], "b": ["d", "c"]}.items():
+        features = datasets.Features({"x": datasets.ClassLabel(names=names)})
+        datasets.Dataset.from_list([{"x": 0}], features).to_parquet(tmp_path / "in" / f"{name}.parquet")
+    told = r"b.parquet: the classes of column 'x' are \('d', 'c'\), and in .*a.parquet \('c', 'd'\)"
+    with pytest.raises(FormatError, match=told):
+        convert(tmp_path / "in", tmp_path / "out", num_workers=0)
+
+
 def test_photographs_and_classes(tmp_path, datasets):
     import simplejpeg
 

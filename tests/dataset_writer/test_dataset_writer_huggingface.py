@@ -11,7 +11,7 @@ import pytest
 
 from ffrecord import DatasetWriter, FileReader
 from ffrecord.conversion import convert
-from ffrecord.errors import ArgumentError, WorkerError
+from ffrecord.errors import ArgumentError, FormatError, WorkerError
 from ffrecord.fields import (
     ImageField,
     ImageFileField,
@@ -23,6 +23,7 @@ from ffrecord.fields import (
     OptionalField,
     RGBImageField,
     Schema,
+    StrField,
     TensorField,
     ZstdField,
     schema_of,
@@ -126,6 +127,9 @@ def test_torchs_wrappers(tmp_path: Path) -> None:
     assert [each["image"] for each in stored(tmp_path / "out")] == [*JPEGS, JPEGS[4], JPEGS[8]]
     other = data.ConcatDataset([given, given.rename_column("label", "class")])
     assert len(other) == 18
+    others = given.cast_column("label", datasets.ClassLabel(names=CLASSES[::-1]))
+    with pytest.raises(FormatError, match=r"classes of column 'label' are \('dog', 'cat'\), .* \('cat', 'dog'\)"):
+        write(tmp_path / "others", data.ConcatDataset([given, others]))
     mixed = data.ConcatDataset([given, [{"image": b"", "label": 1}]])
     with pytest.raises(Exception, match="image"):
         write(tmp_path / "mixed", mixed)
@@ -222,16 +226,21 @@ def test_a_serializer_gets_samples_as_they_are(tmp_path: Path) -> None:
 
 
 def test_a_stream_gives_what_is_decoded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Its files may be anywhere; the log says that they are not kept."""
+    """Its files may be anywhere; the log says that they are not kept, and neither are class names."""
+    classes = (
+        "columns 'label': class names are not kept, and their numbers are written as they are, whatever names fields "
+        "give; load the dataset without streaming to match classes by name"
+    )
     DatasetWriter(tmp_path / "out", num_workers=0).from_iterable(photographs(PNGS).to_iterable_dataset())
     for i, sample in enumerate(stored(tmp_path / "out")):
         assert np.array_equal(np.asarray(sample["image"]), np.asarray(Image.open(io.BytesIO(PNGS[i]))))
     assert [each.getMessage() for each in caplog.records if each.name == "ffrecord"] == [
-        "columns 'image': files are decoded and encoded again; load the dataset without streaming to keep their bytes"
+        classes,
+        "columns 'image': files are decoded and encoded again; load the dataset without streaming to keep their bytes",
     ]
     caplog.clear()
     convert(photographs().select_columns("label").to_iterable_dataset(), tmp_path / "other", num_workers=0)
-    assert not [each for each in caplog.records if each.name == "ffrecord"]
+    assert [each.getMessage() for each in caplog.records if each.name == "ffrecord"] == [classes]
 
 
 @pytest.mark.parametrize("call", ["from_indexed_dataset", "from_iterable"])
@@ -262,3 +271,130 @@ def test_no_rows(tmp_path: Path) -> None:
     write(tmp_path / "out", photographs().select([]))
     with FileReader(tmp_path / "out") as reader:
         assert len(reader) == 0
+
+
+PETS = ["dog", "cow", "cat"]  # CLASSES in another order, and one more
+CLASS = datasets.ClassLabel(names=CLASSES)
+AROUND: list[tuple[Any, Any, list[Any], list[Any]]] = [  # feature, fields around LabelField(PETS), values, expected
+    (CLASS, lambda field: field, [0, 1], [2, 0]),
+    (CLASS, OptionalField, [0, None, 1], [2, None, 0]),
+    (CLASS, OptionalField, [1, 0], [0, 2]),
+    (datasets.Sequence(CLASS), ListField, [[0, 1], [], [1]], [[2, 0], [], [0]]),
+    (
+        datasets.Sequence(CLASS),
+        lambda field: OptionalField(ListField(OptionalField(field))),
+        [[0, None], None],
+        [[2, None], None],
+    ),
+    (
+        datasets.Sequence(datasets.Sequence(CLASS)),
+        lambda field: ListField(ListField(field)),
+        [[[0], [1]]],
+        [[[2], [0]]],
+    ),
+    (
+        {"one": CLASS, "name": datasets.Value("string")},
+        lambda field: {"one": field, "name": StrField()},
+        [{"one": 0, "name": "x"}, {"one": 1, "name": "y"}],
+        [{"one": 2, "name": "x"}, {"one": 0, "name": "y"}],
+    ),
+]
+
+
+def of_classes(feature: Any, values: list[Any]) -> Any:
+    return datasets.Dataset.from_list([{"x": value} for value in values], datasets.Features({"x": feature}))
+
+
+def store_by(by: str, path: Path, source: Any, fields: Any = None) -> dict[str, Any]:
+    """Write a Hugging Face dataset in a way; return the fields of the result."""
+    if by == "write":
+        return write(path, source, fields)
+    if by == "parquet":
+        source.to_parquet(f"{path}.parquet")
+        source = f"{path}.parquet"
+    elif by == "arrow":
+        source = source.with_format("arrow")[:]
+    convert(source, path, fields=fields, num_workers=0, verify=True)
+    with FileReader(path) as reader:
+        schema = schema_of(reader)
+        return {} if schema is None else dict(schema.fields)
+
+
+in_every_way = pytest.mark.parametrize("by", ["write", "convert", "parquet", "arrow"])
+
+
+@in_every_way
+@pytest.mark.parametrize(("feature", "around", "values", "expected"), AROUND)
+def test_classes_are_matched_by_name(
+    tmp_path: Path, by: str, feature: Any, around: Any, values: list[Any], expected: list[Any]
+) -> None:
+    """At any depth: the numbers of the source are those of its names, not of the field that is asked for."""
+    store_by(by, tmp_path / "out", of_classes(feature, values), {"x": around(LabelField(PETS))})
+    with FileReader(tmp_path / "out") as reader:
+        assert [each["x"] for each in reader.samples(range(len(expected)))] == expected
+    store_by(by, tmp_path / "same", of_classes(feature, values), {"x": around(LabelField(CLASSES))})
+    with FileReader(tmp_path / "same") as reader:
+        assert [each["x"] for each in reader.samples(range(len(values)))] == values
+
+
+@in_every_way
+def test_a_number_of_no_class_is_not_given_a_name(tmp_path: Path, by: str) -> None:
+    """Names by number would take -1 for the last one."""
+    given = of_classes(CLASS, [0, -1])
+    with pytest.raises((FormatError, WorkerError), match="class is -1, expected 0 to 1") as caught:
+        store_by(by, tmp_path / "out", given, {"x": OptionalField(LabelField(PETS))})
+    assert "'x'" in str(caught.value)
+
+
+@in_every_way
+def test_names_that_the_field_lacks_are_refused(tmp_path: Path, by: str) -> None:
+    with pytest.raises(WorkerError, match="no class 'cat'"):
+        store_by(
+            by, tmp_path / "out", of_classes(datasets.Sequence(CLASS), [[0]]), {"x": ListField(LabelField(["dog"]))}
+        )
+
+
+@in_every_way
+@pytest.mark.parametrize(
+    ("feature", "values", "field"),
+    [
+        (CLASS, [0, None, 1], OptionalField(LabelField(CLASSES))),
+        (datasets.Sequence(CLASS), [[0, 1], [], [1]], ListField(LabelField(CLASSES))),
+        (datasets.Sequence(CLASS), [[0, None], [1]], ListField(OptionalField(LabelField(CLASSES)))),
+        (datasets.Sequence(CLASS), [[0, 1], None], OptionalField(ListField(LabelField(CLASSES)))),
+        (
+            datasets.Sequence(datasets.Sequence(CLASS)),
+            [[[0], [1, 1]], []],
+            ListField(ListField(LabelField(CLASSES))),
+        ),
+    ],
+)
+def test_class_names_are_kept_where_a_field_has_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, by: str, feature: Any, values: list[Any], field: Any
+) -> None:
+    assert store_by(by, tmp_path / "out", of_classes(feature, values)) == {"x": field}
+    with FileReader(tmp_path / "out") as reader:
+        assert [each["x"] for each in reader.samples(range(len(values)))] == values
+    assert "class names" not in caplog.text
+
+
+@in_every_way
+@pytest.mark.parametrize(
+    ("feature", "values", "why"),
+    [
+        (CLASS, [0, -1], "some numbers may be those of no class, such as -1"),
+        (datasets.Sequence(CLASS), [[0, -1]], "some numbers may be those of no class, such as -1"),
+        ({"one": CLASS}, [{"one": 1}], "no field of whole columns has them for the type struct<one: int64>"),
+        (datasets.List({"one": CLASS}), [[{"one": 1}]], "no field of whole columns has them for the type list<"),
+    ],
+)
+def test_class_names_that_are_not_kept_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, by: str, feature: Any, values: list[Any], why: str
+) -> None:
+    store_by(by, tmp_path / "out", of_classes(feature, values))
+    with FileReader(tmp_path / "out") as reader:
+        found = [each["x"] for each in reader.samples(range(len(values)))]
+    assert [each.tolist() if isinstance(each, np.ndarray) else each for each in found] == values
+    told = [each for each in caplog.records if "class names" in each.getMessage()]
+    assert [each.levelname for each in told] == ["WARNING"]
+    assert told[0].getMessage().startswith(f"column 'x': its class names are not kept, because {why}")

@@ -19,7 +19,9 @@ from ffrecord.fields import (
     JPEGField,
     JSONField,
     LabelField,
+    ListField,
     NDArrayField,
+    OptionalField,
     StrField,
     ZstdField,
     schema_of,
@@ -149,13 +151,29 @@ def test_fields_are_encoded_anew_only_where_they_differ(tmp_path: Path, photos: 
     assert same(tmp_path / "b", photos, range(COUNT))
 
 
-def test_classes_inside_of_another_field_are_not_mistaken(tmp_path: Path) -> None:
-    writer(tmp_path / "a", {"x": ZstdField(LabelField(["a", "b"]))}).from_indexed_dataset([{"x": 0}])
-    with (
-        FileReader(tmp_path / "a") as reader,
-        pytest.raises(ValueError, match="fields has other classes than the source"),
-    ):
-        writer(tmp_path / "b", {"x": ZstdField(LabelField(["b", "a"]))}).from_indexed_dataset(reader)
+@pytest.mark.parametrize(
+    ("around", "value", "expected"),
+    [
+        (ZstdField, 0, 2),
+        (OptionalField, 1, 0),
+        (OptionalField, None, None),
+        (lambda field: ListField(OptionalField(field)), [0, None, 1], [2, None, 0]),
+        (lambda field: OptionalField(ListField(ListField(field))), [[], [0, 1]], [[], [2, 0]]),
+    ],
+)
+@pytest.mark.parametrize("call", ["convert", "write"])
+def test_classes_inside_of_another_field_are_not_mistaken(
+    tmp_path: Path, call: str, around: Any, value: Any, expected: Any
+) -> None:
+    writer(tmp_path / "a", {"x": around(LabelField(["a", "b"]))}).from_indexed_dataset([{"x": value}])
+    fields = {"x": around(LabelField(["b", "c", "a"]))}
+    with FileReader(tmp_path / "a") as reader:
+        if call == "convert":
+            ffrecord.convert(reader, tmp_path / "b", fields=fields, num_workers=0, verify=True)
+        else:
+            writer(tmp_path / "b", fields).from_indexed_dataset(reader)
+    with FileReader(tmp_path / "b") as reader:
+        assert reader.samples([0]) == [{"x": expected}]
 
 
 def test_bytes_stay_bytes(tmp_path: Path) -> None:
@@ -296,13 +314,14 @@ def test_archives_and_folders_are_written_as_convert_does(tmp_path: Path) -> Non
     assert records(tmp_path / "2written")[0].columns == ("key", "data")
 
 
+@pytest.mark.parametrize("around", [lambda field: field, OptionalField, ZstdField], ids=["plain", "optional", "zstd"])
 @pytest.mark.parametrize("call", ["convert", "write"])
-def test_classes_in_another_order(tmp_path: Path, call: str) -> None:
+def test_classes_in_another_order(tmp_path: Path, call: str, around: Any) -> None:
     """The numbers of a folder's classes are those of its names, not of the field that is asked for."""
     for name in ("cat", "dog"):
         (tmp_path / "folder" / name).mkdir(parents=True)
         (tmp_path / "folder" / name / "a.jpg").write_bytes(jpeg(1))
-    fields = {"label": LabelField(["dog", "cow", "cat"])}
+    fields = {"label": around(LabelField(["dog", "cow", "cat"]))}
     with ffrecord.open(tmp_path / "folder") as store:
         if call == "convert":
             ffrecord.convert(store, tmp_path / "a", fields=fields, num_workers=0, verify=True)
