@@ -21,6 +21,7 @@ from ffrecord.errors import (
     name_files,
 )
 from ffrecord.fields import Schema, schema_of
+from ffrecord.fields.labels import class_names_of, describe_other_class
 from ffrecord.format.extension import Extension
 from ffrecord.reading import paths, shard_list
 from ffrecord.reading.batch_forms import Array
@@ -329,10 +330,12 @@ def _describe_difference(one: Extension, other: Extension) -> str:
         schemas = [Schema.from_builtins(each.schema).fields if each.schema else {} for each in (one, other)]
     except FormatError:
         return ""
-    here, there = ({name: repr(field) for name, field in fields.items()} for fields in schemas)
+    here, there = schemas
     for name in [*here, *there]:
         if here.get(name) != there.get(name):
-            return f": column {name!r} is {here.get(name, 'missing')}, there {there.get(name, 'missing')}"
+            return f": column {name!r} is {here.get(name, 'missing')}, there {there.get(name, 'missing')}" + (
+                describe_other_class(class_names_of(here.get(name)), class_names_of(there.get(name)))
+            )
     orders = [*here], [*there]
     at = next((i for i, pair in enumerate(zip(*orders, strict=True)) if pair[0] != pair[1]), None)
     if at is None:

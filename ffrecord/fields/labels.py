@@ -91,11 +91,13 @@ def class_names_of(field: Any) -> tuple[str, ...] | None:
     return tuple(field.names)
 
 
-def describe_other_class(here: Sequence[str], there: Sequence[str]) -> str:
-    """Return a text that names the first class that differs."""
+def describe_other_class(here: Sequence[str] | None, there: Sequence[str] | None) -> str:
+    """Return a text to append that names the first class that differs; "" if none does, or one has no classes."""
+    if here is None or there is None or here == there:
+        return ""
     place = next(i for i, (one, two) in enumerate(zip_longest(here, there)) if one != two)
     one, two = (repr(each[place]) if place < len(each) else "none" for each in (here, there))
-    return f"class {place} is {one}, there {two}"
+    return f" (class {place} is {one}, there {two})"
 
 
 def _check_name(place: str, name: Any) -> None:

@@ -22,7 +22,7 @@ from ffrecord.fields.images.image_header import image_format
 from ffrecord.fields.images.jpeg_codec import MAGIC
 from ffrecord.inputs.arrow_types import depends_on_nulls
 from ffrecord.inputs.arrow_values import RowError, count_missing
-from ffrecord.inputs.classes import are_classes, classes_of_columns
+from ffrecord.inputs.classes import Classes, are_classes, classes_of_columns
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows
 from ffrecord.inputs.stores import PROBES
@@ -139,6 +139,11 @@ def input_of(source: Any) -> HuggingFaceInput | None:
     _tell_of_decoded(source)
     found = _dataset_of(source)
     return None if found is None else HuggingFaceInput(found)
+
+
+def classes_of_dataset(source: Any) -> dict[str, Classes]:
+    """Return the class names in columns of a `datasets.Dataset`; {} for anything else."""
+    return classes_of_columns(source.features.to_dict()) if _is_dataset(source) else {}
 
 
 def check_format(source: Any) -> None:

@@ -14,6 +14,7 @@ from ffrecord.errors import ArgumentError, StateError
 from ffrecord.torch.dataset import Dataset
 from ffrecord.torch.iterators import MultiProcessIterator, SingleProcessIterator, WorkersIterator
 from ffrecord.torch.loader import Loader
+from ffrecord.torch.loading.class_names import check_class_names
 from ffrecord.torch.progress import LoaderProgress
 from ffrecord.torch.sampler_progress import SamplerProgress, index_source, sampler_of
 from ffrecord.torch.sampler_wrappers import SingleIndexSampler, SkipableSampler
@@ -66,6 +67,7 @@ class DataLoader(TorchDataLoader[T_co]):
         pin_memory_device: str = "",
         in_order: bool = True,
     ) -> None:
+        check_class_names(dataset)
         if multiprocessing_context is None and num_workers > 0 and "fork" in multiprocessing.get_all_start_methods():
             multiprocessing_context = "fork"
         # Older releases of torch lack these arguments, so pass only those that were given.

@@ -37,6 +37,7 @@ from ffrecord.torch.indices import (
     take_at,
     take_range,
 )
+from ffrecord.torch.loading.class_names import ClassColumns, check_class_names, class_columns
 from ffrecord.torch.loading.forecasting import tell_planned
 from ffrecord.torch.sample_work import Fields, SampleWork
 from ffrecord.torch.words import DATASET_WORDS, suggest_words
@@ -353,6 +354,13 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         types = reader._column_types()
         return types if self._sample_work is None else self._sample_work.column_types(types)
 
+    def _class_columns(self) -> list[ClassColumns]:
+        """Return the columns of classes of each file set; none if a subclass makes other samples."""
+        reader = vars(self).get("reader")
+        if not isinstance(reader, Store) or not is_untouched(self, ("process", *SAMPLE_METHODS)):
+            return []
+        return [class_columns(reader, None if self._sample_work is None else self._sample_work.fields)]
+
 
 class Subset(Dataset[T_co]):
     """Some samples of a dataset, in their own order.
@@ -395,6 +403,9 @@ class Subset(Dataset[T_co]):
     def _column_types(self) -> Mapping[str, str]:
         return self.dataset._column_types()
 
+    def _class_columns(self) -> list[ClassColumns]:
+        return self.dataset._class_columns() if is_untouched(self, SAMPLE_METHODS) else []
+
     def _fetch(self, positions: list[int], *, lazily: bool = False, seeds: list[int] | None = None) -> FetchedSamples:
         own = self.dataset._positions(take_at(self._kept, positions))
         return self.dataset._get(own, lazily=lazily, seeds=seeds)
@@ -431,6 +442,7 @@ class ConcatDataset(Dataset[T_co]):
     Raises:
         ValueError (also AssertionError): there are no datasets.
         TypeError (also AssertionError): a member is not a dataset of this package.
+        FormatError: the class names of a column differ in two members, so that one number would mean two classes.
     """
 
     _below = ConcatIndexError
@@ -442,6 +454,7 @@ class ConcatDataset(Dataset[T_co]):
         for i, member in enumerate(self.datasets):
             if not isinstance(member, Dataset):
                 raise ArgumentTypeError(f"datasets[{i}] must be an ffrecord.torch.Dataset, not {type(member).__name__}")
+        check_class_names(self)
         self.cumulative_sizes = self.cumsum(self.datasets)
 
     @staticmethod
@@ -464,6 +477,10 @@ class ConcatDataset(Dataset[T_co]):
 
     def _column_types(self) -> Mapping[str, str]:
         return self.datasets[0]._column_types()
+
+    def _class_columns(self) -> list[ClassColumns]:
+        members = self.datasets if is_untouched(self, SAMPLE_METHODS) else []
+        return [each for member in members for each in member._class_columns()]
 
     def _fetch(self, positions: list[int], *, lazily: bool = False, seeds: list[int] | None = None) -> FetchedSamples:
         parts, places = [], []

@@ -74,6 +74,11 @@ class SampleWork:
         return self._fields is not None or self._decode is not None
 
     @property
+    def fields(self) -> Fields | None:
+        """The columns to decode; None for all."""
+        return self._fields
+
+    @property
     def transforms(self) -> bool:
         """True if there is a function of the user."""
         return self._transform is not None

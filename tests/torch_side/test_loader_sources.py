@@ -568,3 +568,70 @@ def test_states_of_other_sources():
         Loader(Mapped(5), 2).load_state_dict(state)
     with pytest.raises(ValueError, match="fingerprint Mapped then, Batched now"):
         Loader(Batched(), 2).load_state_dict(state)
+
+
+def classes_at(path: Path, names: list[str]) -> str:
+    fields = {"label": ffrecord.fields.LabelField(names), "id": ffrecord.fields.IntField()}
+    samples = [{"label": 0, "id": 5}, {"label": 1, "id": 6}]
+    ffrecord.DatasetWriter(path, fields, num_workers=0, progress=False).from_indexed_dataset(samples)
+    return str(path)
+
+
+NAMES = [f"class {i}" for i in range(9)]
+JOINED = {
+    "the files": lambda a, b: [a, b],
+    "ours": lambda a, b: ConcatDataset([Dataset(a), Dataset(b)]),
+    "torch's": lambda a, b: torch_data.ConcatDataset([Dataset(a), Dataset(b)]),
+    "stores": lambda a, b: torch_data.ConcatDataset([FileReader(a), FileReader(b)]),
+    "subsets": lambda a, b: torch_data.ConcatDataset([Dataset(a)[1:], torch_data.Subset(Dataset(b), [0])]),
+    "nested": lambda a, b: torch_data.ConcatDataset(
+        [ConcatDataset([Dataset(a)]), torch_data.ConcatDataset([Dataset(b)])]
+    ),
+    "a function": lambda a, b: torch_data.ConcatDataset([Dataset(a, transform=dict), Dataset(b, transform=dict)]),
+}
+
+
+@pytest.mark.parametrize(("names", "place"), [(["d", "c"], 0), (["c", "d", "e"], 2), ([*NAMES[:8], "other"], 8)])
+@pytest.mark.parametrize("load", [Loader, ffrecord.torch.DataLoader])
+@pytest.mark.parametrize("kind", JOINED)
+def test_classes_of_other_names_are_not_mixed(tmp_path, kind, load, names, place):
+    """The same number would mean two classes."""
+    a = classes_at(tmp_path / "a", NAMES if names[0] == NAMES[0] else ["c", "d"])
+    b = classes_at(tmp_path / "b", names)
+    if load is not Loader and kind == "the files":
+        pytest.skip("torch's arguments know no files")
+    told = r"b/?.*: its schema differs from that of .*a/?.*: column 'label' is LabelField\(.*\), there LabelField\(.*"
+    with pytest.raises(ffrecord.FormatError, match=told + rf"\(class {place} is '{names[place]}', there "):
+        load(JOINED[kind](a, b), 2)
+    same = classes_at(tmp_path / "same", names)
+    assert len(list(load(JOINED[kind](b, same), 1))) in (2, 4)
+
+
+def test_classes_that_are_not_read_or_not_known_may_differ(tmp_path):
+    a, b = classes_at(tmp_path / "a", ["c", "d"]), classes_at(tmp_path / "b", ["d", "c"])
+    joined = ConcatDataset([Dataset(a, fields=["id"]), Dataset(b, fields={"id": None})])
+    (batch,) = Loader(joined, 4, "sequential")
+    assert batch["id"].tolist() == [5, 6, 5, 6]
+    assert len(ConcatDataset([Processed(a), Processed(b)])) == 4
+
+
+def test_classes_of_folders_are_not_mixed(tmp_path):
+    for folder, names in {"a": "xy", "b": "xz"}.items():
+        for name in names:
+            (tmp_path / folder / name).mkdir(parents=True)
+            (tmp_path / folder / name / "1.jpg").write_bytes(b"")
+    stores = [ffrecord.open(tmp_path / folder) for folder in "ab"]
+    with pytest.raises(
+        ffrecord.FormatError, match=r"column 'label' is \('x', 'z'\), there \('x', 'y'\) \(class 1 is 'z'"
+    ):
+        Loader(torch_data.ConcatDataset([Dataset(store) for store in stores]))
+
+
+def test_classes_of_hugging_face_are_not_mixed():
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed: Hugging Face's are not read")
+    sets = [
+        datasets.Dataset.from_dict({"x": [0]}, datasets.Features({"x": datasets.ClassLabel(names=names)}))
+        for names in (["c", "d"], ["d", "c"])
+    ]
+    with pytest.raises(ffrecord.FormatError, match=r"column 'x' is \('d', 'c'\), there \('c', 'd'\)"):
+        Loader(torch_data.ConcatDataset(sets))

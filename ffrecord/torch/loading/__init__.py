@@ -7,6 +7,7 @@ decoded_columns.py  records of any store -> the columns of a batch, or its sampl
 python_store.py     samples that Python makes, as a store; the columns of any store
 nested.py           columns inside of nested samples
 opening.py          whatever a loader is given -> a store, and its samples
+class_names.py      whether joined datasets name their classes alike
 stacking.py         samples that a user's function returned -> a batch
 functions.py        the user's functions, with or without seeds
 bad_records.py      records that cannot be read or decoded: raise, leave out, replace

@@ -25,6 +25,7 @@ from ffrecord.reading.paths import Pinned
 from ffrecord.reading.record_reader import RecordReader
 from ffrecord.reading.store import Store
 from ffrecord.sources.opening import detect_readable, local_paths
+from ffrecord.torch.loading.class_names import check_class_names
 from ffrecord.torch.loading.python_store import PythonStore
 
 __all__ = ["LoaderSource", "open_source"]
@@ -63,6 +64,7 @@ def open_source(source: Any, check_data: bool, io: str, remote: Mapping[str, Any
     Raises:
         TypeError, ValueError: it has no samples by index, or none at all.
         IndexError: a subset has an index out of range.
+        FormatError: datasets that are joined name their classes otherwise.
         Whatever `ffrecord.open` raises.
     """
     if isinstance(source, Store):
@@ -71,6 +73,7 @@ def open_source(source: Any, check_data: bool, io: str, remote: Mapping[str, Any
         store = _open_path(source, check_data, io, remote)
         return LoaderSource(store, True, None, describe_store(store))
     _refuse_stream(source)
+    check_class_names(source)
     parts = parts_of(source)
     if parts is not None:
         found = _from_parts(source, parts)

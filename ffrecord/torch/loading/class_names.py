@@ -1,0 +1,89 @@
+"""Datasets that are joined: whether the same number means the same class in all of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from torch.utils.data import ConcatDataset as TorchConcatDataset
+from torch.utils.data import Subset as TorchSubset
+
+from ffrecord.errors import FormatError, name_files
+from ffrecord.fields import Field, schema_of
+from ffrecord.fields.labels import class_names_of, describe_other_class
+from ffrecord.inputs.huggingface import classes_of_dataset
+from ffrecord.reader import FileReader
+from ffrecord.reading.store import Store
+
+__all__ = ["ClassColumns", "check_class_names", "class_columns"]
+
+LABEL = "label"  # the column of image folders
+
+
+class ClassColumns(NamedTuple):
+    """The columns of classes of some files.
+
+    Attributes:
+        files: name of the files, for messages.
+        names: column → names of its classes, by number.
+        described: column → words for it, for messages; without an entry, its names.
+    """
+
+    files: str
+    names: Mapping[str, Sequence[str]]
+    described: Mapping[str, str]
+
+
+def class_columns(store: Store[Any], fields: Sequence[str] | Mapping[str, Field | None] | None = None) -> ClassColumns:
+    """Return the columns of classes of a store.
+
+    Args:
+        fields: columns to look at, with fields to read them with, as for `Dataset`.
+    """
+    files = name_files(store.fnames)
+    if not isinstance(store, FileReader):
+        names = getattr(store, "classes", None)
+        return ClassColumns(files, {LABEL: tuple(names)} if names and (fields is None or LABEL in fields) else {}, {})
+    schema = schema_of(store)
+    known: dict[str, Field] = {} if schema is None else dict(schema.fields)
+    if fields is not None:
+        given = fields if isinstance(fields, Mapping) else dict.fromkeys(fields)
+        known = {name: given[name] or field for name, field in known.items() if name in given}
+    found = {name: names for name, field in known.items() if (names := class_names_of(field)) is not None}
+    return ClassColumns(files, found, {name: repr(known[name]) for name in found})
+
+
+def check_class_names(source: Any) -> None:
+    """Check that the datasets that a source joins name their classes alike: mixed, a number would mean two classes.
+
+    Datasets whose samples are made by methods of the user are not looked at.
+
+    Raises:
+        FormatError: a column has other class names in two of them, or another order.
+    """
+    first: dict[str, ClassColumns] = {}
+    for each in _all_class_columns(source):
+        for name, here in each.names.items():
+            known = first.setdefault(name, each)
+            there = known.names[name]
+            if here != there:
+                raise FormatError(
+                    f"{each.files}: its schema differs from that of {known.files}: column {name!r} is "
+                    f"{each.described.get(name, here)}, there {known.described.get(name, there)}"
+                    f"{describe_other_class(here, there)}; write one of them again with the field of the other: "
+                    "ffrecord.DatasetWriter(path, fields=...) matches classes by name"
+                )
+
+
+def _all_class_columns(source: Any) -> Iterable[ClassColumns]:
+    if isinstance(source, Store):
+        yield class_columns(source)
+    elif type(source) is TorchSubset:
+        yield from _all_class_columns(source.dataset)
+    elif type(source) is TorchConcatDataset:
+        for member in source.datasets:
+            yield from _all_class_columns(member)
+    elif hasattr(type(source), "_class_columns"):
+        yield from source._class_columns()
+    else:
+        classes = classes_of_dataset(source)
+        names = {name: each for name, each in classes.items() if isinstance(each, tuple)}
+        yield ClassColumns(type(source).__name__, names, {})
