@@ -296,12 +296,13 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
 
         A `DatasetWriter` copies these records instead of the samples.
         """
+        reader = self._source_of_samples()
+        return None if reader is None or self._sample_work is not None else WholeStore(reader)
+
+    def _source_of_samples(self) -> Store | None:
+        """Return the reader; None if a subclass makes other samples than those that it decodes."""
         reader = vars(self).get("reader")
-        if not isinstance(reader, Store) or not is_untouched(self, ("process", *SAMPLE_METHODS)):
-            return None
-        if self._sample_work is not None:
-            return None
-        return WholeStore(reader)
+        return reader if isinstance(reader, Store) and is_untouched(self, ("process", *SAMPLE_METHODS)) else None
 
     def _identity(self) -> Identity:
         """Return the identity of the dataset, for saved positions."""
@@ -356,8 +357,8 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
 
     def _class_columns(self) -> list[ClassColumns]:
         """Return the columns of classes of each file set; none if a subclass makes other samples."""
-        reader = vars(self).get("reader")
-        if not isinstance(reader, Store) or not is_untouched(self, ("process", *SAMPLE_METHODS)):
+        reader = self._source_of_samples()
+        if reader is None:
             return []
         return [class_columns(reader, None if self._sample_work is None else self._sample_work.fields)]
 

@@ -59,7 +59,7 @@ EVERYDAY = (
     *("fallocate", "fsync", "io_setup", "memfd_create", "preadv2", "prlimit64"),
     *("sched_getaffinity", "sync_file_range"),
 )
-pytestmark = [children.forks, pytest.mark.unsanitized("a sanitizer does not live without these calls")]
+pytestmark = pytest.mark.unsanitized("a sanitizer does not live without these calls")
 
 Work = Callable[[Path], None]
 
