@@ -55,7 +55,7 @@ cdef struct Sweep:
     int64_t opened            # number of the file, valid if owner is set and fd >= 0
 
 cdef enum:
-    AHEAD_PER_MISS = 128 << 10 # bytes swept for each missed record; the kernel's default read-ahead for a missed page
+    AHEAD_PER_MISS = 128 << 10  # bytes swept for each missed record; the kernel's default read-ahead for a missed page
     AHEAD_MOST = 64 << 20      # bytes that a batch may add, and limit of the quota
     SWEEP_BYTES = 1 << 20      # bytes of one read, if pages cannot be requested
     FEW_CACHED = 16            # less than 1/16 of a file counts as little

@@ -57,7 +57,7 @@ class OrderArguments:
             rank=ranks.first.rank,
             world_size=ranks.first.world_size,
             policy=resolve_pair("policy", self.policy, "drop_last", self.drop_uneven, POLICIES, "drop"),
-            indices=self.indices,
+            indices=self.indices,  # pyright: ignore[reportArgumentType]  # a tensor of ints is one
             placement=ranks.first.placement,
         )
         return course, ranks

@@ -47,7 +47,7 @@ class ImageFileField(Field):
         return f"the bytes or path of a {FORMATS} file, a PIL image, or an array of pixels"
 
     @name_path
-    def encode(self, value: Any) -> Encoded:
+    def encode(self, value: Any) -> Encoded:  # pyright: ignore[reportIncompatibleMethodOverride]
         data = read_file(value, views=type(self) is ImageFileField)
         if data is not None:
             return self._check_file(data)

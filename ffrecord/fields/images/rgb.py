@@ -49,7 +49,7 @@ class JPEGField(Field):
         return "JPEG bytes, the path of a JPEG, a uint8 array [H, W, 3] or [H, W], or a PIL image of mode RGB or L"
 
     @name_path
-    def encode(self, value: Any) -> Encoded:
+    def encode(self, value: Any) -> Encoded:  # pyright: ignore[reportIncompatibleMethodOverride]
         file = jpeg_file(self, value, MODES, views=type(self) is JPEGField)
         if file is None:
             return compress(check_pixels(self, value, grey=True), self.quality)
@@ -125,7 +125,7 @@ class RGBImageField(Field):
         return "a uint8 array [H, W, 3], a PIL image of mode RGB, JPEG bytes, or the path of a JPEG"
 
     @name_path
-    def encode(self, value: Any) -> Encoded:
+    def encode(self, value: Any) -> Encoded:  # pyright: ignore[reportIncompatibleMethodOverride]
         file = jpeg_file(self, value, ("RGB",), views=type(self) is RGBImageField)
         return self._encode_pixels(check_pixels(self, value, grey=False)) if file is None else self._encode_file(file)
 

@@ -102,7 +102,7 @@ class ColumnDecoders:
             with _Named(label, name) as named:
                 for named.value, seed, each in zip(values(name), numbers, known, strict=True):
                     if isinstance(follower, BoxDecoder):
-                        made.append(follower.decode(as_boxes(named.value), seed, each))
+                        made.append(follower.decode(as_boxes(named.value), seed, each))  # pyright: ignore[reportArgumentType]
                     else:
                         made.append(follower.decode(as_mask(named.value, follower.image.exif), seed, each))
             if isinstance(follower, MaskDecoder):
