@@ -136,7 +136,7 @@ def input_of(source: Any) -> HuggingFaceInput | None:
     Raises:
         ArgumentError: it is several, by name.
     """
-    _tell_of_decoded(source)
+    _warn_of_stream(source)
     found = _dataset_of(source)
     return None if found is None else HuggingFaceInput(found)
 
@@ -207,7 +207,7 @@ def _check_classes(members: Sequence[Any]) -> None:
                 )
 
 
-def _tell_of_decoded(source: Any) -> None:
+def _warn_of_stream(source: Any) -> None:
     streamed: Any = getattr(sys.modules.get("datasets"), "IterableDataset", ())
     if not isinstance(source, streamed):
         return

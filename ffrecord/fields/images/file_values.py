@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
-from ffrecord.errors import FormatError
+from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.fields.describe import describe
 from ffrecord.fields.field import Encoded, Field
 from ffrecord.fields.images.image_header import Data
@@ -23,7 +23,7 @@ def name_path(encode: Callable[[FieldT, Any], Encoded]) -> Callable[[FieldT, Any
         except ValueError as error:
             if not isinstance(value, (str, os.PathLike)):
                 raise
-            kind = FormatError if isinstance(error, FormatError) else ValueError
+            kind = next(each for each in (FormatError, ArgumentError, ValueError) if isinstance(error, each))
             raise kind(f"{os.fsdecode(value)!r}: {error}") from error
 
     return encode_named
@@ -59,9 +59,11 @@ def read_opened(image: Any) -> bytes:
     """
     try:
         position = image.fp.tell()
-        image.fp.seek(0)
-        data: bytes = image.fp.read()
-        image.fp.seek(position)
+        try:
+            image.fp.seek(0)
+            data: bytes = image.fp.read()
+        finally:
+            image.fp.seek(position)
     except (AttributeError, OSError, ValueError) as error:
         raise ValueError(f"{describe(image)} does not load: {error}") from error
     return data
