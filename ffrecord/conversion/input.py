@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from inspect import signature
 from itertools import chain, islice
@@ -114,7 +114,8 @@ def _open_path(
     kind = detect_first(paths) if format is None else format
     if kind == "parquet":
         _refuse(options, "Parquet files")
-        yield _from_columns(parquet.ParquetDataset(paths, fields, skips=skips))
+        with closing(parquet.ParquetDataset(paths, fields, skips=skips)) as dataset:
+            yield _from_columns(dataset)
     elif kind in ("tar", "webdataset") and _is_compressed(first_of(paths, SUFFIXES["tar"])):
         read = iter_samples if kind == "webdataset" else iter_members
         check_options(options, f"compressed {kind}", [*signature(read).parameters][1:], CONVERT)

@@ -439,6 +439,10 @@ class ParquetDataset:
                 self._opened = opened = _open_parquet(os.getpid(), number, self._paths[number])
         return opened
 
+    def close(self) -> None:
+        """Close the file that is open. The next row opens it again."""
+        self._kept = self._opened = None
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_kept": None, "_opened": None}
 

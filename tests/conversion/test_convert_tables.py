@@ -2,6 +2,7 @@
 
 import datetime
 import errno
+import gc
 import os
 import pickle
 import signal
@@ -109,6 +110,18 @@ def test_parquet(parquet, workers):
     found = fields(parquet.parent / "out")
     assert found["list"] == NDArrayField("int16", (None,)) and found["pair"] == NDArrayField("float32", (2,))
     assert found["maybe"] == found["nested"] == JSONField()
+
+
+def test_files_are_closed_at_once(parquet):
+    """Not when the next collection of garbage comes; also after an error."""
+    gc.disable()
+    try:
+        convert(parquet, parquet.parent / "out", num_workers=0)
+        with pytest.raises(ArgumentError):
+            convert(parquet, parquet.parent / "other", num_workers=0, fields={"not there": IntField()})
+        assert not [path for path in children.descriptors().values() if path.endswith(".parquet")]
+    finally:
+        gc.enable()
 
 
 def test_one_file_in_any_order(parquet):
