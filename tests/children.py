@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import gc
 import os
 import platform
 import signal
@@ -226,11 +227,16 @@ def wait_until(condition: Callable[[], bool], seconds: float, pause: float = 0.0
     return condition()
 
 
-def open_files() -> list[str]:
+def open_files(*, collect: bool = False) -> list[str]:
     """Return the numbers of the descriptors of this process, without sockets.
 
     Pools of connections that earlier tests used close theirs at any time.
+
+    Args:
+        collect: first let go of the files in garbage of earlier tests, which would else be closed at any time.
     """
+    if collect:
+        gc.collect()
     return [number for number, path in descriptors().items() if not path.startswith("socket:")]
 
 

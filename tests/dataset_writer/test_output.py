@@ -67,14 +67,14 @@ def test_every_way_to_write(files: Files, output: RecordOutput) -> None:
 
 
 def test_one_shard_is_open_at_a_time(files: Files, output: RecordOutput) -> None:
-    before = len(children.descriptors())
+    before = len(children.open_files(collect=True))
     for number in (0, 1, 2, 1):
         output.turn_to(Segment(number, 0, 1), "sample 0")
         output.begin(1, memoryview(b"x"))
-        assert len(children.descriptors()) == before + 1
+        assert len(children.open_files()) == before + 1
     output.close()
     output.close()
-    assert len(children.descriptors()) == before
+    assert len(children.open_files()) == before
 
 
 @pytest.mark.parametrize("step", ["wait", "begin", "another shard", "the same shard"])

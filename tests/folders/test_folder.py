@@ -288,7 +288,7 @@ def test_with(path):
 def test_refused_file_is_closed(tmp_path):
     with FileWriter(tmp_path / "x.ffr", 1) as writer:
         writer.write_one(b"no index")
-    before = len(children.open_files())
+    before = len(children.open_files(collect=True))
     for _ in range(3):
         with pytest.raises(ValueError, match="is not a packed folder"):
             PackedFolder(tmp_path / "x.ffr")

@@ -709,7 +709,7 @@ def test_one_that_comes_in_between_is_noticed(tmp_path: Path, monkeypatch: pytes
         os.mkfifo(path)
         return real(*given, **options)
 
-    before = set(children.open_files())
+    before = set(children.open_files(collect=True))
     monkeypatch.setattr(os, "open", swapped)
     with pytest.raises(PermissionError, match="it is a FIFO"):
         untrusted.open_file(str(path), os.O_RDONLY)  # which would wait for a writer

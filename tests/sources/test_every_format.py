@@ -202,16 +202,13 @@ def test_threads(store, records):
 
 
 def test_nothing_stays_open(case):
-    def descriptors():
-        return len(children.open_files())
-
     path, options = case.path, case.options
     ffrecord.open(path, **options).close()
-    before = descriptors()
+    before = len(children.open_files(collect=True))
     for _ in range(3):
         with ffrecord.open(path, **options) as opened:
             opened.read([0, -1])
-    assert descriptors() == before
+    assert len(children.open_files()) == before
 
 
 def test_several_files_are_one_store(tmp_path):

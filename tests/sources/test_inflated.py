@@ -206,7 +206,7 @@ def test_another_file_under_its_name(tmp_path):
 
 
 def test_released_it_opens_again(tmp_path):
-    before = len(children.open_files())
+    before = len(children.open_files(collect=True))
     of = stream(tmp_path, "members")
     list(of.pieces())
     assert len(children.open_files()) == before + 1
@@ -235,7 +235,7 @@ def test_few_are_open_at_once(tmp_path):
         (tmp_path / str(number)).mkdir()
         every.append(stream(tmp_path / str(number), "gzip"))
     keeper = OpenStreams(3)
-    before = len(children.open_files())
+    before = len(children.open_files(collect=True))
     for turn in range(2):
         for of in every:
             assert piece(keeper.use(of), 1000 * turn, 5) == DATA[1000 * turn : 1000 * turn + 5]

@@ -257,7 +257,7 @@ def test_forks_and_threads(reader):
 
 
 def test_descriptors_are_given_back(environment):
-    before = children.open_files()
+    before = children.open_files(collect=True)
     for _ in range(20):
         with LMDBReader(environment) as reader:
             reader.read([1, 2])

@@ -290,7 +290,7 @@ def test_the_shard_used_longest_ago_goes_first(packed, monkeypatch):
     monkeypatch.setattr(
         module, "unpack", lambda *given, real=module.unpack: (calls.append(given[0].path[-14:-9]), real(*given))
     )
-    descriptors = len(children.open_files())
+    descriptors = len(children.open_files(collect=True))
     with MDSReader(packed, cache_bytes=1) as reader:
         for index in (0, 1, 4, 3, 0):
             assert reader.sample(index)["count"] == index - 2

@@ -507,7 +507,7 @@ def test_files_are_closed_if_one_cannot_be_opened(several, monkeypatch):
         return found
 
     monkeypatch.setattr(recordio, "_look", touched)
-    before = len(children.open_files())
+    before = len(children.open_files(collect=True))
     with pytest.raises(OSError, match="the file changed while its index was made"):
         RecordIOReader(several, on_torn="skip")
     assert len(children.open_files()) == before

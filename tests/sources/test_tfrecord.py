@@ -354,7 +354,7 @@ def test_pickles_refuse_other_files(tmp_path, kind):
 
 @kinds
 def test_closed(tmp_path, kind):
-    before = len(children.open_files())
+    before = len(children.open_files(collect=True))
     reader = TFRecordReader(made(tmp_path, kind))
     everything(reader)
     reader.close()
