@@ -2,8 +2,8 @@
 """Batch engine: it reads the records of a batch of indices and checks them. Only creating arrays needs the GIL.
 
 * plan: check every index and every span, and sort the requests by place (plan.pxi);
-* read: with the engine chosen for the file system (policy.pxi): read_cached.pxi, read_parallel.pxi, read_direct.pxi or
-  read_mapped.pxi;
+* read: with the engine chosen for the file system (policy.pxi): read_cached.pxi, read_copied.pxi, read_parallel.pxi,
+  read_direct.pxi or read_mapped.pxi;
 * verify: compute the CRC-32 of each record right after it arrives;
 * deliver: in the requested order, as arrays over pooled memory, packed into one array, or as columns (columns.pxi).
 

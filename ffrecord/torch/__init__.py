@@ -1,4 +1,30 @@
-"""Datasets and loaders for torch over FFRecord files; the only part of the package that imports torch."""
+"""Datasets and loaders for torch over FFRecord files; the only part of the package that imports torch.
+
+dataset.py           datasets that read a whole batch at once
+iterable.py          the same as an iterable, for trainers without samplers
+samplers.py          orders as samplers of torch; sampler_wrappers.py: samplers around them
+dataloader.py        torch's DataLoader, which can begin at any batch
+loader.py            the loader that works in threads; its parts are in loading/
+images/              crops, scaled and flipped, in one tensor
+
+ordering.py          arguments that decide an order; words.py: wrong words and the right ones
+distributed.py       rank and node of this process
+state.py             a position as plain data
+progress.py          the epoch, and the state from which the next one begins
+sampler_progress.py  progress of a loader with our samplers
+trainer_epoch.py     the epoch that a trainer sets on torch's samplers
+
+indices.py           indices of `dataset[...]`
+fetching.py          positions -> one batched read -> samples
+sample_work.py       `fields`, `decode` and `transform` of a dataset
+samples.py           batches that know their columns
+collation.py         records -> a tensor for each column; tensors.py: columns -> tensors
+
+iterators.py         torch's loader iterators, which count
+worker_queues.py     queues of workers that report errors of pickling
+transfer.py          a batch from worker to loader; shared_memory.py: the memory that is lent for it
+stop_iteration.py    a guard: StopIteration of a user's function does not end a loop
+"""
 
 from ffrecord.reading.notebook import show as show
 from ffrecord.system.optional import install_command

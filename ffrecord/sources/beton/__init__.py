@@ -1,1 +1,6 @@
-""".beton files of FFCV, read in place."""
+""".beton files of FFCV, read in place.
+
+reader.py  samples in place
+layout.py  header and field descriptors
+values.py  where values are, and what they are
+"""

@@ -1,4 +1,13 @@
-"""Decoders of image columns for `ffrecord.torch.Loader`: crops, scaled and flipped, in one tensor."""
+"""Decoders of image columns for `ffrecord.torch.Loader`: crops, scaled and flipped, in one tensor.
+
+decoders.py         the public decoders of images
+followers.py        decoders of masks and boxes, which follow their image
+column_decoders.py  the decoders of a batch, in the order in which they need each other
+boxes.py            the boxes that are cut out of images
+values.py           what samples hold for a decoder
+picture.py          the pixels in a box, of any format
+jpeg.py             the part of a JPEG that a box needs
+"""
 
 from ffrecord.torch.images.decoders import CenterCrop, ImageDecoder, RandomResizedCrop, Resize
 from ffrecord.torch.images.followers import BoxDecoder, MaskDecoder
