@@ -76,16 +76,19 @@ class Coordinator:
         # With preassigned places a worker reports a task only while it does the next one.
         self._in_hand = 2 if tracker.preassigns else 1
         self._per_worker = each = self._source.reserve + self._in_hand
+        # Each worker has slots of its own: memory of a task is filled again only after the same worker is done with it.
         self._states = [WorkerState(list(range(each * worker, each * (worker + 1)))) for worker in range(self._count)]
         self._owner: dict[tuple[int, int], int] = {}  # worker of each chunk that is not written
         self._handed_out, self._exhausted = 0, False  # number of tasks; True once the source has no more
         self._encoding_known = job.encoding is not None
         self._slots = TaskSlots(each * self._count) if job.source.items else None
+        # A source without items never packs any, so its carrier is not used.
         self._carrier: Carrier = InProcessCarrier() if self._slots is None else WorkerCarrier(self._slots)
         self._decoder = msgspec.msgpack.Decoder(WorkerMessage)
 
     def _useful_workers(self, workers: int) -> int:
         """Return the number of workers, at most one per task."""
+        # An estimate by the sizes known so far: a worker without a task would only cost its start.
         total = self._source.total
         samples = min(self._settings.task_samples, self._most_by_size())
         return workers if total is None else max(1, min(workers, -(-total // samples)))
@@ -99,6 +102,7 @@ class Coordinator:
             others: whatever the user's iterable raised.
         """
         pool = self._make_pool()
+        # The pool exists before `work` begins, so the clean-up can also end workers of a half-done start.
         signals.run_with_cleanup(lambda: self._run(pool), lambda error: self._end(pool))
 
     def _run(self, pool: WorkerPool) -> None:
@@ -114,6 +118,7 @@ class Coordinator:
 
     def _make_pool(self) -> WorkerPool:
         job, settings = self._job, self._settings
+        # Workers infer the columns themselves, and need the declared ones for that.
         encoding = {"declared": job.declared} if job.encoding is None else job.encoding.arguments
         arguments = {**job.source.arguments, **encoding, "files": job.files, "skips": job.max_skipped is not None}
         return WorkerPool(
@@ -128,14 +133,18 @@ class Coordinator:
     def _supervise(self, pool: WorkerPool) -> None:
         job, source = self._job, self._source
         progress = WriteProgress(source.total, self._settings.progress, job.files.label, job.start.samples)
+        # Only code of the user may keep this process from looking at its workers.
         death_watch = DeathWatch(pool.sentinels if source.calls else [])
         try:
             with death_watch:
                 while not self._tracker.complete:
                     more = self._hand_out(pool, death_watch)
+                    # The finisher cannot wake `listen`, so look at its backlog often while it keeps tasks back.
                     waits = SHORT if self._finisher.backlog > job.backlog else TICK
+                    # Only collect what has arrived if more tasks could go out.
                     for worker, message in pool.listen(0 if more else waits):
                         self._handle(pool, worker, self._decoder.decode(message), progress)
+                    # A full disk shows here, while the finisher writes tables.
                     self._finisher.check()
         finally:
             progress.close()
@@ -147,12 +156,15 @@ class Coordinator:
         Returns:
             True if more tasks may be ready to hand out.
         """
+        # Complete shards wait with their tables in memory, 12 bytes a sample: so let the finisher catch up.
         if self._finisher.backlog > self._job.backlog:
             return False
+        # In rounds: no worker gets a second task before each has a first one.
         for tasks in range(1, self._per_worker + 1):
             for worker, state in enumerate(self._states):
                 if len(state.tasks) < tasks and self._may_hand_out(worker, state):
                     self._hand_out_task(pool, worker, death_watch)
+                    # The user's code may have taken long: handle what workers have sent before it is called again.
                     if self._source.calls:
                         return True
         return False
@@ -165,11 +177,13 @@ class Coordinator:
             return worker == 0 and not state.tasks
         if state.slow and len(state.tasks) > self._in_hand:
             return False
+        # Chunks of streams behind the first unfinished one wait in memory or on the disk, so few may be ahead.
         ahead = self._source.ahead
         return ahead is None or self._handed_out - self._tracker.first_unfinished < ahead * self._count
 
     def _hand_out_task(self, pool: WorkerPool, worker: int, death_watch: DeathWatch) -> None:
         state, task = self._states[worker], self._handed_out
+        # Only looked at: if `take` raises or has nothing, the slot stays free.
         slot = state.free[-1]
         with death_watch.interruptible(pool):
             task_message = self._source.take(task, slot, self._next_task_samples(state), self._carrier)
@@ -179,17 +193,20 @@ class Coordinator:
             return
         self._handed_out += 1
         state.tasks[task] = state.free.pop()
+        # Before the task is sent, because its places travel with it.
         self._tracker.preassign(task_message)
         pool.send(worker, msgspec.msgpack.encode(task_message))
 
     def _next_task_samples(self, state: WorkerState) -> int:
         """Return the largest number of samples of the next task."""
         if not self._encoding_known:
+            # Exactly so many, whatever `chunksize` is: the schema must not depend on it.
             return FIRST_SAMPLES
         quick = int(TASK_SECONDS / state.pace) if state.pace else 0
         return min(max(self._settings.chunksize, quick), TASK_SAMPLES, self._most_by_size())
 
     def _most_by_size(self) -> int:
+        # At first the mean is unknown, and empty records have a mean of 0.
         return max(1, TASK_BYTES // max(self._tracker.mean_size, 1))
 
     def _handle(self, pool: WorkerPool, worker: int, message: WorkerMessage, progress: WriteProgress) -> None:
@@ -200,9 +217,11 @@ class Coordinator:
             del self._owner[message.task, message.number]
             progress.add(*self._tracker.note_written(message))
         elif isinstance(message, ChunkEncoded):
+            # A chunk of skipped samples alone gets no place, so nobody asks who has it.
             if message.samples:
                 self._owner[message.task, message.number] = worker
             state = self._states[worker]
+            # `ChunkEncoded` tells the time since the task began, so the pace needs the samples of all its chunks.
             state.samples += message.samples
             if message.last:
                 state.finish_task(message.task, state.samples, message.seconds)
@@ -211,6 +230,7 @@ class Coordinator:
         elif message.found:
             self._encoding_known = True
             self._tracker.choose(encoding_from_schema(Shape(message.schema), self._job.declared))
+            # A socket keeps the order: each worker gets the encoding before its next task.
             for number in range(self._count):
                 pool.send(number, msgspec.msgpack.encode(SchemaChosen(message.schema)))
 
@@ -253,15 +273,18 @@ def write_shards(job: ShardJob, settings: WorkerSettings) -> WriteOutcome:
     shards = signals.run_with_cleanup(
         lambda: _run_job(job, settings, tracker, finisher), lambda error: finisher.cancel(PATIENCE)
     )
+    # PART_100000 follows PART_99999, which plain string order would put behind it; they also end in any order.
     shards = sorted(shards, key=lambda shard: (len(shard.name), shard.name))
     return WriteOutcome(shards, tracker.samples, tracker.bytes, tracker.skipped, tracker.encoding)
 
 
 def _run_job(job: ShardJob, settings: WorkerSettings, tracker: ShardTracker, finisher: ShardFinisher) -> list[Shard]:
+    # If kept shards hold every sample, only the end is left to do, and workers would not get a task.
     if settings.workers and job.source.total != job.start.samples + job.start.skipped:
         Coordinator(job, settings, tracker, finisher).run()
     else:
         InProcessWriter(job, settings, tracker, finisher).run()
+    # Raises before anything is published if a sample is missing.
     tracker.check()
     while (shards := finisher.wait(LOOK)) is None:
         pass
@@ -292,6 +315,7 @@ class InProcessWriter:
 
     def _encode_all(self, opener: TaskOpener) -> None:
         task = 0
+        # One task at a time, so slot 0 serves all of them.
         while (task_message := self._job.source.take(task, 0, self._next_task_samples(), self._carrier)) is not None:
             self._tracker.preassign(task_message)
             task_samples = opener.open(task_message)
@@ -305,10 +329,12 @@ class InProcessWriter:
     def _encode_task(self, task_samples: TaskSamples) -> None:
         if task_samples.preassigned is not None:
             self._encoder.fill(task_samples, task_samples.preassigned)
+            # Do not wait: the thread sends this task to the disk while the next one is encoded.
             self._note_all_written(wait=False)
             return
         for chunk in self._encoder.chunks(task_samples):
             self._held[chunk.task, chunk.number] = chunk
+            # Earlier chunks of this process are sized already, so the chunk usually gets its place at once.
             self._write(self._tracker.add_chunk(chunk.to_message()))
 
     def _next_task_samples(self) -> int:
@@ -320,6 +346,7 @@ class InProcessWriter:
     def _infer_encoding(self, task_samples: TaskSamples) -> TaskSamples:
         samples, task_samples = self._encoder.read_first(task_samples, FIRST_SAMPLES)
         if samples:
+            # A task whose samples all fail shows nothing; then the next task is looked at.
             encoding = encoding_from_schema(infer_shape(samples, self._job.declared), self._job.declared)
             self._tracker.choose(encoding)
             self._encoder.encode_by(encoding.encode)
@@ -334,6 +361,7 @@ class InProcessWriter:
         """Record the chunks that are written; with `wait`, wait for those that are on their way."""
         while (message := self._encoder.take_written(wait=wait)) is not None:
             self._progress.add(*self._tracker.note_written(message))
+        # Nobody else holds tasks back here, so wait until few shards have their tables in memory.
         self._finisher.wait_for(self._job.backlog)
 
     @contextlib.contextmanager
@@ -343,6 +371,7 @@ class InProcessWriter:
             yield
             self._note_all_written(wait=True)
         except BaseException:
+            # The first error is the one to report.
             with contextlib.suppress(Exception):
                 self._note_all_written(wait=True)
             raise

@@ -62,7 +62,7 @@ def dump(
     After an error `fname` is as it was before.
     """
     show = bool(verbose) and not callable(verbose)
-    if callable(verbose):
+    if callable(verbose):  # the early form: dump(dataset, fname, nfiles, serializer)
         serializer = verbose
     files = operator.index(nfiles)
     if files < 1:
@@ -70,6 +70,7 @@ def dump(
     dataset, encoding = _with_encoding(dataset, serializer)
     total = dataset_length(dataset)
     if files == 1:
+        # The `FileWriter` discards its part file on the exception that a signal becomes.
         signals.exit_on_signals(lambda: _dump_one_file(dataset, total, fname, encoding, show))
     else:
         _dump_parallel(dataset, total, local_path("fname", fname), files, encoding, show)
@@ -104,20 +105,24 @@ def _dump_one_file(dataset: Any, total: int, fname: str | os.PathLike[str], enco
             for i in range(total):
                 record = encoding.encode(dataset[i])
                 writer.write_one(record)
+                # Not len(): a record may be an array whose items have several bytes.
                 progress.add(1, memoryview(record).nbytes)
         finally:
             progress.close()
 
 
 def _dump_parallel(dataset: Any, total: int, directory: str, files: int, encoding: Encoding, verbose: bool) -> None:
+    # Before work is begun; again below, when nobody else can write there.
     check_no_shards(directory)
     cut = split_evenly(total, files)
     count = shard_count(total, cut)
     if count < files:
         warnings.warn(f"Split into {count} files rather than {files} files", UserWarning, stacklevel=3)
+    # The target may hold other files, since only shards are in the way.
     part = PartDirectory(directory, among_others=True)
 
     def write() -> None:
+        # A signal between these steps would leave an earlier write half taken over.
         with signals.defer_signals():
             part.acquire()
             resume.take_over(part, resume=True)
@@ -127,6 +132,7 @@ def _dump_parallel(dataset: Any, total: int, directory: str, files: int, encodin
         job = ShardJob(FromDataset(dataset, range(total)), encoding, cut, places, part.keep)
         workers = min(count, usable_workers(), WORKERS_MAX)
         shards = write_shards(job, WorkerSettings(workers, progress=verbose)).shards
+        # A signal must not come between two names: all of them appear or none.
         with signals.defer_signals():
             part.publish_bare([shard.name for shard in shards], manifest.build(shards))
 

@@ -68,11 +68,12 @@ class Chunk:
         Args:
             seconds: time since the task was begun.
         """
+        # The tracker keeps them from now on; a chunk may wait long for its place.
         checksums, self._checksums = self._checksums, b""
         return ChunkEncoded(self.task, self.number, self.sizes.tobytes(), checksums, self.last, self.skipped, seconds)
 
 
-CHUNK_SAMPLES = 1024
+CHUNK_SAMPLES = 1024  # 12 KB of sizes and checksums, so that its report fits one packet of a channel
 CHUNK_BYTES = 8 << 20
 PART_BYTES = 512 << 10  # bytes per write to preassigned places: fits the second-level cache of most CPUs
 SLOW_SECONDS = 0.1  # after a chunk that took longer, a worker waits until it is written and reports it
@@ -119,13 +120,16 @@ class Encoder:
             self._heart.mark(heartbeats.SAMPLE, index)
             try:
                 first.append((index, task_samples.get(index), None))
+            # A stream may have fewer samples than are wanted.
             except StreamEnd:
                 break
             except Exception as error:
                 self._check_skippable(task_samples, error)
+                # Failures are kept in their place: they count as skipped when the task is encoded.
                 first.append((index, None, error))
             if len(first) == count:
                 break
+        # From here on an error is of the schema, not of the sample read last.
         self._heart.mark(heartbeats.OURS, first[-1][0] if first else -1)
         return [sample for _, sample, error in first if error is None], ReplayedSamples(task_samples, first)
 
@@ -138,6 +142,7 @@ class Encoder:
             self._fill(chunk, task_samples)
             number, last = number + 1, chunk.last
             if not len(chunk.sizes):
+                # A chunk without a place is never written, so nothing else would free its buffer.
                 self._release(chunk.records)
             yield chunk
 
@@ -145,6 +150,7 @@ class Encoder:
         records, words, most = chunk.records, self._heart.words, CHUNK_SAMPLES
         self._heart.work()
         full = False
+        # `indices` is an iterator: after a failure, the next call goes on behind the failed sample.
         while not (full or chunk.last):
             try:
                 full = not records.fill(
@@ -155,14 +161,18 @@ class Encoder:
                 chunk.last = True
             except Exception as error:
                 self._check_skippable(task_samples, error)
+                # At most so much text, since reports of many failures travel in one message.
                 chunk.skipped.append(Skipped(records.count, words[heartbeats.INDEX], sentence(error)[:REASON_MAX]))
+                # Failures count too, else a chunk of nothing but failures would never be full.
                 most -= 1
                 full = records.count >= most
+        # A failure from here on is not the sample's.
         words[heartbeats.PHASE] = heartbeats.OURS
         chunk.seal(words[heartbeats.INDEX])
 
     def _check_skippable(self, task_samples: TaskSamples, error: Exception) -> None:
         """Raise `error` unless the write goes on without this sample."""
+        # A lack of memory is not the sample's fault, and an iterable that has raised gives no more samples.
         if not self._skips or task_samples.ended or isinstance(error, MemoryError):
             raise error
 
@@ -176,6 +186,7 @@ class Encoder:
         if self._spill is None:
             self._spill = SpillFile(self._files.directory, self._files.label)
         chunk.spilled = self._spill.put(chunk.records.view(0, chunk.size))
+        # Its records are read back from the file.
         self._release(chunk.records)
 
     def write(self, chunk: Chunk, segments: list[Segment]) -> None:
@@ -191,10 +202,12 @@ class Encoder:
         first = start = 0
         for segment in segments:
             stop = start + int(chunk.sizes[first : first + segment.samples].sum())
+            # One write at a time: this also reports the chunk before, and frees its buffer.
             self._settle()
             last = chunk.sample_name(int(chunk.indices[first + segment.samples - 1]))
             self._put(chunk, start, stop, segment, last)
             first, start = first + segment.samples, stop
+        # Waiting has finished all segments but the last one.
         self._begun = chunk
 
     def _put(self, chunk: Chunk, start: int, stop: int, segment: Segment, last: str) -> None:
@@ -203,6 +216,7 @@ class Encoder:
             self._output.begin(stop - start, chunk.records.view(start, stop))
         elif self._spill is not None:
             self._output.copy(self._spill, chunk.spilled + start, stop - start)
+            # The bytes are in the shard already; the thread only sends them to the disk.
             self._output.begin(stop - start)
 
     def fill(self, task_samples: TaskSamples, preassigned: Preassigned) -> None:
@@ -220,6 +234,7 @@ class Encoder:
         for segment in preassigned.segments:
             self._fill_segment(segment, records, task_samples, preassigned.size)
         seconds = time.monotonic() - begun
+        # Before the buffer is cleared, and the checksums with it.
         self._begun = TaskDone(task_samples.task, records.checksums().tobytes(), seconds)
         self._release(records)
         if seconds >= SLOW_SECONDS:
@@ -230,17 +245,21 @@ class Encoder:
         first, stop = records.count, records.count + segment.samples
         self._output.turn_to(segment)
         while first < stop:
+            # `mark` below has left the sample, so a failure must be blamed on the next one again.
             self._heart.work()
             records.fill(
                 task_samples.indices, task_samples.get, self._encode, words, heartbeats.INDEX, PART_BYTES, stop
             )
             self._heart.mark(heartbeats.OURS, words[heartbeats.INDEX])
+            # Before they are written: a record of another size would lie on its neighbour.
             _check_sizes(records, first, size)
             part = Segment(segment.shard, offset, records.count - first)
             self._output.write(part, records.view(0, records.size), task_samples.sample_name(words[heartbeats.INDEX]))
             first, offset = records.count, offset + records.size
+            # The bytes are written; sizes and checksums stay for the report of the task.
             records.rewind()
         self._settle()
+        # All bytes are written: the thread only sends them to the disk.
         self._output.begin(offset - segment.offset)
 
     def take_written(self, *, wait: bool) -> ChunkWritten | TaskDone | None:
@@ -253,12 +272,14 @@ class Encoder:
         Raises:
             OSError (also a RuntimeError): refused.
         """
+        # Do not wait without need: this is asked after every chunk.
         if not self._arrived and (wait or self._output.done):
             self._settle()
         return self._arrived.popleft() if self._arrived else None
 
     def _settle(self) -> None:
         """Wait until the write in progress is done."""
+        # Taken away first: a write that failed must not be waited for again.
         begun, self._begun = self._begun, None
         self._output.wait()  # if this raises, nothing is reported as written
         if isinstance(begun, TaskDone):
@@ -267,6 +288,7 @@ class Encoder:
             if begun.spilled is None:
                 self._release(begun.records)
             elif self._spill is not None:
+                # The bytes in the spill file have been copied to the shard.
                 self._spill.forget(begun.size)
             self._arrived.append(ChunkWritten(begun.task, begun.number))
 
@@ -275,6 +297,7 @@ class Encoder:
 
     def _release(self, records: Records) -> None:
         """Make a buffer available for the next chunk."""
+        # Clearing keeps the memory: the next chunk needs no fresh, zeroed pages.
         records.clear()
         capacity = records.capacity
         if capacity <= KEPT_CAPACITY and capacity + sum(each.capacity for each in self._idle) <= KEPT_BYTES:
@@ -290,6 +313,7 @@ class Encoder:
 def _check_sizes(records: Records, first: int, size: int) -> None:
     """Raise FFRecordError unless records from `first` on exist and all have `size` bytes, as their places require."""
     found = records.sizes()[first:]
+    # Iterating on would never end: samples that are missing do not come later.
     if not len(found):
         raise FFRecordError(f"there are no records, expected some of {size} bytes each")
     if (wrong := found != size).any():

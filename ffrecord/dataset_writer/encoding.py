@@ -99,12 +99,14 @@ def encoding_from_schema(shape: Shape, declared: Schema | None = None) -> Encodi
 
 def for_records(encode: Encode) -> Callable[[Any], bytes | memoryview | Pieces]:
     """Return `encode` in the form that `Records.append` calls: for one thread, one sample after the other."""
+    # The records of a schema arrive as pieces: they are joined only in the buffer of the chunk.
     if getattr(encode, "__func__", None) is Schema.encode:
         schema: Schema[Any] = encode.__self__  # type: ignore[attr-defined]
         return schema.pieces()
 
     def flat(sample: Any) -> bytes | memoryview:
         record = encode(sample)
+        # Exactly `bytes`, for which `Records` has a short way without the buffer protocol.
         return record if type(record) is bytes else as_bytes(record)
 
     return flat
@@ -229,10 +231,12 @@ def _probe(
     dataset: Any, indices: list[int], known: Encoding | None, settings: WorkerSettings, request: ProbeRequest
 ) -> ProbeResult:
     name = sample_names(dataset)
+    # Without workers the user expects the dataset to be read in this process.
     if not settings.workers:
         heart = Heart()
         with WithoutProcess(heart, name):
             return _probe_samples(heart, dataset, indices, known.encode if known else None, request)
+    # In a process of its own: file handles that the dataset opens here would be shared by forked workers.
     arguments = {"dataset": dataset, "indices": indices, "request": request, **(known.arguments if known else {})}
     pool = WorkerPool(
         probe_in_worker, arguments, 1, start_method=settings.start_method, stuck_after=settings.stuck_after, name=name
@@ -269,6 +273,7 @@ def _probe_samples(
         heart.mark(heartbeats.SAMPLE, index)
         try:
             samples[index] = dataset[index]
+        # Only samples that may be left out are passed over; the others must name the failure now.
         except Exception as error:
             if not request.skips:
                 raise
@@ -277,6 +282,7 @@ def _probe_samples(
             if request.is_enough(samples[index]):
                 break
     schema = None
+    # An error from here on is of the columns, not of the sample read last.
     heart.mark(heartbeats.OURS, indices[-1])
     if encode is None:
         if not samples and request.declared is not None:
@@ -287,6 +293,7 @@ def _probe_samples(
             raise SampleError(f"{what}{why}; pass `fields` to declare them") from failure
         shape = _infer_shape_of(samples, request.declared)
         schema, encode = shape.schema, encoding_from_schema(shape, request.declared).encode
+    # With an exact layout nothing depends on the sizes of records.
     if request.exact and request.declared is not None:
         return ProbeResult(schema, [])
     probes = []
@@ -298,6 +305,7 @@ def _probe_samples(
             if not request.skips:
                 raise
         else:
+            # The checksum lets a resumed write notice that the dataset has changed; see `WriterOptions.request`.
             probes.append(Probe(index, len(record), crc32(record)))
     return ProbeResult(schema, probes)
 
@@ -306,5 +314,6 @@ def _infer_shape_of(samples: dict[int, Any], declared: Schema | None) -> Shape:
     try:
         return infer_shape(list(samples.values()), declared, [f"sample {index}" for index in samples])
     except (TypeError, ValueError) as error:
+        # The type of the exception stays; only its text grows.
         error.args = (f"{error} (looked at: samples {list(samples)})",)
         raise

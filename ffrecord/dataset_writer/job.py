@@ -38,4 +38,4 @@ class ShardJob:
     start: Start = BEGINNING
     max_skipped: int | None = None
     backlog: int = BACKLOG
-    declared: Schema | None = None
+    declared: Schema | None = None  # they count for the encoding only while it is unknown

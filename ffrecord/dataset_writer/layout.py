@@ -19,8 +19,8 @@ Sizes = npt.NDArray[np.int64]
 
 SLOTS_MAX = 1_000_000  # largest table of a shard reserved by bytes, samples of 12 bytes each
 FIRST_MARGIN = 0.25  # the first shard has only a few samples to go by
-MARGIN = 0.0625
-SPARE_SLOTS = 16
+MARGIN = 0.0625  # later shards know the mean of all samples before
+SPARE_SLOTS = 16  # for shards of few samples, where a percentage is less than one slot
 FIRST_SAMPLES = 8  # number of samples whose sizes decide the first shard's table space
 FIRST_BYTES = 16 << 20  # or fewer samples if they have this size together; workers can hold more than that
 STEM = "PART"
@@ -116,14 +116,17 @@ class ShardLayout:
         self._cut, self._expected = cut, total
         self._block = 0 if payload_size is None else ffr_layout.BLOCK.size + payload_size
         self.placed, self.closed = start.samples, start.shard
+        # Zeros for existing shards, so that a shard's number is its place in the lists.
         self.data_starts: list[int] = [0] * start.shard
         self.final_starts: list[int] = [0] * start.shard
         self._bytes = start.bytes  # of all samples placed
         self._first: list[int] = []  # sizes of the first few
+        # Tables cut by count have a known size, and an existing dataset shows its mean size.
         self._ready = isinstance(cut, ByCount) or start.samples > 0
 
     def learn(self, sizes: Sizes) -> bool:
         """Record the next sizes; return whether enough is known for `place`. Once True, it stays so."""
+        # `_first` is full before more of them could matter.
         for size in sizes[:FIRST_SAMPLES].tolist():
             if not self._ready:
                 self._first.append(size)
@@ -137,6 +140,7 @@ class ShardLayout:
         ends = np.cumsum(sizes)
         segments, first = [], 0
         while first < len(sizes):
+            # Open a shard only for a sample that needs it: no empty one follows the last.
             if self.closed == len(self.data_starts):
                 self._open()
             before = int(ends[first - 1]) if first else 0
@@ -146,6 +150,7 @@ class ShardLayout:
                 self._add(count, int(ends[first + count - 1]) - before)
                 first += count
             else:
+                # The next sample does not fit. Table space that is left becomes padding.
                 self._close(self._slots)
         return segments
 
@@ -174,11 +179,13 @@ class ShardLayout:
         if isinstance(self._cut, ByCount):
             return self._cut.samples
         mean, margin = self._mean()
+        # samples may have 0 bytes
         return min(math.ceil(self._cut.size / max(mean, 1.0) * (1 + margin)) + SPARE_SLOTS, SLOTS_MAX)
 
     def _slots_to_reserve(self) -> int:
         """Return the number of samples to reserve table space for in the next shard."""
         remaining = self._slots if self._expected is None else max(0, self._expected - self.placed)
+        # If the rest fits this shard, it is the last one: exact tables now save moving its samples at the end.
         all_fit = isinstance(self._cut, ByCount) or remaining * self._mean()[0] <= self._cut.size
         return min(self._slots, remaining) if all_fit else self._slots
 
@@ -193,8 +200,10 @@ class ShardLayout:
         count = min(self._slots - self._shard_samples, len(ends))
         if isinstance(self._cut, ByBytes):
             room = self._cut.size - self._shard_bytes
+            # "right": a sample that ends exactly at the limit still fits.
             count = min(count, int(np.searchsorted(ends, room, side="right")))
             if self._shard_samples == 0:
+                # A sample larger than any shard would fit nowhere.
                 count = max(count, 1)
         return count
 
@@ -203,6 +212,7 @@ class ShardLayout:
         self._shard_bytes += size
         self.placed += count
         self._bytes += size
+        # Close a full shard at once, so that it can be finished while others are filled.
         if self._shard_samples == self._slots:
             self._close(self._slots)
 

@@ -27,6 +27,7 @@ from ffrecord.format import ffr_layout
 INDEX_BYTES = 8
 
 
+# `array_like`: messages carry values without names, which would be longer than most of them.
 class Preassigned(msgspec.Struct, array_like=True):
     """The places of a task's samples.
 

@@ -33,8 +33,10 @@ def check_path(path: Any, argument: str = "path") -> str:
         raise ArgumentTypeError(f"{argument} must be str or os.PathLike, not {type(path).__name__}")
     if not name:
         raise ArgumentError(f"{argument} is empty")
+    # The system call would refuse it too, but without the name of the argument.
     if "\0" in name:
         raise ArgumentError(f"{argument} is {name!r}, expected a path without null characters")
+    # `pathlib` makes s3:/bucket of s3://bucket; without this check, a directory named "s3:" would appear here.
     if urls.has_lost_slash(name) and not os.path.isdir(name.partition("/")[0]):
         raise urls.lost_slash_error(name)
     return name
@@ -86,6 +88,7 @@ def check_stuck_after(seconds: float | None) -> float | None:
     """Return the seconds after which a worker counts as stuck, or None."""
     if seconds is None:
         return None
+    # `bool` is an `int` in Python: True would be one second.
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise ArgumentTypeError(f"stuck_after must be a number of seconds or None, not {type(seconds).__name__}")
     if not 0 < seconds < float("inf"):
@@ -197,6 +200,7 @@ class WriterOptions:
                     "samples_per_shard or shard_size"
                 )
             return split_evenly(total, self.num_shards)
+        # One empty shard needs no room for tables of unknown size.
         return ByCount(1) if total == 0 else ByBytes(self.shard_size or SHARD_SIZE)
 
     def probes(self, indices: Indices, fields: Schema | None) -> list[int]:
@@ -209,6 +213,7 @@ class WriterOptions:
         exact = self.samples_per_shard is not None or self.num_shards is not None
         if (known and exact) or not len(indices):
             return []
+        # First and last sample included: sorted datasets begin with their smallest samples, or with one class.
         spread = sorted({k * (len(indices) - 1) // (PROBES - 1) for k in range(PROBES)})
         return [int(indices[position]) for position in spread]
 
@@ -223,10 +228,12 @@ class WriterOptions:
             encoding: encoding of the samples; None if the first ones are to show it.
             found: dataset that is appended to.
         """
+        # Without an encoding, only the version of the writer is compared.
         said = encoding.extension if encoding else make_extension()
         declared = self.declares(self.fields)
         shown = "as the first samples show it" if declared is None else declared.to_builtins()
         cut = {"samples_per_shard": self.samples_per_shard, "num_shards": self.num_shards}
+        # The default counts as given, so that a resumed call may name it.
         if cut == dict.fromkeys(cut):
             cut = {"shard_size": self.shard_size or SHARD_SIZE}
         return {
@@ -236,6 +243,7 @@ class WriterOptions:
             "schema": encoding.schema if encoding else shown,
             "serializer": None if said is None else said.serializer,
             "writer": None if said is None else said.writer,
+            # Sizes and checksums of a few samples notice a dataset that has changed since.
             "samples looked at": {
                 str(probe.sample): [probe.size, probe.crc] for probe in (encoding.probes if encoding else ())
             },

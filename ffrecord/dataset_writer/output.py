@@ -83,8 +83,10 @@ def _unnamed_file(directory: str) -> int:
     try:
         return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
+        # open(2): kernels and file systems without O_TMPFILE say one of these.
         if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
             raise
+    # A kill before the `unlink` leaves a file in the directory of this write, which the next one removes.
     fd, path = tempfile.mkstemp(prefix=".", suffix=".part", dir=directory)
     os.unlink(path)
     return fd
@@ -95,11 +97,14 @@ def _copy(source: int, start: int, size: int, target: int, offset: int) -> int:
     0.
     """
     try:
+        # Below the 2 GiB that one call can copy.
         count = os.copy_file_range(source, target, min(size, 1 << 30), start, offset)
     except OSError as error:
+        # Older kernels copy only within a file system, and some file systems not at all.
         if error.errno not in (errno.EXDEV, *REFUSED):
             raise
         count = 0
+    # 0 may also come from a file system that cannot copy so; then `pread` tells if the bytes are there.
     if count:
         return count
     data = os.pread(source, min(size, STEP), start)
@@ -123,7 +128,7 @@ class RecordOutput:
     """
 
     def __init__(self, files: Files) -> None:
-        self._files, self._behind = files, WriteBehind()
+        self._files, self._behind = files, WriteBehind()  # another shard is never open while the thread writes
         self._fd, self._shard = -1, -1
         self._at: _NamedSegment | None = None  # the segment at work
         self._begun: _NamedSegment | None = None  # the segment on its way
@@ -136,6 +141,7 @@ class RecordOutput:
         Args:
             last: name of its last sample, for messages.
         """
+        # The thread uses the open descriptor, and holds one buffer at a time.
         if segment.shard != self._shard or self._holds:
             self.wait()
         self._at = segment, last
@@ -181,6 +187,7 @@ class RecordOutput:
 
     def wait(self) -> None:
         """Wait until the kernel has everything that was begun."""
+        # A refusal is final; the kernel would not report it again.
         if self._refusal is None:
             try:
                 self._behind.wait()
@@ -210,14 +217,18 @@ class RecordOutput:
         if shard == self._shard:
             return
         self.close()
+        # The coordinator has created it; a missing file is an error, and a link is not followed.
         self._fd = os.open(self._files.path(shard), os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         self._shard = shard
         kind = filesystems.from_type(filesystem_type(self._fd))
+        # Early write-back is for disks: tmpfs has none, and a network file system would wait for its server.
         self._behind.open(self._fd, not (kind.network or kind.memory))
 
     def close(self) -> None:
         """Close the shard; a write in progress may be given up. May be repeated."""
         self._behind.close()
         if self._fd >= 0:
+            # Forgotten before closing: a failed close must not be repeated, as the number may be another file's by
+            # then.
             fd, self._fd, self._shard = self._fd, -1, -1
             os.close(fd)

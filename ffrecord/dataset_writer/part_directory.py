@@ -48,6 +48,7 @@ def check_vacant(path: str) -> None:
     Files of an interrupted write do not count.
     """
     _check_directory(path)
+    # Files that a killed publication has put there count as absent: the next write takes them back.
     ours = {INSIDE, *_published_names(path)}
     there = sorted(set(os.listdir(path)) - ours) if os.path.isdir(path) else []
     if there:
@@ -76,7 +77,7 @@ def _check_directory(path: str) -> None:
 
 def _published_names(path: str) -> Sequence[str]:
     """Return the names in a directory that an interrupted publication has put there, or may have."""
-    part = PartDirectory(path)
+    part = PartDirectory(path)  # not acquired: it only computes the paths
     mark = write_log.load_state(part.write_log_path).publishing
     if mark is None or not (part.inside or publishing.is_complete(part.target, mark)):
         return []
@@ -88,6 +89,7 @@ def hidden_name(target: str) -> str:
     directory, name = os.path.split(target)
     encoded = os.fsencode(name)
     if len(encoded) > NAME_BYTES:
+        # The name would exceed NAME_MAX; the hash keeps long names apart that begin alike.
         name = f"{os.fsdecode(encoded[:NAME_BYTES])}.{hashlib.sha256(encoded).hexdigest()[:16]}"
     return os.path.join(directory, f".{name}{PART_SUFFIX}")
 
@@ -117,8 +119,10 @@ class PartDirectory:
         self.target = self.label = filesystems.real_path(target)
         inside = str(Path(self.target) / INSIDE)
         others = among_others and os.path.isdir(self.target) and bool(os.listdir(self.target))
+        # An earlier write that began inside must be found again, even if the target could be replaced now.
         self.inside = others or os.path.lexists(inside) or _is_irreplaceable(self.target)
         self.path = inside if self.inside else hidden_name(self.target)
+        # The fence: a late worker of an earlier write cannot find this name.
         self.open = str(Path(self.path) / f"open-{secrets.token_hex(6)}")
         self.finished = str(Path(self.path) / FINISHED)
         self.write_log_path = str(Path(self.path) / WRITE_LOG)
@@ -143,6 +147,7 @@ class PartDirectory:
         """
         try:
             self._own = LockedDirectory(self.path, WRITE_LOG)
+            # Registered at once, so that a child forked from here on does not keep the lock.
             _part_directories.add(self)
             with contextlib.suppress(FileNotFoundError):
                 os.lstat(self.target)  # fail now if the name is too long, not at the rename
@@ -152,6 +157,7 @@ class PartDirectory:
             sentence = f"{self.label}: another process or thread is writing to it: it has the lock of {self.path}"
             raise file_error(errno.EWOULDBLOCK, sentence, self.label) from None
         except OSError as error:
+            # Files that are not ours stay as they are.
             self._back_out(keep=isinstance(error, Refused))
             refused = error.strerror if isinstance(error, Refused) else None
             sentence = f"Failed to create directory {self.label}, or {self.path} for it"
@@ -182,6 +188,7 @@ class PartDirectory:
         """
         if self._own is None or not self.is_held:
             return
+        # Unknown counts as told: then nothing is removed.
         told = 1
         with contextlib.suppress(OSError):
             told = os.fstat(self._lock_fd).st_size
@@ -195,6 +202,7 @@ class PartDirectory:
         opened = os.path.basename(self.open)
         own.make_directory(opened)
         own.make_directory(FINISHED)
+        # What an earlier write had open, nobody can complete.
         for entry in own.names():
             if entry.startswith("open-") and entry != opened:
                 own.remove(entry)
@@ -222,11 +230,15 @@ class PartDirectory:
             OSError (also a RuntimeError): refused.
         """
         with self._mutex, self._explain_errors(f"{shard.name} is complete, but could not be logged"):
+            # The finisher's thread may come here after the write was given up and another one began.
             if not self.is_held:
                 raise StateError(f"{self.label}: this write was given up")
+            # Renamed first: an entry of the log then never names a shard that is still open.
             os.rename(os.path.join(self.open, shard.name), os.path.join(self.finished, shard.name))
             self.write_log.append(ShardFinished(shard, following))
+            # An fsync for each shard would cost more than the few shards that a power cut takes.
             if time.monotonic() - self._synced >= SYNC_EVERY:
+                # Names first, so that an entry that survives a power cut finds its shard.
                 fsync_directory(self.finished)
                 self.write_log.sync()
                 self._synced = time.monotonic()
@@ -244,8 +256,10 @@ class PartDirectory:
 
     def is_whole(self, shard: Shard) -> bool:
         """Return whether a finished shard is unchanged, to the last byte; a link to one does not count."""
+        # Whatever is wrong with it, the shard is written again.
         with contextlib.suppress(FFRecordError, OSError, ValueError):
             if not untrusted.is_own(os.path.join(self.finished, shard.name), owner=self._holder.owner):
+                # Somebody else may have put a file there; a link could lead anywhere.
                 return False
             check_whole(self.finished, shard)
             return True
@@ -278,8 +292,10 @@ class PartDirectory:
     def take_back(self, mark: Publishing) -> bool:
         """Undo a publication that was interrupted before its end; return whether that was possible."""
         finished = {name: entry.shard for name, entry in self.write_log.state.finished.items()}
+        # Beside the target, publication was a single rename: it happened or not.
         if not self.inside:
             return True
+        # The path may lead to another directory by now, whose files are none of our business.
         self._holder.check()
         return publishing.take_back(self.finished, self.target, mark, finished, self._holder.owner)
 
@@ -309,15 +325,20 @@ class PartDirectory:
                 durability is unknown.
         """
         with self._explain_errors("nothing was published"):
+            # Logged and synced before the first name changes, else the next write could not undo it.
             if fingerprint is not None:
                 self._mark(Publishing(list(names), None, fingerprint, skipped))
+            # Rename only from the directory that was locked.
             self._holder.check()
             if self.inside:
                 publishing.move(self.finished, self.target, names)
             else:
+                # The names in it become durable before the directory gets its final name.
                 fsync_directory(self.finished)
+                # By descriptor: the path of the part directory may lead elsewhere by now.
                 atomic_directory.replace(FINISHED, self.target, self._holder.fd)
         self._make_durable(self.target if self.inside else os.path.dirname(self.target))
+        # Only now the log is of no more use.
         self.published = True
 
     def _make_durable(self, directory: str) -> None:
@@ -342,6 +363,7 @@ class PartDirectory:
             FileExistsError, OSError: raised by `publish`.
             OSError: all is in place, but the manifest could not be removed.
         """
+        # One rename publishes all of it: nobody sees a part of the shards, and no manifest is needed.
         if not self.inside:
             self.publish(names)
             return
@@ -368,6 +390,7 @@ class PartDirectory:
         """
         with self._explain_errors("nothing was added"):
             self._holder.check()
+            # The fingerprints of both manifests tell the next write how far this one came.
             self._mark(Publishing(list(names), before.fingerprint, listing.fingerprint, skipped))
             publishing.add(self.finished, self.target, names, before, listing)
         self._make_durable(self.target)
@@ -384,6 +407,7 @@ class PartDirectory:
         try:
             yield
         except OSError as error:
+            # `file_error` makes errors that are both; it has named file and reason.
             if isinstance(error, RuntimeError):
                 raise  # it has a better message already
             where = "" if self.label == self.target else f", in {self.path}"  # a URL does not explain a full disk
@@ -405,6 +429,7 @@ class PartDirectory:
             if not self.is_held:
                 return []
             self._remove_open()
+            # Names may be in place already. Only the log can tell the next write that they are this dataset.
             if not self.published and self._has_published():
                 self._unlock()
                 return []
@@ -423,15 +448,19 @@ class PartDirectory:
 
     def _usable(self) -> list[str]:
         """Return the names of finished shards without a gap before them; remove the others."""
+        # Sorted names, and only shards: a manifest may lie there too.
         there = self.finished_names()
         # During a publication some may have moved.
         if self.first is None or self.write_log.state.publishing is not None:
             return there
         state = self.write_log.state
+        # An entry holds the number of the next shard, not of its own.
         names = {entry.next.shard - 1: name for name, entry in state.finished.items() if name in there}
         kept = [names[number] for number in takewhile(names.__contains__, range(self.first, self.first + len(names)))]
+        # What cannot be removed does no harm: the next write checks each shard again.
         with contextlib.suppress(OSError):
             self.keep_only(
+                # Shards behind a gap are of no use, but other files of a publication stay.
                 {*kept, *(name for name in os.listdir(self.finished) if not name.endswith(ffr_layout.SUFFIX))}
             )
         return kept
@@ -458,6 +487,7 @@ class PartDirectory:
 
     def _remove_open(self) -> None:
         with contextlib.suppress(OSError):
+            # Nobody else can find the open directory of this write, so nobody misses it.
             self._holder.remove(os.path.basename(self.open))
 
     def _remove(self) -> None:
@@ -469,11 +499,12 @@ class PartDirectory:
         with contextlib.suppress(OSError):
             os.unlink(WRITE_LOG, dir_fd=own.fd)
             own.remove_itself()
+        # Closing the log frees the lock.
         self._unlock()
         # On NFS and FUSE the open log still has a name until now. Another writer may have come: then this fails.
         with contextlib.suppress(OSError):
             os.rmdir(self.path)
-        if not self.published:
+        if not self.published:  # published: the parents hold the dataset now
             own.remove_made()  # parents that `acquire` made
 
     def _unlock(self) -> None:
@@ -483,6 +514,7 @@ class PartDirectory:
 
     def forget(self) -> None:
         """Close the lock in a forked child, and leave everything to the parent."""
+        # A thread of the parent may have held the old one, and does not exist in the child.
         self._mutex = threading.Lock()
         self._unlock()
 
@@ -505,6 +537,7 @@ def _is_irreplaceable(target: str) -> bool:
     """Return whether an existing directory cannot, or should not, be replaced by a rename."""
     if not os.path.isdir(target):
         return False
+    # A rename over it would leave programs, a shell for instance, in a directory without a name.
     if filesystems.working_directory() == target:
         return True
     return os.path.ismount(target) or not os.access(os.path.dirname(target), os.W_OK | os.X_OK)

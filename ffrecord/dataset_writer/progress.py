@@ -32,6 +32,7 @@ class WriteProgress:
         # killed while it holds the lock never releases it.
         self._bar: Any = None
         if _is_terminal(sys.stderr) if show is None else show:
+            # `miniters=1`: tqdm's own guess stalls the bar when samples become slower.
             self._bar = Bar(total=total, initial=done, desc=label, unit=" samples", unit_scale=True, miniters=1)
         self._bytes = 0
 
@@ -42,6 +43,7 @@ class WriteProgress:
         self._bytes += size
         seconds = self._bar.format_dict["elapsed"]
         if seconds > 0:
+            # `update` draws the bar, at most ten times a second
             self._bar.set_postfix_str(f"{self._bytes / seconds / 1e6:.1f} MB/s", refresh=False)
         self._bar.update(samples)
 

@@ -28,6 +28,7 @@ def move(source: str, target: str, names: Sequence[str]) -> None:
     try:
         for name in names:
             place = Path(target) / name
+            # rename(2) would replace the file without a word.
             if os.path.lexists(place):
                 raise FileExistsError(errno.EEXIST, f"another process has created {place} during this write")
             moved.append(name)  # before the rename: an exception may come between the two
@@ -61,7 +62,9 @@ def _raise_left_behind(target: str, cause: BaseException, reason: str = "") -> N
 
 def _move_back(source: str, target: str, names: Sequence[str]) -> None:
     """Undo `move`, the last file first. The removal of listed shards is durable before their manifest goes."""
+    # A file that is still in the part directory has not moved.
     moved = [name for name in names if not os.path.lexists(Path(source) / name)]
+    # The manifest moved first, so it goes last: while it is there, missing shards are noticed.
     for name in reversed(moved):
         if name == manifest.NAME and len(moved) > 1:
             fsync_directory(source)
@@ -82,9 +85,11 @@ def add(source: str, target: str, names: Sequence[str], before: Manifest, listin
     Raises:
         OSError: a step failed. The directory reads as before.
     """
+    # Another process may have changed the dataset since this write began.
     there = fingerprint(target)
     model = _mode_source(target, before)
     for name in names:
+        # Readers get access before they can see the name.
         _share_shard(source, target, name, model)
     if there is None:
         _replace_manifest(source, target, before, model)
@@ -95,11 +100,13 @@ def add(source: str, target: str, names: Sequence[str], before: Manifest, listin
         )
     move(source, target, names)
     try:
+        # The names must be durable before the manifest lists them.
         fsync_directory(target)
         _replace_manifest(source, target, listing, model)
     except BaseException as error:
         # Undo only if the old manifest is certainly there: files without a listing do less harm than a listing
         # without files.
+        # The check comes after the failure: the rename may have happened before an error of the fsync.
         if fingerprint(target) == before.fingerprint:
             _undo(source, target, names, error)
         else:
@@ -130,6 +137,7 @@ def _replace_manifest(source: str, target: str, listing: Manifest, model: str) -
         model: file whose mode decides who may read the manifest, if it replaces none.
     """
     there = os.path.join(target, manifest.NAME)
+    # The manifest keeps the mode of the one that it replaces.
     manifest.save(source, listing, target, there if os.path.lexists(there) else model)
     os.rename(Path(source) / manifest.NAME, Path(target) / manifest.NAME)
 
@@ -150,6 +158,7 @@ def is_complete(target: str, mark: Publishing) -> bool:
 
 def is_undone(source: str, target: str, mark: Publishing) -> bool:
     """Return whether a publication is certainly as if it had not begun."""
+    # An append of no samples has moved no file; only its manifest can tell.
     if not mark.names:
         return fingerprint(target) == mark.before
     return all(os.path.lexists(Path(source) / name) for name in mark.names)
@@ -168,6 +177,7 @@ def take_back(
         True if it is undone; False if the directory has become another dataset meanwhile, which is left alone.
     """
     gone = [name for name in mark.names if not os.path.lexists(Path(source) / name)]
+    # Names of the log that are in neither place were removed by somebody.
     arrived = [name for name in gone if os.path.lexists(Path(target) / name)]
     found = fingerprint(target)
     # The manifest arrives before any other file. If it is gone, files of these names may be somebody else's.

@@ -46,6 +46,7 @@ def earlier_request(part: PartDirectory) -> Request:
 def indices_fingerprint(indices: Indices) -> str:
     """Return 128 bits in hex that identify an order of samples."""
     digest = hashlib.blake2b(digest_size=16)
+    # Piece by piece: a shuffled order of a large dataset would not fit into memory twice.
     for start in range(0, len(indices), HASH_SAMPLES):
         digest.update(as_array(indices[start : start + HASH_SAMPLES]).tobytes())
     return digest.hexdigest()
@@ -71,6 +72,7 @@ def lines_fingerprint(lines: Any) -> str | None:
     elif isinstance(lines, list | tuple):
         for line in lines:
             data = str(line).encode("utf-8", "surrogatepass")
+            # With the length in front, ["ab"] and ["a", "b"] differ.
             digest.update(b"%d:%b" % (len(data), data))
     else:
         return None
@@ -93,7 +95,9 @@ def take_over(part: PartDirectory, *, resume: bool) -> bool:
     """
     state = part.write_log.state
     mark = state.publishing
+    # The end may have been reached just before the kill.
     published = mark is not None and part.is_published(mark)
+    # With resume=False the user has given up the shards, whatever became of the target.
     if mark is not None and not published and not part.take_back(mark) and resume:
         part.release()
         raise MismatchError(
@@ -116,20 +120,24 @@ def claim(part: PartDirectory, *, added: bool = False) -> None:
             one. Nothing was changed.
     """
     state, there = part.write_log.state, part.finished_names()
+    # The next call cannot know if its samples are those that were appended.
     if added and not state.request:
         part.release()
         raise MismatchError(
             f"{part.label}: an earlier call was interrupted after it had appended all its samples, so this one may "
             "append the same again; pass resume=False to append"
         )
+    # A write that can be resumed is worth hours; only the user may give it up.
     if state.request and there:
         part.release()
         raise MismatchError(
             f"{part.label}: {part.places} has {plural(len(there), 'finished shard')} of an interrupted "
             "write, which this one cannot continue; pass resume=False of DatasetWriter to discard them"
         )
+    # `leave` then removes everything, since no later write can go on from here.
     part.claimed = True
     part.keep_only([])
+    # An empty request: a later write sees that nothing can be resumed.
     part.begin({})
 
 
@@ -154,10 +162,12 @@ def continue_write(
         return _begin_afresh(part, request, start)
     # The publication itself has changed the dataset that was appended to.
     found = differences(state.request, request | ({BASE: state.request.get(BASE)} if published else {}))
+    # The published dataset is of another request, so nothing of its log is of use.
     if published and found:
         return _begin_afresh(part, request, start)
     if published:
         return _keep_published(part, start)
+    # Nothing is changed here: the user may repeat the earlier call.
     if found:
         raise MismatchError(_mismatch_message(part, len(there), found), found)
     whole = _whole_prefix(part, _in_order(state, start.shard), threads)
@@ -174,6 +184,7 @@ def _keep_published(part: PartDirectory, start: Start) -> ResumedShards:
     _log.warning("%s: an earlier write of it was complete, so nothing is left to do", part.label)
     state = part.write_log.state
     # An append of no samples has created no shard.
+    # The number of the first shard follows from the entries; it is not 0 after an append.
     entries = _in_order(state, min((entry.next.shard for entry in state.finished.values()), default=1) - 1)
     end = entries[-1].next if entries else start
     skipped = 0 if state.publishing is None else state.publishing.skipped

@@ -92,10 +92,12 @@ class FromDataset(Source):
         self._samples_of_task: Callable[[npt.NDArray[np.int64]], int] | None
         self._samples_of_task = getattr(dataset, "samples_of_task", None)
         self._sample_name = sample_names(dataset)
+        # Reading ahead needs the next tasks to be known.
         if allows_fetch_ahead(dataset):
             self.reserve = RESERVE_ASKED
 
     def take(self, task: int, slot: int, most: int, carrier: Carrier) -> IndexTask | None:
+        # a slice of a range stays a range, however long the dataset
         wanted = as_array(self._indices[self._next : self._next + most])
         if not len(wanted):
             return None
@@ -125,6 +127,7 @@ class FromIterable(Source):
 
     def read_first(self, count: int) -> list[Any]:
         """Return the first samples; `take` gives them nevertheless."""
+        # `chain` puts them back, since an iterator gives each only once.
         first = list(islice(self._pairs, count))
         self._pairs = chain(first, self._pairs)
         return [sample for _, sample in first]
@@ -149,6 +152,7 @@ class FromList(Source):
     ) -> None:
         self.arguments = {"function": function}
         numbered = _file_lines(os.fspath(lines)) if isinstance(lines, str | os.PathLike) else _numbered_lines(lines)
+        # Counted after the filter: `first` counts samples, and empty lines give none.
         self._pairs: Iterator[tuple[int, str]] = islice(_nonempty_lines(numbered), first, None)
 
     def read_first(self, count: int) -> "FirstLines":
@@ -227,7 +231,7 @@ def shard_names(shards: Any) -> list[str]:
 
 def _checked_length(iterable: Iterable[Item], length: int | None) -> Iterator[Item]:
     """Yield the items of an iterable; raise CountError unless there are `length`."""
-    count = 0
+    count = 0  # stays 0 if the iterable is empty
     for count, item in enumerate(iterable, 1):
         if length is not None and count > length:
             raise CountError(f"the iterable gives at least {plural(count, 'sample')}, but length is {length}")
@@ -238,9 +242,11 @@ def _checked_length(iterable: Iterable[Item], length: int | None) -> Iterator[It
 
 def _file_lines(path: str) -> Iterator[tuple[int, str]]:
     """Yield (number from 1, line) of a text file, without a byte order mark."""
+    # Binary, because text mode would also end a line at a lone carriage return.
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
+                # A byte order mark can only be at the start of the file.
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 raise FormatError(f"{path}: line {number} is not UTF-8: {error}") from None

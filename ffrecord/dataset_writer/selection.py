@@ -63,9 +63,11 @@ def shuffle(indices: Indices, seed: int | None) -> tuple[Indices, int]:
     Raises:
         ValueError: the seed is out of range.
     """
+    # Not from `random`, whose generator belongs to the user's program.
     seed = secrets.randbelow(SEEDS) if seed is None else operator.index(seed)
     if not 0 <= seed < SEEDS:
         raise ValueError(f"seed is {seed}, expected 0 <= seed < {SEEDS}")
+    # No copy on Linux, where the permutation is int64 already.
     order = np.random.RandomState(seed).permutation(len(indices)).astype(np.int64, copy=False)
     return (order if isinstance(indices, range) else indices[order]), seed
 

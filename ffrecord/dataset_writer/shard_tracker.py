@@ -52,6 +52,7 @@ class SkippedSamples:
         """
         for skipped in chunk.skipped:
             self._count += 1
+            # A source names samples by a worker's state; this one stands for the skipped sample.
             name = self._source.name(Beat(heartbeats.SAMPLE, skipped.index, 0, chunk.task))
             if self._count > self._most:
                 raise SampleError(
@@ -82,6 +83,7 @@ class _OpenShard:
 
     def add(self, chunk: ChunkEncoded, first: int, last: int) -> None:
         """Add samples first .. last - 1 of a chunk."""
+        # Tables grow as bytes, because an array would be copied for every chunk.
         self.sizes += chunk.sizes[first * ffr_layout.OFFSET.itemsize : last * ffr_layout.OFFSET.itemsize]
         self.checksums += chunk.checksums[first * ffr_layout.CRC.itemsize : last * ffr_layout.CRC.itemsize]
         self.placed += last - first
@@ -91,7 +93,7 @@ class _OpenShard:
     def reserve(self, samples: int, size: int) -> None:
         """Add samples of `size` bytes each; `set_checksums` fills in their checksums later."""
         self.sizes += np.full(samples, size, ffr_layout.OFFSET).tobytes()
-        self.checksums += bytes(samples * ffr_layout.CRC.itemsize)
+        self.checksums += bytes(samples * ffr_layout.CRC.itemsize)  # unknown until the task is done
         self.placed += samples
 
     def set_checksums(self, first: int, checksums: bytes) -> None:
@@ -148,10 +150,12 @@ class ShardTracker:
 
     def _begin(self, encoding: Encoding, payload: bytes | None) -> None:
         job, self.encoding, self._payload = self._job, encoding, payload
+        # A cut by bytes without a block occurs only without samples, see `end`: then any cut gives one empty shard.
         cut = job.cut if payload is not None or isinstance(job.cut, ByCount) else ByCount(1)
         size = None if payload is None else len(payload)
         self._layout = ShardLayout(cut, size, job.source.total, job.start)
         if self._record_size is not None:
+            # All sizes are known beforehand, so nothing has to be looked at first.
             self._layout.learn(np.full(FIRST_SAMPLES, self._record_size))
         self._place_early()  # chunks that came before the encoding hold no samples, so none of them gets a place
 
@@ -193,6 +197,7 @@ class ShardTracker:
             SampleError: too many samples were skipped.
             OSError (also a RuntimeError): a shard cannot be created.
         """
+        # Before it is placed: too many failures end the write while nothing depends on the chunk.
         self._skipped_samples.add(chunk)
         self._early[chunk.task, chunk.number] = chunk
         return self._place_early()
@@ -203,6 +208,7 @@ class ShardTracker:
         if layout is None:
             return []
         places = []
+        # Chunks arrive in any order, but get their places in the order of samples only.
         while (chunk := self._early.pop(self._next, None)) is not None:
             self._next = (chunk.task + 1, 0) if chunk.last else (chunk.task, chunk.number + 1)
             layout.skip(len(chunk.skipped))
@@ -221,6 +227,7 @@ class ShardTracker:
         Raises:
             OSError (also a RuntimeError): a shard cannot be created.
         """
+        # No sample came that could show an encoding.
         if self._layout is None:
             known = encoding_from_arguments(self._job.declared, None)
             if known is not None:
@@ -234,6 +241,7 @@ class ShardTracker:
     def _end_if_sized(self) -> list[ChunkPlacement]:
         if self._next[0] != self._tasks:
             return []
+        # At the end even fewer sizes than `learn` wants must do.
         places = self._place_all()
         self._known_layout.end()
         self._create_new()
@@ -242,17 +250,20 @@ class ShardTracker:
 
     def _place_all(self) -> list[ChunkPlacement]:
         chunks, self._unplaced = self._unplaced, []
+        # A chunk of skipped samples alone has no segments, and nothing to write.
         return [place for chunk in chunks if (place := self._place(chunk)).segments]
 
     def _place(self, chunk: ChunkEncoded) -> ChunkPlacement:
         sizes = np.frombuffer(chunk.sizes, ffr_layout.OFFSET)
         segments = self._known_layout.place(sizes)
+        # Before places are sent: workers open shards, and never create them.
         self._create_new()
         first = 0
         for segment in segments:
             self._open[segment.shard].add(chunk, first, first + segment.samples)
             first += segment.samples
         if segments:
+            # Samples skipped at the end of earlier chunks count for the shard of the next sample.
             self._open[segments[0].shard].skipped += self._skipped_last
             self._placed[chunk.task, chunk.number] = segments, int(sizes.sum())
             self._skipped_last = 0
@@ -273,7 +284,7 @@ class ShardTracker:
         self._create_new()
         for segment in segments:
             self._open[segment.shard].reserve(segment.samples, size)
-        self._placed[task.task, 0] = segments, task.samples * size
+        self._placed[task.task, 0] = segments, task.samples * size  # a preassigned task is one chunk
         self._next = task.task + 1, 0
         self._note_closed()
         task.preassigned = Preassigned(size, segments)
@@ -300,6 +311,7 @@ class ShardTracker:
             raise FFRecordError(f"{self._job.files.label}: {what}, expected {plural(expected, 'byte')}")
         start = 0
         for segment in segments:
+            # Records of one size: the offset tells the number in the shard.
             first = (segment.offset - self._known_layout.data_starts[segment.shard]) // size
             stop = start + segment.samples * ffr_layout.CRC.itemsize
             self._open[segment.shard].set_checksums(first, message.checksums[start:stop])
@@ -313,6 +325,7 @@ class ShardTracker:
         self.bytes += size
         for segment in segments:
             self._open[segment.shard].written += segment.samples
+            # An open shard may still get samples, even if all of its chunks are written.
             if segment.shard < self._end.shard:
                 self._finish_if_complete(segment.shard)
         return samples, size
@@ -339,6 +352,7 @@ class ShardTracker:
         shard = self._open[number]
         if shard.written < shard.placed:
             return
+        # No lock: from here on only the finisher's thread uses these tables.
         del self._open[number]
         self._finisher.add(partial(self._finish, number, shard))
 
@@ -348,6 +362,7 @@ class ShardTracker:
         path, final = self._job.files.path(number), self._job.files.final(number)
         start, wanted = layout.data_starts[number], layout.final_starts[number]
         if start != wanted:
+            # Its number of samples was not foreseen, so the tables have another size than reserved.
             shards.move_samples(path, final, start, wanted)
         sizes, checksums = np.frombuffer(shard.sizes, ffr_layout.OFFSET), np.frombuffer(shard.checksums, ffr_layout.CRC)
         finished = shards.finish(path, final, wanted, sizes, checksums, self._payload)
@@ -360,6 +375,7 @@ class ShardTracker:
         Raises:
             FFRecordError: the samples written do not add up.
         """
+        # Only a mistake of ours comes here; readers must not meet it in the files.
         if not self.complete or self._early or self._open or self.samples != self._end.samples:
             raise FFRecordError(
                 f"{self._job.files.label}: {plural(self.samples, 'sample')} written, expected {self._end.samples}"
@@ -369,6 +385,8 @@ class ShardTracker:
 
 def _common_record_size(job: ShardJob) -> int | None:
     """Return the size of every record in bytes if it alone decides every sample's place, else None."""
+    # A skipped sample would leave a hole at a preassigned place; the samples of streams cannot be counted.
     if job.encoding is None or job.max_skipped is not None or not job.source.counts:
         return None
+    # Size 0 does not preassign: offsets would not tell positions apart.
     return job.encoding.record_size or None

@@ -64,6 +64,7 @@ def create(path: str, label: str, data_start: int) -> None:
         OSError (also a RuntimeError): refused; ENOSPC if there is no room.
     """
     try:
+        # A name that is taken is never ours here: do not write through somebody's link or into an old file.
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
             reserve(fd, data_start)
@@ -120,16 +121,19 @@ def finish(
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             size = os.fstat(fd).st_size
+            # A write that was lost would leave a file of another length.
             if size != end:
                 raise CountError(f"{label}: it has {size} bytes, but its samples ({len(sizes)}) end at offset {end}")
             os.ftruncate(fd, end)  # frees the blocks reserved beyond the end
             crc = write_tables(fd, checksums, compute_offsets(sizes, data_start), payload, end)
+            # Durable before the log names the shard; see `PartDirectory.keep`.
             os.fsync(fd)
         except BaseException:
+            # The first error is the one to report.
             with contextlib.suppress(OSError):
                 os.close(fd)
             raise
-        os.close(fd)
+        os.close(fd)  # not suppressed: network file systems may report a failed write only here
     except OSError as error:
         raise file_error(error.errno or errno.EIO, f"{label}: its tables could not be written", label) from None
     return Shard(os.path.basename(path), len(sizes), end, crc)
@@ -152,6 +156,7 @@ class ShardFinisher:
         self._failure: BaseException | None = None
         self._cancelled = False
         self._added = 0
+        # daemon: a disk that hangs must not keep the interpreter from exiting
         self._thread = threading.Thread(target=self._run, name="ffrecord-finisher", daemon=True)
 
     def start(self) -> None:
@@ -161,6 +166,7 @@ class ShardFinisher:
     @property
     def backlog(self) -> int:
         """Number of steps that are not done."""
+        # No lock: one thread changes each number, and the GIL makes both reads whole.
         return self._added - len(self._done)
 
     def add(self, step: Step) -> None:
@@ -190,8 +196,10 @@ class ShardFinisher:
         Raises:
             others: whatever a step raised.
         """
+        # The end of the queue, after all steps that were added.
         self._steps.put(None)
         self._thread.join(seconds)
+        # A failed step ends the thread, so look for its error before the shards.
         self.check()
         return None if self._thread.is_alive() else self._done
 
@@ -200,8 +208,9 @@ class ShardFinisher:
 
         A step at work then ends by itself.
         """
+        # The end of the queue lets the thread stop by itself if it is quick.
         self._steps.put(None)
-        if self._thread.ident is not None:
+        if self._thread.ident is not None:  # never started if a fork failed: then `join` would raise
             self._thread.join(seconds)
         self._cancelled = True
 
@@ -209,6 +218,7 @@ class ShardFinisher:
         try:
             while (step := self._steps.get()) is not None and not self._cancelled:
                 self._done.append(step())
+        # Everything, to be raised again in the caller's thread by `check`.
         except BaseException as error:
             self._failure = error
 
@@ -250,16 +260,19 @@ def check_whole(directory: str, shard: Shard) -> None:
 
 
 def _check_records(opened: OpenedFile) -> None:
+    # The last sample ends with the file.
     bounds = [*opened.offsets.tolist(), opened.size]
     buffer = memoryview(bytearray(CHUNK))
     held = range(0)  # file offsets of the bytes in the buffer
     for index, stored in enumerate(opened.checksums.tolist()):
         offset, end, crc = bounds[index], bounds[index + 1], 0
+        # Matching tables prove nothing here: a file may be made so that its offsets lead anywhere.
         if not opened.data_start <= offset <= end <= opened.size:
             raise FormatError(
                 f"{opened.path}: sample {index}: offsets are {offset} .. {end}, expected them ascending in the file"
             )
         while offset < end:
+            # Small samples share one read; a large one takes several.
             if offset not in held:
                 held = range(offset, offset + _fill(opened, buffer, offset))
             upto = min(end, held.stop)

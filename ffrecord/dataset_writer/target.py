@@ -76,6 +76,7 @@ def load_base(path: str) -> Base:
         listing, there = manifest.build(shards, None if said is None else said.schema), None
     else:
         listing, there, said = listed, listed.fingerprint, None
+        # In reverse, so that `said` is that of the first shard in the end.
         for shard in reversed(listed.shards):
             with closing(check_listed(path, shard)) as opened:
                 said = opened.extension
@@ -84,6 +85,7 @@ def load_base(path: str) -> Base:
 
 
 def _read_headers(path: str, names: Sequence[str]) -> tuple[list[Shard], Extension | None]:
+    # without a manifest, the headers are all there is
     """Return (shards as their headers describe them, extension block of the first one)."""
     shards: list[Shard] = []
     said: Extension | None = None
@@ -101,9 +103,11 @@ def next_shard_name(names: Collection[str]) -> tuple[str, Start]:
     """Return (stem, start) of shard names that sort after all of `names`."""
     if not names:
         return STEM, Start()
+    # Readers without a manifest take the files in string order.
     last = max(names)
     bare = last[: -len(ffr_layout.SUFFIX)]
     if counted := re.fullmatch(r"(.+)_([0-9]{5,})", bare):
+        # PART_100000 sorts before PART_99999: then a new stem, which begins with the old name, sorts behind both.
         stem, number = counted[1], int(counted[2]) + 1
         if shard_name(number, stem) > last:
             return stem, Start(number)
@@ -118,6 +122,7 @@ def check_same_encoding(path: str, base: Base, schema: dict[str, Any] | None, se
     """
     before = {"schema": base.listing.schema, "serializer": base.serializer}
     now = {"schema": schema, "serializer": serializer}
+    # Shards of ffrecord 1.x do not tell how they were encoded, so they cannot contradict.
     if base.fingerprint is None and schema is None is base.listing.schema and base.serializer is None:
         return
     found = differences(before, now)

@@ -94,11 +94,14 @@ class BatchedSamples(TaskSamples):
         super().__init__(task.task, self._wanted, self._next)
 
     def _next(self, index: int) -> Any:
+        # All samples of the last request are handed out.
         if self._delivered == self._requested:
             self._fetch_next()
         self._delivered += 1
         if self._fetched:
+            # In reverse order: `pop` takes the next one from the end, and drops the reference.
             return self._fetched.pop()
+        # The request failed or gave nothing usable: ask for this sample alone, in the one thread that may ask.
         if self._fetcher is not None:
             return self._fetcher.fetch(self._dataset, index)
         return self._dataset[index]
@@ -109,6 +112,7 @@ class BatchedSamples(TaskSamples):
         )
         self._fetched = fetched[::-1]
         self._requested += count
+        # The next request runs while the samples of this one are encoded.
         self._fetch_ahead()
 
     def _fetch_ahead(self) -> None:
@@ -131,6 +135,7 @@ class SampleFetcher:
     """
 
     def __init__(self, heart: Heart) -> None:
+        # one: datasets are seldom safe for several
         self._heart, self._thread = heart, ThreadPoolExecutor(1, "ffrecord-asker")
 
     def fetch_batch(self, dataset: Any, indices: list[int]) -> Future[tuple[int, list[Any]]]:
@@ -142,6 +147,7 @@ class SampleFetcher:
         return self._thread.submit(operator.getitem, dataset, index).result()
 
     def _fetch(self, dataset: Any, indices: list[int]) -> tuple[int, list[Any]]:
+        # A killed worker then still tells what it was reading.
         self._heart.ask_ahead(indices[0])
         try:
             return _fetch_batch(dataset, indices)
@@ -159,6 +165,7 @@ def _fetch_batch(dataset: Any, indices: list[int]) -> tuple[int, list[Any]]:
     try:
         indices = first_batch(dataset, indices)
         return len(indices), fetch_together(dataset, indices)
+    # Not reported here: the same samples are asked for one by one, which names the bad one.
     except Exception:
         return len(indices), []
 
@@ -179,6 +186,7 @@ def fetch_together(dataset: Any, indices: list[int]) -> list[Any]:
     if len(indices) < FEW:
         return []  # a collated batch has one item per column: with so few indices it looks like a list of samples
     samples = dataset.__getitems__(indices)
+    # Some datasets return a batch of columns here: a dict, tensors or arrays.
     return list(samples) if isinstance(samples, list | tuple) and len(samples) == len(indices) else []
 
 
@@ -192,6 +200,7 @@ class ItemSamples(TaskSamples):
     def _next(self, index: int) -> Any:
         try:
             item = next(self._items)
+        # An iterator that has raised is at its end: going on would end the task too early without an error.
         except BaseException:
             self.ended = True
             raise
@@ -214,9 +223,11 @@ class StreamSamples(TaskSamples):
     def _next(self, index: int) -> Any:
         try:
             if self._samples is None:
+                # Here and not earlier, so that a failure counts as one of the first sample.
                 self._samples = iter(self._pipeline(self._name))
             return next(self._samples)
         except StopIteration:
+            # Else `StopIteration` would end loops of ours as if all were well.
             raise StreamEnd from None
         except BaseException:
             self.ended = True
@@ -242,6 +253,7 @@ class ReplayedSamples(TaskSamples):
         self.streams = task_samples.streams
 
     def _get(self, index: int) -> Any:
+        # Afterwards the task goes on where reading had stopped.
         if not self._first:
             return self._rest.get(index)
         _, sample, error = self._first.pop()
@@ -277,6 +289,7 @@ class TaskOpener:
         heart: Heart | None = None,
     ) -> None:
         self._dataset, self._function, self._pipeline, self._carrier = dataset, function, pipeline, carrier
+        # Only on request: the thread runs beside the user's encoding.
         self._fetcher = SampleFetcher(heart) if heart is not None and allows_fetch_ahead(dataset) else None
 
     def open(self, task: Assignment) -> TaskSamples:
@@ -290,6 +303,7 @@ class TaskOpener:
         if isinstance(task, IndexTask):
             if hasattr(self._dataset, "__getitems__"):
                 return BatchedSamples(task, self._dataset, self._fetcher)
+            # `Records.fill` knows this type, and saves a Python call for each sample.
             return TaskSamples(task.task, _indices_of(task.indices), Indexed(self._dataset))
         if isinstance(task, ItemTask):
             if self._carrier is None:

@@ -70,6 +70,7 @@ class WriteTransaction:
         return signals.run_with_cleanup(self._run, self._clean_up)
 
     def _run(self) -> tuple[Start, int]:
+        # A signal between locking and noting the lock would leave it held.
         with signals.defer_signals():
             self._part.acquire()
         outcome = self._write()
@@ -82,15 +83,19 @@ class WriteTransaction:
         if error is None:
             return
         kept = resume.leave_with_remark(self._part)
+        # The note of kept files would repeat what the message says.
         # A MismatchError already names the files that stay, and the same call would be refused again.
         _note(error, None if isinstance(error, MismatchError) else kept)
         _note(error, self._part.advice(error))
 
     def _write(self) -> tuple[Start, int]:
         options, plan, part = self._options, self._plan, self._part
+        # Before the target is looked at: an interrupted publication may have left files there.
         published = resume.take_over(part, resume=options.resumes)
         if plan.call is None:
+            # A write of an iterable cannot go on, and must not remove what a resumable one has finished.
             resume.claim(part, added=published and options.appends)
+        # Not after a complete publication: the target then holds the dataset that this call may be about.
         if not published:
             options.check_target()
         found = options.target.base(part) if options.appends else None
@@ -102,13 +107,17 @@ class WriteTransaction:
             kept = resume.continue_write(
                 part, request, start, published=published, threads=max(1, self._settings.workers)
             )
+            # Later samples must be encoded as those in the kept shards, whatever they would show by themselves.
             if encoding is None and kept.shards and not kept.published:
                 encoding = encoding_from_schema(Shape(part.schema_of(kept.shards[0])), options.declares(options.fields))
+        # The earlier call was killed between its publication and its end.
         if kept.published:
             return kept.start._replace(shard=len(kept.shards)), len(kept.shards)
+        # The complete dataset belongs to another request: it is in the way.
         if published:
             options.check_target()
         self._check_skipped(kept.start.skipped)
+        # Late, because nothing may be read from the source if the write is complete or refused.
         if encoding is None and plan.infer is not None:
             encoding = plan.infer()
         return self._go_on(found, encoding, kept), len(kept.shards)
@@ -116,6 +125,7 @@ class WriteTransaction:
     def _encoding(self, found: Base | None) -> Encoding | None:
         options = self._options
         fields = options.fields
+        # Columns of an existing dataset are known, so its fields are the default for the appended samples.
         if found is not None and options.serializer is None and found.listing.schema is not None:
             there = Schema.from_builtins(found.listing.schema)
             if fields is None:
@@ -156,6 +166,7 @@ class WriteTransaction:
         done = WriteOutcome(
             [], start.samples, start.bytes, start.skipped, encoding or encoding_from_schema(Shape(None))
         )
+        # A write that was killed just before its publication has nothing left to encode.
         if not shards or start.samples + start.skipped != plan.total:
             files = Files(part.open, options.path, STEM if found is None else found.stem, options.target.made)
             source, cut, backlog = plan.source(start), options.cut(plan.total), options.target.backlog
@@ -169,14 +180,17 @@ class WriteTransaction:
     def _publish(self, shards: list[Shard], done: WriteOutcome, found: Base | None) -> None:
         part, schema = self._part, done.encoding.schema
         names = [shard.name for shard in shards]
+        # Uploads under way must end before the manifest names their shards.
         part.settle()
         if found is not None:
+            # Kept shards may be old; readers see them as soon as the manifest changes.
             part.check_finished(shards)
             listing = found.manifest_with(shards, schema, tell=done.encoding.extension is not None)
             with signals.defer_signals():
                 part.publish_more(names, found.listing, listing, done.skipped)
             return
         listing = manifest.build(shards, schema, self._plan.seed)
+        # Into the part directory, so that the manifest moves with the shards.
         manifest.save(part.finished, listing, self._options.target.made)
         with signals.defer_signals():
             part.publish([manifest.NAME, *names], listing.fingerprint, done.skipped)
@@ -187,5 +201,6 @@ def _note(error: BaseException, note: str | None) -> None:
     if note is None:
         return
     add_note(error, note)
+    # Python shows notes from 3.11 on.
     if sys.version_info < (3, 11):
         _log.warning("%s", note)

@@ -15,6 +15,7 @@ SLOTS_BYTES = 32 << 20  # of all slots together, within the limits of one slot
 SLOT_MIN, SLOT_MAX = 1 << 20, 4 << 20
 PATIENCE = 0.1  # seconds after which a task is sent with the samples so far, if they come slowly
 
+# Types whose character says all. Objects, text, records and times need more than that.
 NUMBERS = np.typecodes["All"].translate({ord(kind): None for kind in "OSUVMm"})
 
 Pairs = Iterator[tuple[int, Any]]  # (index, item)
@@ -77,9 +78,10 @@ class _PickleTarget:
 
     def write(self, data: Any) -> int:
         """Write data for a pickler; return the number of bytes, or 0 if there is no more room."""
-        if isinstance(data, pickle.PickleBuffer):
+        if isinstance(data, pickle.PickleBuffer):  # an array's own buffer, without a copy in between
             data = data.raw()
         start, end = self.end, self.end + len(data)
+        # Once something did not fit, the rest follows it, so that the pickle stays in one order.
         if self.rest or end > len(self._view):
             self.rest += data
             return 0
@@ -89,6 +91,7 @@ class _PickleTarget:
 
     def take_back(self, start: int) -> bytes:
         """Remove the bytes written from `start` on, and those that did not fit, and return them."""
+        # The item moves out as a whole: a slot has complete pickles only.
         data = bytes(self._view[start : self.end]) + self.rest
         self.end, self.rest = start, bytearray()
         return data
@@ -104,6 +107,7 @@ class _Pickler(pickle.Pickler):
     """
 
     def reducer_override(self, obj: Any) -> Any:
+        # Not subclasses, which may have more state; the character does not tell a foreign byte order.
         if type(obj) is np.ndarray and obj.dtype.char in NUMBERS and obj.dtype.isnative and obj.flags.c_contiguous:
             whole: Any = obj  # the same type for every version of NumPy's stubs
             return _make_array, (obj.dtype.char, obj.shape, pickle.PickleBuffer(whole))
@@ -148,12 +152,15 @@ class WorkerCarrier:
         """Return (indices, ends) of the items that fit into the target."""
         target, indices = self._target, []
         ends: list[int] = []
+        # The item left over from the last slot comes first.
         if self._over is not None and target.write(self._over[1]):
             indices, ends, self._over = [self._over[0]], [target.end], None
         until = time.monotonic() + PATIENCE
+        # Do not take another item from the iterable while one does not even fit an empty slot.
         while self._over is None and len(indices) < most and (pair := next(pairs, None)) is not None:
             self._pickle(*pair)
             if target.rest:
+                # Back to the end of the last whole item.
                 self._over = pair[0], target.take_back(ends[-1] if ends else 0)
                 break
             indices.append(pair[0])
@@ -164,6 +171,7 @@ class WorkerCarrier:
 
     def _pack_alone(self, task: int) -> ItemTask | None:
         """Return a task of the item that is too large for any slot, or None if there is none."""
+        # The item does not fit an empty slot either, or there was none.
         if self._over is None:
             return None
         (index, data), self._over = self._over, None
@@ -183,10 +191,11 @@ class WorkerCarrier:
 
     def unpack(self, items: ItemTask) -> Iterator[Any]:
         ends = np.frombuffer(items.ends, np.int64).tolist()
+        # A slot of -1: the item is too large for any slot and came in the message.
         data = memoryview(items.data) if items.slot < 0 else self._slots.view(items.slot)
         start = 0
         for end in ends:
-            yield pickle.loads(data[start:end])
+            yield pickle.loads(data[start:end])  # loading copies, so the slot may be filled again while samples live
             start = end
 
 
@@ -202,6 +211,7 @@ class InProcessCarrier:
         while len(indices) < most and (pair := next(pairs, None)) is not None:
             indices.append(pair[0])
             self._items.append(pair[1])
+        # The items themselves stay here; nothing is pickled.
         return _item_task(task, indices, [], -1) if indices else None
 
     def unpack(self, items: ItemTask) -> Iterator[Any]:

@@ -54,6 +54,7 @@ def work(
     """
     encoder = Encoder(files, heart, skips=skips)
     if (encode := serializer or fields) is not None:
+        # Known from the start, unless samples have to show the columns.
         encoder.encode_by(encode)
     Worker(link, heart, encoder, TaskOpener(dataset, function, pipeline, carrier, heart), declared).work()
 
@@ -84,10 +85,12 @@ class Worker:
         """Do tasks until the link raises that it has ended."""
         try:
             while True:
+                # Only wait if there is nothing to encode and nothing to write.
                 self._receive(wait=not (self._opened or self._places))
                 if self._opened:
                     self._encode_task(self._opened.popleft())
                 else:
+                    # One chunk only: a task may arrive meanwhile, and others wait for its sizes.
                     self._write(1)
         except BaseException:
             # A chunk on its way may complete a shard; the next write can then keep that shard.
@@ -96,24 +99,30 @@ class Worker:
             raise
 
     def _encode_task(self, task_samples: TaskSamples) -> None:
+        # Only the first task of a write is looked at; later ones come with a known encoding.
         if not self._encoder.ready:
             task_samples = self._infer_encoding(task_samples)
         if task_samples.preassigned is not None:
+            # Its report goes out with the next `_receive`.
             self._encoder.fill(task_samples, task_samples.preassigned)
             return
         begun = last = time.monotonic()
         for chunk in self._encoder.chunks(task_samples):
             if len(chunk.sizes):
+                # Before it is reported: its place may come with the next message.
                 self._hold(chunk, task_samples)
             now = time.monotonic()
+            # Report before writing: other workers wait for these sizes to get their places.
             self._link.send(msgspec.msgpack.encode(chunk.to_message(now - begun)))
             self._receive(wait=False)
             slow = now - last >= SLOW_SECONDS
+            # After a slow chunk, write and report all: the next one may take as long.
             self._write(len(self._places) if slow else WRITTEN_AT_ONCE)
             self._report_written(wait=slow)
             last = now
             # This ends: once all earlier chunks are encoded, the coordinator sends places for the chunks held here.
             while self._held_bytes > HELD_BYTES:
+                # Only wait for a message if no chunk can be written.
                 self._receive(wait=not self._places)
                 self._write(1)
 
@@ -122,12 +131,14 @@ class Worker:
         samples, task_samples = self._encoder.read_first(task_samples, FIRST_SAMPLES)
         shape = infer_shape(samples, self._declared) if samples else Shape(None)
         self._link.send(msgspec.msgpack.encode(SchemaProposed(task_samples.task, bool(samples), shape.schema)))
+        # A task without samples is not answered: the coordinator gives the next one.
         while samples and not self._encoder.ready:
             self._receive(wait=True)
         return task_samples
 
     def _hold(self, chunk: Chunk, task_samples: TaskSamples) -> None:
         """Keep a chunk; put it on disk if earlier streams may take long to end."""
+        # Other sources need no file: earlier tasks are short, and their sizes come soon.
         if task_samples.streams and self._held_bytes + chunk.memory > HELD_BYTES:
             self._encoder.spill(chunk)
         self._held[chunk.task, chunk.number] = chunk
@@ -135,11 +146,14 @@ class Worker:
 
     def _receive(self, *, wait: bool) -> None:
         """Handle the messages of the coordinator; with `wait`, wait for the first one. Report written chunks before."""
+        # Before this worker sleeps: the last shard may be complete with these reports.
         self._report_written(wait=wait)
         if wait:
+            # A worker that waits is not stuck.
             self._heart.idle()
         while (message := self._link.receive(wait=wait)) is not None:
             self._handle(self._decoder.decode(message))
+            # Only the first message is waited for; then take what is there.
             wait = False
 
     def _handle(self, message: Assignment | SchemaChosen | ChunkPlacement) -> None:

@@ -26,16 +26,19 @@ def differences(before: Any, now: Any) -> list[str]:
 
 def _as_json(value: Any) -> Any:
     """Return a value as it comes back from JSON."""
+    # JSON makes lists of tuples and text of number keys; so both sides take that way.
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def _differences(before: Any, now: Any, path: str) -> Iterator[str]:
     if isinstance(before, dict) and isinstance(now, dict):
+        # Keys in their own order, the earlier request first.
         for key in [*before, *(key for key in now if key not in before)]:
             yield from _differences(before.get(key, ...), now.get(key, ...), f"{path}.{key}" if path else str(key))
     elif isinstance(before, list) and isinstance(now, list):
         for number, (one, other) in enumerate(itertools.zip_longest(before, now, fillvalue=...)):
             yield from _differences(one, other, f"{path}[{number}]")
+    # In Python 1 == True and 1 == 1.0, but a request with another type is another one.
     elif before != now or type(before) is not type(now):
         yield f"{path} was {_format_value(before)}, is {_format_value(now)}"
 
@@ -132,6 +135,7 @@ class WriteLog:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        # A file of holes can claim any size without using the disk, so it is no log of ours.
         size = 0 if untrusted.is_sparse(fd) else min(os.fstat(fd).st_size, WRITE_LOG_MAX)
         self.state = replay(read_all(fd, size, 0))
         self._end = self.state.end
@@ -152,6 +156,7 @@ class WriteLog:
         Raises:
             OSError: of the failed call.
         """
+        # Cuts off a torn line, and the mark of a publication that came to nothing.
         os.ftruncate(self._fd, self._end)
         line = msgspec.json.encode(entry) + b"\n"
         write_all(self._fd, memoryview(line), self._end)
@@ -179,8 +184,10 @@ def replay(data: bytes) -> LogState:
     for line in data.splitlines(keepends=True):
         try:
             entry = msgspec.json.decode(line, type=Entry)
+        # Deeply nested JSON in a file from anywhere ends in a RecursionError.
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             break
+        # A line without its end was torn; the request can only be the first entry.
         if not line.endswith(b"\n") or isinstance(entry, WriteBegun) != (end == 0):
             break
         if isinstance(entry, WriteBegun) and entry.version != VERSION:
@@ -191,6 +198,7 @@ def replay(data: bytes) -> LogState:
 
 
 def _add(state: LogState, entry: Entry, end: int) -> None:
+    # Any later entry shows that the publication was undone and the write went on.
     state.publishing = None
     if isinstance(entry, Publishing):
         state.publishing = entry
