@@ -34,6 +34,7 @@ class DeathWatch:
     """
 
     def __init__(self, sentinels: Sequence[int]) -> None:
+        # Python runs handlers in the main thread only, so elsewhere no signal can interrupt the user's code.
         main = threading.current_thread() is threading.main_thread()
         self._sentinels = sentinels if main else []
         self._in_user_code = self._worker_ended = False
@@ -49,6 +50,7 @@ class DeathWatch:
             ident = threading.get_ident()
             self._thread = threading.Thread(target=self._watch, args=(ident,), name="ffrecord-alarm", daemon=True)
             self._thread.start()
+            # The handler last: before, the thread may send the signal, and by default it is ignored.
             signal.signal(SIGNAL, self._interrupt)
         return self
 
@@ -56,6 +58,7 @@ class DeathWatch:
         if self._thread is not None:
             # Write rather than close: processes that the iterable has forked hold copies of the pipe.
             os.write(self._stop_pipe[1], b"\0")
+            # The thread must not send a signal after the handler is gone.
             self._thread.join()
             signal.signal(SIGNAL, self._before)
             for fd in self._stop_pipe:
@@ -65,6 +68,7 @@ class DeathWatch:
         """Wait until a worker has ended, then send the signal to a thread until its handler has run."""
         stop = self._stop_pipe[0]
         multiprocessing.connection.wait([*self._sentinels, stop])
+        # Again and again: only the handler tells that the signal has arrived.
         while not self._worker_ended and not multiprocessing.connection.wait([stop], 0):
             signal.pthread_kill(thread, SIGNAL)
             multiprocessing.connection.wait([stop], RESEND_SECONDS)
@@ -73,14 +77,16 @@ class DeathWatch:
         return bool(multiprocessing.connection.wait(self._sentinels, 0))
 
     def _interrupt(self, signum: int, frame: FrameType | None) -> None:
+        # The signal may be of other code, or late.
         if not self._any_ended():
             # Sockets and Go's runtime send this signal too: pass it on to the earlier handler.
             if callable(self._before):
                 self._before(signum, frame)
             return
+        # Noted also outside user code: `interruptible` then raises at once.
         self._worker_ended = True
         if self._in_user_code:
-            self._in_user_code = False
+            self._in_user_code = False  # raise once only
             raise DeathInterrupt
 
     @contextlib.contextmanager
@@ -92,13 +98,16 @@ class DeathWatch:
         """
         try:
             self._in_user_code = True
+            # The worker ended between two calls of the user's code.
             if self._worker_ended:
                 raise DeathInterrupt
             yield
+            # From here on the user's code has returned, and the result must not be lost.
             self._in_user_code = False
         except DeathInterrupt:
             until = time.monotonic() + NOTICE_SECONDS
             while time.monotonic() < until:
+                # The pool knows exit code and sample, so its error is the better one.
                 pool.listen()
             raise WorkerError("the iterable was interrupted as if a worker had ended, but all workers live") from None
         finally:

@@ -18,10 +18,12 @@ def failure_error(who: str, failure: Failure, name: Name) -> tuple[Exception, Ba
     An exception from this package's own code, such as a full disk, is returned unchanged.
     """
     cause, beat = _unpickle_error(failure.cause), Beat(failure.phase, failure.index, 0, failure.task)
+    # An OSError of ours, a full disk for instance, is the same error with and without workers.
     if beat.phase == heartbeats.OURS and isinstance(cause, Exception):
         return cause, None
     sentence = f"{who} failed {_place(beat, name)}: {failure.sentence}"
     kind = SampleError if beat.phase == heartbeats.SAMPLE else WorkerError
+    # The text of the worker's traceback: the exception's own one does not pickle.
     return kind(f"{sentence}\n\n{failure.text}", index=_index(beat)), cause
 
 
@@ -61,10 +63,11 @@ def _ending(code: int | None) -> str:
 
 
 def _advice(code: int | None, beat: Beat) -> str:
+    # The kernel's OOM killer sends SIGKILL, and leaves no other trace in the process.
     if code == -signal.SIGKILL:
         return ": probably out of memory"
     if code is not None and code >= 0:
-        if beat.beats == 0:
+        if beat.beats == 0:  # not even one sign of life
             return (
                 ": it ended before its first task, see its own message; spawned processes import the main module "
                 "again, so calls there must stand below `if __name__ == '__main__':`"
@@ -87,6 +90,7 @@ def _index(beat: Beat) -> int | None:
 def _unpickle_error(data: bytes) -> BaseException | None:
     """Return the exception that a worker sent, or None if it does not unpickle here."""
     try:
+        # Unpickling may run code of the user's classes, whose modules may be missing here.
         cause = pickle.loads(data) if data else None
     except Exception:
         return None

@@ -44,13 +44,16 @@ class Heart:
     """
 
     def __init__(self, words: memoryview | None = None) -> None:
+        # Memory of its own, laid out alike.
         self.words = memoryview(bytearray(8 * _WORDS)).cast("q") if words is None else words
 
     def mark(self, phase: int, index: int) -> None:
         """Record phase and sample of this worker."""
         words = self.words
+        # The sample before the phase: a worker killed in between is blamed on no wrong sample.
         words[INDEX] = index
         words[PHASE] = phase
+        # Not atomic, but each word has one writer and the reader only compares.
         words[BEATS] += 1
 
     def work(self) -> None:
@@ -64,6 +67,7 @@ class Heart:
 
     def ask_ahead(self, index: int | None) -> None:
         """Record the first sample that another thread of this worker fetches ahead; None if it has ended."""
+        # Plus one, because 0 stands for none.
         self.words[AHEAD] = 0 if index is None else index + 1
 
     def idle(self) -> None:

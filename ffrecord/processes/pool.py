@@ -51,6 +51,7 @@ def start_method_of(name: str | None) -> str:
     Raises:
         ValueError: this platform has no method of that name.
     """
+    # Fork does not exist everywhere, so ask.
     known = multiprocessing.get_all_start_methods()
     if name is None:
         return "fork" if "fork" in known else "spawn"
@@ -61,6 +62,7 @@ def start_method_of(name: str | None) -> str:
 
 def usable_workers() -> int:
     """Return one per CPU that this process may use; 0 in a daemonic process, which may not have children."""
+    # Python forbids children to a daemonic process.
     return 0 if multiprocessing.current_process().daemon else resources.usable_cpus()
 
 
@@ -70,6 +72,7 @@ _forking = threading.RLock()  # reentrant: a signal handler of the same thread m
 
 def _renew_lock() -> None:
     global _forking
+    # Another thread of the parent may have held it during the fork.
     _forking = threading.RLock()
 
 
@@ -86,6 +89,7 @@ def _start_lock() -> Iterator[Any]:
 
 def _make_selector() -> selectors.BaseSelector:
     """Return a selector: one of epoll, or of poll in a container that refuses that."""
+    # Some containers refuse epoll, or limit its number.
     try:
         return selectors.DefaultSelector()
     except OSError:
@@ -177,6 +181,7 @@ class WorkerPool:
             sentence += "; pass num_workers=0 to work without"
             raise OSError(error.errno or errno.EIO, sentence) from None
         except Exception as error:
+            # Only the other start methods pickle the arguments.
             if self._method != "fork":
                 self._blame_argument(error)
             raise
@@ -184,6 +189,7 @@ class WorkerPool:
         self._selector = _make_selector()
         for number, worker in enumerate(self._workers):
             self._selector.register(worker.channel, selectors.EVENT_READ, number)
+            # The death of a worker becomes an event like a message; None tells both apart.
             self._selector.register(worker.process.sentinel, selectors.EVENT_READ, None)
 
     def _start_one(self, number: int) -> None:
@@ -194,6 +200,7 @@ class WorkerPool:
         inherited = [*(worker.channel for worker in self._workers), ours] if forks else []
         try:
             with _start_lock() if forks else contextlib.nullcontext() as blocked:
+                # A fork inherits the arguments as they are.
                 arguments = self._arguments if forks else _PickledArguments(self._arguments)
                 args = (self._work, arguments, theirs.socket, self._hearts, number, inherited, blocked)
                 name = f"ffrecord-worker-{number}"
@@ -204,6 +211,7 @@ class WorkerPool:
                 with _without_fork_warning():
                     process.start()
         finally:
+            # Else the worker's death would not end the connection: this process would hold the other side.
             theirs.close()
 
     def _blame_argument(self, error: Exception) -> None:
@@ -219,6 +227,7 @@ class WorkerPool:
 
     def send(self, number: int, message: bytes) -> None:
         """Send to worker `number` without waiting; if it is dead, `listen` reports that."""
+        # A dead worker is reported by `listen`, with its exit code and sample.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._workers[number].channel.post(message)
         self._flush(number)
@@ -228,6 +237,7 @@ class WorkerPool:
         channel, flushed = self._workers[number].channel, True
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             flushed = channel.flush()
+        # Only asked for if needed: a socket that can be written to would wake `select` all the time.
         if self._selector is not None and flushed != (number not in self._blocked):
             self._blocked.symmetric_difference_update({number})
             self._selector.modify(channel, selectors.EVENT_READ | (0 if flushed else selectors.EVENT_WRITE), number)
@@ -243,6 +253,7 @@ class WorkerPool:
         if self._selector is None:
             raise RuntimeError("this pool of workers is not running")
         messages: list[tuple[int, bytes]] = []
+        # Also without an event: a sentinel stays silent while a child of the worker lives.
         if self._ended or time.monotonic() - self._checked >= TICK:
             messages = self._check_workers()
         if messages:
@@ -265,6 +276,7 @@ class WorkerPool:
                 if message[:1] == FAILURE:
                     self._raise_failure(number, msgspec.msgpack.decode(message[1:], type=Failure))
                 messages.append((number, message[1:]))
+        # The messages that came first are returned first; the next call finds the end again.
         except EOFError:
             if not messages:
                 self._raise_death(number)
@@ -284,6 +296,7 @@ class WorkerPool:
     def _check_progress(self, number: int, limit: float) -> None:
         worker, beat = self._workers[number], self._hearts.heart(number).beat()
         silent = self._checked - worker.since
+        # A change of phase or sample counts as life, and so does waiting.
         if beat.phase == heartbeats.IDLE or beat != worker.beat:
             worker.beat, worker.since = beat, self._checked
         elif silent > limit:
@@ -297,7 +310,9 @@ class WorkerPool:
         raise error from cause
 
     def _raise_death(self, number: int) -> list[tuple[int, bytes]]:
+        # The connection ends a moment before the process, and the exit code says more.
         code = _await_exit(self._workers[number].process, GRACE)
+        # Ctrl-C and the end of a session reach this process too: let its own handler speak first.
         if code is not None and -code in ENDING:
             time.sleep(OWN_TURN)
         raise failure_messages.death_error(self._who(number), self._hearts.heart(number).beat(), code, self._name)
@@ -319,20 +334,24 @@ class WorkerPool:
 
     def end(self) -> None:
         """End all running processes and release everything; may be repeated."""
+        # A worker that was never started has no pid.
         started = [worker.process for worker in self._workers if worker.process.pid is not None]
         running = [process for process in started if _exit_code(process) is None]
         for process in running:
+            # SIGTERM first: code of the user may have set a handler that cleans up.
             process.terminate()
         deadline = time.monotonic() + GRACE
         for process in running:
             if _await_exit(process, deadline - time.monotonic()) is None:
                 process.kill()
         for process in started:
+            # Wait for it, or it would stay as a zombie.
             _await_exit(process, FAREWELL)
         for worker in self._workers:
             worker.channel.close()
             # A process in an uninterruptible wait outlives even SIGKILL for a while.
             with contextlib.suppress(ValueError):
+                # Python refuses to close a process that still runs.
                 worker.process.close()
         self._workers = []
         if self._selector is not None:
@@ -358,6 +377,7 @@ def _without_fork_warning() -> Iterator[None]:
     Our side of a worker takes no lock that another thread could hold.
     """
     with warnings.catch_warnings():
+        # Python 3.12 and later warn at each fork.
         warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
         yield
 
@@ -370,10 +390,11 @@ def _await_exit(process: BaseProcess, seconds: float) -> int | None:
     """
     deadline, pause = time.monotonic() + seconds, 0.0005
     if _exit_code(process) is None and process.pid is not None:
+        # A pidfd tells the end at once; the loop below is for kernels without.
         _await_end(process.pid, seconds)
     while (code := _exit_code(process)) is None and time.monotonic() < deadline:
         time.sleep(pause)
-        pause = min(2 * pause, 0.02)
+        pause = min(2 * pause, 0.02)  # so that a dead worker is noticed soon, and waiting costs little
     return code
 
 
@@ -414,9 +435,11 @@ def map_parts(pool: WorkerPool, numbers: Iterable[int], ahead: int = 1) -> Itera
         As `WorkerPool.listen` and `WorkerPool.dismiss`.
     """
     rest = iter(numbers)
+    # Round by round, so that every worker has a part before any has two.
     left = sum(_hand_out(pool, worker, rest) for worker in [*range(pool.count)] * ahead)
     while left:
         for worker, message in pool.listen():
+            # Replaced at once: a worker never runs out of parts while some are left.
             left += _hand_out(pool, worker, rest) - 1
             yield message
     pool.dismiss()

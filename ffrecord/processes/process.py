@@ -54,6 +54,7 @@ class Channel:
             OSError: the other side is gone (EPIPE, ECONNRESET).
         """
         for packet in _packets(message):
+            # Packets of a socket arrive whole or not at all, so a killed sender leaves no half of one.
             self.socket.send(packet, WAIT)
 
     def post(self, message: bytes) -> None:
@@ -62,6 +63,7 @@ class Channel:
         Raises:
             OSError: the other side is gone.
         """
+        # A full socket must not block the parent: another worker may need it to go on.
         self._unsent.extend(_packets(message))
         self.flush()
 
@@ -87,6 +89,7 @@ class Channel:
         """
         while True:
             try:
+                # One byte more than a packet, for its mark.
                 packet = self.socket.recv(PACKET + 1, WAIT if wait else NO_WAIT)
             except BlockingIOError:
                 return None
@@ -102,6 +105,7 @@ class Channel:
 
     def end(self) -> None:
         """Close, so that the other side notices even while processes forked by the user hold copies of this end."""
+        # `shutdown` counts for all copies of the descriptor, `close` only for this one.
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
         self.close()
@@ -114,6 +118,7 @@ class Channel:
 
 def channel_pair() -> tuple[Channel, Channel]:
     """Return two connected ends."""
+    # SEQPACKET keeps the borders of packets, and tells the end of the other side as a stream does.
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (ours, theirs):
         # With a small default a packet would not fit at all.
@@ -122,6 +127,7 @@ def channel_pair() -> tuple[Channel, Channel]:
 
 
 def _packets(message: bytes) -> Iterator[bytes]:
+    # Exactly PACKET bytes are one last packet, and so is an empty message.
     for start in range(0, len(message) - PACKET, PACKET):
         yield MORE + message[start : start + PACKET]
     yield LAST + message[max(0, (len(message) - 1) // PACKET * PACKET) :]
@@ -171,6 +177,7 @@ class Link:
             ParentGone: nobody listens any more.
         """
         try:
+            # The first byte tells messages from failures.
             self._channel.send(MESSAGE + message)
         except (BrokenPipeError, ConnectionResetError):
             raise ParentGone from None
@@ -203,18 +210,22 @@ def run_worker(
         inherited: ends of other channels that a fork copied and that must not stay open here.
         blocked: argument of `signals.become_worker`.
     """
+    # While a sibling holds a copy of the parent's end, a worker would not see the parent die.
     for channel in inherited:
         channel.close()
+    # Before signals are unblocked: a parent that dies here must not leave this process behind.
     _die_with_parent()
     signals.become_worker(blocked)
     # Otherwise the garbage collector would write to, and so copy, every page of objects shared with the parent.
     gc.freeze()
     _use_one_torch_thread()
     channel, heart = Channel(end), hearts.heart(number)
+    # `work` ends with `ParentGone` if all is well: there is no other message of the end.
     try:
         work(Link(channel), heart, **arguments)
     except ParentGone:
         pass
+    # Everything, also SystemExit of user code: the parent must learn of it.
     except BaseException as error:
         _report(channel, heart.beat(), error)
 
@@ -243,14 +254,17 @@ class WithoutProcess:
 
 def _die_with_parent() -> None:
     """End with the parent, even while user code runs and the end of the link goes unnoticed."""
+    # A worker that was started by other means has no parent to follow.
     parent = parent_process()
     if parent is None:
         return
+    # prctl(2) is of Linux; elsewhere the closed link is noticed between two samples.
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent.pid:
         # Started by a fork server, which lives as long as its children: the death signal would never come.
         watch_parent()
+    # The parent may have died before `prctl` was called.
     elif not parent.is_alive():
         os._exit(1)
 
@@ -264,8 +278,10 @@ def watch_parent() -> None:
 
 def _exit_after(parent: BaseProcess, above: int) -> None:
     # `join` alone would not do: processes forked later hold copies of the pipe end that it waits for.
+    # After the parent's death another process becomes the parent, which only `getppid` shows.
     while parent.is_alive() and os.getppid() == above:
         parent.join(LOOK_SECONDS)
+    # Without handlers and `finally`: they might wait for the parent.
     os._exit(1)
 
 
@@ -280,8 +296,10 @@ def _report(channel: Channel, beat: Beat, error: BaseException) -> None:
     """Report a failure to the parent, with less detail if memory is short."""
     try:
         failure = Failure(beat.phase, beat.index, beat.task, sentence(error), _traceback(error), _pickle_error(error))
+    # Memory may be short, so a report of fixed size must do.
     except Exception:
         failure = Failure(beat.phase, beat.index, beat.task, type(error).__name__, "", b"")
+    # The parent may be gone; nobody is left to tell.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         channel.send(FAILURE + msgspec.msgpack.encode(failure))
 
@@ -295,6 +313,7 @@ def sentence(error: BaseException) -> str:
 
 def _traceback(error: BaseException) -> str:
     """Return the end of the traceback, which has the message."""
+    # The end, because the exception stands there.
     return "".join(traceback.format_exception(error))[-TEXT_MAX:]
 
 
@@ -302,7 +321,9 @@ def _pickle_error(error: BaseException) -> bytes:
     """Return the exception pickled, as the cause of the parent's error; empty if it does not survive pickling."""
     try:
         data = pickle.dumps(error)
+        # Some exceptions pickle but do not unpickle, such as those with required arguments.
         pickle.loads(data)
     except Exception:
         return b""
+    # A huge one, of an array in a message for instance, would only delay the report.
     return data if len(data) <= CAUSE_MAX else b""

@@ -30,6 +30,7 @@ class SharedMemory:
         try:
             if _fd < 0:
                 self._fd = _create_memory()
+                # A page that cannot be had later would be a SIGBUS; now it is an error.
                 reserve(self._fd, size)
             self._map = mmap.mmap(self._fd, size)
         except OSError as error:
@@ -41,6 +42,7 @@ class SharedMemory:
         self.view = memoryview(self._map)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Multiprocessing passes the descriptor to a spawned process.
         return _attach, (self._size, reduction.DupFd(self._fd))
 
     def close(self) -> None:
@@ -49,6 +51,7 @@ class SharedMemory:
             fd, self._fd = self._fd, -1
             try:
                 # The traceback of a current exception may hold a view.
+                # A view elsewhere keeps the mapping alive; then it goes with the last view.
                 with contextlib.suppress(BufferError):
                     self.view.release()
                     self._map.close()
@@ -69,8 +72,9 @@ def _create_memory() -> int:
     except (OSError, AttributeError) as error:
         if isinstance(error, OSError) and error.errno not in REFUSED:
             raise
-    directory = SHARED if os.access(SHARED, os.W_OK | os.X_OK) else None
+    directory = SHARED if os.access(SHARED, os.W_OK | os.X_OK) else None  # no write permission in some containers
     with tempfile.TemporaryFile(prefix="ffrecord-", dir=directory) as file:
+        # The name is gone with the `with` block; the copy of the descriptor stays.
         return os.dup(file.fileno())
 
 
