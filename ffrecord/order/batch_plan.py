@@ -64,6 +64,7 @@ class Epoch:
     def indices(self, positions: Integers) -> Integers:
         """Return the samples of the dataset at some positions: int64 [k] → int64 [k], a new array."""
         found: Integers = self.order.indices(positions, self.samples, self.seed, self.number)
+        # Two steps: the order runs over the filter's places, the filter names samples.
         return found if self.filter is None else self.filter[found]
 
 
@@ -86,6 +87,7 @@ class Run:
         self._length = epoch.length
         self._count = split.count(self._length, position)
         self._steps = batches(self._count, batch_size, drop_last)
+        # The largest number of any rank, so that all ranks count alike.
         self._steps_most = batches(split.most(self._length, position), batch_size, drop_last)
         self._next = 0
 
@@ -99,6 +101,7 @@ class Run:
             raise SampleIndexError(f"step {j}, expected 0 <= step < {self._steps}")
         start = j * self.batch_size
         stop = min(start + self.batch_size, self._count)
+        # Only arithmetic: no step depends on the one before.
         positions, padding = self.split.positions(self._length, self.position, start, stop)
         indices = self.epoch.indices(positions)
         last = j == self._steps - 1
@@ -121,6 +124,7 @@ class Run:
             ZeroDivisionError: the order has no windows.
         """
         positions, _ = self.split.positions(self._length, self.position, start, start + 1)
+        # A window ends at its next multiple; a position at a multiple has the whole window before it.
         left = -int(positions[0]) % self.epoch.order.window_length or self.epoch.order.window_length
         return min(self.count, start + -(-left // self.split.world_size))
 
@@ -128,6 +132,7 @@ class Run:
         """Return samples of this rank by their numbers from the first, ascending and < count: int64 [k] → int64 [k]."""
         first, stop = int(numbers[0]), int(numbers[-1]) + 1
         positions, _ = self.split.positions(self._length, self.position, first, stop)
+        # Consecutive positions are computed together, then those wanted are picked.
         return self.epoch.indices(positions[numbers - first])
 
     def _after(self, j: int) -> int:

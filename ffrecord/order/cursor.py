@@ -123,6 +123,7 @@ class Course:
 
     def steps(self) -> Run:
         """Return the steps from here to the end of the epoch. Steps of earlier runs no longer count."""
+        # Before `finished` changes them, so that `return_to` can undo that too.
         entered = self._epoch_number, self._position, self._before, self._pinned
         if self._is_over:
             self.finished()
@@ -142,8 +143,10 @@ class Course:
           epoch is given up, as with torch's own loader;
         * else the rest of the epoch of the loaded state, or the next epoch if that one was finished.
         """
+        # A trainer announces the same epoch twice to run it twice.
         if self._again:
             self._go_to(self._epoch_number, 0)
+        # The loop before was left after a batch: torch's DataLoader then begins the next epoch too.
         elif self._begun:
             self.finished()
         return self.steps()
@@ -154,6 +157,7 @@ class Course:
         Returns:
             False, and nothing changes, if something else was begun, loaded or set after the step was planned.
         """
+        # A loader that reads ahead may still hand over batches of a loop that the user has left.
         if step.run != self._run:
             return False
         self._position = step.after
@@ -169,6 +173,7 @@ class Course:
         Returns:
             False, and nothing changes, if something else was begun, loaded or set since.
         """
+        # None: the caller knows that its run is the current one.
         if run is not None and run.number != self._run:
             return False
         self._go_to(self._epoch_number + 1, 0)
@@ -184,6 +189,7 @@ class Course:
             return False
         epoch, position, before, pinned = self._entered
         self._go_to(epoch, position, before)
+        # After `_go_to`, which clears it.
         self._pinned = pinned
         return True
 
@@ -223,6 +229,7 @@ class Course:
         """
         number = check_range("epoch", epoch, 0, EPOCHS)
         self._begun = self._again = False
+        # The same number keeps its position: a loaded state may be in its middle.
         if number != self._epoch_number:
             self._go_to(number, 0)
         self._pinned = True
@@ -257,6 +264,7 @@ class Course:
         """
         split, order = Split(rank, world_size, self.split.policy, placement), self._with_slices(placement)
         self._check_sizes(split, order)
+        # Slices belong to nodes; samples of this epoch must not move to other slices in its middle.
         if self._position and order != self.order and self._before is None:
             self._before = BegunEpoch(self.identity, self.order)
         self.split, self.order = split, order
@@ -265,6 +273,7 @@ class Course:
         """Return the position, small and JSON-able; see `State`. Call it when all ranks have yielded equally many
         batches.
         """
+        # Planned batches never show in a state, only those that were handed out.
         now = (None if self._again else self._before) or BegunEpoch(self.identity, self.order)
         state = State(
             version=VERSION,
@@ -301,9 +310,11 @@ class Course:
         loaded = State.from_builtins(state)
         before = self._compare(loaded, finish=appended == "finish")
         length = self._epoch(before, loaded.epoch).length
+        # Only a damaged or foreign state can be behind the end.
         if loaded.position > length:
             raise ArgumentError(f"the state is at position {loaded.position}, but its epoch has {length} samples")
         self.seed = loaded.seed
+        # Before the first batch of an epoch nothing has to be finished, so it takes the present dataset.
         self._go_to(loaded.epoch, loaded.position, before if loaded.position else None)
 
     # Internals
@@ -313,12 +324,14 @@ class Course:
 
     def _go_to(self, epoch: int, position: int, before: BegunEpoch | None = None) -> None:
         self._epoch_number, self._position, self._before = epoch, position, before
+        # A new number makes all steps in flight stale.
         self._run += 1
         self._begun = self._pinned = self._again = False
 
     @property
     def _is_over(self) -> bool:
         """True if a loaded state has finished its epoch, so that the next loop is the next epoch."""
+        # `position` at the end and a loop that ended there differ: see `set_epoch`.
         if self._begun or self._pinned or not self._position:
             return False
         return self._position == self._epoch(self._before).length
@@ -341,6 +354,7 @@ class Course:
         """
         order = self._order_of(state)
         theirs, crc = state.indices, self._indices_crc()
+        # The filter is part of the order of samples, but too large for a state: its CRC-32 must do.
         if theirs != crc:
             raise ArgumentError(
                 f"the state belongs to another filter: {_describe_filter(theirs)} in the state, "
@@ -350,6 +364,7 @@ class Course:
         difference = self.identity.difference(before)
         if difference is None:
             return None if order == self.order else BegunEpoch(self.identity, order)
+        # Fingerprint of the first shards: appended shards leave it as it was.
         if not self.identity.extends(before):
             raise ArgumentError(f"the state belongs to another dataset: {difference}")
         if not finish:
@@ -367,6 +382,7 @@ class Course:
 
     def _indices_crc(self) -> int | None:
         if self._crc is None and self.indices is not None:
+            # Once, since it reads the whole filter.
             self._crc = crc32(self.indices.data)
         return self._crc
 
@@ -410,6 +426,7 @@ def check_filter(indices: Filter, samples: int) -> Integers:
         TypeError: they are not ints.
     """
     array = as_subset(indices)
+    # Already in range: no copy, so that a mapped array stays mapped.
     if len(array) == 0 or (array.min() >= 0 and array.max() < samples):
         return array
     return count_from_start(array, samples)

@@ -54,6 +54,7 @@ class Placement:
             ValueError: `local` is too large, or the nodes cannot have equally many ranks.
         """
         check_range("local", self.local, 0, _ranks_per_node(world_size, self.nodes))
+        # Local rank first: neighbouring positions then belong to different nodes, as their slices do.
         return self.local * self.nodes + self.node
 
     def order(self, order: Order) -> Placed:
@@ -100,6 +101,7 @@ class Launcher:
 
     def is_present(self) -> bool:
         """Tell whether this launcher has started the process."""
+        # Without `size`, such a rank may be that of a batch script of Slurm; see `LAUNCHERS`.
         return self.size in os.environ or (self.rank in os.environ and not self.alone)
 
 
@@ -144,8 +146,10 @@ def placement_of(rank: int, world_size: int) -> Placement:
         ValueError: no launcher does; variables contradict each other; or the nodes have different numbers of ranks.
     """
     for launcher in LAUNCHERS:
+        # A launcher that says another rank does not know the node of this one.
         if launcher.on_node in os.environ and (_int(launcher.rank), _int(launcher.size)) == (rank, world_size):
             return _read_placement(launcher, rank, world_size)
+    # Alone there is only one place.
     if world_size == 1:
         return Placement(1, 0, 0)
     known = ", ".join(launcher.on_node for launcher in LAUNCHERS)
@@ -162,6 +166,7 @@ def _read_placement(launcher: Launcher, rank: int, world_size: int) -> Placement
             f"{launcher.size} is {world_size}, expected a multiple of {launcher.on_node}, which is {here}"
         )
     nodes = world_size // here
+    # Missing variables are computed, and those that exist are compared.
     said, node, local = (_int(name) for name in (launcher.nodes, launcher.node, launcher.local))
     if said is not None and said != nodes:
         raise ArgumentError(
@@ -170,6 +175,7 @@ def _read_placement(launcher: Launcher, rank: int, world_size: int) -> Placement
         )
     if node is not None and local is not None:
         found = Placement(nodes, node, local)
+        # Raises if the numbers contradict each other.
         found.turn(world_size)
         return found
     # Assume that the ranks of a node follow each other: there is no other way to know the node.
@@ -190,6 +196,7 @@ def _same_on_all_nodes(name: str) -> int:
         ValueError: the numbers differ, or it is something else.
     """
     text = os.environ[name]
+    # Slurm writes "8(x4)" for four nodes of 8.
     numbers = {re.sub(r"\(x\d+\)$", "", each) for each in text.split(",")}
     if len(numbers) > 1:
         raise ArgumentError(f"environment variable {name} is {text!r}, expected the same number of ranks on each node")

@@ -25,6 +25,7 @@ def check_range(name: str, value: Any, low: int, stop: int | None = None) -> int
     """
     try:
         number = operator.index(value)
+        # `bool` is an `int` in Python; True as a seed is a mistake.
         if isinstance(value, bool):
             raise TypeError
     except TypeError:
@@ -57,10 +58,13 @@ def as_positions(positions: Any) -> npt.NDArray[np.int64]:
         array = np.asarray(positions)
     except ValueError:
         raise ArgumentTypeError("positions must be int64 [k], not a nested sequence") from None
+    # An empty list has dtype float64, and is fine.
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise ArgumentTypeError(f"positions must be int64 [k], not {array.dtype} {list(array.shape)}")
+    # Else a cast to int64 would make it negative.
     if array.dtype == np.uint64 and array.size and array.max() >= 1 << 63:
         raise SampleIndexError(f"position is {array.max()}, expected at most {(1 << 63) - 1}")
+    # A copy: orders replace positions in place.
     return np.array(array, np.int64, order="C")
 
 

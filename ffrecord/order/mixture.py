@@ -26,11 +26,13 @@ def apportion(weights: Sequence[float], period: int) -> list[int]:
 
     This is the method of the largest remainder (Hamilton's). Exact fractions give the same numbers on every machine.
     """
+    # `Fraction` of a float is exact.
     exact = [Fraction(weight) for weight in weights]
     slots = [0] * len(exact)
     sharing = [i for i, weight in enumerate(exact) if weight]
     while True:
         total, left = sum(exact[i] for i in sharing), period - sum(slots)
+        # Shares below one slot get one, and the others share the rest; that may bring another one below.
         small = [i for i in sharing if exact[i] * left < total]
         if not small:
             break
@@ -40,6 +42,7 @@ def apportion(weights: Sequence[float], period: int) -> list[int]:
     quotas = {i: exact[i] * left / total for i in sharing}
     for i, quota in quotas.items():
         slots[i] = math.floor(quota)
+    # Equal remainders go by number, so that every machine decides alike.
     by_remainder = sorted(sharing, key=lambda i: (math.floor(quotas[i]) - quotas[i], i))
     for i in by_remainder[: period - sum(slots)]:
         slots[i] += 1
@@ -59,26 +62,32 @@ class Arrangement:
 
     def __init__(self, slots: Sequence[int], key: int) -> None:
         self._counts = np.array(slots, np.int64)
+        # Slots of dataset i are numbered from here on.
         self._firsts = np.cumsum(self._counts) - self._counts
         self._period = int(self._counts.sum())
         self._key = key
         datasets = np.repeat(np.arange(len(slots)), self._counts)
         # For each slot, dataset by dataset: its number within the dataset, and then its random place in the circle.
         numbers = np.arange(self._period) - self._firsts[datasets]
+        # 53 bits, the precision of a double.
         chance = (sample_seeds(key, 0, np.arange(self._period)) >> np.uint64(11)) * 2.0**-53
+        # The k-th part of the circle, plus a random place in it: spread evenly, but without a rhythm.
         circle = np.argsort((numbers + chance) / self._counts[datasets], kind="stable")
         self._datasets, self._before = datasets[circle], numbers[circle]
+        # Sorted by dataset and slot, so that a binary search counts the slots before any place.
         self._sorted = np.sort(self._datasets * self._period + np.arange(self._period))
 
     def assign(self, draws: Integers) -> tuple[Integers, Integers]:
         """Return the datasets of draws, int64 [k], and the number of earlier draws from the same dataset for each."""
         cycles = draws // self._period
+        # Each cycle enters elsewhere, so that no rank meets the same slots in every cycle.
         entries = (sample_seeds(self._key, 1, cycles) % np.uint64(self._period)).astype(np.int64)
         slots = (draws + entries) % self._period
         datasets = self._datasets[slots]
         # The number of the dataset's slots that come before the entry.
         skipped = np.searchsorted(self._sorted, datasets * self._period + entries) - self._firsts[datasets]
         counts = self._counts[datasets]
+        # Slots before the entry come last in the cycle.
         return datasets, cycles * counts + (self._before[slots] - skipped) % counts
 
 
@@ -163,14 +172,16 @@ class Mixture(Order):
     def _place(self, array: Integers, n: int, seed: int, epoch: int) -> None:
         length = self.length(n)
         first = epoch * length
+        # Without weights no draw is needed.
         if self.weights is None:
             # The concatenation is one dataset. Its epochs need not begin where epochs of the mixture begin.
             whole, begun = divmod(first, n)
             epochs, places = (array + begun) // n, (array + begun) % n
+            # Positions of a rank ascend, so the stretches of equal epochs are long.
             for start, stop in _stretches(epochs):
                 array[start:stop] = self.within.indices(places[start:stop], n, seed, whole + int(epochs[start]))
             return
-        if first > LENGTH_MAX:
+        if first > LENGTH_MAX:  # draws are numbered with 64 bits
             raise ArgumentError(
                 f"epoch {epoch} of {length} draws begins at draw {first}, expected at most {LENGTH_MAX}"
             )
@@ -183,10 +194,12 @@ class Mixture(Order):
         sizes = np.array(self.sizes)[datasets]
         epochs, positions = own // sizes, own % sizes
         # Sort draws by dataset and epoch, so that draws from the same epoch of a dataset are one call.
+        # Sorting costs less than a call for each draw.
         together = np.lexsort((epochs, datasets))
         datasets, epochs, found = datasets[together], epochs[together], positions[together]
         for start, stop in _stretches(datasets, epochs):
             i = int(datasets[start])
+            # Each dataset has its own key; 0 is the circle's.
             key = key_of("mixture", seed, i + 1)
             found[start:stop] = self.within.indices(found[start:stop], self.sizes[i], key, int(epochs[start]))
         draws[together] = found + self._offsets[datasets]
@@ -201,6 +214,7 @@ class Mixture(Order):
 
     @cached_property
     def _period(self) -> int:
+        # With few slots for each dataset, rounding to whole slots would change the shares much.
         return PERIOD * max(1, -(-len(self.sizes) * SLOTS_LEAST // PERIOD))
 
     @cached_property

@@ -70,6 +70,7 @@ class Order(ABC):
         check_range("seed", seed, 0, SEEDS)
         check_range("epoch", epoch, 0, EPOCHS)
         array = as_positions(positions)
+        # Bounds once here: the kernels then read without checks.
         check(array, length)
         self._place(array, int(n), int(seed), int(epoch))
         return array
@@ -80,6 +81,7 @@ class Order(ABC):
 
     def to_builtins(self) -> dict[str, Any]:
         """Return the order as a dict that JSON can hold: its name, and its attributes."""
+        # JSON has no tuples.
         values = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
         return {"name": self.name, **values}
 
@@ -111,6 +113,7 @@ def from_builtins(order: Mapping[str, Any]) -> Order:
     if kind is None:
         raise ArgumentError(f"order is {str(order['name'])[:SHOWN]!r}, expected one of {', '.join(sorted(NAMES))}")
     wanted = [field.name for field in fields(kind)]
+    # Fields of a name never change, so anything else is not this order.
     if sorted(given) != sorted(wanted):
         raise ArgumentError(f"order {order['name']} has {str(sorted(given))[:SHOWN]}, expected {sorted(wanted)}")
     try:
@@ -194,6 +197,7 @@ class Block(Order):
     def __post_init__(self) -> None:
         for name, most in (("block_size", LENGTH_MAX), ("window", LENGTH_MAX), ("lanes", 1 << 31)):
             object.__setattr__(self, name, check_range(name, getattr(self, name), 1, most + 1))
+        # Positions of a window are computed with 64 bits.
         if self.block_size * self.window > LENGTH_MAX:
             raise ArgumentError(f"block_size * window is {self.block_size * self.window}, expected <= {LENGTH_MAX}")
 
@@ -202,6 +206,7 @@ class Block(Order):
         return self.block_size * self.window * self.lanes
 
     def _place(self, array: npt.NDArray[np.int64], n: int, seed: int, epoch: int) -> None:
+        # All arguments are part of the key, so that other ones give an independent order.
         key = key_of(self.name, n, seed, epoch, self.block_size, self.window, self.lanes)
         window_size = self.block_size * self.window
         permute_blocks(array, n, block_size=self.block_size, window_size=window_size, lanes=self.lanes, key=key)

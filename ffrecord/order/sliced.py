@@ -62,6 +62,7 @@ class Placed(Order):
         length = self.length(n)
         check_range("number", number, 0, self.slices)
         each, longer = divmod(length, self.slices)
+        # The first `longer` slices have one sample more.
         first = number * each + min(number, longer)
         return first, first + each + (number < longer)
 
@@ -70,7 +71,7 @@ class Placed(Order):
         return {**super().to_builtins(), "within": self.within.to_builtins()}
 
     def _place(self, array: Integers, n: int, seed: int, epoch: int) -> None:
-        if not len(array):
+        if not len(array):  # the slice of the first position is asked for below
             return
         numbers = array // self.slices
         slices = array - numbers * self.slices
@@ -78,6 +79,7 @@ class Placed(Order):
             array[:] = self._in_slice(int(slices[0]), numbers, n, seed, epoch)
             return
         # Sort positions by slice, so that the positions of a slice are one call.
+        # Stable, so that positions of a slice stay in their order.
         together = np.argsort(slices, kind="stable")
         found = numbers[together]
         starts = np.flatnonzero(np.diff(slices[together], prepend=-1))
@@ -87,6 +89,7 @@ class Placed(Order):
 
     def _in_slice(self, number: int, numbers: Integers, n: int, seed: int, epoch: int) -> Integers:
         first, stop = self.bounds(n, number)
+        # Each slice has its own key, else all slices would be in the same order.
         found: Integers = self.within.indices(numbers, stop - first, key_of(self.name, seed, number), epoch)
         found += first
         return found

@@ -53,6 +53,7 @@ class Split:
             raise ArgumentError(f"rank is {rank}, expected 0 <= rank < {world_size}")
         if self.policy not in POLICIES:
             raise ArgumentError(f"policy is {self.policy!r}, expected one of {', '.join(POLICIES)}")
+        # Frozen, and therefore set this way; numbers may be of NumPy.
         object.__setattr__(self, "world_size", world_size)
         object.__setattr__(self, "rank", rank)
         object.__setattr__(self, "turn", rank if self.placement is None else self.placement.turn(world_size))
@@ -66,10 +67,10 @@ class Split:
         """
         left = length - position
         if self.policy == "drop":
-            return left // self.world_size
+            return left // self.world_size  # the same for all ranks
         if self.policy == "uneven":
             left -= self.turn
-        return max(0, -(-left // self.world_size))
+        return max(0, -(-left // self.world_size))  # a turn behind the last position has none
 
     def most(self, length: int, position: int = 0) -> int:
         """Return the largest number of positions of any rank: with all policies, the number of turn 0."""
@@ -92,8 +93,10 @@ class Split:
         positions *= self.world_size
         positions += first
         # The smallest s with first + s * W >= length: from there on, positions are padding.
+        # A division that rounds down, of a negative number: this rounds up.
         real = max(0, -((first - length) // self.world_size))
         padding = min(stop - start, max(0, stop - real))
         if padding:
+            # The order itself goes on from its start, so padding repeats its first samples.
             positions[len(positions) - padding :] %= length
         return positions, padding

@@ -36,6 +36,7 @@ class Identity:
 
     def difference(self, before: "Identity") -> str | None:
         """Describe the difference from the dataset `before`, with both values; return None if there is none."""
+        # Counts first: they say more than two fingerprints.
         counts = [
             f"{plural(then, name)} then, {now} now"
             for name, then, now in (("sample", before.samples, self.samples), ("shard", before.shards, self.shards))
@@ -52,8 +53,10 @@ class Identity:
 
     def extends(self, before: "Identity") -> bool:
         """Tell whether this dataset is `before` with at least one shard appended."""
+        # Appending adds shards and never removes samples.
         if self.prefix is None or before.shards >= self.shards or before.samples > self.samples:
             return False
+        # Fingerprints tell other contents apart; equal counts would not.
         return self.prefix(before.shards) == before.fingerprint
 
 
@@ -125,6 +128,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Raises:
             ValueError: the version is a later one, or `state` is not a state.
         """
+        # Before it is converted: a later version may have fields that this one does not know.
         if isinstance(state, dict) and "version" in state and state["version"] != VERSION:
             raise ArgumentError(describe_version("the state", state["version"], VERSION))
         try:

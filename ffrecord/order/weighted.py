@@ -52,12 +52,14 @@ class Weighted(Order):
             length = check_range("epoch_length", self.epoch_length, 1, LENGTH_MAX + 1)
             object.__setattr__(self, "epoch_length", length)
         kept, aliases = make_aliases(weights)
+        # Below 1, so that the product stays below 2**64 and fits a uint64.
         units = np.minimum(kept, 1 - 2.0**-53) * 2.0**64  # of a sample that keeps all, the other one is itself
         table = np.stack([units.astype(np.uint64), aliases.astype(np.uint64)], axis=1)
         for name, value in (("weights", weights), ("_crc", crc32(weights.data)), ("_table", table)):
             object.__setattr__(self, name, value)
 
     def __eq__(self, other: object) -> bool:
+        # By the CRC-32 of the weights, without a look at both arrays.
         return isinstance(other, Weighted) and self.to_builtins() == other.to_builtins()
 
     def __hash__(self) -> int:
@@ -95,19 +97,23 @@ def make_aliases(weights: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
     some operations on arrays.
     """
     n = len(weights)
+    # `ldexp` scales by a power of two, which changes no ratio.
     weights = np.ldexp(weights, -int(np.frexp(weights.max())[1]))  # to 1 or less, so that no sum of them overflows
     shares = weights * (n / weights.sum())
     kept, aliases = np.ones(n), np.arange(n)
     light, heavy = np.flatnonzero(shares < 1), np.flatnonzero(shares >= 1)
+    # All weights are equal: each place keeps everything.
     if not len(light) or not len(heavy):
         return kept, aliases
     missing, left_over = np.cumsum(1 - shares[light]), np.cumsum(shares[heavy] - 1)
     kept[light] = shares[light]
     fillers = np.searchsorted(left_over, np.concatenate([[0.0], missing[:-1]]), side="left")
+    # Rounding may lead one behind the last heavy sample.
     aliases[light] = heavy[np.minimum(fillers, len(heavy) - 1)]
     # The light sample at which a heavy one has given more than it has left over.
     at = np.searchsorted(missing, left_over[:-1], side="right")
     given = at < len(missing)
+    # Sums of many floats may miss their bounds by a little.
     kept[heavy[:-1][given]] = np.clip(1 + left_over[:-1][given] - missing[at[given]], 0, 1)
     aliases[heavy[:-1][given]] = heavy[1:][given]
     return kept, aliases
@@ -131,6 +137,7 @@ def balance_classes(labels: Any) -> Floats:
         raise ArgumentTypeError(f"labels must be an int for each sample, not {array.dtype} {list(array.shape)}")
     if not len(array):
         raise ArgumentError("there are 0 labels, expected one for each sample")
+    # Computed from counts, so classes without samples do not matter.
     _, classes, counts = np.unique(array, return_inverse=True, return_counts=True)
     found: Floats = 1 / counts[classes]
     return found
@@ -141,6 +148,7 @@ def _check_weights(weights: Any) -> Floats:
     if isinstance(weights, str | bytes | Mapping) or not isinstance(weights, Iterable):
         raise ArgumentTypeError(f"weights must be a number for each sample, not {type(weights).__name__}")
     try:
+        # Text and mappings iterate as well, but over characters and keys.
         given = weights if hasattr(weights, "__array__") else list(weights)
         found = np.asarray(given)
         if found.dtype.kind not in "biufO":  # astype would drop the imaginary part, and read numbers from text
@@ -152,9 +160,10 @@ def _check_weights(weights: Any) -> Floats:
         raise ArgumentTypeError(f"weights have the shape {list(array.shape)}, expected a number for each sample")
     if not len(array):
         raise ArgumentError("there are 0 weights, expected one for each sample")
+    # `~(...)`, because NaN fails every comparison.
     wrong = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
     if len(wrong):
         raise ArgumentError(f"weights[{wrong[0]}] is {array[wrong[0]]}, expected finite and >= 0")
     if not array.any():
         raise ArgumentError(f"all {len(array)} weights are 0, expected one > 0")
-    return array + 0.0
+    return array + 0.0  # turns -0.0 into 0.0, which has other bytes and so another CRC-32
