@@ -45,16 +45,19 @@ def write_tables(
     """
     n = len(checksums)
     prefix, *tables = ffr_layout.pack_tables(checksums, offsets)
+    # The CRC-32 of the header covers everything behind itself.
     crc = crc32(memoryview(prefix)[ffr_layout.CHECKED_FROM :])
     at = ffr_layout.PREFIX.size
     for table in tables:
         crc = crc32(table, crc)
         atomic_file.write_all(fd, table, at)
         at += len(table)
+    # The prefix goes last, because it holds the CRC-32 of the tables; nobody sees the file yet.
     ffr_layout.PREFIX.pack_into(prefix, 0, crc, n)
     atomic_file.write_all(fd, memoryview(prefix), 0)
     if payload is not None:
         start = ffr_layout.tables_end(n)
+        # The block fills the gap exactly, so that each byte of the file has a meaning.
         gap = (int(offsets[0]) if n else file_size) - start
         atomic_file.write_all(fd, memoryview(extension.seal(payload, gap, file_size)), start)
     return crc
@@ -62,6 +65,7 @@ def write_tables(
 
 def compute_offsets(sizes: ffr_layout.Offsets, start: int) -> ffr_layout.Offsets:
     """Return the offsets of adjacent samples of these sizes from `start` on."""
+    # The last size decides no offset.
     offsets = np.zeros(len(sizes), np.int64)
     np.cumsum(sizes[:-1], out=offsets[1:])
     offsets += start
@@ -71,6 +75,7 @@ def compute_offsets(sizes: ffr_layout.Offsets, start: int) -> ffr_layout.Offsets
 def compute_missing_room(n: int, payload: bytes | None, start: int) -> int:
     """Return by how many bytes samples from `start` on must move back for tables of n and a block; in whole blocks."""
     needed = ffr_layout.tables_end(n) + (0 if payload is None else extension.block_size(payload))
+    # Whole blocks, as file systems insert nothing else.
     return -(-max(0, needed - start) // BLOCK) * BLOCK
 
 
@@ -80,12 +85,15 @@ def move_samples(part: atomic_file.PartFile, journal: Journal, start: int, more:
     Returns:
         The file with the moved samples: `part`, or a new file if moving in place would copy over flushed samples.
     """
+    # Without a flush nothing can be lost, so moving within the file is safe.
     if not journal.begun:
         atomic_file.insert_space(part.fd, start, more, end)
         return part
+    # Noted first: after a kill, `recover` finds the samples at either place.
     journal.note_place(start + more)
     if atomic_file.insert_range(part.fd, start, more, end):
         return part
+    # Copying within the file would overwrite flushed samples before they are durable elsewhere.
     moved = atomic_file.PartFile(part.target)
     try:
         atomic_file.copy_range(part.fd, start, end - start, moved.fd, start + more)
@@ -154,6 +162,7 @@ class FileWriter(Appender, SingleFileWriter):
             self._allocate_tables()
             self._begin(self._part.fd, self._data_start, -1 if self._n is None else self._n)
         except BaseException:
+            # Nothing half-made stays, also if a signal comes here.
             if self._open:
                 self._discard()
             elif hasattr(self, "_part"):
@@ -162,6 +171,7 @@ class FileWriter(Appender, SingleFileWriter):
 
     def _encode(self, given: extension.Extension | None) -> bytes | None:
         if given is None:
+            # Without n the space before the samples needs a block that gives it a meaning.
             return b"" if self._n is None else None
         return extension.encode(given)
 
@@ -169,6 +179,7 @@ class FileWriter(Appender, SingleFileWriter):
         """Return the offset of the first sample."""
         room = 0 if self._payload is None else extension.block_size(self._payload)
         if self._n is None:
+            # The tables' size is unknown. Whole blocks, so that space can be inserted later.
             return -(-(ffr_layout.PREFIX.size + room) // BLOCK) * BLOCK
         return ffr_layout.tables_end(self._n) + room
 
@@ -177,6 +188,7 @@ class FileWriter(Appender, SingleFileWriter):
         try:
             atomic_file.reserve(self._part.fd, self._data_start)
         except (OSError, OverflowError) as error:
+            # `OverflowError`: n so large that no file can have such tables.
             code = getattr(error, "errno", None) or errno.EFBIG
             raise file_error(
                 code, f"{self._path}: reserving {plural(self._data_start, 'byte')} failed", self._path
@@ -189,6 +201,7 @@ class FileWriter(Appender, SingleFileWriter):
 
     def _refuse(self, more: int) -> None:
         """Raise the reason why `more` samples cannot be appended."""
+        # Later calls repeat the reason, which may be a full disk, and not only "closed".
         if self._failure is not None and not self._open:
             raise self._failure
         if not self._open or (self._n is not None and self.count + more > self._n):
@@ -202,6 +215,7 @@ class FileWriter(Appender, SingleFileWriter):
             raise self._failure
 
     def _check_usable(self) -> None:
+        # Both processes would write to the same place of one file.
         if not self._part.owned:
             raise StateError(f"{self._path} was opened by another process; a forked child cannot write to it")
         if self._busy:
@@ -211,6 +225,7 @@ class FileWriter(Appender, SingleFileWriter):
 
     def _abandon(self, error: BaseException) -> BaseException:
         """Give up after an error in the middle of a sample, or in the thread; return the exception to raise."""
+        # Errors of the user's iterable stay as they are.
         error = self._sample_error(error) if isinstance(error, OSError) else error
         self._give_up(error)
         return error
@@ -221,12 +236,14 @@ class FileWriter(Appender, SingleFileWriter):
         interrupted = StateError(
             f"{self._path}: writing was interrupted after {plural(self.count, 'sample')}; everything was discarded"
         )
+        # An error of the disk is repeated later, because it tells what to do.
         self._failure = error if isinstance(error, OSError) else interrupted
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """Context manager that refuses other calls, and gives up if the block raises."""
         try:
+            # Inside the `try`: a signal may arrive between two steps.
             self._busy = True
             yield
             self._busy = False
@@ -241,6 +258,7 @@ class FileWriter(Appender, SingleFileWriter):
         sizes = self._sample_sizes
         ends = self._data_start + np.cumsum(sizes)
         back = self._failed_back
+        # Written bytes that the disk refused begin at the last safe offset, others at the end of what was accepted.
         at = back[0] if back else self._written
         i = min(int(np.searchsorted(ends, at, side="right")), len(sizes) - 1)
         if back:
@@ -252,6 +270,7 @@ class FileWriter(Appender, SingleFileWriter):
         return file_error(code, f"Sample {i}: length {sizes[i]} but wrote {wrote} bytes: {self._path}", self._path)
 
     def write_many(self, samples: Any, /) -> None:
+        # Lists are taken in C, without a call for each sample.
         if isinstance(samples, list | tuple):
             super().write_many(samples)
             return
@@ -286,6 +305,7 @@ class FileWriter(Appender, SingleFileWriter):
     def _flush(self) -> None:
         """Make the bytes that the kernel has durable, then record their samples in the journal."""
         known = self._journal.count
+        # Nothing new since the last flush, so save two fsyncs.
         if self._journal.begun and known == self.count:
             return
         about = JournalHeader(os.path.basename(self._part.target), self._data_start, self._n, self._payload)
@@ -309,7 +329,7 @@ class FileWriter(Appender, SingleFileWriter):
         """
         if self._failure is not None:
             raise self._failure
-        if not self._open:
+        if not self._open:  # closing twice is no error for files either
             return
         self._check_usable()
         if self._n is not None and self.count != self._n:
@@ -317,9 +337,11 @@ class FileWriter(Appender, SingleFileWriter):
                 f"Number of samples mismatched! Wrote {self.count} samples but expected {self._n}: {self._path}"
             )
         with self._all_or_nothing():
+            # The thread has to be done before the size is looked at.
             self._drain()
             end = self._write_tables(self._written)
             self._check_size(end)
+            # fsync, rename, fsync of the directory: only now the path changes.
             self._part.publish()
             self._discard()
 
@@ -352,17 +374,21 @@ class FileWriter(Appender, SingleFileWriter):
     def _move(self, more: int, end: int) -> None:
         """Move the samples back, so that tables and block fit before them."""
         if self._journal.begun:
+            # Samples that were not flushed must be in the journal too before bytes move.
             self._flush()
         moved = move_samples(self._part, self._journal, self._data_start, more, end)
         if moved is not self._part:
+            # The old file stays until the new one is published: the journal still points to it.
             self._replaced, self._part = self._part, moved  # pyright: ignore[reportIncompatibleVariableOverride]
         self._data_start += more
 
     def _discard(self) -> None:
         """Discard everything that is not published."""
         if self._open:
+            # The thread ends first; it writes to the descriptor.
             self._end()
             self._part.discard()
+            # The rename is done, but perhaps not durable.
             if self._part.in_doubt:
                 self._leave_flushed()
             else:
@@ -372,6 +398,7 @@ class FileWriter(Appender, SingleFileWriter):
     def _remove_flushed(self) -> None:
         if self._replaced is not None:
             self._replaced.discard()
+        # A forked child must not remove the parent's journal.
         if self._part.owned:
             self._journal.remove()
 
@@ -389,6 +416,7 @@ class FileWriter(Appender, SingleFileWriter):
         if not self._busy:
             self._discard()
             return
+        # The other thread notices it at its next sample.
         self._stop()
         self._failure = StateError(
             f"{self._path}: its `with` block ended while another thread was writing to it; everything was discarded"
@@ -399,6 +427,7 @@ class FileWriter(Appender, SingleFileWriter):
 
     def _drop(self, path: str, written: str) -> str | None:
         self._busy = False  # a thread inside would keep the object alive, so the flag remains from an interruption
+        # Incomplete, failed or another process's: nothing may be published.
         if not self._part.owned or self._n is None or self.count != self._n or self._failure is not None:
             return super()._drop(path, written)
         # Programs that forget to close lose nothing, as with 1.x. Publish before the warning, which may raise.
@@ -418,6 +447,7 @@ def _check_name(fname: Any) -> str:
         raise ArgumentError(
             f"{urls.redact(path)} is a URL, expected a path on this machine; DatasetWriter writes to URLs"
         )
+    # A path that lost a slash in pathlib would put the file into a new directory; one named "s3:" may exist.
     if urls.has_lost_slash(path) and not os.path.isdir(path.partition("/")[0]):
         raise urls.lost_slash_error(path)
     if "\0" in path:

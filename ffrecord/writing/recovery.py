@@ -56,21 +56,26 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
     is_part = given.endswith(atomic_file.PART_SUFFIX)
     part_path = given if is_part else _find(given)
     target = _read_target(given) if is_part else given
+    # Locks it: a living writer, or another recovery, is an error here.
     part = atomic_file.PartFile(target, part_path, own=True)
     kept = Journal(part_path)
     try:
         noted = _read(part_path)  # read it again, now that the lock keeps others from writing
         kept = Journal(part_path, noted.size)
+        # The path has everything already, so only the leftovers go.
         if _is_same_file(part.target, part.fd) or (not replace and _is_recovered(part, noted)):
             recovered = _describe_result(part, *_find_intact(part.fd, noted), noted)
         elif os.path.lexists(part.target) and not replace:
+            # The samples are durable in the part file; the user decides about the other file.
             sentence = f"{part.target} already exists; pass replace=True to replace it by the samples of {part_path}"
             raise file_error(errno.EEXIST, sentence, part.target)
         else:
             recovered = _publish(part, kept, noted, replace)
+        # The part file first: without a journal it would look like one of a writer that flushed nothing.
         part.remove()
         kept.remove()
     except OSError as error:
+        # `file_error` makes errors that are both.
         if isinstance(error, RuntimeError):
             raise  # this error has a better message
         sentence = f"{part.target} was not recovered; {part_path} stays for another try"
@@ -78,6 +83,7 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
     finally:
         kept.close()
         part.discard()
+    # Only after success: a failure must leave everything for another try.
     _clear(part.target)
     return recovered
 
@@ -125,6 +131,7 @@ def _is_recovered(part: atomic_file.PartFile, noted: JournalContent) -> bool:
 def _matches(there: OpenedFile, noted: JournalContent) -> bool:
     """Tell whether a file consists of the first noted samples."""
     sizes, checksums = noted.sizes[: there.n], noted.checksums[: there.n]
+    # Sizes, not offsets: the recovered file may have its tables elsewhere.
     found = np.diff(there.offsets, append=there.size)
     same = np.array_equal(there.checksums, checksums) and np.array_equal(found, sizes)
     return same and count_intact(there.fd, there.data_start, sizes, checksums) == there.n
@@ -132,6 +139,7 @@ def _matches(there: OpenedFile, noted: JournalContent) -> bool:
 
 def _describe_result(part: atomic_file.PartFile, start: int, n: int, noted: JournalContent) -> Recovered:
     size = int(noted.sizes[:n].sum())
+    # A file that was cut has fewer bytes than samples were noted.
     dropped = max(0, os.fstat(part.fd).st_size - start - size)
     return Recovered(part.target, n, size, dropped, len(noted.sizes) - n)
 
@@ -145,11 +153,14 @@ def _find(given: str) -> str:
             # Names of part files contain a shortened name, so the part file of another target may match.
             if journal.read(part).about.name == os.path.basename(target):
                 parts.append(part)
+        # The writer flushed nothing, or lives and has not flushed yet.
         except FileNotFoundError:
             continue
+        # Another part file may still be fine, so look on.
         except FormatError as error:
             damaged += f"; {error}"
     if not parts:
+        # The rest of dead writers is of no use to anybody.
         _clear(target)
         raise file_error(errno.ENOENT, f"{given}: no killed writer left anything that was flushed{damaged}", given)
     if len(parts) > 1:
@@ -167,6 +178,7 @@ def part_files(target: str) -> list[str]:
 
 
 def _part_pattern(target: str) -> re.Pattern[str]:
+    # 12 digits, as `part_name` draws them.
     return re.compile(re.escape(atomic_file.part_prefix(target)) + "[0-9a-f]{12}" + re.escape(atomic_file.PART_SUFFIX))
 
 
@@ -183,10 +195,12 @@ def _is_missing(path: str) -> bool:
 
 def _publish(part: atomic_file.PartFile, kept: Journal, noted: JournalContent, replace: bool) -> Recovered:
     start, n = _find_intact(part.fd, noted)
+    # A kill from here on leaves the part file and the journal, and `recover` begins again.
     recovered = _describe_result(part, start, n, noted)
     made, start, payload = _make_room(part, kept, noted, n, start, recovered.bytes)
     try:
         end = start + recovered.bytes
+        # Bytes behind the last intact sample are of samples that nobody noted.
         os.ftruncate(made.fd, end)
         # A writer killed in its last steps may have written tables already, possibly of more samples.
         atomic_file.write_zeros(made.fd, ffr_layout.tables_end(n), start)
@@ -194,7 +208,7 @@ def _publish(part: atomic_file.PartFile, kept: Journal, noted: JournalContent, r
         file_writer.write_tables(made.fd, noted.checksums[:n], offsets, payload, end)
         made.publish(replace=replace)
     finally:
-        made.discard()
+        made.discard()  # `publish` has renamed it; otherwise a new file is removed, and `part` stays
     return recovered
 
 
@@ -208,9 +222,10 @@ def _find_intact(fd: int, noted: JournalContent) -> tuple[int, int]:
     most = max(size, ffr_layout.BLOCK_MAX)
     starts = [start for start in dict.fromkeys(noted.starts) if ffr_layout.PREFIX.size <= start <= most]
     if not starts:
-        said = f"its journal has samples from offset {noted.starts[-1]} on"
+        said = f"its journal has samples from offset {noted.starts[-1]} on"  # a journal that was made up
         raise FormatError(f"{noted.about.name}: {said}, but its part file has {size} bytes")
     found = [(count_intact(fd, start, noted.sizes, noted.checksums), start) for start in starts]
+    # Usually one of both places has all samples; after a kill in the middle, the better one.
     n, start = max(found, key=lambda each: each[0])
     return start, n
 
@@ -224,11 +239,14 @@ def _make_room(
         The file, the offset of its first sample, and the payload of its block, None for no block.
     """
     payload = noted.about.payload
+    # Written with n, and complete: the tables fit exactly.
     if start == ffr_layout.tables_end(n) and payload is None:
         return part, start, None
     payload = payload or b""
+    # A file without a block has no meaning for a gap, so an empty block fills it.
     gap = start - ffr_layout.tables_end(n)
     least = extension.block_size(payload)
+    # The block has to fit, and the format bounds its size.
     if least <= gap <= ffr_layout.BLOCK_MAX:
         return part, start, payload
     if noted.about.n is None:
@@ -249,6 +267,7 @@ def _make_room(
 def _clear(target: str) -> None:
     """Remove part files of dead writers that flushed nothing, and journals without a part file."""
     for part in part_files(target):
+        # What cannot be removed is no error of the recovery.
         with contextlib.suppress(OSError):
             if not has_journal(part):
                 atomic_file.PartFile(target, part, own=True).remove()
@@ -258,6 +277,7 @@ def _clear(target: str) -> None:
             # The part file of such a journal was published. Make that durable before the journal is removed.
             atomic_file.fsync_directory(os.path.dirname(target))
         for path in journals:
+            # Another user's file of such a name is not ours to remove.
             if untrusted.is_ours(path):
                 os.unlink(path)
 
@@ -274,5 +294,6 @@ def has_journal(part: str) -> bool:
     """Tell whether something may have been flushed: a kill in the first flush leaves an empty journal."""
     with contextlib.suppress(FileNotFoundError):
         status = os.lstat(journal_name(part))
+        # A link or another kind of file counts as something: then nothing is removed.
         return not stat.S_ISREG(status.st_mode) or status.st_size > 0
     return False
