@@ -74,10 +74,12 @@ class Objects:
             raise ArgumentError(f"{self.label}: datasets cannot be written by HTTP; write to s3://, gs:// or az://")
         options = options_of(storage_options)
         self._tries, self._seconds = options.tries, options.seconds
+        # An option of obstore; fsspec would refuse it.
         checksum = {} if options.backend == "fsspec" else _checksum_options(url, options.others)
         self._deadline = math.inf  # no retries after this time
         self._url, self._options = url, {**checksum, **(storage_options or {})}
         _, self._root = self._connect()
+        # The root of a bucket would make every other object of it look like part of the dataset.
         if not self._root:
             raise ArgumentError(f"{self.label}: it names only a bucket; add a name for the dataset")
 
@@ -97,6 +99,7 @@ class Objects:
 
     def _request(self, ask: Callable[[Client], T]) -> T:
         client, _ = self._connect()
+        # A clean-up must end soon, also if the network is gone.
         seconds = min(self._seconds, self._deadline - time.monotonic())
         return retry(partial(ask, client), self._tries, seconds, _pause)
 
@@ -118,8 +121,10 @@ class Objects:
     def _listing(self, client: Client) -> dict[str, FoundObjects]:
         start = len(self._root.strip("/")) + 1
         try:
+            # Stores differ in leading slashes.
             return {path.strip("/")[start:]: FoundObjects(size, etag) for path, size, etag in client.list(self._root)}
         except MissingFileError as error:
+            # An empty prefix and a missing bucket both answer 404.
             if NO_BUCKET in str(error):
                 raise
             return {}  # some stores report an empty prefix as missing
@@ -127,6 +132,7 @@ class Objects:
     def get(self, name: str, most: int) -> FetchedObject | None:
         """Return an object of at most `most` bytes; None if there is none."""
         try:
+            # `most`: an object from anywhere must not fill the memory.
             return self._request(lambda client: client.get(self._path(name), most))
         except MissingFileError as error:
             if NO_BUCKET in str(error):
@@ -153,6 +159,7 @@ class Objects:
             sentence = f"{self.url(manifest.NAME)} already exists and is of another program"
             raise file_error(errno.EEXIST, sentence, self.url(manifest.NAME))
         # Ranges read by fsspec have no etag.
+        # Without an etag the PUT could not be conditional.
         etag = found.etag or self._request(lambda client: client.head(self._path(manifest.NAME)))[1]
         return listing, etag
 
@@ -175,10 +182,12 @@ class Objects:
                 unknown.
         """
         found = self.manifest()
+        # Compare before the request too: this error is clearer than a refused one.
         if (None if found is None else found[0].fingerprint) != before:
             raise self._changed_error()
         etag = None if found is None else found[1]
         try:
+            # Neither backend nor store knows etags: the check before is all that can be done.
             if found is not None and etag is None:
                 self._request(lambda client: client.put(self._path(manifest.NAME), data))
             else:
@@ -188,6 +197,7 @@ class Objects:
             if self._is_there(after, error):
                 return
             raise self._changed_error() if isinstance(error, ChangedError) else error from None
+        # A store without conditional writes may have taken two manifests; the last one counts.
         if not self._is_there(after, None):
             raise self._changed_error()
 
@@ -195,6 +205,7 @@ class Objects:
         try:
             return self.fingerprint() == after
         except RemoteError as unknown:
+            # It matters: the dataset may be complete, and deleting its shards would destroy it.
             sentence = (
                 f"{self.url(manifest.NAME)}: it is not known whether it was written; repeat the same call to find out"
             )
@@ -215,6 +226,7 @@ class Objects:
         try:
             return msgspec.json.decode(bytes(found.data), type=Marker)
         except (msgspec.MsgspecError, UnicodeDecodeError):
+            # Damaged, or of another program: a token that matches nobody, so it is never removed by us.
             return Marker("")
 
     def check_free(self, token: str | None) -> bool:
@@ -245,6 +257,7 @@ class Objects:
 
     def release(self, token: str) -> None:
         """Remove the marker of this token, if it is there."""
+        # Not another writer's, even if ours was removed by hand.
         found = self.marker()
         if found is not None and found.token == token:
             self.delete([MARKER])
@@ -273,6 +286,7 @@ class Objects:
             client, _ = self._connect()
             if given_up.is_set():
                 raise RemoteError(f"{self.url(shard.name)}: this write was given up")
+            # Once sent, only the look at the object is repeated; a mismatch sends it again.
             if not etags:
                 etags.append(client.put_file(self._path(shard.name), local, stop=given_up.is_set))
             found = FoundObjects(*client.head(self._path(shard.name)))
@@ -283,6 +297,7 @@ class Objects:
                 )
             return found
 
+        # A large shard may take longer than all retries of a small request.
         return retry(attempt, self._tries, self._seconds + shard.size / SLOWEST, given_up.wait)
 
     def delete_unlisted(self, names: Collection[str]) -> None:
@@ -304,11 +319,14 @@ class Objects:
         Raises:
             RemoteError: a request failed, or not all were done in time.
         """
+        # Not even many objects together may hold up the end of a program.
         with_deadline = self if self._deadline < math.inf else self.with_deadline()
 
         def remove(name: str) -> None:
+            # A second Ctrl-C means hurry: the next write removes the rest.
             if time.monotonic() > with_deadline._deadline or signals.is_signal_waiting():
                 raise TransientError(f"{self.url(name)}: it could not be removed in time, and others neither")
+            # Another try may have removed it, if only the answer was lost.
             with contextlib.suppress(MissingFileError):
                 with_deadline._request(lambda client: client.delete(self._path(name)))
 
@@ -318,6 +336,7 @@ class Objects:
 def _pause(seconds: float) -> bool:
     """Wait before a retry; return True, and skip the retry, if a Ctrl-C is waiting."""
     end = time.monotonic() + seconds
+    # Short naps, so that Ctrl-C does not wait for the end of a long pause.
     while (left := end - time.monotonic()) > 0 and not signals.is_signal_waiting():
         time.sleep(min(left, LOOK))
     return signals.is_signal_waiting()
@@ -325,6 +344,7 @@ def _pause(seconds: float) -> bool:
 
 def same_etag(one: str | None, other: str | None) -> bool:
     """Return whether two etags may belong to the same version; None matches all."""
+    # HTTP allows weak etags, and listings and HEAD of one store write them differently.
     return one is None or other is None or _bare_etag(one) == _bare_etag(other)
 
 
@@ -335,6 +355,8 @@ def _bare_etag(etag: str) -> str:
 
 def _checksum_options(url: str, others: Mapping[str, Any]) -> dict[str, str]:
     """Return options that make the store verify the received bytes, unless the user chose some."""
+    # obstore takes its option with and without the prefix, in any case.
     given = {key.lower().removeprefix("aws_") for key in others}
     ours = urls.scheme_of(url) in ("s3", "s3a") and CHECKSUM not in given
+    # The environment counts for obstore too, so the user may have chosen there.
     return {CHECKSUM: "SHA256"} if ours and "AWS_CHECKSUM_ALGORITHM" not in os.environ else {}

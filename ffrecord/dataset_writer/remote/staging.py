@@ -30,7 +30,9 @@ def staging_path(url: str, storage_options: Mapping[str, Any] | None, staging: s
         staging: parent directory; None for one of this user below the system's temporary directory.
     """
     root = _root("staging") if staging is None else Path(local_path("staging", staging))
+    # Another bucket, account or endpoint must not find the shards of this one.
     told = identity_of(url, storage_options)
+    # A name for people; the hash alone tells URLs apart.
     name = urls.name_of(url)[-SHOWN:] or urls.split_url(urls.redact(url))[1][-SHOWN:]
     return str(
         Path(filesystems.absolute_path(os.fspath(root)))
@@ -40,6 +42,7 @@ def staging_path(url: str, storage_options: Mapping[str, Any] | None, staging: s
 
 def _root(purpose: str) -> Path:
     """Return a directory of this user in the system's temporary one."""
+    # The number keeps users of one machine apart, who share the temporary directory.
     return Path(tempfile.gettempdir()) / f"ffrecord-{purpose}-{os.geteuid()}"
 
 
@@ -54,12 +57,15 @@ def make_staging(target: str, *, own: bool) -> None:
     """
     directory = os.path.dirname(target)
     try:
+        # 0700: shards may be private, and the temporary directory is everybody's.
         os.makedirs(directory, 0o700, exist_ok=True)
+        # Not `stat`: somebody may have put a link there first.
         status = os.lstat(directory)
     except OSError as error:
         raise file_error(
             error.errno or errno.EIO, f"{directory}: the staging directory could not be created", directory
         ) from None
+    # A directory that the user has named may belong to a group.
     if not own:
         return
     others = stat.S_IMODE(status.st_mode) & 0o077
@@ -84,6 +90,7 @@ class ScratchDirectory:
     def __init__(self, purpose: str) -> None:
         root = _root(purpose)
         make_staging(str(root / "any"), own=True)
+        # A lock that is free belongs to a process that was killed.
         for name in os.listdir(root):
             _remove_if_left(str(root / name))
         for _ in range(LOCK_TRIES):
@@ -99,6 +106,7 @@ class ScratchDirectory:
         """Remove it; may be repeated."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
+            # Removed while locked, so that nobody takes it for a leftover in the middle.
             remove_tree(self.path)
             os.close(fd)
 

@@ -62,8 +62,10 @@ class StagedPart(PartDirectory):
         """Take the part directory, and check that no other writer writes to the URL."""
         super().acquire()
         try:
+            # The lock keeps out writers of this machine, the marker those of others.
             self._objects.check_free(self.write_log.state.token)
         except BaseException:
+            # The lock must not stay behind when this write is refused.
             self._back_out()
             raise
 
@@ -82,10 +84,12 @@ class StagedPart(PartDirectory):
         """Put the marker, or find it. Only while it is there do the objects at the URL stay unchanged."""
         state = self.write_log.state
         if state.token is None:
-            raise FormatError(
+            raise FormatError(  # a log of another program, or one that was cut
                 f"{self.path}: its write log has finished shards, but not the owner of the marker at the URL"
             )
+        # Claimed again also when a write is resumed: somebody may have removed the marker meanwhile.
         self._objects.claim(state.token)
+        # An append finds the objects of the dataset there.
         if not self._appends:
             check_vacant(self._objects, state)
 
@@ -94,17 +98,21 @@ class StagedPart(PartDirectory):
     def keep(self, shard: Shard, following: Start) -> None:
         """Log that a shard is complete and durable, and queue its upload; wait while the queue is long."""
         super().keep(shard, following)
+        # Only now, because a thread must not exist when workers are forked.
         self._uploads.start()
         self._uploads.add(shard)
+        # Shards that wait for their upload take space on the local disk.
         self._uploads.make_room()
 
     def _send(self, shard: Shard, given_up: threading.Event) -> None:
         """Upload a shard; runs in a thread of the uploads."""
         local = Path(self.finished) / shard.name
         entry = self.write_log.state.finished[shard.name]
+        # The local file goes, so the log keeps the columns for a resumed write.
         schema = super().schema_of(shard) if entry.next.shard - 1 == self.first else None
         found = self._objects.send(shard, str(local), given_up)
         with self._mutex, self._explain_errors(f"{shard.name} was sent, but could not be logged"):
+            # A thread may come here after the write was given up and its lock freed.
             if not self.is_held:
                 raise StateError(f"{self.label}: this write was given up")
             self.write_log.append(Uploaded(shard.name, found.etag, schema))
@@ -122,6 +130,7 @@ class StagedPart(PartDirectory):
 
     def is_whole(self, shard: Shard) -> bool:
         """Return whether a finished shard is unchanged."""
+        # No byte is downloaded: size and etag are those of the object that was verified after its upload.
         if self._is_sent(shard, self._load_listing().get(shard.name)):
             self._sent.add(shard.name)
             return True
@@ -134,6 +143,7 @@ class StagedPart(PartDirectory):
         )
 
     def _load_listing(self) -> dict[str, FoundObjects]:
+        # Several threads verify shards; one request serves them all.
         with self._listing_lock:
             if self._listing is None:
                 self._listing = self._objects.listing()
@@ -147,19 +157,23 @@ class StagedPart(PartDirectory):
 
     def finished_names(self) -> list[str]:
         """Return the names of all finished shards, here or at the URL, in order."""
+        # A failure in `acquire` may come before the log is open.
         write_log = getattr(self, "write_log", None)
         return sorted({*super().finished_names(), *(write_log.state.uploaded if write_log else ())})
 
     def keep_from(self, first: int, names: Collection[str]) -> None:
         """Keep these shards and no others; upload those that are not at the URL yet."""
         if names:
+            # Objects may be relied on only while the marker keeps other writers out.
             self._claim()
         super().keep_from(first, names)
+        # Shorter names first: PART_100000 follows PART_99999.
         for name in sorted(set(names) - self._sent, key=lambda name: (len(name), name)):
             self._uploads.add(self.write_log.state.finished[name].shard)
 
     def keep_only(self, names: Collection[str]) -> None:
         """Remove all finished shards but these, here and at the URL."""
+        # Objects first: if a request fails, the local shards stay for another try.
         self._remove_objects(self._objects, set(self.write_log.state.finished) - set(names))
         super().keep_only(set(names) - self._sent)
 
@@ -168,6 +182,7 @@ class StagedPart(PartDirectory):
         state = self.write_log.state
         if state.token is None or not names:
             return
+        # Deleting only what is there, at its size, saves requests and spares the objects of others.
         there = objects.listing()
         ours = [name for name in names if name in there and _is_ours(state.finished[name], there[name])]
         objects.delete_unlisted(ours)
@@ -175,6 +190,7 @@ class StagedPart(PartDirectory):
     def clear(self) -> None:
         """Remove all finished shards, the marker, and the entries of the write log."""
         token = self.write_log.state.token
+        # The marker goes after the objects that it protects.
         self.keep_only([])
         if token is not None:
             self._objects.release(token)
@@ -203,18 +219,21 @@ class StagedPart(PartDirectory):
     def publish(self, names: Sequence[str], fingerprint: str | None = None, skipped: int = 0) -> None:
         """Put the manifest, which makes the dataset appear, as the last object."""
         if fingerprint is None:
+            # Without one, readers would take every object as it comes.
             raise ArgumentError(f"{self.label}: a dataset at a URL needs a manifest")
         self._publish(Publishing(list(names), None, fingerprint, skipped))
 
     def publish_more(self, names: Sequence[str], before: Manifest, listing: Manifest, skipped: int = 0) -> None:
         """Replace the manifest by one that lists the new shards too."""
-        manifest.save(self.finished, listing)
+        manifest.save(self.finished, listing)  # a file here only to be sent from; `_mark` makes it durable
         self._publish(Publishing(list(names), before.fingerprint, listing.fingerprint, skipped))
 
     def _publish(self, mark: Publishing) -> None:
         state = self.write_log.state
+        # Again, right before they become visible: other programs may write to the bucket.
         self.check_finished([state.finished[name].shard for name in mark.names if name != manifest.NAME])
         data = manifest.read(str(Path(self.finished) / manifest.NAME), manifest.SIZE_MAX)
+        # Logged before the request, because its answer may be lost.
         with self._explain_errors("nothing was published"):
             self._mark(mark)
         self._objects.put_manifest(data, mark.before, mark.after)
@@ -226,13 +245,14 @@ class StagedPart(PartDirectory):
         """Return advice for a full disk: shards are made on a disk of this machine."""
         if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return None
-        return (
+        return (  # `made` is a path that does not exist; its parent has the disk
             f"{self.label}: some shards at a time are kept in {os.path.dirname(self.path)} before they are sent; pass "
             "staging= for another directory, or a smaller shard_size="
         )
 
     def discard(self) -> None:
         """Remove everything in it and unlock, once no upload is running."""
+        # An upload that still runs could replace objects of the next writer, so the lock stays until it ends.
         if self._stop_uploads():
             super().discard()
 
@@ -250,6 +270,7 @@ class StagedPart(PartDirectory):
         if not self.is_held or self._uploads.stop():
             return True
         _log.warning("%s: it stays locked until the shards that are being sent have arrived", self.label)
+        # The thread of the last upload frees the lock.
         self._uploads.call_when_idle(super().release)
         return False
 
@@ -272,12 +293,13 @@ class StagedPart(PartDirectory):
             _log.warning(
                 "%s: files of this write could not be removed, the next write removes them: %s", self.label, error
             )
-            self._unlock()
+            self._unlock()  # the token in the log lets the next write remove the objects and the marker
             return
         super()._remove()
 
     def _tidy(self) -> None:
         state, objects = self.write_log.state, self._objects.with_deadline()
+        # Without a token this write has put nothing there.
         if state.token is None:
             return
         if not self.published:
@@ -298,6 +320,7 @@ def check_vacant(objects: Objects, state: LogState) -> None:
         OSError: the objects cannot be listed.
     """
     there = objects.listing()
+    # Our own marker may be there from an interrupted write.
     if MARKER in there:
         objects.check_free(state.token)
     mark = state.publishing
@@ -351,6 +374,7 @@ def check_listed(objects: Objects, shards: Sequence[Shard], there: Mapping[str, 
     Raises:
         FileNotFoundError, FormatError: one is missing, or has another size; names it.
     """
+    # Size only: the manifest knows no etags.
     for shard in shards:
         found = there.get(shard.name)
         if found is None:

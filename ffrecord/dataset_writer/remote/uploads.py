@@ -39,6 +39,7 @@ class Uploads:
 
     def add(self, shard: Shard) -> None:
         """Queue a shard."""
+        # The condition's lock guards all of the state below.
         with self._changed:
             self._queue.append(shard)
             self._changed.notify_all()
@@ -52,11 +53,13 @@ class Uploads:
         with self._changed:
             while len(self._threads) < AT_ONCE and not self._ending:
                 name = f"ffrecord-upload-{len(self._threads)}"
+                # Daemons: a request that hangs must not keep the interpreter from exiting.
                 thread = threading.Thread(target=self._run, name=name, daemon=True)
                 try:
                     thread.start()
                 except RuntimeError as error:
                     if self._threads:
+                        # Too few threads cost time only.
                         return  # fewer threads are enough
                     raise FileError(errno.EAGAIN, f"a thread to send shards could not be started: {error}") from error
                 self._threads.append(thread)  # after the start: a thread that did not start cannot be joined
@@ -78,6 +81,7 @@ class Uploads:
         Raises:
             others: whatever the upload of a shard raised.
         """
+        # A resumed write may have shards to send without having written one.
         if self._queue:
             self.start()
         with self._changed:
@@ -98,9 +102,12 @@ class Uploads:
         with self._changed:
             self._ending = True
             self._changed.notify_all()
+            # A shard that is nearly there should arrive: the next write then has less to do.
             if not self._changed.wait_for(lambda: not self._busy, PATIENCE):
                 self._cancel.set()
+            # A part of an upload cannot be interrupted, so give it time.
             quiet = self._changed.wait_for(lambda: not self._busy, SLOW)
+        # Threads of uploads that hang are left alone; they are daemons.
         for thread in self._threads if quiet else ():
             thread.join()
         return quiet
@@ -119,6 +126,7 @@ class Uploads:
                 self._send(shard, self._cancel)
             except BaseException as error:
                 self._note_sent(error)
+                # This thread ends, and `_ending` ends the others after their present shard.
                 return
             self._note_sent(None)
 
@@ -130,7 +138,7 @@ class Uploads:
                 return None
             self._busy += 1
             shard = self._queue.popleft()
-            self._changed.notify_all()
+            self._changed.notify_all()  # wakes `make_room`
             return shard
 
     def _note_sent(self, failure: BaseException | None) -> None:
@@ -138,9 +146,11 @@ class Uploads:
         with self._changed:
             self._busy -= 1
             if failure is not None:
+                # The first failure is the one to report; later ones often follow from it.
                 self._failure, self._ending = self._failure or failure, True
             if not self._busy:
                 call, self._when_idle = self._when_idle, None
             self._changed.notify_all()
+        # Outside the lock: it frees the part directory, which takes locks of its own.
         if call is not None:
             call()
