@@ -52,6 +52,7 @@ def pack_arrays(arrays: list[Array], out: Array | None = None) -> Packed:
     if out is not None and offsets[-1] > len(out):
         raise ArgumentError(f"out has {len(out)} bytes, the samples have {offsets[-1]}")
     data = np.empty(offsets[-1], np.uint8) if out is None else out[: offsets[-1]]
+    # `concatenate` refuses an empty list, so an empty array goes along.
     return np.concatenate([*arrays, np.empty(0, np.uint8)], out=data), offsets
 
 
@@ -103,6 +104,7 @@ def apply_replacements(form: str | Slots, result: Any, instead: Replacements, ou
         return replace_in_arrays(result, instead)
     if isinstance(form, Slots):
         return replace_in_columns(result, instead, form)
+    # A packed batch changes its length, so its samples move.
     return replace_in_packed(result, instead, out if isinstance(out, np.ndarray) else None)
 
 
@@ -120,6 +122,7 @@ def replace_in_packed(packed: Packed, instead: Replacements, out: Array | None) 
     """
     data, offsets = packed
     arrays = replace_in_arrays([data[low:high] for low, high in pairwise(offsets)], instead)
+    # Into fresh memory first: the parts of `data` may lie in `out`, and would overwrite each other.
     data, offsets = pack_arrays(arrays)
     return data if out is None else _copy_to(data, out), offsets
 
@@ -139,12 +142,14 @@ def replace_in_columns(columns: list[Array], instead: Replacements, slots: Slots
             )
         for column, (offset, size) in zip(columns, slots.pieces, strict=True):
             column[place] = record[offset : offset + size]
+    # Dropped together, since each removal moves the rows behind it.
     left_out = [place for place, record in instead.items() if record is None]
     return [_drop_rows(column, left_out) for column in columns] if left_out else columns
 
 
 def _drop_rows(column: Array, left_out: list[int]) -> Array:
     kept = np.delete(column, left_out, axis=0)
+    # In the same memory: the caller may have given it.
     column[: len(kept)] = kept
     return column[: len(kept)]
 
@@ -165,13 +170,17 @@ def gather_pieces(data: Array, starts: npt.NDArray[np.int64], size: int) -> Arra
     """
     if size == 0 or not len(starts):
         return np.empty((len(starts), size), np.uint8)
+    # NumPy takes negative starts as counted from the end.
     if size > len(data) or int(starts.min()) < 0 or int(starts.max()) > len(data) - size:
         raise IndexError(f"a piece of {size} bytes is not within {len(data)} bytes")
+    # A view of all windows costs nothing; picking from it makes the one copy.
     return np.lib.stride_tricks.sliding_window_view(data, size)[starts]
 
 
 def as_values(rows: Array, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """Return rows of bytes [k, size] as values of `dtype`, [k, *shape], in native byte order; a view if possible."""
     wanted = np.dtype(dtype)
+    # A view of no bytes cannot take another item size.
     values = np.empty((len(rows), *shape), wanted) if not rows.size else rows.view(wanted).reshape(len(rows), *shape)
+    # Values are stored little-endian, and only big-endian machines copy here.
     return values.astype(wanted.newbyteorder("="), copy=False)

@@ -56,13 +56,16 @@ class TableRoom:
             OSError, EOFError: the same as for `Mapping`.
         """
         self._files += 1
+        # A process has some 65,000 mappings, so only the first files get one for certain.
         few = self._files <= resources.MAPPED_FEW
+        # On a network a page fault can fail, so tables are copied there.
         if few or (size >= LARGE and not network and self._mapped < resources.mappings()):
             self._mapped += 1
             return Mapping(fd, size, network)
         if self._chunk is None or self._used + size > self._size:
             self._size, self._used = max(CHUNK, size), 0
             self._chunk = Mapping(-1, self._size, True)
+        # Aligned, so that offsets and checksums of each file lie well for the CPU.
         at, self._used = self._used, self._used + -(-size // ALIGNMENT) * ALIGNMENT
         return Mapping(fd, size, True, True, self._chunk, at)
 
@@ -76,7 +79,7 @@ def add_path_to_errors(path: str) -> Iterator[None]:
         raised = TruncatedError if isinstance(error, TruncatedError) else FormatError
         raise raised(f"{path}: {error}") from None
     except OSError as error:
-        if error.filename is not None or not error.errno:
+        if error.filename is not None or not error.errno:  # an error without a number has a message of its own
             raise
         raise file_error(error.errno, f"{path}: reading header and tables failed", path) from None
 
@@ -162,6 +165,7 @@ class OpenedFile:
         if self.n > 0:
             # This read rejects sparse files and zeros before anything is mapped or allocated according to n.
             first = read_up_to(self.fd, ffr_layout.OFFSET.itemsize, ffr_layout.offsets_start(self.n))
+            # Numbers in the file count for nothing until they agree with its size.
             self.data_start = int.from_bytes(first, "little", signed=True)
             ffr_layout.check_first_offset(self.data_start, self.n, self.size)
         self.mapping = room.place(self.fd, ffr_layout.tables_end(self.n), self.filesystem.network)
@@ -191,9 +195,10 @@ class OpenedFile:
         Raises:
             ChecksumError: they differ.
         """
+        # Reading all of the tables also shows whether a page of them is unreadable.
         computed = crc32(memoryview(self.mapping)[ffr_layout.CHECKED_FROM :])
         self.check_all_there()
-        if self.crc not in (0, computed):
+        if self.crc not in (0, computed):  # 0 marks files of before the checksum
             raise ChecksumError(
                 f"{self.path}: checksum of metadata mismatch: CRC-32 {computed:#010x} of the tables "
                 f"of {plural(self.n, 'sample')}, stored {self.crc:#010x}",
@@ -210,6 +215,7 @@ class OpenedFile:
             return None
         data = read_up_to(self.fd, ffr_layout.BLOCK.size, start)
         header = ffr_layout.unpack_block_header(data, gap, self.size)
+        # At most the block's size, which was compared with the gap.
         payload = read_up_to(self.fd, header.payload_size, start + ffr_layout.BLOCK.size)
         if len(payload) != header.payload_size:
             raise FormatError(
@@ -221,7 +227,8 @@ class OpenedFile:
 
     def _check_zeros(self, start: int, stop: int) -> None:
         """Check that reserved space contains only zeros, so that every byte of the file is accounted for."""
+        # In pieces: a gap may have many megabytes, and the file may be somebody's trap.
         for offset in range(start, stop, CHECKED_AT_ONCE):
             data = read_up_to(self.fd, min(CHECKED_AT_ONCE, stop - offset), offset)
-            if data.count(0) != len(data) or not data:
+            if data.count(0) != len(data) or not data:  # no data: the file was cut meanwhile
                 raise FormatError(f"the reserved space at offsets {start} to {stop} has bytes that are not 0")

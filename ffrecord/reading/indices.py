@@ -32,6 +32,7 @@ def as_int64(index: SupportsIndex) -> int:
 def spread_indices(n: int, count: int) -> list[int]:
     """Return up to `count` of n indices, evenly from the first to the last."""
     wanted = min(n, count)
+    # `wanted - 1` steps, so that first and last are both there; a single one is the first.
     return [k * (n - 1) // max(wanted - 1, 1) for k in range(wanted)]
 
 
@@ -48,12 +49,15 @@ def as_indices(indices: Iterable[SupportsIndex]) -> Indices:
         raise TypeError(f"indices must be a collection of ints, not {type(indices).__name__}")
     try:
         array = (
+            # Other iterables, generators for instance, must not become an array of one object.
             np.asarray(indices) if isinstance(indices, list | tuple | range) or hasattr(indices, "__array__") else None
         )
     except ValueError:
         raise TypeError("indices must be a flat collection of ints, not a nested one") from None
+    # Not uint64, whose numbers may be too large; these are taken one by one below.
     if array is not None and array.ndim == 1 and array.dtype.kind in "iu" and array.dtype != np.uint64:
         return np.ascontiguousarray(array, np.int64)
+    # An array of floats or bools is a mistake; a list may still hold objects with `__index__`.
     if (
         array is not None
         and not isinstance(indices, list | tuple | range)
@@ -63,6 +67,7 @@ def as_indices(indices: Iterable[SupportsIndex]) -> Indices:
         advice = "; np.flatnonzero makes ints of a mask" if array.dtype.kind == "b" else ""
         raise TypeError(f"indices must be ints, not an array of {array.dtype}{advice}")
     try:
+        # Only now, because it takes a Python call for each index.
         return np.fromiter((as_int64(index) for index in indices), np.int64)
     except TypeError as error:
         raise TypeError(f"indices must be a flat collection of ints: {error}") from None
@@ -77,6 +82,7 @@ def as_subset(indices: Iterable[SupportsIndex]) -> Indices:
         TypeError: it is no collection, not of ints, or a mask.
         IndexError: a number is beyond 64 bits.
     """
+    # NumPy's bools are refused anyway: they have no `__index__`.
     if isinstance(indices, list | tuple) and indices and all(type(index) is bool for index in indices):
         raise TypeError("indices must be ints, not bools; np.flatnonzero makes ints of a mask")
     return as_indices(indices)
@@ -95,7 +101,7 @@ def count_from_start(indices: Indices, n: int, error: Callable[[int, int], Excep
         if error is None:
             raise SampleIndexError(f"indices[{place}] is {index}, expected {-n} <= index < {n}")
         raise error(place, index)
-    return np.where(indices < 0, indices + n, indices)
+    return np.where(indices < 0, indices + n, indices)  # a copy, so that the caller's array does not change
 
 
 Array = npt.NDArray[np.uint8]

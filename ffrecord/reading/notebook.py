@@ -37,6 +37,7 @@ class _ShortRepr(reprlib.Repr):
         self.maxlevel = 3
 
     def repr1(self, x: Any, level: int) -> str:
+        # Not the values: an array may be large, and its `repr` would compute.
         kind = _array_kind(x)
         if kind:
             return kind
@@ -114,7 +115,7 @@ def _batch_html(batch: Any) -> str:
         shown = [name for name in islice(columns, ROWS) if name in sized]
         found = {
             str(i): {name: sized[name][i] for name in shown if i < len(sized[name])}
-            for i in range(min(size, SAMPLES + 1))
+            for i in range(min(size, SAMPLES + 1))  # one more than of a dataset, as there is room for it
         }
         return _table(f"batch of {plural(size, 'sample')}", columns, lambda name: _text(columns[name]), found, [])
     found = {str(i): _columns_of(batch[i]) for i in range(min(len(batch), SAMPLES + 1))}
@@ -125,12 +126,13 @@ def _is_list_of_samples(batch: Any) -> bool:
     """Tell whether a list or tuple holds samples; else it holds columns."""
     if not isinstance(batch, list | tuple) or not batch:
         return False
+    # A list of arrays or lists is a batch; dicts, tuples and single values are samples.
     return not all(_is_array(each) or isinstance(each, list) for each in batch)
 
 
 def _is_sized(column: Any) -> bool:
     if isinstance(column, list | tuple):
-        return not hasattr(column, "_fields")
+        return not hasattr(column, "_fields")  # a named tuple is a sample
     return _is_array(column) and column.ndim > 0
 
 
@@ -152,9 +154,10 @@ def _table(
     notes: list[str],
 ) -> str:
     """Return the table of some columns and samples; `type_of` is asked only for those columns that are shown."""
+    # `dict` keeps the order of columns, and each once.
     names = list(dict.fromkeys([*columns, *(name for sample in samples.values() for name in sample)]))
     head = "".join(f'<th style="{STYLE}">{_escape(label, TEXT)}</th>' for label in ("column", "type", *samples))
-    room = [PICTURES]
+    room = [PICTURES]  # in a list, so that `_cell` can count down
     rows = []
     for name in names[:ROWS]:
         values = [sample.get(name) for sample in samples.values()]
@@ -177,6 +180,7 @@ def _cell(value: Any, room: list[int]) -> str:
     except Exception:  # no picture after all
         picture = None
     text = _escape(_text(value), TEXT)
+    # A thumbnail that did not shrink would make the notebook large.
     if picture is None or len(picture.data) > 2 * PICTURE_BYTES:
         return text
     room[0] -= 1
@@ -190,12 +194,15 @@ def _as_pixels(value: Any) -> Any:
         value = value.detach().cpu()
         value = value.float().numpy() if value.is_floating_point() else value.numpy()
     if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.ndim == 3 and value.size:
+        # Floats are scaled only for pictures, and from few pixels: enough for so small a one.
         step = max(1, max(value.shape) // (4 * SIDE))
+        # Channels first or last, as torch and others have them.
         value = value[:, ::step, ::step] if value.shape[0] in (1, 3, 4) else value[::step, ::step]
         finite = value[np.isfinite(value)].astype(np.float64)
         low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
+        # Values that are not finite would make the whole picture black.
         shown = np.nan_to_num(value.astype(np.float64), nan=low, posinf=high, neginf=low)
-        value = ((shown - low) * (255 / (high - low or 1))).astype(np.uint8)
+        value = ((shown - low) * (255 / (high - low or 1))).astype(np.uint8)  # of equal values: no division by 0
     return value
 
 
@@ -223,6 +230,7 @@ def _is_tensor(value: Any) -> bool:
 
 def _text(value: Any) -> str:
     """Return a value as one short line."""
+    # Numbers read better without their dtype.
     if isinstance(value, np.generic) or (_is_array(value) and value.ndim == 0):
         value = value.item()
     try:
@@ -233,4 +241,5 @@ def _text(value: Any) -> str:
 
 def _escape(text: str, most: int) -> str:
     short = text if len(text) <= most else f"{text[: most - 1]}…"
+    # Samples come from files of others: no HTML of theirs may run in the notebook.
     return html.escape(escape_unprintable(short))

@@ -42,6 +42,7 @@ def tasks(fname: Source, samples: SupportsIndex) -> list[Task]:
     if size <= 0:
         raise ValueError(f"samples is {size}, expected > 0")
     files, shards = paths.expand(fname)
+    # The manifest has the counts; without one each header is read, and only that.
     counts = [shard.samples if shard else _count(path) for path, shard in zip(files, shards, strict=True)]
     return [
         Task(path, start, min(start + size, count))

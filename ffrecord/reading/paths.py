@@ -37,6 +37,7 @@ def check_type(fname: object) -> str:
     path = os.fspath(fname) if isinstance(fname, str | os.PathLike) else None
     if not isinstance(path, str):
         raise TypeError(f"fname must be str, os.PathLike, list or tuple, not {type(fname).__name__}")
+    # A file of that name may exist, and a pattern may match one.
     if urls.has_lost_slash(path) and not os.path.lexists(path) and not glob.glob(path):
         raise urls.lost_slash_error(path)
     return path
@@ -73,6 +74,7 @@ def is_remote(fname: object) -> bool:
         ValueError: a list contains both URLs and local paths.
     """
     items = fname if isinstance(fname, list | tuple) else [fname]
+    # A list is opened by one reader, which reads URLs or files.
     remote = [each for each in items if urls.is_remote(each)]
     if remote and len(remote) < len(items):
         here = next(each for each in items if not urls.is_remote(each))
@@ -119,9 +121,11 @@ def check_outside(sources: Iterable[PathLike], out: PathLike) -> None:
         if urls.is_remote(source):
             continue
         directory = urls.local_path(os.fspath(source))
+        # Links resolved on both sides, as either path may lead into the other.
         read = filesystems.real_path(directory)
         if os.path.isdir(directory):
             written = filesystems.real_path(urls.local_path(os.fspath(out)))
+            # The same directory is allowed here; `append` and `create` have checks of their own.
             if written != read and os.path.commonpath([written, read]) == read:
                 raise ArgumentError(
                     f"{os.fspath(out)} is inside {directory}, which is read: choose a place outside of it"
@@ -141,9 +145,11 @@ def identify_directories(fname: Source) -> Generation:
     found: Generation = {}
     for path in items:
         # Do not call isdir for each file of a long list.
+        # With the suffix, an item of a list is almost surely a file.
         whole = (len(items) == 1 or not path.endswith(SUFFIX)) and os.path.isdir(path)
         directory = path if whole else os.path.dirname(path) or "."
         if directory not in found:
+            # With links followed, so that a link that changes shows as another directory.
             found[directory] = _identity(filesystems.real_path(directory))
     return found
 
@@ -177,12 +183,14 @@ def expand(fname: Source, *, resolve: bool = False) -> Expanded:
         FormatError: a write of a directory was interrupted, or its dataset.json is damaged.
     """
     if isinstance(fname, list | tuple):
+        # Paths first: a wrong type anywhere in the list is reported before any directory is read.
         items = [_expand_item(path, resolve) for path in [_local_path(each) for each in fname]]
     else:
         items = [_expand_one(_local_path(fname), resolve)]
     expanded = Expanded([path for each in items for path in each.files], [s for each in items for s in each.shards])
     if not expanded.files:
         raise ArgumentError(_no_files_message(fname))
+    # Each file now, so that a missing one is an error of opening and not of a batch.
     for path in expanded.files:
         check_file(path)
     return expanded
@@ -191,6 +199,7 @@ def expand(fname: Source, *, resolve: bool = False) -> Expanded:
 def _local_path(fname: object) -> str:
     """Return a local path, which may be given as a `file://` URL."""
     path = check_type(fname)
+    # A file may be named like a URL.
     if urls.is_remote(path) and not os.path.exists(path):
         raise ArgumentError(f"{urls.redact(path)} is a URL, expected a path on this machine")
     return urls.local_path(path)
@@ -199,6 +208,7 @@ def _local_path(fname: object) -> str:
 def _expand_item(path: str, resolve: bool) -> Expanded:
     """Return the files of one item of a list. An item without files is kept as a path, so that it is reported."""
     found = _expand_one(path, resolve)
+    # As a path it fails in `check_file`, which names it.
     return found if found.files else Expanded([path], [None])
 
 
@@ -206,10 +216,13 @@ def _expand_one(path: str, resolve: bool) -> Expanded:
     files = [path]
     if os.path.isdir(path):
         return _expand_directory(resolve_directory(path) if resolve else path)
+    # A file whose name has brackets is no pattern.
     if glob.has_magic(path) and not os.path.exists(path):
         directory, pattern = os.path.split(path)
         if resolve and directory and not glob.has_magic(directory):
+            # Only the directory is resolved: the pattern must still match in it.
             path = os.path.join(glob.escape(resolve_directory(directory)), pattern)
+        # `glob` gives no order.
         files = sorted(glob.glob(path))
     return Expanded(files, [None] * len(files))
 
@@ -218,6 +231,7 @@ def _expand_directory(path: str) -> Expanded:
     listed = manifest.load(path)
     names: list[str] = []
     if listed is None:
+        # Without a manifest: the files that are there, unless a write of them was interrupted.
         names = os.listdir(path)
         try:
             leftovers.check_bare(path, names)
@@ -228,6 +242,7 @@ def _expand_directory(path: str) -> Expanded:
                 raise
     if listed is not None:
         return Expanded([os.path.join(path, shard.name) for shard in listed.shards], list(listed.shards))
+    # As ffrecord 1.x: sorted as strings.
     files = sorted(os.path.join(path, name) for name in names if name.endswith(SUFFIX))
     return Expanded(files, [None] * len(files))
 
@@ -237,6 +252,7 @@ def _unfinished_remark(path: str) -> str:
     gone = filesystems.remark(path)
     if gone:
         return gone
+    # The hidden directory of a write tells why the dataset is missing.
     directory, name = os.path.split(filesystems.absolute_path(path))
     if os.path.isdir(os.path.join(directory, f".{name}.part")):
         return f"; {UNFINISHED}"
@@ -269,7 +285,7 @@ def check_file(path: str) -> None:
     """Raise unless `path` exists, is a regular file and ends in `.ffr`."""
     try:
         mode = os.stat(path).st_mode  # only one call: others may replace the file between two
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # ValueError: a null character in the path
         raise MissingFileError(2, f"{path} does not exist{_unfinished_remark(path)}", path) from None
     if stat.S_ISDIR(mode):
         raise NotAFileError(21, f"{path} is not a file", path)

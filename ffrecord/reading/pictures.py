@@ -42,11 +42,12 @@ def picture_of(value: Any, *, small: bool = False, side: int = SMALL, size: int 
     """
     data = bytes_of(value)
     if data is not None:
-        kind = type_of(data[:16])
+        kind = type_of(data[:16])  # 16 bytes are enough for every kind
         return None if kind is None else _shrink_file(Picture(kind, bytes(data)), small, side, size)
     pixels = pixels_of(value)
     if pixels is None:
         return None
+    # A step rounded up keeps the picture within `side`.
     step = max(1, -(-max(pixels.shape[:2]) // side)) if small else 1
     return Picture("image/png", encode_png(pixels[::step, ::step]))
 
@@ -69,6 +70,7 @@ def bytes_of(value: Any) -> memoryview | None:
 def type_of(start: memoryview) -> str | None:
     """Return the media type of a file by its first bytes; None if browsers do not show it."""
     head = bytes(start)
+    # RIFF is also the container of sounds and videos.
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), None)
@@ -77,9 +79,11 @@ def type_of(start: memoryview) -> str | None:
 def _looks_like_pixels(value: Any) -> bool:
     if _is_image(value):
         return True
+    # Other types are numbers rather than pixels.
     if not isinstance(value, np.ndarray) or value.dtype not in (np.uint8, np.bool_):
         return False
     shape = value.shape
+    # Channels first, as torch has them.
     if len(shape) == 3 and shape[2] not in COLOUR_TYPES and shape[0] in COLOUR_TYPES:
         shape = shape[1:]
     elif len(shape) == 3 and shape[2] not in COLOUR_TYPES:
@@ -95,17 +99,20 @@ def pixels_of(value: Any) -> Pixels | None:
     if not _looks_like_pixels(value):
         return None
     if _is_image(value):
+        # Palettes, CMYK and others become RGB; transparency is kept.
         mode = value.mode if value.mode in ("L", "RGB", "RGBA") else "RGBA" if "A" in value.mode else "RGB"
         value = np.asarray(value.convert(mode))
-    pixels: Pixels = value.view(np.uint8) * 255 if value.dtype == np.bool_ else value
+    pixels: Pixels = value.view(np.uint8) * 255 if value.dtype == np.bool_ else value  # bool masks: 0 and 255
     if pixels.ndim == 3 and pixels.shape[2] not in COLOUR_TYPES:
         pixels = pixels.transpose(1, 2, 0)
     pixels = pixels.reshape(*pixels.shape[:2], -1)
+    # Grey only: in colours, dark pixels are an ordinary dark picture.
     most = int(pixels.max()) if pixels.shape[2] == 1 else 255
     return pixels * np.uint8(255 // most) if 0 < most < DARK else pixels
 
 
 def _is_image(value: Any) -> bool:
+    # Only a value of PIL makes Pillow worth importing.
     image = import_optional("PIL.Image") if type(value).__module__.startswith("PIL.") else None
     return image is not None and isinstance(value, image.Image)
 
@@ -116,6 +123,7 @@ def encode_png(pixels: Pixels) -> bytes:
     rows = np.zeros((height, 1 + width * channels), np.uint8)  # each row begins with the number of its filter; 0: none
     rows[:, 1:] = pixels.reshape(height, -1)
     header = struct.pack(">IIBBBBB", width, height, 8, COLOUR_TYPES[channels], 0, 0, 0)
+    # Level 1: the file goes to a browser once.
     parts = (b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 1)), (b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + b"".join(_encode_chunk(name, data) for name, data in parts)
 
@@ -130,13 +138,15 @@ def _shrink_file(picture: Picture, small: bool, side: int, size: int) -> Picture
     if image is None:
         return picture
     try:
+        # Only these formats: Pillow's rarer decoders are a risk with files of strangers.
         with image.open(io.BytesIO(picture.data), formats=("JPEG", "PNG", "WEBP")) as opened:
+            # The header is read by now, and a small file may unpack to gigabytes.
             if opened.width * opened.height > PIXELS_MOST:
                 return picture
             opened.draft("RGB", (side, side))  # makes the JPEG decoder skip detail that a thumbnail does not show
             opened.thumbnail((side, side))
             out = io.BytesIO()
-            opened.convert("RGB").save(out, "JPEG", quality=85)
+            opened.convert("RGB").save(out, "JPEG", quality=85)  # JPEG has no transparency and no palette
     except Exception:  # Pillow does not document its errors for bad bytes; the browser may still show the picture
         return picture
     return Picture("image/jpeg", out.getvalue())

@@ -32,12 +32,14 @@ class Prefetcher(Generic[T]):
         return self
 
     def __next__(self) -> T:
+        # One more than `ahead`: the one that the caller waits for.
         while self._batches is not None and len(self._begun) <= self._ahead:
             self._begin_one(self._batches)
         if not self._begun:
             raise StopIteration
         try:
             result = self._begun[0]()
+        # Other exceptions, a KeyboardInterrupt for instance, leave the batch where it is.
         except Exception:
             self._begun.popleft()
             raise
@@ -50,6 +52,7 @@ class Prefetcher(Generic[T]):
             self._begun.append(self._begin(next(batches)))
         except StopIteration:
             self._batches = None
+        # Kept for its turn: batches before it are still good.
         except Exception as error:
             self._begun.append(_raise_later(error))
 
@@ -66,6 +69,7 @@ def _raise_later(error: Exception) -> Callable[[], Any]:
     would keep all batches in flight alive until a garbage collection. A note keeps the text of the traceback.
     """
     add_note(error, "While this batch was begun:\n" + "".join(traceback.format_tb(error.__traceback__)))
+    # The context would lead to the same frames.
     error.__context__ = None
     kept = error.with_traceback(None)
 

@@ -78,6 +78,7 @@ class PythonEngine:
 
     def __init__(self, release: Callable[[], None]) -> None:
         self._release: weakref.WeakMethod[Callable[[], None]] | None
+        # Weak: the engine's threads must not keep a reader alive that nobody uses.
         self._release = weakref.WeakMethod(release, partial(_close_orphan, weakref.ref(self)))
         self.closed = False
         self.renew()
@@ -95,9 +96,11 @@ class PythonEngine:
         Raises:
             ClosedError: `close` was called. `begin` and the function that it returns raise it too.
         """
+        # `pool` is noted first: a fork inside `load` changes `self._pool` in the child.
         pool, token, outcome = self._pool, object(), None
         try:
             with pool.changed:
+                # With the thread, so that `close` in a signal handler of it does not wait for itself.
                 pool.reading[token] = threading.get_ident()
             if self.closed:  # checked after registering the read: otherwise `close` and this read could miss each other
                 raise ClosedError("closed")
@@ -134,14 +137,17 @@ class PythonEngine:
         with pool.changed:
             if self.closed:
                 raise ClosedError("closed")
+            # At exit new threads could not be ended any more, so the caller reads by itself.
             if _ending.is_set():
                 return lambda: self.run(load)
+            # Idle threads first: another one costs more than a waiting job.
             if len(pool.workers) - pool.busy <= len(pool.jobs) and len(pool.workers) < threads:
                 self._start(pool)
             pool.jobs.append(ReadJob(load, future, threads))
             pool.changed.notify_all()
 
         def wait() -> BatchOutcome:
+            # Forked meanwhile: the thread that would answer exists in the parent only.
             if pool is not self._pool:
                 return self.run(load)
             if self.closed:
@@ -166,7 +172,9 @@ class PythonEngine:
     def _take(self, pool: ReadThreads) -> bool:
         """Wait for a job and run it; return False if none came for a while."""
         with pool.changed:
+            # Ends after a second without jobs, so that a reader at rest has no threads.
             pool.changed.wait_for(lambda: pool.ready() or self.closed or _ending.is_set(), IDLE_SECONDS)
+            # Looked at again: jobs may have come together with the end.
             if not pool.ready():
                 pool.workers.discard(threading.current_thread())
                 return False
@@ -176,6 +184,7 @@ class PythonEngine:
             outcome = self.run(load)
             del load  # it refers to the store: release it before the waiter is told that the job is done
             future.set_result(outcome)
+        # Any exception: the waiter gets it, and this thread goes on.
         except BaseException as error:
             future.set_exception(error)
         finally:
@@ -199,15 +208,18 @@ class PythonEngine:
         You may call it again. Called inside a read of this thread, for instance by a signal handler, it does not wait:
         the last read in progress then releases the files.
         """
+        # Before the wait: reads that begin from now on refuse.
         self.closed = True
         pool, own = self._pool, threading.get_ident()
         workers = self.drop()
         with pool.changed:
+            # This thread is inside a read: to wait for it here would never end.
             if own in pool.reading.values():
                 return True
             if not pool.changed.wait_for(pool.idle, seconds):
                 return False
         try:
+            # A signal may interrupt this; the threads are joined anyway.
             self._release_if_over(pool)
         finally:
             for worker in workers:
@@ -218,13 +230,15 @@ class PythonEngine:
         with pool.changed:
             if not self.closed or pool.reading or self._release is None:
                 return
+            # Taken out under the lock, so that it is called once.
             release, self._release = self._release(), None
-        if release is not None:
+        if release is not None:  # None: the owner has died
             release()
 
 
 def _close_orphan(background: "weakref.ref[PythonEngine]", _: object) -> None:
     left = background()
+    # Both may die together.
     if left is not None:
         left.closed = True
         left.drop()

@@ -56,6 +56,7 @@ def failure_error(failure: Failure, file: Any, index: int, name: str) -> Excepti
             computed=detail,
         )
     if failure.status == "failed":
+        # A page of a mapped index that is lost reads as zeros, and must not be blamed on the record.
         table = mapping_of(file.offsets) if isinstance(file, SpanFile) else None
         if table is not None and table.lost:
             index_path = getattr(table, "path", path)
@@ -69,10 +70,13 @@ def failure_error(failure: Failure, file: Any, index: int, name: str) -> Excepti
             "sample"
         )
     if failure.status == "span":
+        # The offsets of this record contradict the file, so nothing was read.
         return FormatError(f"Sample {index}: {where}: {_describe_span(failure, file)}")
     if failure.status == "changed":
+        # The file is shorter than it was at opening.
         return TruncatedError(f"Sample {index}: {where}: {_describe_truncation(failure, file)}")
     if failure.status == "replaced":
+        # The descriptor was closed to save descriptors, and the path leads to another file now.
         return file_error(ESTALE, f"Sample {index}: {where}: {REPLACED}", path, REOPEN)
     return TruncatedError(f"Sample {index}: length {size} but read {detail} bytes. {where} at offset {offset}")
 
@@ -129,9 +133,11 @@ class RecordReader(Store[Sample_co]):
         engine: Any = None,
     ) -> None:
         self._files: list[Any] = list(files)
+        # The files were handed over: a constructor that raises must close them.
         with close_unless_done(self._files):
             check_io(io)
             check_on_error(on_error)
+            # Not for other engines, whose files are no local ones.
             for file in self._files if engine is None else ():
                 if io == "mmap" and file.whole is None and file.size > 0:
                     raise ArgumentError(
@@ -141,9 +147,11 @@ class RecordReader(Store[Sample_co]):
             paths, given = [file.path for file in files], {"io": io, **settings}
             super().__init__(paths, self._engine.n, check_data, on_error=on_error, settings=given)
         self._io = io
+        # One attribute, so that a read asks no question about the kind of engine.
         self._at_once = self._item_at_once = _skip_at_once
         if isinstance(self._engine, _engine.Files):
             self._engine.checks = self._check_data
+            # A subclass that changes the way of reading must not be passed by.
             if (
                 type(self)._read_single is RecordReader._read_single
                 and type(self)._read_sync is RecordReader._read_sync
@@ -171,8 +179,11 @@ class RecordReader(Store[Sample_co]):
         of each file in order, as little-endian int64. No record is read.
         """
         if self._fingerprint is None:
+            # Size and CRC-32 of tables stand for the records, whose checksums are in these tables.
             numbers = [(file.n, file.size, _table_crc(file)) for file in self._files]
+            # The format's name too: equal tables of another format are other samples.
             digest = hashlib.sha256(self.format.encode())
+            # Little-endian, so that all machines agree.
             digest.update(np.array(numbers, "<i8").tobytes())
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
@@ -226,6 +237,7 @@ class RecordReader(Store[Sample_co]):
     # Batches, by the engine
 
     def read_one(self, index: SupportsIndex) -> Array:
+        # A small cached record takes less than the setup of a batch; see docs/decisions/0007-auto-policy.md.
         found = self._at_once(index)
         return self._read_alone(index) if found is None else found
 
@@ -243,6 +255,7 @@ class RecordReader(Store[Sample_co]):
     def _read_at_once(self) -> None:
         """Make `read_one` and indexing ask the engine for a small cached record first."""
         self._at_once = self._engine.read_at_once
+        # A subclass that overrides `read_one` expects to be called.
         if type(self).read_one is RecordReader.read_one:
             self._item_at_once = self._at_once
 
@@ -251,6 +264,7 @@ class RecordReader(Store[Sample_co]):
         position = as_int64(index)
         found = self._read_single(position)
         if found is None:
+            # Nothing was read: closed or out of range. The usual way raises the reason.
             return super().read_one(position)
         if isinstance(found, tuple):
             return self._get_only(self._outcome(found, np.array([position]), True))
@@ -269,6 +283,7 @@ class RecordReader(Store[Sample_co]):
             single: Array | None = self._engine.read_at_once(index)
             if single is not None:
                 return single
+        # Of closed readers `_read_sync` has the better message.
         try:
             found = self._engine.read_one(index, self._check_data)
         except ClosedError:
@@ -281,6 +296,7 @@ class RecordReader(Store[Sample_co]):
         self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False
     ) -> BatchOutcome:
         positions = as_indices(indices)
+        # `on_error` needs the good records too.
         go_on = go_on or self._on_error != "raise"
         read = self._call(self._engine.read, positions, self._check_data, go_on, form, out)
         return self._outcome(read, positions, go_on)
@@ -302,8 +318,10 @@ class RecordReader(Store[Sample_co]):
 
         def wait() -> BatchOutcome:
             read = batch.result()
+            # Closed during the read: its arrays may be incomplete.
             if self.closed:
                 raise self._closed_error()
+            # The parent's threads do not exist here, so read again.
             if read is None:  # it began before a fork, in a thread that only the parent has
                 return self._read_sync(form, positions, out, go_on)
             self._warn_refusal()
@@ -312,6 +330,7 @@ class RecordReader(Store[Sample_co]):
         return wait
 
     def _load(self, positions: Indices) -> list[Array | Exception]:
+        # `go_on`: each failure belongs to its own place.
         arrays, failures = self._read_sync(_engine.ARRAYS, positions, go_on=True)
         for place, error in failures:
             arrays[place] = error
@@ -330,12 +349,14 @@ class RecordReader(Store[Sample_co]):
             result = begin(positions, *options)
         except ClosedError:
             raise self._closed_error() from None
+        # The engine gives the place in the batch; the user knows the index.
         except IndexError as error:
             raise self._index_error(int(positions[error.args[0]])) from None
         self._warn_refusal()
         return result
 
     def _warn_refusal(self) -> None:
+        # Once: the reason stays the same for all batches.
         if self._engine.aio_error and not self._warned:
             self._warned = True
             logger.warning(
@@ -349,6 +370,7 @@ class RecordReader(Store[Sample_co]):
 
     def _error(self, failure: Failure, positions: Indices) -> Exception:
         index = int(positions[failure.order])
+        # Negative indices count from the end; messages show the number.
         index += self.n if index < 0 else 0
         number, local = self._engine.locate(index)
         return failure_error(failure, self._files[number], index, self._record_name(number, local))
@@ -369,10 +391,11 @@ def _table_crc(file: SpanFile) -> int:
     value = 0
     for column in (file.offsets, file.sizes, file.checksums):
         if column is not None:
+            # Missing columns are left out, as formats have them or not.
             value = crc32(column.data, value)
     return value
 
 
 def _refusal(errno: int) -> tuple[str, str]:
-    hint = "; the limit fs.aio-max-nr is used up" if errno == 11 else ""
+    hint = "; the limit fs.aio-max-nr is used up" if errno == 11 else ""  # EAGAIN
     return os.strerror(errno), hint

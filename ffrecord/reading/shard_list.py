@@ -27,13 +27,17 @@ def open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFil
         The errors of `FileReader`; no file is left open.
     """
     for tries_left in reversed(range(TRIES)):
+        # Compared afterwards: a link may lead elsewhere while files are opened.
         before = paths.identify_directories(fname)
         try:
             files = _open_all(fname, check=check, whole=whole)
         except (OSError, FFRecordError, ValueError):
+            # The error may come from a replaced directory; if nothing was replaced, it is real.
             if not tries_left or paths.identify_directories(fname) == before:
                 raise
+            # The next try sees the new directory as a whole.
             continue
+        # At the last try, take what there is: each file has been checked by itself.
         if not tries_left or paths.is_in_place(before):
             return files
         for opened in files:
@@ -43,6 +47,7 @@ def open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFil
 
 def _open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFile]:
     names, shards = paths.expand(fname, resolve=True)
+    # Beyond this number, files are opened again when they are read.
     held_most = resources.descriptors()
     files: list[OpenedFile] = []
     room = TableRoom()
@@ -50,6 +55,7 @@ def _open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFi
         for path in names:
             files.append(_open(path, files, room, check=check, whole=whole))
             if len(files) > held_most:
+                # Its tables stay, since they are mapped or copied.
                 files[-1].close()
         for opened, shard in zip(files, shards, strict=True):
             difference = "" if shard is None else _difference(opened, shard)
@@ -66,6 +72,7 @@ def _open(path: str, files: list[OpenedFile], room: TableRoom, *, check: bool, w
     try:
         return OpenedFile(path, check=check, whole=whole, room=room)
     except OSError as error:
+        # mmap(2) says ENOMEM also if the process has too many mappings.
         if error.errno == ENOMEM:
             sentence = f"{path}: mapping it failed, as file {len(files) + 1} of this reader; a process may have "
             sentence += f"{resources.mappings() * resources.MAPPINGS_SHARE} mappings (vm.max_map_count)"

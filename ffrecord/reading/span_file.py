@@ -67,6 +67,7 @@ class SpanFile:
         self.path, self.checksum = path, CHECKSUMS[kind]
         self.offsets: Column = _column(offsets, np.int64)
         self.sizes: Column = _column(sizes, np.int64)
+        # Without a kind, checksums mean nothing.
         self.checksums: Column | None = None if checksums is None or kind is None else _column(checksums, np.uint32)
         self.spans = Spans(self.offsets, self.sizes, self.checksums, kind)
         self.n = self.spans.n
@@ -91,6 +92,7 @@ class SpanFile:
             raise NotAFileError(21, f"{self.path} is not a file", self.path)
         if not stat.S_ISREG(status.st_mode):
             raise ArgumentError(f"{self.path} is not a file")
+        # The spans of another version would cut it in wrong places.
         if expected is not None and identity(status) != identity(expected):
             raise file_error(ESTALE, f"{self.path}: the file changed while its index was made", self.path)
         self.device, self.inode, self.size, self.mtime_ns = identity(status)
@@ -106,6 +108,7 @@ class SpanFile:
 
 def mapping_of(array: object) -> Mapping | None:
     """Return the file mapping that an array is part of; None if the array is in memory."""
+    # Views of views: the mapping is at the end of the chain.
     while array is not None and not isinstance(array, Mapping):
         array = array.obj if isinstance(array, memoryview) else getattr(array, "base", None)
     return array
@@ -117,6 +120,7 @@ def identity(status: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def _column(values: npt.NDArray[Any], dtype: type[np.generic]) -> Column:
+    # Not converted silently: a cast would copy a mapped table into memory.
     array = np.ascontiguousarray(values)
     if array.dtype != dtype or array.ndim != 1:
         raise ArgumentError(f"a table is {array.dtype} {list(array.shape)}, expected {np.dtype(dtype)} [n]")

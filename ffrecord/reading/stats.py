@@ -66,12 +66,13 @@ def collect(
     """
     total: Counter[str] = Counter()
     for _, _, _, counters in filesystems:
-        total.update(counters)
+        total.update(counters)  # missing counters are 0
     return ReadStats(
         batches=batches,
         records=total["records"],
         bytes=total["bytes"],
         requests=total["requests"],
+        # No records were probed: no share is known.
         cache_hit_share=1 - total["missed"] / total["probed"] if total["probed"] else float("nan"),
         cached_bytes=total["cached_bytes"],
         io_seconds=total["io_ns"] / 1e9,
@@ -100,6 +101,7 @@ class Counters:
     def __init__(self) -> None:
         self._sums: Counter[str] = Counter()
         self.renew()
+        # In a child a thread of the parent may have held the lock.
         renew_in_children(self)
 
     def renew(self) -> None:
@@ -108,6 +110,7 @@ class Counters:
 
     def add(self, **amounts: int) -> None:
         """Add an amount to each sum that is named."""
+        # `+=` on a Counter takes several steps, between which another thread may run.
         with self._lock:
             for name, amount in amounts.items():
                 self._sums[name] += amount
@@ -123,4 +126,4 @@ class Counters:
             return self._sums.copy()
 
     def __getitem__(self, name: str) -> int:
-        return self._sums[name]
+        return self._sums[name]  # one lookup, whole under the GIL

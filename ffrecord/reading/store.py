@@ -138,6 +138,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         self._settings = dict(settings)
         self._python_engine = PythonEngine(self._release)
         self.skipped = 0
+        # Subclasses with tables identify the records themselves, which is safer than times.
         if type(self).fingerprint is Store.fingerprint:  # compute it now: the files may have changed when it is used
             self._as_opened = self._fingerprint_files()
 
@@ -179,6 +180,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         return samples_html(self, lambda: self.n, self._sample_to_show, self._column_types)
 
     def _sample_to_show(self, index: int) -> Any:
+        # A notebook must not read gigabytes by showing a reader.
         size = int(self._sizes(np.array([index]))[0])
         if size > SHOWN_MOST:
             raise ArgumentError(f"it has {size} bytes, expected at most {SHOWN_MOST} to be shown")
@@ -210,6 +212,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
     def _fingerprint_files(self) -> str | None:
         try:
             status = [os.stat(fname) for fname in self._fnames]
+        # Only an error for those who ask for the fingerprint.
         except FileNotFoundError:
             return None
         numbers = [self.n, *chain.from_iterable((each.st_size, each.st_mtime_ns) for each in status)]
@@ -234,10 +237,12 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         """
         positions = self._normalize_indices(indices)
         sizes = np.zeros(len(positions), np.int64)
+        # Few at a time, since the records themselves are in memory meanwhile.
         for start in range(0, len(positions), AT_ONCE):
             outcome = self._read_sync(PACKED, positions[start : start + AT_ONCE], go_on=True)
             piece = sizes[start : start + AT_ONCE]
             piece[:] = np.diff(outcome.result[1])
+            # A failed record is packed as nothing, which would look like size 0.
             piece[[place for place, _ in outcome.failures]] = -1
         return sizes
 
@@ -352,6 +357,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
             wait = self._begin(CHECKED, positions, sequential=True, go_on=True)
             return lambda: [(int(positions[place]), error) for place, error in wait().failures]
 
+        # One piece ahead, so that the disk reads while checksums are compared.
         return chain.from_iterable(Prefetcher(self._cut(indices), begin, self._pieces_ahead))
 
     def _range(self, start: SupportsIndex, stop: SupportsIndex) -> range:
@@ -369,6 +375,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
     def _get_only(self, outcome: BatchOutcome) -> Array:
         """Return the only record of a batch."""
         if outcome.failures and not callable(self._on_error):
+            # Else the traceback refers to the list that has the error.
             raise outcome.failures.pop()[1]  # popped, so that its traceback does not keep the error itself: see `_fill`
         only: Array = self._apply_on_error(ARRAYS, outcome)[0]
         return only
@@ -452,11 +459,13 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
 
     def __getitem__(self, index: Any) -> Any:
         """Read one sample for an int, several for a list of indices; return a lazy `SampleSlice` for a slice."""
+        # The usual case first.
         if type(index) is int:
             return self.read_one(index)
         if isinstance(index, slice):
             return SampleSlice(self, range(self.n)[index])
         # isinstance(index, SupportsIndex) would be the same test, but takes longer than reading a record.
+        # An array of one element has `__index__` too, but asks for a list.
         if hasattr(index, "__index__") and not getattr(index, "shape", ()):
             return self.read_one(index)
         several: Any = index
@@ -507,7 +516,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (type(self), self._source(), self._check_data, self._options(), self._identity_text())
 
-    def _identity_text(self) -> str:
+    def _identity_text(self) -> str:  # files may have been replaced between pickling and unpickling
         """Return the text that must be equal after unpickling."""
         return self.fingerprint()
 
@@ -570,6 +579,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         outcome = self._read_sync(form, positions)
         instead = self._replacements(outcome.failures)
         left_out = [place for place, record in instead.items() if record is None]
+        # Positions and result lose the same places.
         return apply_replacements(form, outcome.result, instead), np.delete(positions, left_out)
 
     def _read_sync(
@@ -603,11 +613,13 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
     def _load_batch(self, form: Form, positions: Indices, out: Out) -> BatchOutcome:
         """Read a batch by `_load`."""
         records = self._load(positions)
+        # Columns need rows of one size.
         if isinstance(form, Slots):
             records = [
                 self._check_size(form.record_size, *each) for each in zip(positions.tolist(), records, strict=True)
             ]
         failures = [(place, record) for place, record in enumerate(records) if isinstance(record, Exception)]
+        # Failed records keep their place, so that `failures` names it.
         arrays = [np.empty(0, np.uint8) if isinstance(record, Exception) else record for record in records]
         return BatchOutcome(deliver(form, arrays, out), failures)
 
@@ -671,9 +683,11 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
             raise ValueError(f"prefetch is {ahead}, expected >= 0")
 
         def begin(indices: Any) -> Callable[[], Any]:
+            # A generator of indices can be used only once.
             if out is not None or ahead == 0:
                 indices = as_indices(indices)
             room = None if out is None else as_outs(out(len(indices)))
+            # Nothing is read ahead: the batch is read when it is its turn.
             if ahead == 0:
                 return partial(self._read, form, indices, room)
             wait = self._begin(form, indices, room, threads=threads)
@@ -688,6 +702,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
             wait = self._begin(ARRAYS, positions, sequential=indices.step == 1)
             return lambda: self._apply_on_error(ARRAYS, wait())
 
+        # A single record needs no thread.
         return Prefetcher(self._cut(indices), begin, self._pieces_ahead if len(indices) > 1 else 0)
 
     def _cut(self, indices: range) -> Iterator[Indices]:
@@ -695,6 +710,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         for start in range(0, len(indices), CHUNK_MOST):
             part = indices[start : start + CHUNK_MOST]
             positions = np.arange(part.start, part.stop, part.step)
+            # Cut where the sum of sizes passes a multiple of CHUNK_BYTES.
             ends = np.cumsum(self._sizes(positions))
             yield from np.split(positions, np.flatnonzero(np.diff(ends // CHUNK_BYTES)) + 1)
 
@@ -711,12 +727,14 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         said: list[str] = []
         try:
             self._fill(instead, failures, said)
+        # Tell also what was skipped before an error.
         finally:
             tell_skipped(said)
         return instead
 
     def _fill(self, instead: Replacements, failures: list[tuple[int, Exception]], said: list[str]) -> None:
         for place, error in failures:
+            # Many bad samples mean a damaged dataset, which should not be trained on.
             if self._on_error == "raise" or self.skipped >= SKIPPED_MOST:
                 # Break the reference cycle of the error and the frames that it passes: it would keep the batch alive
                 # until a garbage collection.
@@ -757,6 +775,7 @@ def as_out(out: Any) -> Array:
     """
     if not isinstance(out, np.ndarray) or not out.flags.c_contiguous or not out.flags.writeable or out.dtype.hasobject:
         raise TypeError("out must be a writable C-contiguous numpy array")
+    # As bytes, because records know no dtype.
     return out.reshape(-1).view(np.uint8)
 
 
@@ -767,12 +786,14 @@ def as_outs(out: Sequence[npt.NDArray[Any]] | None) -> list[Array] | None:
 
 def _replacement(data: Any) -> Array:
     """Copy the result of an `on_error` callable into an array."""
+    # Copied: the callable may give the same buffer again.
     return np.frombuffer(as_bytes(data), np.uint8).copy()
 
 
 def _reopen(cls: Callable[..., Store], source: Any, check_data: bool, options: dict[str, Any], expected: str) -> Store:
     """Unpickle a store: open the same files by path."""
     store = cls(source, check_data, **options)
+    # Samples of other files under the same indices would be wrong without a sign.
     if store._identity_text() != expected:
         store.close()
         raise FFRecordError(
