@@ -98,19 +98,23 @@ def convert(
         **_skip_options(max_skipped, arguments.check_flag("verify", verify)),
     }
     DatasetWriter(out, None, **asked)  # a wrong argument is refused before anything is opened
+    # Before anything is opened: a reader opened now would see the output as a part of its source.
     check_outside(paths_of(source), out)
+    # Counted before the write, because `verify` compares only the samples that this call adds.
     before = _count_samples(out, storage_options) if mode == "append" else 0
     with open_input(source, format, fields, options, storage_options, skips="max_skipped" in asked) as found:
         if verify and found.once:
             raise ArgumentError(
                 f"verify=True has to read the samples again, but {type(source).__name__} gives them only once"
             )
+        # The fields are known only now, so a second writer is made.
         summary = _write(found, DatasetWriter(out, found.fields, **asked))
         if verify:
+            # The writer's own way to read -1.
             asked_of = (before, arguments.check_num_workers(num_workers), start_method, progress)
             with FileReader(out, storage_options=storage_options) as result:
                 compare_all(found, result, urls.redact(os.fspath(out)), *asked_of)
-    return replace(summary, seconds=time.monotonic() - started)
+    return replace(summary, seconds=time.monotonic() - started)  # with the time of the comparison
 
 
 def _skip_options(max_skipped: SupportsIndex, verify: bool) -> dict[str, Any]:
@@ -130,6 +134,7 @@ def _write(found: ConversionInput, writer: DatasetWriter) -> Summary:
     dataset = found.dataset
     if dataset is None:
         return writer.from_iterable(found.samples())
+    # The readers of compressed blocks keep nothing for a second pass.
     with dataset.read_once() if isinstance(dataset, StoreSamples) else contextlib.nullcontext():
         return writer.from_indexed_dataset(dataset, fingerprint=getattr(dataset, "fingerprint", None))
 
@@ -137,8 +142,10 @@ def _write(found: ConversionInput, writer: DatasetWriter) -> Summary:
 def _count_samples(out: str | os.PathLike[str], storage_options: Mapping[str, Any] | None) -> int:
     """Return the number of samples that are in the dataset before more are added."""
     path = os.fspath(out)
+    # A URL has no local manifest, so the reader is asked.
     if urls.is_remote(path):
         with FileReader(path, storage_options=storage_options) as reader:
             return len(reader)
     listed = load(urls.local_path(path))
+    # Without a manifest, `mode="append"` fails in the writer itself.
     return 0 if listed is None else sum(shard.samples for shard in listed.shards)

@@ -52,14 +52,18 @@ def content_of(value: Any) -> Content:
     if isinstance(value, bytes | bytearray | memoryview):
         return content_of_bytes(as_bytes(value))
     if isinstance(value, str):
-        return Content(value.encode(errors="surrogateescape"), TEXT, TEXT)
+        return Content(value.encode(errors="surrogateescape"), TEXT, TEXT)  # bytes that are no UTF-8 come back
     if isinstance(value, decimal.Decimal):
+        # As text: JSON numbers would be read as floats.
         return Content(str(value).encode(), TEXT, TEXT)
+    # Before the tests below, which all hold for masked arrays.
     check_unmasked(value)
+    # Before tensors and arrays, as NumPy's ints become text that every program reads.
     if _is_int(value):
         return Content(str(int(value)).encode(), NUMBER, NUMBER)
     if is_tensor(value):
         value = value.detach().cpu().numpy()  # pyright: ignore[reportAttributeAccessIssue]  # a tensor
+    # Doubles and bools are JSON as they are; other NumPy scalars would lose their dtype.
     if isinstance(value, np.ndarray) or (
         isinstance(value, np.generic) and not isinstance(value, np.float64 | np.bool_)
     ):
@@ -108,6 +112,7 @@ def _encode_npy(array: np.ndarray[Any, Any]) -> memoryview:
             f"{describe(array)} holds Python objects, which only a pickle could keep: export numbers or text"
         )
     out = io.BytesIO()
+    # Never pickled: readers would have to run code of strangers.
     np.lib.format.write_array(out, array, allow_pickle=False)
     return out.getbuffer()
 
@@ -117,7 +122,7 @@ def _encode_image(image: Any) -> Content:
     if form is None:
         raise ArgumentError(f"{describe(image)}: neither PNG nor TIFF can keep this mode: convert the image")
     out = io.BytesIO()
-    image.save(out, form)
+    image.save(out, form)  # no quality is set: neither form loses a pixel
     return Content(out.getbuffer(), {"PNG": "png", "TIFF": "tif"}[form], BYTES)
 
 
@@ -162,8 +167,10 @@ class Naming:
     def __init__(self, contents: Mapping[str, Content], name: str | None, n: int, suffixed: bool) -> None:
         self._kinds = {column: content.kind for column, content in contents.items()}
         kinds = list(self._kinds.values())
+        # Two columns of one kind would have the same suffix, so they are told apart by their names.
         self._in_names = frozenset(column for column, kind in self._kinds.items() if kinds.count(kind) > 1)
         self._suffixed = suffixed
+        # All names have one length, so that they sort as their numbers do.
         self._digits = max(SHORTEST, len(str(max(n - 1, 0))))
         # Only this one ending is ever dropped from names, so that names with different endings stay different.
         self._ending = None if name is None else _ending_of(name, contents)
@@ -182,9 +189,11 @@ class Naming:
                 another; or the name of a column cannot be part of a file's name.
         """
         base = f"{index:0{self._digits}}" if name is None else self._base(name, contents)
+        # WebDataset splits at the first dot, which must be the one before the suffix.
         if not dots:
             base = _replace_dots(base)
         names = [f"{base}.{self._suffix(column, content)}" for column, content in contents.items()]
+        # In lower case, as WebDataset compares.
         if not dots and len({each.lower() for each in names}) < len(names):
             raise FormatError(
                 f"sample {index}: of the files {', '.join(names)}, WebDataset takes two for the same field: rename a "
@@ -206,9 +215,10 @@ class Naming:
         if dots:
             return _check_name(name, dots)
         folder, slash, last = name.rpartition("/")
+        # The last dot only, as the suffix of a file.
         head, _, suffix = last.rpartition(".")
         if not head or not suffix:
-            head, suffix = last, content.suffix
+            head, suffix = last, content.suffix  # a name of dots or without any has no suffix yet
         return _check_name(f"{folder}{slash}{_replace_dots(head)}.{suffix}", dots)
 
     def _base(self, name: str, contents: Mapping[str, Content]) -> str:
@@ -219,6 +229,7 @@ class Naming:
     def _suffix(self, column: str, content: Content) -> str:
         if column == content.suffix or (self._suffixed and content.kind == BYTES):
             return _check_column(column, column)
+        # The first sample decides the form; a value of another kind names its column, or two files would look alike.
         said = column in self._in_names or self._kinds.get(column) != content.kind
         return _check_column(column, f"{column}.{content.suffix}") if said else content.suffix
 
@@ -254,14 +265,17 @@ def _replace_dots(name: str) -> str:
 
 
 def _check_name(name: str, dots: bool) -> str:
+    # `safe_parts` drops "." and refuses "..", so anything else than the name itself is no plain path.
     if "/".join(safe_parts(name)) != name:
         raise FormatError(f"{name!r} is not a valid name of a file below the directory")
+    # Bytes count, and names from other systems may not be UTF-8.
     size = len(name.encode(errors="surrogateescape"))
     if size > NAME_MOST:
         raise FormatError(
             f"{name[:40]!r}… of {size} bytes is not a valid name of a file, expected at most {NAME_MOST} bytes"
         )
     if not dots:
+        # The reader of this package decides what belongs to a sample.
         names = Names.of([name])
         if split_names(names.blob, names.offsets)[0][0] < 0:
             raise FormatError(f"{name!r} would not belong to any sample of a WebDataset")

@@ -72,6 +72,7 @@ def write_part(
     """
     target, hashes, size = TARGETS[kind][0](part.path, part.shown, samples), bytearray(), 0
     try:
+        # Records that stay as they are need no Python object each.
         if isinstance(target, TFRecordTarget) and (packed := samples.iter_packed(part.start, part.stop)) is not None:
             size = _copy_packed(target, packed, part.start, done, at)
         else:
@@ -84,6 +85,7 @@ def write_part(
                         if name is not None:
                             hashes += _hash(name)
                 done(len(batch), size - before)
+        # Only here the file gets its name; `discard` then finds nothing.
         target.publish()
     finally:
         target.discard()
@@ -103,12 +105,13 @@ def _copy_packed(
     for data, offsets in packed:
         target.write_packed((data, offsets))
         size, start = size + len(data), start + len(offsets) - 1
-        at(start)
+        at(start)  # the first sample of the next batch is being read from now on
         done(len(offsets) - 1, len(data))
     return size
 
 
 def _hash(name: str) -> bytes:
+    # 16 bytes of a hash for each name: the names of a billion files would not fit in memory.
     return hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=HASH).digest()
 
 
@@ -123,7 +126,9 @@ def check_names(samples: SampleSource, path: str, hashes: Sequence[bytes]) -> No
     Raises:
         FormatError: some names occur twice.
     """
+    # Two words of 8 bytes, which sort faster than bytes of 16.
     every = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
+    # Sorted by both words, so that equal hashes lie side by side.
     order = np.lexsort((every[:, 1], every[:, 0]))
     ordered = every[order]
     same = np.flatnonzero((ordered[1:] == ordered[:-1]).all(axis=1))
@@ -138,12 +143,13 @@ def _find_name(samples: SampleSource, wanted: bytes) -> str:
     """Find the name with this hash. The samples are read again, as only hashes of names were kept."""
     for batch in samples.batches(0, samples.n):
         for sample in batch:
+            # A name is a file's, or the key of a WebDataset sample; try both.
             for dots in (True, False):
                 for file, _ in samples.files(sample, dots):
                     for name in (file, key_of(file)):
                         if _hash(name) == wanted:
                             return f"{name!r} of sample {sample.index}"
-    return "a name"
+    return "a name"  # no longer found: the source has changed
 
 
 def write_parts(
@@ -161,10 +167,11 @@ def write_parts(
         WorkerError: a worker failed or died.
     """
     arguments = {"samples": samples, "kind": kind, "parts": list(parts)}
+    # A single worker would do the same, at the cost of a fork.
     pool = None if workers < 2 else WorkerPool(run_export_worker, arguments, workers, start_method=start_method)
 
     def collect() -> list[WrittenPart]:
-        bar = WriteProgress(samples.n, progress, label)
+        bar = WriteProgress(samples.n, progress, label)  # after the forks, see `WriteProgress`
         try:
             return _collect(samples, kind, parts, pool, bar)
         finally:
@@ -182,6 +189,7 @@ def _collect(
     for message in map_parts(pool, range(len(parts))):
         written.append(msgspec.msgpack.decode(message, type=WrittenPart))
         bar.add(written[-1].samples, written[-1].size)
+    # Parts arrive in any order.
     return sorted(written, key=lambda each: each.number)
 
 
@@ -194,7 +202,7 @@ def run_export_worker(
             samples,
             kind,
             parts[number],
-            lambda count, size: None,
+            lambda count, size: None,  # the parent draws the progress
             number=number,
             at=lambda index: heart.mark(heartbeats.SAMPLE, index),
         )

@@ -69,9 +69,11 @@ class SampleSource:
         self.n = dataset_length(source)
         # Also for a dataset that was converted from a WebDataset, so that the export restores its names and its gaps.
         self._suffixed = self.format == "webdataset" or (self._schema is not None and KEYS[0] in self._schema.fields)
+        # The first sample decides the form of all names, so it is read here.
         first = self.read([0])[0] if self.n else Sample(0, None, {})
         # Columns that the first sample lacks: later samples may have them.
         named = set() if self._schema is None else set(self._schema.fields) - {DATA, *KEYS}
+        # An optional column may hold bytes in one sample and nothing in another: then samples are no plain files.
         self.plain = _is_plain(first.columns) and not named and not self._is_field(DATA, OptionalField)
         self.raw = self.plain and first.name is None
         self.classes = self._classes(first.columns)
@@ -108,13 +110,15 @@ class SampleSource:
     def _iter_packed(self, store: Store, start: int, stop: int) -> Iterator[Packed]:
         batches = store.iter_batches(self._parts(start, stop), packed=True)
         for indices, (data, offsets) in zip(self._parts(start, stop), batches, strict=True):
-            _check_count(len(offsets) - 1, len(indices))
+            _check_count(len(offsets) - 1, len(indices))  # on_error="skip" would shift all later samples
             yield data, offsets
 
     def _parts(self, start: int, stop: int) -> Iterator[list[int]]:
         for low in range(start, stop, AT_ONCE):
             indices = np.arange(low, min(low + AT_ONCE, stop))
+            # Sizes are unknown: assume 64 KiB each.
             sizes = indices * 0 + (1 << 16) if self._store is None else self._store._sizes(indices)
+            # A batch ends where the sum passes a multiple of BYTES_AT_ONCE.
             for part in np.split(indices, np.flatnonzero(np.diff(np.cumsum(sizes) // BYTES_AT_ONCE)) + 1):
                 yield part.tolist()
 
@@ -133,6 +137,7 @@ class SampleSource:
         if self._store is None:
             values = list(self._one_by_one(indices, at))
         elif self._schema is not None:
+            # Not `samples`: image files stay bytes with this schema.
             values = [self._schema.decode(record) for record in self._store.read(indices)]
         elif isinstance(self._store, WebDatasetReader):
             # Raw fields, even if the reader has decode=True: the names of the fields describe their bytes.
@@ -154,11 +159,14 @@ class SampleSource:
         name = None if self._names is None else self._names[index]
         for key in KEYS:
             # `convert` made this column from the name.
+            # Only if it is the name: a column may be called "key" by chance.
             if isinstance(columns.get(key), str | bytes) and name in (None, _text(columns[key])):
                 name = _text(columns.pop(key))
         # The original sample of a WebDataset had no field of that name. It had one field at least.
+        # A sample of gaps only would have no file at all, so it keeps them.
         columns = {each: columns[each] for each in columns if not self._is_gap(each, columns[each])} or columns
         untyped = self._store is not None and self._schema is None
+        # Untyped stores give bytes of files as arrays; typed ones have real arrays there.
         if untyped and (list(columns) == [DATA] or self.format in RAW_FORMATS):
             columns = {each: _raw_bytes(value) for each, value in columns.items()}
         return Sample(index, name, columns)
@@ -186,6 +194,7 @@ class SampleSource:
         """Return the bytes of a sample that is only bytes, as the first sample is."""
         if _is_plain(sample.columns):
             return as_bytes(sample.columns[DATA])
+        # The first sample decided that samples are plain, and readers expect one form.
         there = ", ".join(f"{name!r}: {type(value).__name__}" for name, value in sample.columns.items())
         raise FormatError(f"sample {sample.index} has the columns {{{there}}}, but sample 0 is only bytes")
 
@@ -204,6 +213,7 @@ class SampleSource:
         if self.plain and sample.name is not None:
             content = content_of_bytes(self._whole_bytes(sample))
             return [(self._naming.name_of_bytes(sample.name, content, dots), content)]
+        # A reader would not see such a sample, and later ones would have other indices.
         if not sample.columns:
             raise FormatError(f"sample {sample.index} has no columns, so it would have no file")
         contents = {name: self._content(sample.index, name, value) for name, value in sample.columns.items()}
@@ -221,8 +231,10 @@ class SampleSource:
             if sample.name is not None:
                 raise FormatError(f"sample {sample.index} has the name {sample.name!r}, but sample 0 has none")
             return self._whole_bytes(sample)
+        # An Example has a list for each feature.
         values = {name: self._feature(sample.index, name, value) for name, value in sample.columns.items()}
         if sample.name is not None:
+            # "key" first, as `convert` names it.
             free = [each for each in (KEY, KEYS[0]) if each not in values]
             if not free:
                 raise FormatError(
@@ -237,22 +249,27 @@ class SampleSource:
 
     def _feature(self, index: int, name: str, value: Any) -> Any:
         if isinstance(value, np.ma.MaskedArray):
+            # The same error as for files.
             self._content(index, name, value)  # raises: masked arrays are refused
         self._warn_of_changes(name, value)
         if isinstance(value, int):
-            if value not in INT64:
+            if value not in INT64:  # an Example holds int64
                 raise ArgumentError(f"sample {index}, column {name!r}: {describe(value)} does not fit in int64")
             return value
+        # A list of bytes is a feature of its own; other lists become JSON.
         if self._is_field(name, ListField) and all(isinstance(each, bytes) for each in value):
             return value
         if value is None or isinstance(value, float | str | bytes | np.ndarray | np.generic):
             return value
+        # Everything else becomes the bytes of the file that `export` would write.
         return bytes(self._content(index, name, value).data)
 
     def _warn_of_changes(self, name: str, value: Any) -> None:
         """Warn, once per column, of properties of a number or an array that an Example does not keep."""
+        # Once for each column: every sample would say the same.
         if name in self._warned or not isinstance(value, float | bool | np.ndarray | np.generic):
             return
+        # `float` is a double here.
         array = np.asarray(value)
         changes = []
         if array.dtype.kind == "f" and array.dtype.itemsize > 4 and not _fits_float32(array):
@@ -268,6 +285,7 @@ class SampleSource:
 
 def _fits_float32(array: npt.NDArray[Any]) -> bool:
     """Tell whether float32 holds all numbers of an array exactly. NaN counts as equal."""
+    # Infinity after the cast is a change, and no reason for a warning of NumPy.
     with np.errstate(over="ignore"):
         return bool(np.array_equal(array, array.astype(np.float32), equal_nan=True))
 
@@ -289,7 +307,7 @@ def _check_count(found: int, wanted: int) -> None:
 def _columns(value: Any) -> Mapping[str, Any]:
     mapping = as_mapping(value)
     if mapping is not None:
-        return {str(name): each for name, each in mapping.items()}
+        return {str(name): each for name, each in mapping.items()}  # names of other types, ints for instance
     if isinstance(value, tuple | list):
         return {str(place): each for place, each in enumerate(value)}
     return {DATA: value}
@@ -301,6 +319,7 @@ def _text(key: str | bytes) -> str:
 
 def _raw_bytes(value: Any) -> Any:
     """Return the bytes of a flat uint8 array, which untyped stores give for a file; return other values unchanged."""
+    # A view: the bytes are written at once, while the array lives.
     return value.data if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1 else value
 
 
@@ -310,6 +329,7 @@ def _schema_keeping_files(store: Store) -> Schema | None:
     if schema is None:
         return None
     files = {
+        # Encoding a picture again would change it.
         name: replace(field, as_bytes=True)
         for name, field in schema.fields.items()
         if isinstance(field, JPEGField | ImageFileField)

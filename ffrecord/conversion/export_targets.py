@@ -58,11 +58,12 @@ class _Files(ExportTarget):
         for file in files:
             try:
                 self._add(file)
-            except FormatError:
+            except FormatError:  # it has a better message
                 raise
             except ValueError as error:  # for example a name that zipfile cannot encode
                 raise FormatError(f"{self.shown}: {file[0]!r} cannot be written: {error}") from None
             except OSError as error:
+                # `file_error` makes errors that are both.
                 if isinstance(error, RuntimeError):
                     raise
                 sentence = f"{self.shown}: writing {file[0]!r} failed, nothing was published"
@@ -80,6 +81,7 @@ class _Archive(_Files):
     def __init__(self, path: str, shown: str, source: SampleSource) -> None:
         super().__init__(path, shown, source)
         self._part = PartFile(path)
+        # The descriptor belongs to the part file, which closes it.
         self._file = io.BufferedWriter(io.FileIO(self._part.fd, "w", closefd=False), 1 << 20)
 
     @abstractmethod
@@ -93,6 +95,7 @@ class _Archive(_Files):
         except OSError as error:
             sentence = f"{self.shown}: writing failed, nothing was published"
             raise file_error(error.errno or EIO, sentence, self.shown) from None
+        # Nothing is replaced: somebody may have put a file there since the check.
         self._part.publish(replace=False)
 
     def discard(self) -> None:
@@ -108,12 +111,14 @@ class ZipTarget(_Archive):
 
     def __init__(self, path: str, shown: str, source: SampleSource) -> None:
         super().__init__(path, shown, source)
+        # Most samples are compressed already, and stored members can be read in place.
         self._archive = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)
 
     def _add(self, file: File) -> None:
         if file[0] in self._archive.NameToInfo:  # zipfile only warns
             raise FormatError(f"{self.shown}: {file[0]!r} occurs twice; nothing was written")
         member = zipfile.ZipInfo(file[0], ZIP_DATE)
+        # Unix keeps the mode in the upper 16 bits; 0o100000 says "regular file".
         member.external_attr = (0o100000 | MODE) << 16
         self._archive.writestr(member, file[1].data)
 
@@ -121,6 +126,7 @@ class ZipTarget(_Archive):
         self._archive.close()
 
     def discard(self) -> None:
+        # Without `fp` the archive counts as closed.
         self._archive.fp = None  # the garbage collector closes the archive, and would write its end
         super().discard()
 
@@ -131,12 +137,15 @@ class TarTarget(_Archive):
     def _add(self, file: File) -> None:
         member, data = tarfile.TarInfo(file[0]), file[1].data
         member.size, member.mode = len(data), MODE
+        # Header by header: `tarfile.addfile` would need a file object for each member.
         self._file.write(member.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape"))
         self._file.write(data)
-        self._file.write(bytes(-len(data) % tarfile.BLOCKSIZE))
+        self._file.write(bytes(-len(data) % tarfile.BLOCKSIZE))  # members fill whole blocks of 512 bytes
 
     def _end(self) -> None:
+        # POSIX: two blocks of zeros end an archive.
         self._file.write(bytes(2 * tarfile.BLOCKSIZE))
+        # By convention, tar files end with a whole record of 20 blocks.
         self._file.write(bytes(-self._file.tell() % tarfile.RECORDSIZE))
 
 
@@ -148,6 +157,7 @@ class WebDatasetTarget(TarTarget):
     def write(self, sample: Sample) -> list[tuple[str | None, Any]]:
         written = super().write(sample)
         # The key counts as a name, too, and names must be unique: readers would join two samples with the same key.
+        # Names are hashed together, so the key must look like one.
         return [(key_of(written[0][0] or ""), b""), *written]
 
 
@@ -181,16 +191,19 @@ class FolderTarget(_Files):
         super().__init__(path, shown, source)
         self._target = filesystems.real_path(path)
         self._part = part_name(self._target)
+        # Beside the target, so that the last step is one rename.
         os.mkdir(self._part)
-        self._made = {""}
+        self._made = {""}  # directories that exist in it
 
     def _add(self, file: File) -> None:
         folder, _, name = file[0].rpartition("/")
         place = os.path.join(self._part, folder)
         try:
             if folder not in self._made:
+                # Asked for once each: a dataset has far more files than directories.
                 os.makedirs(place, exist_ok=True)
                 self._made.add(folder)
+            # "x": file systems without case may have a name already that looks different here.
             with open(os.path.join(place, name), "xb") as out:
                 out.write(file[1].data)
         except (FileExistsError, NotADirectoryError):

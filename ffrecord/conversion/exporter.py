@@ -50,17 +50,21 @@ def verify_files(samples: SampleSource, kind: str, files: Sequence[str], shown: 
     """
     found: list[str] = []
     count = 0
+    # Files are opened again, as any reader would do.
     with ExitStack() as stack:
         read, total = _open_written(kind, files, stack)
         expected = _expected_files(samples, kind)
         while part := list(islice(expected, AT_ONCE)):
+            # strict: a missing record must not end the comparison unnoticed.
             for (name, data), other in zip(part, read(count, [name for name, _ in part]), strict=True):
+                # Lengths first, since most faults show there.
                 if other is None or len(data) != len(other) or crc32(data) != crc32(other):
                     size = "nothing" if other is None else f"{plural(len(other), 'byte')}"
                     found.append(f"{name} has {size}, its source has {plural(len(data), 'byte')} with another CRC-32")
             count += len(part)
-    if total is not None and total != count:
+    if total is not None and total != count:  # records that the source does not have
         found.append(f"it has {plural(total, 'record')}, its source has {count}")
+    # A tar with all files may still join two samples into one.
     if kind == "webdataset":
         with open_store(list(files), kind) as store:
             if len(store) != samples.n:
@@ -87,6 +91,7 @@ def _open_written(kind: str, files: Sequence[str], stack: ExitStack) -> tuple[Re
     """
     if kind == "folder":
         return lambda start, names: [_read_file(Path(files[0], name)) for name in names], None
+    # As a plain tar: the names and bytes of all files are compared, however they would be joined.
     store = stack.enter_context(open_store(list(files), "tar" if kind == "webdataset" else kind))
     # Names in the order of the archive.
     keys = None if kind == "tfrecord" else store.keys()
@@ -95,14 +100,15 @@ def _open_written(kind: str, files: Sequence[str], stack: ExitStack) -> tuple[Re
         stop = min(start + len(names), len(store))
         records: list[Any] = list(store.read(range(start, stop)))
         if keys is not None:
+            # Order matters: readers number samples by the order in the archive.
             records = [record if keys[start + i] == names[i] else None for i, record in enumerate(records)]
-        return records + [None] * (len(names) - len(records))
+        return records + [None] * (len(names) - len(records))  # missing ones at the end
 
     return read, len(store)
 
 
 def _read_file(path: Path) -> bytes | None:
-    return path.read_bytes() if path.is_file() else None
+    return path.read_bytes() if path.is_file() else None  # a directory in the place of a file is none
 
 
 SUFFIXES = {".zip": "zip", ".tar": "tar", ".tfrecord": "tfrecord", ".tfrecords": "tfrecord"}
@@ -171,12 +177,14 @@ def export(
     """
     started = time.monotonic()
     path = local_path("out", out)
+    # Checked before anything is read or written.
     kind = _choose_format(path, format)
     per_shard = arguments.check_positive("samples_per_shard", samples_per_shard)
     if per_shard is not None and kind == "folder":
         raise ArgumentError("samples_per_shard is only for formats with several samples in a file, not for a folder")
     workers = arguments.check_num_workers(num_workers)
     arguments.check_flag("verify", verify)
+    # Checked early; `_publish` finds what appears later.
     _check_free(path, directory=per_shard is not None or kind == "folder")
     check_outside(paths_of(source), path)
     opened = isinstance(source, Store) or not _are_paths(source)
@@ -188,6 +196,7 @@ def export(
     if given_options and opened:
         raise ArgumentTypeError(f"options {sorted(given_options)} are only for a source that is given by its path")
     by_path: Any = source
+    # A store of the user stays open.
     with nullcontext(source) if opened else open_for("ffrecord.export", by_path, source_format, options) as given:
         samples = SampleSource(given)
         files, size = _write(samples, path, kind, per_shard, workers, start_method, progress, verify)
@@ -196,6 +205,7 @@ def export(
 
 def _are_paths(source: Any) -> bool:
     """Tell whether a source is paths for `ffrecord.open`, not samples."""
+    # An empty list has no paths, and `open` says so.
     several = source if isinstance(source, list | tuple) and source else [source]
     return all(isinstance(each, str | os.PathLike) for each in several)
 
@@ -212,6 +222,7 @@ def _choose_format(path: str, format: str | None) -> str:
 
 
 def _check_free(path: str, directory: bool) -> None:
+    # An empty directory may be replaced by a rename.
     if not os.path.lexists(path) or (directory and os.path.isdir(path) and not os.listdir(path)):
         return
     raise file_error(EEXIST, f"{path} already exists; nothing was written", path)
@@ -235,15 +246,19 @@ def _write(
     target = filesystems.real_path(path)
     inside = part_name(target)
     parts = _plan_parts(samples.n, path, inside, kind, per_shard)
+    # A list, so that the clean-up sees the descriptor too.
     held: list[int] = []
 
     def write_all() -> list[WrittenPart]:
         try:
             os.mkdir(inside)
+            # Locked for the whole time, so that a cleaner can tell it from the directory of a killed process.
             held.append(_lock_directory(inside))
         except OSError as error:
             raise file_error(error.errno or EIO, f"{path}: a file could not be created there", path) from None
+        # More processes than files would idle.
         done = write_parts(samples, kind, parts, min(workers, len(parts)), start_method, progress, path)
+        # Only now, because each worker knows the names of its own files only.
         check_names(samples, path, [each.hashes for each in done])
         written = inside if per_shard is not None else parts[0].path
         if samples.classes and os.path.isdir(written):
@@ -253,6 +268,7 @@ def _write(
             _log.warning(
                 "%s: class names of %s are not kept, because only a directory has a %s", path, columns, CLASSES
             )
+        # Before the name appears: a result that differs never has one.
         if verify:
             verify_files(samples, kind, [part.path for part in parts], path)
         _publish(written, target, path)
@@ -262,6 +278,7 @@ def _write(
         for descriptor in held:
             with contextlib.suppress(OSError):  # no data can be lost: nothing was written to it
                 os.close(descriptor)
+        # In any case: after success only an empty directory is left.
         remove_tree(inside)
 
     done = signals.run_with_cleanup(write_all, clean_up)
@@ -283,6 +300,7 @@ def _lock_directory(directory: str) -> int:
         with contextlib.suppress(OSError):
             os.rmdir(directory)
         raise
+    # Some file systems have no locks.
     with contextlib.suppress(OSError):
         lock(fd, directory)
     return fd
@@ -292,7 +310,7 @@ def _plan_parts(n: int, path: str, inside: str, kind: str, per_shard: int | None
     suffix = TARGETS[kind][1]
     if per_shard is None:
         return [ExportPart(os.path.join(inside, f"all{suffix}"), path, 0, n)]
-    starts = range(0, max(n, 1), per_shard)
+    starts = range(0, max(n, 1), per_shard)  # an empty source makes one empty file
     names = [f"shard-{number:06}{suffix}" for number in range(len(starts))]
     return [
         ExportPart(os.path.join(inside, name), os.path.join(path, name), start, min(start + per_shard, n))
@@ -302,6 +320,7 @@ def _plan_parts(n: int, path: str, inside: str, kind: str, per_shard: int | None
 
 def _write_classes(classes: Mapping[str, list[str]], directory: str, path: str) -> None:
     try:
+        # "x": a sample may have that name.
         with open(os.path.join(directory, CLASSES), "xb") as file:
             file.write(msgspec.json.encode(classes))
             file.flush()
@@ -320,7 +339,9 @@ def _publish(written: str, target: str, path: str) -> None:
             fsync_directory(written)  # a removed temporary name could come back after a crash otherwise
             atomic_directory.replace(written, target)
         else:
+            # `link` refuses an existing name, as `rename` would not.
             os.link(written, target)
     except OSError as error:
         raise file_error(error.errno or EIO, f"{path}: nothing was published", path) from None
+    # The new name is durable only with its directory.
     fsync_directory(os.path.dirname(target))

@@ -81,9 +81,11 @@ def open_input(
         The errors of `convert`.
     """
     if isinstance(source, Store):
+        # Options are of readers that are opened here.
         _refuse({**options, **_format_option(format)}, "an open store")
         yield _from_store(source, fields, skips)
     elif _is_path(source):
+        # Only for URLs: other readers do not know the option.
         of_url = {"storage_options": storage_options} if is_remote(local_paths(source)) else {}
         with _open_path(source, format, fields, {**of_url, **options}, skips) as found:
             yield found
@@ -116,6 +118,7 @@ def _open_path(
         _refuse(options, "Parquet files")
         with closing(parquet.ParquetDataset(paths, fields, skips=skips)) as dataset:
             yield _from_columns(dataset)
+    # A compressed tar has no index by bytes, so its members come one after the other.
     elif kind in ("tar", "webdataset") and _is_compressed(first_of(paths, SUFFIXES["tar"])):
         read = iter_samples if kind == "webdataset" else iter_members
         check_options(options, f"compressed {kind}", [*signature(read).parameters][1:], CONVERT)
@@ -128,8 +131,10 @@ def _open_path(
 def _is_compressed(path: str) -> bool:
     """Tell whether a file is a tar that is compressed as a whole."""
     if not os.path.isfile(path) or detect(path) != "tar":
+        # A URL, or a directory of other files.
         return False
     with open(path, "rb") as file:
+        # Only the first bytes: they tell the compression.
         return compression_of(file.read(LONGEST)) is not None
 
 
@@ -146,6 +151,7 @@ def _from_columns(dataset: Any) -> ConversionInput:
 
 
 def _from_object(source: Any, fields: Any, skips: bool) -> ConversionInput:
+    # Before `input_of`, which takes such a dataset for an unknown object.
     huggingface.check_format(source)
     found = input_of(source)
     if found is not None:
@@ -156,6 +162,7 @@ def _from_object(source: Any, fields: Any, skips: bool) -> ConversionInput:
         raise ArgumentTypeError(
             f"source must be a path, a store, a dataset or an iterable, not {type(source).__name__}"
         )
+    # An iterator is its own `iter`, and gives its samples once.
     return ConversionInput(None, lambda: iter(source), fields, once=iter(source) is source)
 
 
@@ -177,9 +184,11 @@ def _as_dict(found: Any) -> dict[str, Any]:
 def _from_stream(begin: Callable[[], Iterator[Any]], fields: Any) -> ConversionInput:
     """Return samples that can be begun anew, but not read by index. The first ones decide the columns."""
     first = _read_first(begin)
+    # Without a sample nothing shows the columns.
     if not first:
         return ConversionInput(None, begin, empty_schema(fields))
     names = [str(sample[key]) for sample in first for key in (KEY, WEB_KEY) if key in sample]
+    # One column has one type, so all names become bytes if one has to.
     if _wants_bytes(fields) or not all(map(is_text, names)):
         return _with_inferred_columns(
             [with_bytes_key(sample) for sample in first], lambda: map(with_bytes_key, begin()), fields
@@ -206,6 +215,7 @@ def _read_first(begin: Callable[[], Iterator[Any]]) -> list[dict[str, Any]]:
     size = 0
     for sample in islice(begin(), PROBES):
         found.append(sample)
+        # Only arrays count: other values are small.
         size += sum(len(value) for value in sample.values() if isinstance(value, np.ndarray))
         if size > PROBED_BYTES:
             break
@@ -214,9 +224,11 @@ def _read_first(begin: Callable[[], Iterator[Any]]) -> list[dict[str, Any]]:
 
 def paths_of(source: Any) -> list[str]:
     """Return the paths that a source reads. Of open stores only image folders have one; others have a list of files."""
+    # Whatever files appear in this directory are samples, so nothing may be written into it.
     if isinstance(source, ImageFolderReader):
         return [source.root]
     several = source if isinstance(source, list | tuple) else [source]
     if not all(isinstance(each, str | os.PathLike) for each in several):
+        # Objects in memory have no paths.
         return []
-    return [path for path in map(os.fspath, several) if isinstance(path, str)]
+    return [path for path in map(os.fspath, several) if isinstance(path, str)]  # paths of bytes are refused elsewhere

@@ -56,7 +56,9 @@ def expand(source: Sequence[Any], suffixes: Sequence[str]) -> list[PartitionFile
     """
     found: list[PartitionFile] = []
     for each in source:
+        # The link is followed once, so that all files come from one directory.
         parts = list(_find_files(resolve_directory(check_type(each)), {}, suffixes)) if os.path.isdir(each) else []
+        # Without partitions, the usual rules for paths hold.
         if not any(part.values for part in parts):
             parts = [PartitionFile(path, {}) for path in files.expand(each, suffixes)]
         else:
@@ -64,6 +66,7 @@ def expand(source: Sequence[Any], suffixes: Sequence[str]) -> list[PartitionFile
         found += parts
     if not found:
         raise ArgumentError(f"nothing to open in {source!r}")
+    # A file of another layout has other columns.
     for part in found:
         if part.values.keys() != found[0].values.keys():
             raise FormatError(
@@ -78,8 +81,10 @@ def _find_files(directory: str, values: dict[str, str | None], suffixes: Sequenc
     for name in sorted(os.listdir(directory)):
         path, partition = os.path.join(directory, name), partition_of(name)
         if partition is not None and os.path.isdir(path):
+            # `__HIVE_DEFAULT_PARTITION__` is how Hive and Spark write a missing value.
             key, text = map(_unquote, partition)
             yield from _find_files(path, {**values, key: None if text == MISSING else text}, suffixes)
+        # Spark and others keep their own files under names with "." or "_".
         elif ends_as(name, suffixes) and not name.startswith((".", "_")) and os.path.isfile(path):
             yield PartitionFile(path, values)
         elif not name.startswith((".", "_")) and _holds_files(path, suffixes):
@@ -115,6 +120,7 @@ def partition_columns(parts: Sequence[PartitionFile], there: Sequence[str]) -> d
             logger.warning("%s: column %r %s", parts[0].path, name, said)
             continue
         values = [part.values[name] for part in parts]
+        # At least one value: nothing but None has no numbers.
         numbers = all(value is None or NUMBER.fullmatch(value) for value in values) and any(values)
         held = [value if value is None or not numbers else int(value) for value in values]
         found[name] = arrow.array(held, arrow.int64() if numbers else arrow.string())
@@ -142,14 +148,19 @@ class Nulls:
         """Add the missing values of a file with this schema."""
         spans = _spans_of_columns(file)
         for each in schema:
+            # Statistics are of the writer's choice, and may be missing for each row group.
             said = [_null_count(file, i, spans.get(each.name)) for i in range(file.num_row_groups)]
             if _is_null(each.type):
+                # The type says it all: each value is missing.
                 said = [file.metadata.num_rows]
+            # Statistics of nested columns count the leaves, not which level is missing.
             unknown = [i for i, count in enumerate(said) if count is None or (count and not _is_flat(each.type))]
             total = Missing(sum(count or 0 for count in said) if _is_flat(each.type) else 0)
+            # The schema forbids missing values, so nothing is read.
             if _is_required(each):
                 unknown = []
             before = self.found.get(each.name, Missing())
+            # Not read if the field would be the same, or both counts are known to be more than zero.
             if unknown and depends_on_nulls(each.type) and not (before.values and before.inside):
                 total = _add(total, self._count(file, each.name, unknown))
             self.found[each.name] = _add(before, total)
@@ -164,6 +175,7 @@ class Nulls:
             except (pyarrow().ArrowException, OSError):
                 if not self._skips:
                     raise
+                # A row group of which no row can be read shows nothing.
                 continue
             total = _add(total, count_missing(table.column(name)))
         return total
@@ -192,6 +204,7 @@ def _spans_of_columns(file: Any) -> dict[str, range]:
     for each in file.schema_arrow:
         found[each.name] = range(start, start + leaves(each.type))
         start = found[each.name].stop
+    # An unusual schema: better read than count the wrong column.
     return found if start == file.metadata.num_columns else {}
 
 
@@ -218,6 +231,7 @@ def join_schemas(schema: Any, other: Any, first: str, path: str) -> Any:
         FormatError: columns have other names, types or classes; names them.
     """
     names, others = list(schema.names), list(other.names)
+    # Order does not matter: rows are read by name.
     if sorted(names) != sorted(others):
         strange = [f"{name!r} is only in {first}" for name in names if name not in others]
         strange += [f"{name!r} is only in {path}" for name in others if name not in names]
@@ -229,6 +243,7 @@ def join_schemas(schema: Any, other: Any, first: str, path: str) -> Any:
     wrong = [
         f"{one.name!r} is {two.type} here and {one.type} there"
         for one, two in kinds
+        # A file whose column is all null says nothing about its type.
         if one.type != two.type and not (_is_null(one.type) or _is_null(two.type))
     ]
     if wrong:
@@ -244,7 +259,7 @@ def join_schemas(schema: Any, other: Any, first: str, path: str) -> Any:
             f"{classes[strange[0]]}; convert these files separately, with one LabelField for both in fields="
         )
     for one, two in kinds:
-        if _is_null(one.type):
+        if _is_null(one.type):  # the type comes from the file that has values
             schema = schema.set(schema.get_field_index(one.name), two)
     return schema
 
@@ -260,6 +275,7 @@ def widen_bounds(bounds: dict[str, tuple[int, int]], file: Any) -> None:
         for name, span in spans.items():
             statistics = file.metadata.row_group(i).column(span.start).statistics if len(span) == 1 else None
             low, high = UNKNOWN
+            # Statistics may be bytes or floats; only ints can be numbers of classes.
             if statistics is not None and statistics.has_min_max and isinstance(statistics.min, int):
                 low, high = statistics.min, statistics.max
             before = bounds.get(name, (low, high))
@@ -297,12 +313,13 @@ class ParquetDataset:
     def __init__(self, paths: Sequence[Any], fields: Any = None, *, skips: bool = False) -> None:
         found = expand(list(paths), SUFFIXES["parquet"])
         self._paths = [each.path for each in found]
-        self._kept: tuple[int, int, Any] | None = None
+        self._kept: tuple[int, int, Any] | None = None  # (process, number of the row group, its table)
         self._opened: _OpenedParquet | None = None
         groups: list[tuple[int, int, int]] = []  # (file, row group, rows)
         schema: Any = None
         nulls = Nulls(skips)
         bounds: dict[str, tuple[int, int]] = {}
+        # Each footer is read now: a file of other columns is found before anything is written.
         for number, path in enumerate(self._paths):
             with _translate_errors(path):
                 file = self._file(number).file
@@ -310,19 +327,22 @@ class ParquetDataset:
                 check_names(kinds.names)
                 schema = kinds if schema is None else join_schemas(schema, kinds, self._paths[0], path)
                 groups += [(number, i, file.metadata.row_group(i).num_rows) for i in range(file.num_row_groups)]
+                # Only statistics, so no row is decoded.
                 widen_bounds(bounds, file)
                 nulls.add(kinds, file)
         self._partitions = partition_columns(found, schema.names)
+        # The partition's columns are as real as those in the files.
         for name, values in self._partitions.items():
             schema = schema.append(pyarrow().field(name, values.type))
             nulls.found[name] = Missing(values.null_count)
         self._types = {each.name: each.type for each in schema}
         self._groups = groups
-        self._ends = np.cumsum([rows for _, _, rows in groups], dtype=np.int64)
+        self._ends = np.cumsum([rows for _, _, rows in groups], dtype=np.int64)  # int64: more rows than fit in 32 bits
         with _translate_errors(self._paths[0]):
             classes = {name: each for name, each in classes_of_schema(schema).items() if name in schema.names}
             fits = [name for name, each in classes.items() if _are_inside(bounds.get(name, UNKNOWN), each)]
             self._rows = TableRows(schema, nulls.found, classes, fields, fits=fits)
+        # Values show what the types leave open, such as JPEGs in bytes.
         samples = self._probe_rows(skips)
         facts = ColumnFacts(fields=self._rows.fields, classes=self._rows.classes)
         self.columns = choose_columns(samples, fields, facts) if samples else None
@@ -340,6 +360,7 @@ class ParquetDataset:
 
         It depends on the sizes and times of the files, and on the partitions that they are in.
         """
+        # Size and time: Parquet has no checksum of the whole file.
         status = [os.stat(path) for path in self._paths]
         told = repr([(each.st_size, each.st_mtime_ns) for each in status])
         if self._partitions:
@@ -351,9 +372,12 @@ class ParquetDataset:
 
         A task ends with the last row group that ends in it. Otherwise two workers would decode the same row group.
         """
+        # Row groups that end at or before the last row.
         ended = int(np.searchsorted(self._ends, indices[-1] + 1, side="right"))
+        # Rows of a shuffled order lie in many row groups anyway.
         if not ended or not are_consecutive(indices):
             return len(indices)
+        # The last row group that ends here is whole; the rest belongs to the next task.
         count = int(self._ends[ended - 1]) - int(indices[0])
         return count if count > 0 else len(indices)
 
@@ -382,6 +406,7 @@ class ParquetDataset:
         wanted = np.asarray(indices, np.int64)
         groups = np.searchsorted(self._ends, wanted, side="right")
         found: list[dict[str, Any]] = []
+        # Each stretch of one row group is decoded once.
         for part in np.split(np.arange(len(wanted)), np.flatnonzero(np.diff(groups)) + 1):
             if len(part):
                 found += self._rows_of_group(int(groups[part[0]]), wanted[part])
@@ -396,12 +421,14 @@ class ParquetDataset:
                 rows = take_rows(table, places)
                 return self._rows.samples(self._complete_columns(rows, number))
             except RowError as error:
+                # The number of the row in its file, as other programs count.
                 before = sum(size for file, other, size in self._groups if file == number and other < row_group)
                 raise FormatError(f"row {before + int(places[error.place])}: {error}") from None
 
     def _complete_columns(self, table: Any, number: int) -> Any:
         """Return rows with the types that all files have in common, and with the columns of the file's partition."""
         for place, column in enumerate(table.schema):
+            # All rows need the types of the common schema.
             if column.type != self._types[column.name]:  # this file has only nulls in the column
                 table = table.set_column(place, column.name, table.column(place).cast(self._types[column.name]))
         for name, values in self._partitions.items():
@@ -421,8 +448,10 @@ class ParquetDataset:
         try:
             # Without threads: a thread pool of Arrow does not survive a fork.
             table = opened.file.read_row_group(row_group, use_threads=False)
+        # A lost page read as zeros, which pyarrow may take for data.
         finally:
             if opened.mapped is not None and not opened.mapped.is_whole():
+                # The next row opens it again; the file may be whole then.
                 self._opened = None
                 path = self._paths[number]
                 raise file_error(EIO, f"{path}: a part of row group {row_group} could not be read", path)
@@ -433,6 +462,7 @@ class ParquetDataset:
 
     def _file(self, number: int) -> "_OpenedParquet":
         """Return a file that this process has opened. The file used last stays open."""
+        # A forked child, or a thread without the guard, opens the file anew.
         opened = self._opened
         if opened is None or opened[:2] != (os.getpid(), number) or not opened.is_safe():
             with _translate_errors(self._paths[number]):
@@ -444,6 +474,7 @@ class ParquetDataset:
         self._kept = self._opened = None
 
     def __getstate__(self) -> dict[str, Any]:
+        # Tables and open files do not pickle; the copy reads its own.
         return {**self.__dict__, "_kept": None, "_opened": None}
 
 
@@ -485,6 +516,7 @@ class _MappedTable:
 
         Only the size shows that a page was cut in the middle.
         """
+        # The last page is filled with zeros behind a cut, without any error.
         return not self.mapping.lost and os.fstat(self._fd).st_size >= self._size
 
     def __del__(self) -> None:
@@ -501,12 +533,15 @@ def _open_parquet(process: int, number: int, path: str) -> _OpenedParquet:
     mapped = None
     with suppress(OSError, ValueError):  # reading by system calls raises the error again, if there is one
         mapped = _MappedTable(path)
+    # Without a guard a lost page would kill the process.
     if mapped is not None and not mapped.mapping.guarded:
         mapped = None
     source = path if mapped is None else pyarrow().py_buffer(mapped.mapping)
     try:
+        # `pre_buffer` would read whole row groups ahead, in threads of Arrow.
         file = module.ParquetFile(source, pre_buffer=False, page_checksum_verification=True)
     finally:
+        # Also if pyarrow refused the zeros of a lost page with a message of its own.
         if mapped is not None and not mapped.is_whole():
             raise file_error(EIO, f"{path}: its footer could not be read", path)
     return _OpenedParquet(process, number, file, mapped)
@@ -519,6 +554,7 @@ def _translate_errors(path: str) -> Iterator[None]:
     try:
         yield
     except (base, UnicodeDecodeError, OSError, FormatError) as error:
+        # With an errno it is an error of the system, not of the format.
         if isinstance(error, OSError) and error.errno:
             raise
         if str(error).startswith(f"{path}: "):

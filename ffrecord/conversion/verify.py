@@ -42,6 +42,7 @@ class Comparison(msgspec.Struct, array_like=True):
 
     def plus(self, other: "Comparison") -> "Comparison":
         """Add up two results."""
+        # Few, or a source that differs everywhere would fill the memory.
         words = [*self.words, *other.words][:NAMED]
         return Comparison(self.differing + other.differing, self.samples + other.samples, self.size + other.size, words)
 
@@ -72,6 +73,7 @@ def compare_all(
     count = len(reader) - before
     if found.dataset is not None and len(found.dataset) != count:
         raise _count_error(out, f"{len(found.dataset)}", count)
+    # Streams are read once, in order; few samples are not worth a fork.
     alone = found.dataset is None or not workers or count <= AT_ONCE
     pool = (
         None
@@ -82,7 +84,7 @@ def compare_all(
     )
 
     def compare() -> None:
-        bar = WriteProgress(count, progress, f"{out}, verifying")
+        bar = WriteProgress(count, progress, f"{out}, verifying")  # after the forks, see `WriteProgress`
         try:
             _sum_up(_compare_parts(found, reader, before, pool, out), bar, out, count)
         finally:
@@ -114,6 +116,7 @@ def _sum_up(outcomes: Iterator[Comparison], bar: WriteProgress, out: str, count:
     differing, words = 0, []  # type: ignore[var-annotated]
     for outcome in outcomes:
         differing += outcome.differing
+        # Sorted, as parts arrive in any order.
         words = sorted([*words, *outcome.words])[:NAMED]
         bar.add(outcome.samples, outcome.size)
     if differing:
@@ -122,6 +125,7 @@ def _sum_up(outcomes: Iterator[Comparison], bar: WriteProgress, out: str, count:
 
 
 def _encoder(found: ConversionInput, reader: FileReader) -> Callable[[Any], Any]:
+    # The schema that was known before, or else the one that the first samples showed.
     schema = found.schema or schema_of(reader)
     return encode_plain if schema is None else schema.encode
 
@@ -147,7 +151,9 @@ def _compare_range(
     while start < stop:
         indices = first_batch(dataset, list(range(start, stop)))
         at(start)
+        # As in the write: blocks are decompressed once.
         samples = fetch_together(dataset, indices) if hasattr(dataset, "__getitems__") else []
+        # One by one finds the sample that fails.
         samples = samples or list(_map_with_index(partial(getitem, dataset), indices, indices, at))
         expected = list(_map_with_index(encode, samples, indices, at))
         total = total.plus(_compare_records(start, expected, reader, before))
@@ -174,6 +180,7 @@ def _compare_records(start: int, expected: list[Any], reader: FileReader, before
     for i, (wanted, record) in enumerate(zip(expected, records, strict=True), start):
         data = as_bytes(wanted)
         size += len(data)
+        # Lengths first, as bytes of other lengths need no comparison.
         if len(data) != len(record) or data != record.data:
             text = f"{plural(len(data), 'byte')} with CRC-32 {crc32(data):#010x} in the source"
             words.append((i, f"sample {i}: {text}, {len(record)} with {crc32(record.data):#010x} in the result"))
@@ -184,6 +191,7 @@ def _compare_stream(found: ConversionInput, reader: FileReader, before: int, out
     """Compare samples that come one after the other."""
     encode, samples, start, count = _encoder(found, reader), found.samples(), 0, len(reader) - before
     while batch := [encode(sample) for sample in islice(samples, AT_ONCE)]:
+        # Before the records are read, which would be out of range.
         if start + len(batch) > count:
             raise _count_error(out, f"{start + len(batch)} or more", count)
         yield _compare_records(start, batch, reader, before)
