@@ -72,6 +72,7 @@ def types() -> Any:
 
 def plain_type(kind: Any) -> Any:
     """Return the type of the values behind dictionaries, run-end encodings and extension types."""
+    # They may be nested in one another.
     while True:
         if is_extension(kind):
             kind = kind.storage_type
@@ -88,6 +89,7 @@ def is_extension(kind: Any) -> bool:
 
 def is_tensor(kind: Any) -> bool:
     """Return whether values are arrays of several axes: Arrow's tensors, and Hugging Face's arrays."""
+    # By their attributes: the classes of Hugging Face need not be installed.
     return is_extension(kind) and hasattr(kind, "shape") and hasattr(kind, "value_type")
 
 
@@ -100,7 +102,7 @@ def is_bytes(kind: Any) -> bool:
     """Return whether values are bytes."""
     known = types()
     sized = known.is_binary(kind) or known.is_large_binary(kind) or known.is_fixed_size_binary(kind)
-    return bool(sized or known.is_binary_view(kind))
+    return bool(sized or known.is_binary_view(kind))  # newer versions of Arrow have views
 
 
 def is_text(kind: Any) -> bool:
@@ -131,7 +133,7 @@ def is_time(kind: Any) -> bool:
 def is_file(kind: Any) -> bool:
     """Return whether values are files as Hugging Face stores them: bytes and a path."""
     inside = {each.name: each.type for each in kind} if types().is_struct(kind) else {}
-    return inside.keys() == {"bytes", "path"} and is_bytes(inside["bytes"]) and len(kind) == 2
+    return inside.keys() == {"bytes", "path"} and is_bytes(inside["bytes"]) and len(kind) == 2  # and no third field
 
 
 def has_files_inside(kind: Any) -> bool:
@@ -146,6 +148,7 @@ def dtype_of(kind: Any) -> np.dtype[Any]:
         number: type = kind.to_pandas_dtype()
         return np.dtype(number)
     if types().is_date(kind):
+        # Arrow's 64-bit dates are milliseconds.
         return np.dtype("datetime64[D]" if types().is_date32(kind) else "datetime64[ms]")
     return np.dtype(f"{'timedelta64' if types().is_duration(kind) else 'datetime64'}[{kind.unit}]")
 
@@ -161,6 +164,7 @@ def children(kind: Any) -> list[Any]:
 
 def zones(kind: Any) -> Iterator[str]:
     """Yield each time zone in a type."""
+    # NumPy's times have no zones, so users are told.
     kind = plain_type(kind)
     if types().is_timestamp(kind) and kind.tz:
         yield kind.tz
@@ -186,14 +190,17 @@ def plan_column(kind: Any, missing: Missing) -> ArrowPlan | None:
         return ArrowPlan(OptionalField(BytesField()) if missing.values else None, FILES)
     if not _is_held(kind):
         return None
+    # Bytes of pictures get a field of images, so the type alone does not decide.
     if is_bytes(kind):  # the values show whether they are JPEGs
         return ArrowPlan(OptionalField(BytesField()) if missing.values else None, PYTHON)
     if is_time(kind):
         return ArrowPlan(_optional(ScalarField(dtype_of(kind)), missing), SCALARS)
+    # With missing values the column becomes JSON below, which holds large ints as well.
     if types().is_uint64(kind) and not missing.values:
         return ArrowPlan(ScalarField("uint64"), SCALARS)  # int64 holds only half of the values
     for fits, field in LEAVES:
         if fits(kind):
+            # JSON holds None and needs no second field around it.
             json = missing.values and _is_json(kind)
             return ArrowPlan(JSONField() if json else _optional(field, missing), PYTHON)
     return _of_nested(kind, missing)
@@ -201,6 +208,7 @@ def plan_column(kind: Any, missing: Missing) -> ArrowPlan | None:
 
 def depends_on_nulls(kind: Any) -> bool:
     """Return whether the field of a type depends on its missing values."""
+    # If these three give the same, nobody has to count.
     few = (Missing(), Missing(1), Missing(0, 1))
     return len({plan_column(kind, each) for each in few}) > 1
 
@@ -220,15 +228,18 @@ def _optional(field: Field, missing: Missing) -> Field:
 
 def _of_tensor(kind: Any, missing: Missing) -> ArrowPlan:
     if is_arrow_tensor(kind):
+        # The stored order of axes may differ from that of the tensor.
         order = kind.permutation or range(len(kind.shape))
         shape = tuple(kind.shape[axis] for axis in order)
         return ArrowPlan(_optional(NDArrayField(dtype_of(kind.value_type), shape), missing), TENSORS)
     dtype = np.dtype(kind.value_type)
+    # Hugging Face's arrays may differ in their first axis, which values show.
     known = NDArrayField(dtype, tuple(kind.shape)) if missing.values else None
     return ArrowPlan(None if known is None else OptionalField(known), TENSORS)
 
 
 def _of_nested(kind: Any, missing: Missing) -> ArrowPlan:
+    # A None among numbers fits no array.
     if is_list(kind) and not missing.inside:
         item = plain_type(kind.value_type)
         if is_number(item) or is_time(item):
@@ -236,7 +247,9 @@ def _of_nested(kind: Any, missing: Missing) -> ArrowPlan:
             return ArrowPlan(_optional(NDArrayField(dtype_of(item), (size,)), missing), ARRAYS)
     if _is_json(kind):
         return ArrowPlan(JSONField(), PYTHON)
+    # `OptionalField` below takes one of the levels.
     items = None if missing.inside else _items(kind, DEPTH_MAX - 1)
+    # MessagePack holds anything that is left.
     return ArrowPlan(MsgpackField() if items is None else OptionalField(items), PYTHON)
 
 
@@ -266,6 +279,7 @@ def _is_held(kind: Any) -> bool:
     """Return whether some field stores the values of a type. A struct with two values of one name is no dict."""
     kind = plain_type(kind)
     names = [each.name for each in kind] if types().is_struct(kind) else []
+    # A dict keeps only the last of them.
     if len(set(names)) < len(names):
         return False
     inside = children(kind)

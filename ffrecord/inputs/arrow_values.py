@@ -28,13 +28,14 @@ class RowError(FormatError):
 
 def are_consecutive(places: Any) -> bool:
     """Tell whether rows follow each other, as they do in a conversion."""
+    # NumPy finds this faster than Python.
     return bool((np.diff(places) == 1).all())
 
 
 def take_rows(table: Any, places: Any) -> Any:
     """Return the rows of a table at `places`, at least one: without a copy if they are consecutive."""
     if are_consecutive(places):
-        return table.slice(int(places[0]), len(places))
+        return table.slice(int(places[0]), len(places))  # a slice shares the memory of the table
     try:
         return table.take(places)
     except kinds.pyarrow().ArrowNotImplementedError:  # `take` does not support string views and binary views
@@ -47,7 +48,7 @@ def decode(array: Any) -> Any:
         if kinds.is_extension(array.type):
             array = array.storage
         elif types().is_dictionary(array.type):
-            array = _without_views(array).dictionary_decode()
+            array = _without_views(array).dictionary_decode()  # Arrow cannot decode a dictionary of views
         elif types().is_run_end_encoded(array.type):
             array = _compute().run_end_decode(array)
         else:
@@ -60,7 +61,7 @@ def _without_views(array: Any) -> Any:
     name = next((name for fits, name in views.items() if fits(array.type.value_type)), None)
     if name is None:
         return array
-    return type(array).from_arrays(array.indices, array.dictionary.cast(name))
+    return type(array).from_arrays(array.indices, array.dictionary.cast(name))  # the indices stay as they are
 
 
 def count_missing(column: Any) -> Missing:
@@ -94,6 +95,7 @@ def _count_all(array: Any) -> int:
 def _slice_range(maps: Any, inner: Any) -> Any:
     """Return the part of the keys, or items, that belongs to these maps."""
     offsets = maps.offsets
+    # A slice of a map keeps the items of the whole array.
     first, last = offsets[0].as_py(), offsets[-1].as_py()
     return inner.slice(first, last - first)
 
@@ -111,6 +113,7 @@ def python_values(array: Any) -> Values:
     Structs become dicts. Maps become lists of pairs, since keys may repeat and need not be text.
     """
     array = decode(array)
+    # Not `to_pylist` for nested values: times inside would become Python objects of lower precision.
     if kinds.is_list(array.type):
         return _lists(array)
     if types().is_map(array.type):
@@ -118,6 +121,7 @@ def python_values(array: Any) -> Values:
     if types().is_struct(array.type):
         return _structs(array)
     if kinds.is_time(array.type):
+        # NumPy's times keep nanoseconds, which Python's do not.
         return scalar_values(array)
     values: Values = array.to_pylist()
     return values
@@ -125,7 +129,7 @@ def python_values(array: Any) -> Values:
 
 def _lists(array: Any) -> Values:
     items = iter(python_values(array.flatten()))
-    sizes = _compute().list_value_length(array).to_pylist()
+    sizes = _compute().list_value_length(array).to_pylist()  # None for a missing list
     return [None if size is None else list(islice(items, size)) for size in sizes]
 
 
@@ -136,12 +140,14 @@ def _maps(array: Any) -> Values:
     pairs = [list(pair) for pair in both]
     offsets = (array.offsets.to_numpy() - array.offsets[0].as_py()).tolist()
     parts = (pairs[first:last] for first, last in pairwise(offsets))
+    # A missing map has no pairs, as an empty one.
     return [part if each else None for part, each in zip(parts, array.is_valid().to_pylist(), strict=True)]
 
 
 def _structs(array: Any) -> Values:
     names = [each.name for each in array.type]
     columns = [python_values(array.field(i)) for i in range(len(names))]
+    # A struct without columns still has rows.
     rows = zip(*columns, strict=True) if columns else iter([()] * len(array))
     valid = array.is_valid().to_pylist()
     return [dict(zip(names, row, strict=True)) if each else None for row, each in zip(rows, valid, strict=True)]
@@ -160,12 +166,14 @@ def array_values(array: Any) -> Values:
     """Return each list of numbers as its own array."""
     array = decode(array)
     flat = decode(array.flatten())
+    # NumPy would make NaN of a missing number, or floats of ints.
     if flat.null_count:
         place = next(place for place, value in enumerate(array.to_pylist()) if value is not None and None in value)
         raise RowError(place, "a list of numbers has a missing value; declare MsgpackField() for this column")
-    numbers = flat.to_numpy(zero_copy_only=False)
+    numbers = flat.to_numpy(zero_copy_only=False)  # bools cannot do without a copy
     sizes = _compute().list_value_length(array).drop_null().to_numpy(zero_copy_only=False)
     parts = iter(np.split(numbers, np.cumsum(sizes)[:-1]) if len(sizes) else [])
+    # A copy, so that one list does not keep the others alive.
     return [next(parts).copy() if each else None for each in array.is_valid().to_pylist()]
 
 
@@ -179,6 +187,7 @@ def tensor_values(array: Any) -> Values:
 
 def _fill_nulls(array: Any, get: Callable[[Any], Values]) -> Values:
     """Return what `get` gives of the values that are there, and None for the others."""
+    # The usual case, without a look at each value.
     if not array.null_count:
         return get(array)
     there = iter(get(array.drop_null()) if array.null_count < len(array) else [])
@@ -190,6 +199,7 @@ def file_values(array: Any) -> Values:
     values: Values = decode(array).to_pylist()
     for place, value in enumerate(values):
         if value is not None and value["bytes"] is None and value["path"] is not None:
+            # The path is of the machine that wrote the table, and may lead anywhere.
             raise RowError(
                 place,
                 f"the table has no bytes of a file, only its path {value['path']!r}; store the bytes in the table",
@@ -231,6 +241,7 @@ def _bytes_of(value: dict[str, Any]) -> bytes | None:
     if value["bytes"] is not None or value["path"] is None:
         found: bytes | None = value["bytes"]
         return found
+    # The user's own dataset names its own files; see `TableRows.beside`.
     with open(value["path"], "rb") as file:
         return file.read()
 

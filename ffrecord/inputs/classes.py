@@ -33,9 +33,11 @@ def classes_of_features(features: Any) -> Classes | None:
     kind = features.get("_type")
     if kind == "ClassLabel":
         return tuple(map(str, features.get("names") or ())) or None
+    # "Sequence", "List" and others have what is inside as `feature`.
     if isinstance(kind, str):
         return classes_of_features(features.get("feature"))
     inside = {str(name): classes_of_features(each) for name, each in features.items()}
+    # A dict without any class has none.
     return {name: each for name, each in inside.items() if each is not None} or None
 
 
@@ -44,6 +46,7 @@ def classes_of_schema(schema: Any) -> dict[str, Classes]:
     try:
         said = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
         return classes_of_columns(said.get("info", {}).get("features", {}))
+    # Metadata may be of any program; names are only a help.
     except (ValueError, AttributeError, TypeError, RecursionError):
         return {}
 
@@ -60,11 +63,12 @@ def are_classes(column: Any, classes: Classes) -> bool:
         return False
     for chunk in column.chunks:
         values = decode(chunk)
-        while is_list(values.type):
+        while is_list(values.type):  # lists in lists
             values = decode(values.flatten())
         if not types().is_integer(values.type):
             return False
         numbers = values.drop_null().to_numpy(zero_copy_only=False)
+        # -1 stands for "no label" in many datasets, and is no class.
         if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(classes)):
             return False
     return True
@@ -77,10 +81,12 @@ def find_renamed(classes: Classes, tree: Tree) -> Renamed | None:
     """
     if isinstance(tree, Field):
         wanted = class_names_of(tree)
+        # None: the field is not of classes, so numbers stay numbers.
         return classes if isinstance(classes, tuple) and wanted not in (None, classes) else None
     found: dict[str | int, Renamed] = {}
     places: Sequence[str | int] = tree.keys or range(len(tree.children))
     for place, child in zip(places, tree.children, strict=True):
+        # By key in a dict, and the same for each item of a list or tuple.
         inner = classes.get(str(place)) if tree.keys and isinstance(classes, Mapping) else classes
         renamed = None if inner is None else find_renamed(inner, child)
         if renamed is not None:
@@ -104,12 +110,13 @@ def name_classes(value: Any, renamed: Renamed) -> Any:
             return type(value)(named)
         return value  # no field of a dict or list takes it
     if isinstance(value, int | np.integer):
+        # A negative number would count from the end.
         if not 0 <= value < len(renamed):
             raise FormatError(
                 f"the class is {value}, expected 0 to {len(renamed) - 1} as in the source: give it a class, or None"
             )
         return renamed[value]
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray):  # ints of Python, for `isinstance` below
         value = value.tolist()
     if isinstance(value, list | tuple):
         return [name_classes(each, renamed) for each in value]

@@ -92,6 +92,7 @@ class SampleColumns:
         for name in self.flat:
             value = sample.get(name)
             if _is_flat(value):
+                # A view is enough for encoding here; to another process it is pickled, so it has to be bytes.
                 view = here and type(self.schema.fields.get(name)) in FILES
                 sample[name] = value.data if view else value.tobytes()
         return sample
@@ -108,16 +109,20 @@ def choose_columns(samples: Sequence[Any], wanted: Any, facts: ColumnFacts) -> S
     Raises:
         TypeError, ValueError: no columns fit the samples; a column that they do not have.
     """
+    # The user has decided everything; only the form of values is left.
     if isinstance(wanted, Schema):
         flat = _flat_columns(samples, wanted.fields, facts)
         return SampleColumns(wanted, flat, _optional_columns(wanted, []), _find_renamed(wanted, facts))
+    # Samples that are no dicts have no names of columns.
     if not all(isinstance(sample, dict) for sample in samples):
         return SampleColumns(Schema(infer_tree(samples)) if wanted is None else Schema.of(wanted))
     if wanted is not None and not isinstance(wanted, Mapping):
         raise ArgumentTypeError(
             f"fields must be a mapping of columns to fields, or a Schema, not {type(wanted).__name__}"
         )
+    # In the order of their first occurrence.
     names = list(dict.fromkeys(name for sample in samples for name in sample))
+    # Later ones win: the samples, the source, its class names, the user.
     known = {
         **_loose_fields(samples, names, facts),
         **facts.fields,
@@ -125,11 +130,13 @@ def choose_columns(samples: Sequence[Any], wanted: Any, facts: ColumnFacts) -> S
         **(wanted or {}),
     }
     unseen = [name for name in wanted or {} if name not in names]
+    # An optional column may be missing in all samples that were looked at.
     strange = [name for name in unseen if not isinstance(known[name], OptionalField)]
     if strange:
         raise ArgumentError(f"fields has {strange[0]!r}, expected some of the columns {', '.join(names)}")
     flat = _flat_columns(samples, known, facts)
     schema = Schema(_build_tree(samples, names + unseen, known, flat, facts))
+    # `BytesField` takes flat arrays by itself.
     bare = frozenset(name for name in flat if type(schema.fields.get(name)) is not BytesField)
     missing = [name for sample in samples for name in set(names) - sample.keys()]
     return SampleColumns(schema, bare, _optional_columns(schema, missing), _find_renamed(schema, facts))
@@ -138,6 +145,7 @@ def choose_columns(samples: Sequence[Any], wanted: Any, facts: ColumnFacts) -> S
 def _find_renamed(schema: Schema, facts: ColumnFacts) -> dict[str, Renamed]:
     """Return the source's class names in each column whose field has other names, or another order, at any depth."""
     tree = schema._tree
+    # Only dicts have columns by name.
     if not isinstance(tree, Node) or tree.kind != "dict":
         return {}
     children = dict(zip(tree.keys, tree.children, strict=True))
@@ -155,13 +163,16 @@ def _build_tree(
     samples: Sequence[Any], names: Sequence[str], known: Mapping[str, Any], flat: frozenset[str], facts: ColumnFacts
 ) -> Node:
     """Return the tree of the columns of dicts; infer the columns that are not known."""
+    # Without the known ones, whose values may fit no inferred field.
     rest = [{name: _as_probe(each[name], name in flat) for name in each if name not in known} for each in samples]
     found = cast(Node, infer_tree(rest))
     inferred = dict(zip(found.keys, found.children, strict=True))
     for name, tree in inferred.items():
         if isinstance(tree, NDArrayField):
+            # A few samples show some shapes only.
             inferred[name] = _relax_shape(tree)
         if isinstance(tree, BytesField):
+            # Bytes may be pictures, which decode on reading.
             values = [each[name] for each in rest]
             named = name in facts.suffixed
             inferred[name] = _field_of_files(values, named, facts.suffixed.get(name)) or tree
@@ -200,14 +211,17 @@ def loose_field(values: Sequence[Any]) -> Field | None:
     Returns:
         None if the values are of other kinds, or no field stores them.
     """
+    # Nothing loose here: the usual inference does better.
     if not any(value is None or isinstance(value, dict | list) or _is_huge(value) for value in values):
         return None
+    # JSON first: it holds any structure, and can be read by people.
     if _are_json(values):
         return JSONField()
     there = [value for value in values if value is not None]
     if len(there) < len(values):
         inner = loose_field(there) or _leaf_field(there)
         return None if inner is None else OptionalField(inner)
+    # Some are lists and others are not.
     if not all(isinstance(value, list) for value in values):
         return None
     items = [item for value in values for item in value]
@@ -228,12 +242,13 @@ def _leaf_field(values: Sequence[Any]) -> Field | None:
         return None
     if isinstance(tree, NDArrayField):
         return _relax_shape(tree)
+    # A field that torch can stack needs no looser one.
     return tree if isinstance(tree, Field) and tree.torch_dtype is None else None
 
 
 def _are_json(values: Sequence[Any]) -> bool:
     try:
-        return all(JSONField().encode(value) for value in values)
+        return all(JSONField().encode(value) for value in values)  # by trying it: NaN, bytes and large ints are refused
     except (TypeError, ValueError):
         return False
 
@@ -242,6 +257,7 @@ def _relax_shape(field: NDArrayField) -> NDArrayField:
     """Return a field where all axes but channels vary, if one axis varies among a few samples."""
     if field.shape is None or None not in field.shape:
         return field
+    # The last axis of three or more is the channels, which do not vary.
     kept = field.shape[-1:] if len(field.shape) > 2 else (None,)
     return NDArrayField(field.dtype, (*[None] * (len(field.shape) - 1), *kept))
 
@@ -263,6 +279,7 @@ def _flat_columns(samples: Sequence[Any], known: Mapping[str, Any], facts: Colum
     found = set()
     for name in facts.records | known.keys():
         arrays = [sample[name] for sample in samples if _is_flat(sample.get(name))]
+        # The field decides: JPEG fields take bytes, array fields take arrays.
         if arrays and not (name in known and _accepts(known[name], arrays[0])):
             found.add(name)
     return frozenset(found)
@@ -274,6 +291,7 @@ def _accepts(field: Any, array: Any) -> bool:
         return True  # the right kind, even if this array has another shape
     try:
         return isinstance(field, Field) and field.encode(array) is not None
+    # Fields of images may try to decode and fail.
     except (TypeError, ValueError, OSError):
         return False
 
@@ -294,6 +312,7 @@ def _field_of_files(values: Sequence[bytes], named: bool, suffixed: Field | None
         suffixed: field that fits all names, or None.
     """
     found = [_field_of_file(value) for value in values]
+    # A name that is no picture's: then bytes stay bytes.
     if (named and suffixed is None) or not any(found) or not (named or all(found)):
         return None
     return IMAGE_FILE if IMAGE_FILE in found or suffixed == IMAGE_FILE else JPEG
@@ -302,8 +321,10 @@ def _field_of_files(values: Sequence[bytes], named: bool, suffixed: Field | None
 def _field_of_file(value: bytes) -> Field | None:
     if not is_known_kind(value):
         return None
+    # The first bytes tell JPEG from the others.
     field = JPEG if image_format(value) == "JPEG" else IMAGE_FILE
     try:
+        # The field itself decides if it can read the file.
         field.encode(value)
     except ValueError:
         return None

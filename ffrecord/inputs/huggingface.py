@@ -51,15 +51,20 @@ class HuggingFaceDataset:
     """
 
     def __init__(self, dataset: Any, fields: Any = None) -> None:
+        # "arrow" gives columns as they are stored, without decoding.
         self._dataset = _of_its_columns(dataset).with_format("arrow")
         table = self._dataset.data
         kinds = self._dataset.features.arrow_schema
+        # Only where the field depends on it, because counting reads the column.
         missing = {each.name: count_missing(table.column(each.name)) for each in kinds if depends_on_nulls(each.type)}
         classes = classes_of_columns(self._dataset.features.to_dict())
+        # Counted here, since the library does not check the numbers.
         fits = [name for name, names in classes.items() if are_classes(table.column(name), names)]
         self._rows = TableRows(kinds, missing, classes, fields, fits=fits, beside=True)
         declared = fields.fields if isinstance(fields, Schema) else fields if isinstance(fields, Mapping) else {}
+        # Fields of pixels need the decoded image; fields of files take the bytes.
         self._images = {name: declared[name] for name in kinds.names if _is_of_images(declared.get(name))}
+        # The user's format may change values; this one does not.
         self._decoded = dataset.with_format(None)
         samples = self._read_stored(spread_indices(len(dataset), PROBES))
         facts = ColumnFacts(fields=self._rows.fields, classes=self._rows.classes)
@@ -90,6 +95,7 @@ class HuggingFaceDataset:
     def _read(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         samples = self._read_stored(indices)
         for name, field in self._images.items():
+            # Only those that the field cannot take as a file.
             places = [i for i, sample in enumerate(samples) if not _takes(field, sample[name])]
             for place, image in zip(places, self._images_of(name, [indices[i] for i in places]), strict=True):
                 samples[place][name] = image
@@ -98,6 +104,7 @@ class HuggingFaceDataset:
     def _images_of(self, name: str, indices: list[int]) -> list[Any]:
         if not indices:
             return []
+        # This column only: decoding the others would cost as much again.
         found: list[Any] = self._decoded.select_columns(name)[indices][name]
         return found
 
@@ -170,6 +177,7 @@ def _dataset_of(source: Any) -> Any:
         kinds = ", ".join(repr(name) for name in source)
         raise ArgumentError(f"{type(source).__name__} has several datasets: pass one of {kinds}")
     if _is_dataset(source):
+        # With a transform, or methods of a subclass, its samples are not its rows.
         return source if source.format["type"] in STORED and _is_untouched(source, library.Dataset) else None
     torch = sys.modules.get("torch.utils.data")
     if torch is None:
@@ -177,16 +185,20 @@ def _dataset_of(source: Any) -> Any:
     if type(source) is torch.Subset:
         inner = _dataset_of(source.dataset)
         if inner is None:
+            # An inner dataset with changes of its own.
             return None
         places = np.arange(len(inner))[np.asarray(source.indices, np.int64)]  # as those below 0 count from the end
+        # In memory: the library would else write the indices to its cache directory.
         return _of_its_columns(inner).select(places, keep_in_memory=True)
     if type(source) is torch.ConcatDataset:
         members = [_dataset_of(each) for each in source.datasets]
         if any(each is None for each in members):
             return None
         members = [_of_its_columns(each).with_format(None) for each in members]
+        # Before joining, which would silently keep the numbers.
         _check_classes(members)
         alike = all(each.features == members[0].features for each in members)
+        # Different columns: the samples are read one by one, as torch does.
         return library.concatenate_datasets(members) if alike else None
     return None
 
@@ -233,6 +245,7 @@ def _is_dataset(source: Any) -> bool:
 
 
 def _is_untouched(source: Any, known: type) -> bool:
+    # On the class and on the object.
     same = (getattr(type(source), name, None) is getattr(known, name, None) for name in ASKED)
     return all(same) and not any(name in vars(source) for name in ASKED)
 
@@ -240,6 +253,7 @@ def _is_untouched(source: Any, known: type) -> bool:
 def _of_its_columns(dataset: Any) -> Any:
     """Return a dataset without the columns that its format leaves out."""
     said = dataset.format
+    # `columns` names all of them if none are left out.
     leaves_out = not said["output_all_columns"] and said["columns"] != dataset.column_names
     return dataset.select_columns(said["columns"]) if leaves_out else dataset
 
@@ -256,4 +270,5 @@ def _takes(field: Any, value: Any) -> bool:
         field = field.inner
     if isinstance(field, ImageFileField) and isinstance(value, bytes):
         return image_format(value) is not None
+    # A JPEG is kept; other files are decoded, since these fields take nothing else.
     return value is None or (isinstance(field, OF_JPEGS) and isinstance(value, bytes) and value[: len(MAGIC)] == MAGIC)

@@ -52,6 +52,7 @@ class Parts(ABC):
     def digest(self) -> str:
         """Return a text that identifies the records and their order."""
         digest = hashlib.blake2b(digest_size=16)
+        # In pieces, so that the positions of a large subset are never all in memory.
         for start in range(0, len(self), HASHED):
             found = self.find(np.arange(start, min(start + HASHED, len(self)), dtype=np.int64))
             digest.update(found.stores.tobytes() + found.indices.tobytes())
@@ -81,6 +82,7 @@ class ChosenSamples(Parts):
 
     def __init__(self, inner: Parts, indices: Any) -> None:
         self._inner, self.stores = inner, inner.stores
+        # Kept as they are: a range needs no memory, and an array may be mapped.
         self._indices: Any = indices if isinstance(indices, range | np.ndarray) else np.asarray(list(indices), np.int64)
 
     def __len__(self) -> int:
@@ -94,6 +96,7 @@ class ChosenSamples(Parts):
             indices = np.asarray(held[positions], np.int64)
         n = len(self._inner)
 
+        # The error names the place in the user's own list.
         def error(place: int, index: int) -> SampleIndexError:
             where = f"indices[{int(positions[place])}] of a subset"
             return SampleIndexError(f"{where} is {index}, expected {-n} <= index < {n}")
@@ -120,6 +123,7 @@ class JoinedParts(Parts):
 
     def find(self, positions: Positions) -> FoundSamples:
         stores, indices = np.empty(len(positions), np.int64), np.empty(len(positions), np.int64)
+        # A search in the ends finds the member of each position.
         owners = np.searchsorted(self._ends, positions, side="right")
         for owner in np.unique(owners):
             mine = np.flatnonzero(owners == owner)
@@ -165,9 +169,11 @@ class SelectedDataset:
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         found = self._parts.find(np.asarray(indices, np.int64))
+        # The usual case: nothing to sort out.
         if len(self._members) == 1:
             return self._members[0].__getitems__(found.indices.tolist())
         samples: list[Any] = [None] * len(indices)
+        # One request for each store, then back into the order of the request.
         for number in np.unique(found.stores):
             places = np.flatnonzero(found.stores == number)
             of_member = self._of_member(int(number), found.indices[places].tolist())
@@ -198,6 +204,7 @@ class SelectedDataset:
     def samples_of_task(self, indices: npt.NDArray[np.int64]) -> int:
         """Return how many of the first samples one worker should get, see `StoreSamples`."""
         found = self._parts.find(indices)
+        # A task stays in one store, which then decides by its own blocks.
         others = np.flatnonzero(found.stores != found.stores[0])
         count = int(others[0]) if len(others) else len(indices)
         return self._members[int(found.stores[0])].samples_of_task(found.indices[:count])
@@ -209,6 +216,7 @@ class SelectedDataset:
         for number in np.unique(found.stores):
             mine = found.stores == number
             sizes[mine] = self._parts.stores[number]._sizes(found.indices[mine])
+        # At least one, however large.
         return max(1, int(np.searchsorted(np.cumsum(sizes), BYTES_AT_ONCE, side="right")))
 
 
@@ -227,6 +235,7 @@ def _common_columns(members: Sequence[StoreSamples]) -> SampleColumns | None:
                 f"{_describe(schema)}, there {_describe(schemas[0])}; pass fields= for the columns that differ, or "
                 "write one dataset and append the other"
             )
+    # Records are written as they are from here on.
     return None if schemas[0] is None else SampleColumns(Verbatim(schemas[0]))
 
 

@@ -57,6 +57,7 @@ class RetypedDataset(VerbatimDataset):
         self._reading = Schema(reading)
         self.columns = SampleColumns(_RetypedSchema(Schema(new), Schema(writing)))
         # Tensor fields take nothing but tensors.
+        # torch is imported only if a field needs it.
         again = any(isinstance(field, TensorField) for field in self._reading.fields.values())
         self._tensor = import_module("ffrecord.torch.tensors").as_tensor if again else None
 
@@ -66,9 +67,11 @@ class RetypedDataset(VerbatimDataset):
 
 def _wanted_tree(old: Tree, fields: Any) -> Tree:
     """Return the tree of all fields; a mapping may name some."""
+    # A Schema names all columns.
     if isinstance(fields, Schema):
         return fields._tree
     if isinstance(fields, Mapping) and isinstance(old, Node) and old.kind == "dict":
+        # A name that is no column is a typing error.
         strange = [name for name in fields if name not in old.keys]
         if strange:
             raise ArgumentError(f"fields has {strange[0]!r}, expected some of the columns {', '.join(old.keys)}")
@@ -78,12 +81,15 @@ def _wanted_tree(old: Tree, fields: Any) -> Tree:
 
 def _retype(old: Tree, new: Tree) -> tuple[Tree, Tree]:
     """Return the trees that read the records and encode the result: a column with an unchanged field is copied."""
+    # Equal fields: the bytes are copied, without decoding and encoding.
     if old == new:
         return _keep_bytes(old), _keep_bytes(new)
     if isinstance(old, Node) and isinstance(new, Node) and _same_shape(old, new):
         # The place in the old node of each child of the new one.
+        # Columns may come in another order than they were.
         places = [old.keys.index(name) for name in new.keys] or list(range(len(new.children)))
         pairs = [_retype(old.children[place], child) for place, child in zip(places, new.children, strict=True)]
+        # Back in the order of the old node, whose records are read.
         reading = [pairs[places.index(place)][0] for place in range(len(pairs))]
         return _with_children(old, reading), _with_children(new, [pair[1] for pair in pairs])
     return _reading_tree(old, new), new
@@ -148,6 +154,7 @@ class _RetypedSchema(Schema):
 def open_records(store: FileReader, fields: Any = None) -> VerbatimDataset:
     """Return the records of a reader of `.ffr` files, with fields for some columns."""
     schema = schema_of(store)
+    # Nothing to change, so each record is copied as a whole.
     if schema is None or not fields or (isinstance(fields, Schema) and fields == schema):
         return VerbatimDataset(store, schema)
     return RetypedDataset(store, schema, fields)
@@ -172,10 +179,12 @@ def _reading_tree(old: Tree, new: Tree) -> Tree:
         several = isinstance(new, Node) and len(new.children) == len(old.children)
         inner = new.children if isinstance(new, Node) and several else [new] * len(old.children)
         return _with_children(old, [_reading_tree(*pair) for pair in zip(old.children, inner, strict=True)])
+    # A picture that stays a file is not decoded.
     if isinstance(old, JPEGField | ImageFileField) and isinstance(new, JPEGField | ImageFileField | BytesField):
         return changed(old, as_bytes=True)
     if isinstance(new, Field):
         names, wanted = class_names_of(old), class_names_of(new)
+        # Numbers would keep their value and change their meaning.
         if names and wanted and names != wanted:
             return _ClassNameField(old)
     return old

@@ -57,6 +57,7 @@ class StoreInput:
     @property
     def fingerprint(self) -> str:
         """Fingerprint of the samples."""
+        # No columns are needed here, so nothing is probed.
         stores = " ".join(StoreFacts(store).fingerprint for store in self.parts.stores)
         return stores if isinstance(self.parts, WholeStore) else f"{stores} {self.parts.digest()}"
 
@@ -68,6 +69,7 @@ class StoreInput:
     @property
     def are_records(self) -> bool:
         """True if they are records of `.ffr` files, to be copied."""
+        # Records of other formats must be encoded.
         return all(isinstance(store, FileReader) and _keeps_records(store, None) for store in self.parts.stores)
 
     @property
@@ -75,6 +77,7 @@ class StoreInput:
         """Name of the serializer of records without columns, if all files agree, else None."""
         if not self.are_records:
             return None
+        # Files of different serializers have no common name.
         said = {getattr(cast(FileReader, store).extension, "serializer", None) for store in self.parts.stores}
         return said.pop() if len(said) == 1 else None
 
@@ -111,6 +114,7 @@ def input_of(source: Any) -> Input | None:
 def parts_of(source: Any) -> Parts | None:
     """Return the records that the samples of an object are; None if they are no records of ours."""
     if isinstance(source, Store):
+        # A subclass that changes samples is read by its own methods.
         return WholeStore(source) if is_untouched(source, OVERRIDABLE) else None
     if isinstance(source, SampleSlice):
         inner = parts_of(source._reader)
@@ -124,6 +128,7 @@ def parts_of(source: Any) -> Parts | None:
         found: Parts | None = told(source)
         return found
     if type(source) in (list, tuple):  # exact types: a subclass may make its own items
+        # A list of plain values is cheap to refuse, without a look at all items.
         return _join(source) if source and not isinstance(source[0], str | bytes | int | float | dict) else None
     return _parts_of_torch(source)
 
@@ -135,6 +140,7 @@ def _parts_of_torch(source: Any) -> Parts | None:
         return None
     if type(source) is torch.Subset:
         inner = parts_of(source.dataset)
+        # Exactly torch's: subclasses may do anything.
         return None if inner is None else ChosenSamples(inner, source.indices)
     return _join(source.datasets) if type(source) is torch.ConcatDataset else None
 
@@ -144,6 +150,7 @@ def _join(members: Sequence[Any]) -> Parts | None:
     for member in members:
         parts = parts_of(member)
         if parts is None:
+            # One member that is not ours: then the whole is read as a list.
             return None
         found.append(parts)
     return JoinedParts(found)
@@ -152,6 +159,7 @@ def _join(members: Sequence[Any]) -> Parts | None:
 def is_untouched(source: Any, names: Sequence[str]) -> bool:
     """Return whether the methods of these names are ours, none replaced by a subclass or on the object."""
     ours = (getattr(getattr(type(source), name, None), "__module__", None) or "ffrecord." for name in names)
+    # Methods of other modules are the user's.
     return all(module.startswith("ffrecord.") for module in ours) and not any(name in vars(source) for name in names)
 
 
@@ -164,6 +172,7 @@ def open_store_samples(store: Store, fields: Any, skips: bool = False) -> StoreS
     """
     if isinstance(store, FileReader) and _keeps_records(store, fields):
         return passthrough.open_records(store, fields)
+    # Only without a parser, which has decided about the columns already.
     if store.format == TFRECORD and fields is None and getattr(store, "parser", None) is None:
         found = stores.open_examples(store, skips)
         if found is not None:
@@ -173,4 +182,5 @@ def open_store_samples(store: Store, fields: Any, skips: bool = False) -> StoreS
 
 def _keeps_records(store: FileReader, fields: Any) -> bool:
     """Return whether the samples follow the schema of the files, or are bytes that stay bytes."""
+    # A `_decode` of a subclass makes other samples of the records.
     return type(store)._decode is FileReader._decode and (not fields or schema_of(store) is not None)

@@ -58,24 +58,29 @@ class TableRows:
         beside: bool = False,
     ) -> None:
         self.names = list(schema.names)
+        # Rows are dicts, which would keep only one of them.
         check_names(self.names)
         declared = wanted.fields if isinstance(wanted, Schema) else wanted if isinstance(wanted, Mapping) else {}
         self.fields: dict[str, Any] = {}
         self.classes = classes
         self._takes: dict[str, str] = {}
         self._beside = beside
+        # Found once: each row would have to be searched otherwise.
         self._files_inside = frozenset(each.name for each in schema if beside and has_files_inside(each.type))
         for each in schema:
             plan = _plan_of(each, missing.get(each.name, Missing()), declared.get(each.name))
+            # The user's own fields are left as they are.
             if each.name in classes and each.name not in declared:
                 plan = _with_classes(plan, each, missing.get(each.name, Missing()), classes[each.name], fits)
             field = plan.field
+            # Once for each zone.
             for zone in dict.fromkeys(zones(each.type)):
                 _log.warning("column %r: times are stored in UTC, without their zone %s", each.name, zone)
             if field is not None:
                 self.fields[each.name] = field
             self._takes[each.name] = plan.take
         held = {**self.fields, **declared}
+        # Fields that hold None need no check for missing values.
         self._whole = frozenset(name for name in self.names if not isinstance(held.get(name), HOLD_NONE))
 
     def samples(self, table: Any) -> list[dict[str, Any]]:
@@ -85,6 +90,7 @@ class TableRows:
 
     def _values(self, name: str, column: Any) -> Values:
         take = self._takes[name]
+        # Only for datasets of the user's own machine.
         get = file_values_beside if take == FILES and self._beside else TAKES[take]
         if name in self._files_inside and take == PYTHON:
             get = with_files_beside
@@ -93,9 +99,11 @@ class TableRows:
             try:
                 values += get(chunk)
             except RowError as error:
+                # Rows of earlier chunks count, too.
                 raise RowError(len(values) + error.place, f"column {name!r}: {error}") from None
         place = -1 if name not in self._whole else next((i for i, value in enumerate(values) if value is None), -1)
         if place >= 0:
+            # Columns are declared by the first files; later rows may differ.
             advice = "declare OptionalField(...) or MsgpackField() for this column"
             raise RowError(
                 place,
@@ -110,6 +118,7 @@ def _plan_of(column: Any, missing: Missing, declared: Any) -> ArrowPlan:
     Raises:
         FormatError: no field stores its values, and the user declares none.
     """
+    # These fields take Python's values; all others take NumPy's.
     inner = declared.inner if isinstance(declared, OptionalField) else declared
     if isinstance(inner, JSONField | MsgpackField | ListField):
         return ArrowPlan(declared, PYTHON)
@@ -125,6 +134,7 @@ def _plan_of(column: Any, missing: Missing, declared: Any) -> ArrowPlan:
 def _with_classes(plan: ArrowPlan, column: Any, missing: Missing, classes: Classes, fits: Collection[str]) -> ArrowPlan:
     """Return the plan that keeps the class names of a column; the same plan if there is none, and log that."""
     field = _field_of_classes(column.type, missing, classes)
+    # -1 and the like have no name, so numbers stay numbers.
     if field is not None and column.name in fits:
         return ArrowPlan(field, PYTHON)
     why = "some numbers may be those of no class, such as -1"
@@ -139,6 +149,7 @@ def _field_of_classes(kind: Any, missing: Missing, classes: Classes) -> Field | 
     depth, kind = 0, plain_type(kind)
     while is_list(kind):
         depth, kind = depth + 1, plain_type(kind.value_type)
+    # A field of whole columns goes no deeper.
     if not isinstance(classes, tuple) or not types().is_integer(kind) or depth > LISTS_MOST:
         return None
     field: Field = LabelField(classes)
@@ -153,6 +164,7 @@ def check_names(names: Iterable[Hashable]) -> None:
     Raises:
         FormatError: two have.
     """
+    # 0: a table without columns is fine.
     name, count = max(Counter(names).items(), key=lambda pair: pair[1], default=("", 0))
     if count > 1:
         raise FormatError(f"{count} columns are called {name!r}, expected different names: rename them")

@@ -75,8 +75,10 @@ class StoreSamples(ABC):
     @property
     def fingerprint(self) -> str:
         """Fingerprint of these samples: 64 hexadecimal digits, from the files and the reader's options."""
+        # Files alone do not tell the samples: options such as decode= change them.
         digest = hashlib.sha256(self.store._identity_text().encode())
         for name, value in sorted(self.store._options().items()):
+            # Options of other types, functions for instance, have no text that stays the same.
             if name not in IGNORED_OPTIONS and isinstance(value, str | bytes | int | float | list | tuple | None):
                 digest.update(f"{name} {value!r}".encode(errors="surrogateescape"))
         return digest.hexdigest()
@@ -93,6 +95,7 @@ class StoreSamples(ABC):
 
     def sample_name_for_errors(self, index: int) -> str:
         """Return the name of a sample for messages: with its file, if each sample has its own."""
+        # A file of its own is the better name; in others the reader's errors name the place.
         if self.store.format in FOLDERS and 0 <= index < len(self):
             return f"sample {index} ({self.store.locate(index)[0]})"
         return f"sample {index}"
@@ -113,6 +116,7 @@ class StoreSamples(ABC):
     def samples_at_once(self, indices: Sequence[int]) -> int:
         """Return how many of the first samples to request together, so that large ones are not all in memory."""
         ends = np.cumsum(self.store._sizes(np.asarray(indices, np.int64)))
+        # At least one, however large.
         return max(1, int(np.searchsorted(ends, BYTES_AT_ONCE, side="right")))
 
 
@@ -130,6 +134,7 @@ class StoreDataset(StoreSamples):
 
     def __init__(self, store: Store, fields: Any = None, *, skips: bool = False) -> None:
         super().__init__(store)
+        # Once for all names: a column has one type.
         self._keys_are_text = _are_text(store)
         samples = [self._add_name(*pair) for pair in read_probes(probe_indices(store), self._pairs, skips)]
         self.columns = (
@@ -154,6 +159,7 @@ class StoreDataset(StoreSamples):
 
     def _facts(self, samples: Sequence[Any]) -> ColumnFacts:
         store = self.store
+        # TYPED stores have real arrays, others bytes of files.
         raw = set() if store.format in TYPED else {DATA, IMAGE} if store.format in FOLDERS else {DATA}
         if store.format == "webdataset":
             # A decoded column is not raw, unless its type has no decoder.
@@ -162,12 +168,14 @@ class StoreDataset(StoreSamples):
                 name for sample in samples for name in sample if not (decodes and name.rpartition(".")[2] in DECODERS)
             }
         classes = getattr(store, "classes", None)
+        # Labels that are no numbers, or missing, are columns like others.
         labels = {LABEL: class_names(classes, store)} if classes and labels_fit(samples, LABEL) else {}
         return ColumnFacts(frozenset(raw), labels, suffixed=_fields_of_names(store))
 
 
 def as_python(value: Any) -> Any:
     """Return a value of an Example as a Python type: NumPy arrays of strings as lists, NumPy numbers as numbers."""
+    # Records of strings come as arrays of objects.
     if isinstance(value, np.ndarray) and value.dtype == object:
         return value.tolist()
     return value.item() if isinstance(value, np.generic) else value
@@ -176,6 +184,7 @@ def as_python(value: Any) -> Any:
 def with_bytes_key(sample: Any) -> Any:
     """Return a sample with its name as bytes; changed in place."""
     for key in (KEY, WEB_KEY):
+        # Surrogates stand for bytes that are no UTF-8.
         if isinstance(sample.get(key), str):
             sample[key] = sample[key].encode(errors="surrogateescape")
     return sample
@@ -187,6 +196,7 @@ def check_complete(store: Store, indices: Sequence[int], found: list[Any]) -> li
     Raises:
         FFRecordError: some are missing.
     """
+    # A skipped sample would shift the names of all later ones.
     if len(found) != len(indices):
         raise FFRecordError(
             f"{name_files(store.fnames)}: only {len(found)} of {len(indices)} samples could be read, and none may be "
@@ -200,25 +210,30 @@ def probe_indices(store: Store) -> list[int]:
     indices = spread_indices(len(store), PROBES)
     positions = np.asarray(indices, np.int64)
     size = int(store._sizes(positions).sum())
+    # Chunks of compressed files are read as a whole.
     beside = store._bytes_read(positions) - size
     count = PROBES * min(PROBED_BYTES / max(size, 1), PROBED_BESIDE / max(beside, 1))
+    # At least two samples, or nothing would show what varies.
     return indices if count >= PROBES else spread_indices(len(store), max(2, int(count)))
 
 
 def read_probes(indices: Sequence[int], get: Callable[[Sequence[int]], Iterable[Found]], skips: bool) -> list[Found]:
     """Return the results of `get` for these indices; with `skips`, of those that can be read, unless none can."""
     try:
+        # Together first: blocks are read once.
         return list(get(indices))
     except UNREADABLE:
         if not skips:
             raise
     found: list[Found] = []
     failure = None
+    # One by one, to find those that can be read.
     for index in indices:
         try:
             found += get([index])
         except UNREADABLE as error:
             failure = failure or error
+    # If none can be read, something else is wrong than a few samples.
     if failure and not found:
         raise failure
     return found
@@ -226,6 +241,7 @@ def read_probes(indices: Sequence[int], get: Callable[[Sequence[int]], Iterable[
 
 def empty_schema(fields: Any) -> Schema:
     """Return the columns of a dataset without samples: those that the user declares, or names."""
+    # A schema needs a column; it is the one that names would have.
     return fields if isinstance(fields, Schema) else Schema.of(fields or {KEY: BytesField()})
 
 
@@ -244,7 +260,9 @@ def _are_text(store: Store) -> bool:
         return True
     if not isinstance(names, Names):
         return all(map(is_text, names))
+    # All names lie in one array, so the whole is decoded at once.
     first = names.offsets[:-1][np.diff(names.offsets) > 0]
+    # UTF-8: the bytes inside a letter are 10xxxxxx.
     if (names.blob[first] & 0xC0 == 0x80).any():  # a name begins inside a UTF-8 letter
         return False
     try:
@@ -256,6 +274,7 @@ def _are_text(store: Store) -> bool:
 
 def is_text(name: str) -> bool:
     """Return whether a name is UTF-8."""
+    # surrogateescape: one such code for each byte that is no UTF-8.
     return not any("\udc80" <= letter <= "\udcff" for letter in name)
 
 
@@ -266,6 +285,7 @@ def class_names(names: Sequence[str], store: Store) -> list[str]:
     Raises:
         FormatError: two classes would have one name then.
     """
+    # A column of labels is text, so bytes that are no UTF-8 have to be written out.
     found = [os.fsencode(name).decode(errors="backslashreplace") for name in names]
     for name, text in zip(names, found, strict=True):
         if is_text(name):
@@ -284,8 +304,10 @@ def class_names(names: Sequence[str], store: Store) -> list[str]:
 def _fields_of_names(store: Store) -> dict[str, Field | None]:
     """Return the field that fits the names of all records, by column; nothing if names have no suffixes."""
     names = names_of(store)
+    # Without suffixes, names tell nothing.
     if names is None or not len(names) or "." not in names[0]:
         return {}
+    # All names, not only those looked at: a single text file among pictures must show.
     found = JPEG if _end_in(names, JPEG_SUFFIXES) else IMAGE_FILE if _end_in(names, IMAGE_SUFFIXES) else None
     return {DATA: found, IMAGE: found}
 
@@ -310,6 +332,7 @@ class ExampleDataset(StoreSamples):
         self.columns, self._parser = columns, parser
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        # Read together, then checked one by one: errors name the record.
         records = self.store.read(indices)
         try:
             for place, record in enumerate(records):
@@ -328,6 +351,7 @@ class ExampleDataset(StoreSamples):
         # A feature that has no value of any kind is missing: TFX writes it so.
         unknown = {name for name, held in facts.items() if any(kind for kind, _ in held)} - self._parser.features.keys()
         found = f"the feature {min(unknown)!r}" if unknown else ""
+        # A SequenceExample has lists beside its features, which a parser of Examples would lose.
         steps = first_list(record)
         if steps is not None:
             found = f"the list {steps!r} of a SequenceExample"
@@ -352,6 +376,7 @@ def open_examples(store: Store, skips: bool = False) -> ExampleDataset | None:
     Raises:
         FeatureKindError: a feature is of two kinds in two records.
     """
+    # Samples that cannot be read may be skipped, as in the write.
     found = read_probes(probe_indices(store), lambda indices: zip(indices, store.read(indices), strict=True), skips)
     if not found:
         return None
@@ -371,12 +396,14 @@ def open_examples(store: Store, skips: bool = False) -> ExampleDataset | None:
             expected=error.expected,
         ) from None
     except ExampleError as error:
+        # Not the first record: then the others looked like Examples, and users should know.
         if error.index and error.key is None:
             _log.warning("%s: %s, so all records are stored as bytes", name_files(store.fnames), error)
         return None
     try:
         samples = [_as_python_sample(sample) for sample in parser.decode(records)]
         return ExampleDataset(store, parser, choose_columns(samples, None, ColumnFacts()))
+    # Not an error: bytes hold everything.
     except (FFRecordError, TypeError, ValueError) as error:
         _log.warning(
             "%s: no columns can hold these examples, so they are stored as bytes: %s", name_files(store.fnames), error

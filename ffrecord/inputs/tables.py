@@ -31,6 +31,7 @@ class TableDataset:
 
     def __init__(self, table: "Table", fields: Any) -> None:
         self._table = table
+        # Lists in a table are arrays, all of one meaning.
         facts = ColumnFacts(fields=table.fields(fields), classes=table.classes, arrays=True)
         samples = table.samples(spread_indices(len(table), PROBES))
         self.columns = choose_columns(samples, fields, facts) if samples else None
@@ -98,6 +99,7 @@ class ArrowTable(Table):
         self._known: TableRows | None = None
 
     def fields(self, wanted: Any) -> Mapping[str, Any]:
+        # The library of Hugging Face leaves class names in the schema's metadata.
         found = classes_of_schema(self._table.schema)
         self.classes = {name: names for name, names in found.items() if name in self._table.column_names}
         self._known = self._rows_with(wanted)
@@ -112,6 +114,7 @@ class ArrowTable(Table):
         if self._known is None:
             self._known = self._rows_with(None)
         try:
+            # No rows: nothing to take.
             return self._known.samples(take_rows(self._table, list(indices))) if len(indices) else []
         except RowError as error:
             raise FormatError(f"row {indices[error.place]}: {error}") from None
@@ -124,15 +127,17 @@ def table_of(source: Any) -> Table | None:
         FormatError: several columns have one name.
         ArgumentError: a dict has columns of different lengths, or objects that are not columns.
     """
+    # Without importing pandas: see `_is_instance`.
     if _is_instance(source, "pandas", "DataFrame"):
         check_names(source.columns)
+        # A plain running number is no information.
         if source.index.dtype.kind not in "iu" or any(name is not None for name in source.index.names):
             logger.warning("the index of the DataFrame is left out: frame.reset_index() makes columns of it")
         return Table({name: _pandas_values(source.iloc[:, i]) for i, name in enumerate(source.columns)}, len(source))
     if _is_instance(source, "polars", "DataFrame"):
         return PolarsTable(source)
     if _is_instance(source, "pyarrow", "RecordBatch"):
-        source = sys.modules["pyarrow"].Table.from_batches([source])
+        source = sys.modules["pyarrow"].Table.from_batches([source])  # a batch is a table of one chunk
     if _is_instance(source, "pyarrow", "Table"):
         check_names(source.column_names)
         return ArrowTable(source)
@@ -147,8 +152,10 @@ def _is_instance(source: Any, module: str, kind: str) -> bool:
 
 def _pandas_values(series: Any) -> Any:
     """Return the values of a column by index: NumPy scalars, or unchanged objects, with None for missing ones."""
+    # NumPy's own dtypes have no missing values but NaN.
     if isinstance(series.dtype, np.dtype):
         return series.to_numpy()
+    # pandas' dtypes have their own object for a missing value.
     values = series.to_numpy(dtype=object)
     values[series.isna().to_numpy()] = None
     return values
@@ -158,6 +165,7 @@ def _mapping_table(source: Mapping[Any, Any]) -> Table | None:
     """Return the table of a dict of columns; None for a dict of samples by number, which is a dataset like any
     other.
     """
+    # {0: …, 1: …} is a dataset by index.
     if set(source) == set(range(len(source))):
         return None
     lengths = {}
@@ -182,6 +190,7 @@ def _mapping_table(source: Mapping[Any, Any]) -> Table | None:
 
 def _has_length(column: Any) -> bool:
     try:
+        # Some objects have `__len__` and raise.
         return len(column) >= 0
     except TypeError:
         return False
