@@ -61,6 +61,7 @@ class PackedFolder(ClosedByWith):
 
     def __init__(self, ffr_file: Source, check_data: object = True, *, io: str = "auto") -> None:
         self.reader = FileReader(ffr_file, check_data, io=io)
+        # A reader whose index is no index must not stay open.
         with close_unless_done([self.reader]):
             self.structure = _read_structure(self.reader)
 
@@ -152,6 +153,7 @@ class PackedFolder(ClosedByWith):
     ) -> UnpackedFiles:
         """Write the files as files of a new directory; see `ffrecord.sources.unpack`."""
         check_several("paths", paths)
+        # With `paths`, only these files are written, and the directories that they need.
         every = [(path, child) for path, child in walk(self.structure) if paths is None]
         chosen = [(os.fspath(path), self._index(path)) for path in paths or ()]
         chosen += [(path, child) for path, child in every if isinstance(child, int)]
@@ -176,6 +178,7 @@ class PackedFolder(ClosedByWith):
 
     def num_files(self) -> int:
         """Return the number of files in all directories."""
+        # The last sample is the index.
         return self.reader.n - 1
 
     def exists(self, path: PathLike) -> bool:
@@ -210,6 +213,7 @@ class PackedFolder(ClosedByWith):
         directory = self._directory("" if path is None else path)
         below = walk(directory) if recursive else directory.items()
         wanted = ((name, list_file if isinstance(child, int) else list_dir) for name, child in below)
+        # Names cannot have a slash, so a slash means a deeper path.
         return [Path(name) if "/" in name else name for name, want in wanted if want]
 
     def __len__(self) -> int:
@@ -234,10 +238,12 @@ class PackedFolder(ClosedByWith):
         text = os.fspath(path)
         if not isinstance(text, str):
             raise TypeError(f"path must be str or os.PathLike of str, not {type(path).__name__}")
+        # Not a path of the folder, even if the rest of it exists.
         if text.startswith("/"):
             return None
         found: int | Tree | None = self.structure
         for name in text.split("/"):
+            # As in a shell: "a//b" and "a/./b" are "a/b". ".." is a name like any other, and no file has it.
             if name not in ("", "."):
                 found = None if found is None or isinstance(found, int) else found.get(name)
         return found
@@ -267,6 +273,7 @@ class PackedFolder(ClosedByWith):
         """Return (number of its file, offset there, size) of sample `index`, bytes."""
         for number in range(len(self.reader.fnames)):
             offsets = self.reader.get_offsets(number)
+            # Offsets have one entry more than there are samples: the end.
             if index < len(offsets) - 1:
                 return number, int(offsets[index]), int(offsets[index + 1] - offsets[index])
             index -= len(offsets) - 1
@@ -275,13 +282,16 @@ class PackedFolder(ClosedByWith):
     def _open_index(self, index: int) -> io.BufferedReader:
         number, offset, size = self._locate(index)
         path, local = self.reader.locate(index)
+        # With check_data=False nothing is compared, here neither.
         stored = int(self.reader.get_checksums(number)[local]) if self.reader.check_data else None
         checked = RunningChecksum(path, f"sample {local}", size, stored)
+        # A descriptor of its own, so that it may outlive the reader.
         return io.BufferedReader(SpanRaw(reopen(self.reader._files[number]), offset, checked), BUFFER)
 
     # Pickling
 
     def __getstate__(self) -> dict[str, Any]:
+        # The structure can be large, and a pickle from elsewhere must not be believed.
         return {name: value for name, value in self.__dict__.items() if name != "structure"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -302,6 +312,7 @@ def _read_structure(reader: FileReader) -> Tree:
     """Read the index, which is the last sample."""
     path = _label(reader)
     size = _last_size(reader)
+    # Before it is read: the last sample of another file may have any size.
     if size > INDEX_MAX:
         raise FormatError(
             f"{path} is not a packed folder: its last sample has {size} bytes, expected at most {INDEX_MAX}"

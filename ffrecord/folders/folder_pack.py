@@ -50,6 +50,7 @@ def pack_folder(
         OSError (also a RuntimeError): of the path it names: neither a regular file nor a directory, a loop of symbolic
             links, unreadable, changed while it was packed, not writable. Nothing was published.
     """
+    # Absolute: the working directory may change while files are packed.
     root = Path(filesystems.absolute_path(local_path("folder", folder)))
     try:
         is_directory = root.is_dir()
@@ -60,10 +61,11 @@ def pack_folder(
     structure: Tree = OrderedDict()
     links: set[int] = set()
     count = _scan(str(root), structure, 0, links)
+    # Encoded before anything is written: a tree that is too deep fails now.
     index = encode_index(structure, str(root))
 
     def write() -> None:
-        with FileWriter(out_file, count + 1) as writer:
+        with FileWriter(out_file, count + 1) as writer:  # files, and the index
             _write_files(writer, root, structure, 0, verbose, count, links, on_file)
             writer.write_one(index)
 
@@ -116,6 +118,7 @@ class _Directory(NamedTuple):
 
 def _scan(folder: str, structure: Tree, counter: int, links: set[int]) -> int:
     """Scan a folder as `dump_structure` does, and add the numbers of symbolic links to `links`."""
+    # A list of its own, as deep trees would exceed Python's limit of recursion.
     way = [_enter(folder, structure, [])]
     while way:
         for entry in way[-1].entries:
@@ -125,6 +128,7 @@ def _scan(folder: str, structure: Tree, counter: int, links: set[int]) -> int:
                 below: Tree = OrderedDict()
                 names[name] = below
                 way.append(_enter(entry.path, below, way))
+                # The loop over the entries above goes on when this directory is done.
                 break
             if entry.is_symlink():
                 links.add(counter)
@@ -140,10 +144,12 @@ def _enter(path: str, names: Tree, way: list[_Directory]) -> _Directory:
     try:
         status = os.stat(path)
         with os.scandir(path) as found:
+            # Sorted: the order of `scandir` differs from disk to disk.
             entries = sorted(found, key=attrgetter("name"))
     except OSError as error:
         raise _read_error(path, error) from None
     identity = status.st_dev, status.st_ino
+    # Only directories on the way can form a loop; the same one may be linked twice elsewhere.
     if any(above.identity == identity for above in way):
         raise file_error(errno.ELOOP, f"{path} leads back to a directory above it", path)
     return _Directory(identity, iter(entries), names)
@@ -152,6 +158,7 @@ def _enter(path: str, names: Tree, way: list[_Directory]) -> _Directory:
 def _is_directory(entry: os.DirEntry[str]) -> bool:
     """Return whether an entry is a directory, not a file; refuse anything else."""
     try:
+        # `is_dir` and `is_file` mostly need no system call, and follow links.
         if entry.is_dir():
             return True
         if entry.is_file():
@@ -191,11 +198,13 @@ def _write_files(
     """
     width = len(str(n))
     for name, index in walk(structure):
+        # Directories have no sample of their own.
         if not isinstance(index, int):
             continue
         path = str(prefix / name)
         if index != counter:
             raise ArgumentError(f"{path} is sample {index} of the structure, expected {counter}")
+        # Names that were no links in the scan must be none now: somebody may have exchanged them.
         writer.write_one(_read_file(path, links is None or index in links))
         counter += 1
         if verbose:
@@ -214,6 +223,7 @@ def _read_file(path: str, follow: bool) -> npt.NDArray[np.uint8]:
     fd = _open(path, follow)
     try:
         before = os.fstat(fd)
+        # Devices and FIFOs may never end.
         data = _read_all(fd, before.st_size, path) if stat.S_ISREG(before.st_mode) else None
         after = os.fstat(fd)
     except OSError as error:
@@ -223,6 +233,7 @@ def _read_file(path: str, follow: bool) -> npt.NDArray[np.uint8]:
             os.close(fd)
     if data is None:
         raise _kind_error(path, before.st_mode)
+    # Size before, bytes read and size after: any write in between shows in one of them, or in the time below.
     if not before.st_size == len(data) == after.st_size:
         sizes = f"it had {before.st_size} bytes, {len(data)} were read, it has {after.st_size} now"
         raise file_error(errno.EBUSY, f"{path} changed while it was packed: {sizes}", path)
@@ -233,9 +244,10 @@ def _read_file(path: str, follow: bool) -> npt.NDArray[np.uint8]:
 
 def _open(path: str, follow: bool) -> int:
     # Without O_NONBLOCK the open of a FIFO waits for a writer.
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK  # NOCTTY: opening a terminal must not make it ours
     try:
         return os.open(path, flags if follow else flags | os.O_NOFOLLOW)
+    # ELOOP with O_NOFOLLOW: the file is a link.
     except OSError as error:
         if error.errno == errno.ELOOP and not follow:
             raise file_error(
@@ -252,6 +264,7 @@ def _read_all(fd: int, size: int, path: str) -> npt.NDArray[np.uint8]:
     except MemoryError:
         raise MemoryError(f"{path}: out of memory: {size} bytes") from None
     got = 0
+    # A file may be larger than the 2 GiB of one call.
     while got < len(data) and (more := os.readv(fd, [data.data[got:]])):
         got += more
     return data[:got]

@@ -37,8 +37,10 @@ class RunningChecksum:
         Raises:
             ChecksumError: this is the end of content that was read in order, and its CRC-32 differs.
         """
+        # A jump ahead leaves a gap, so the rest is not compared; bytes seen before are not counted twice.
         if self._stored is None or offset > self._next or (self.size and offset + len(data) <= self._next):
             return
+        # Only the new part, as a reader may have gone back a little.
         self._value = crc32(data[self._next - offset :], self._value)
         self._next = offset + len(data)
         if self._next == self.size and self._value != self._stored:
@@ -55,6 +57,7 @@ class RunningChecksum:
         Raises:
             ChecksumError: it differs.
         """
+        # Without this, content of no bytes would never be compared.
         if self.size == 0:
             self.add(0, b"")
 
@@ -65,10 +68,12 @@ def reopen(file: OpenedFile | SpanFile) -> int:
     Raises:
         OSError: it cannot be opened, or its name leads to another file by now (ESTALE).
     """
+    # O_NONBLOCK: the name may lead to a FIFO by now.
     fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         with add_file_to_errors("opening it again", file.path):
             status = os.fstat(fd)
+        # Not the time of change, which copying and touching alter as well.
         if (status.st_dev, status.st_ino, status.st_size) != (file.device, file.inode, file.size):
             raise file_error(ESTALE, f"{file.path}: {REPLACED}", file.path, REOPEN)
     except BaseException:
@@ -109,6 +114,7 @@ class _ContentRaw(io.RawIOBase):
 
     def _room(self, buffer: "WriteableBuffer") -> memoryview:
         """Return the part of a buffer that the rest of the content can fill."""
+        # Beyond the end there is nothing to read.
         return memoryview(buffer).cast("B")[: max(0, self._checked.size - self._position)]
 
 
@@ -127,10 +133,12 @@ class SpanRaw(_ContentRaw):
     def readinto(self, buffer: "WriteableBuffer") -> int:
         self._check_open()
         position, out = self._position, self._room(buffer)
+        # Both the end of the content and an empty buffer come here.
         if not len(out):
             self._checked.empty()
             return 0
         got = read_into(self._fd, out, self._offset + position)
+        # The span is inside the file, so no bytes means that the file is shorter now.
         if got == 0:
             raise TruncatedError(
                 f"{self._checked.path}: {self._checked.name} ends after {position} bytes, expected "
@@ -141,7 +149,7 @@ class SpanRaw(_ContentRaw):
         return got
 
     def close(self) -> None:
-        if not self.closed:
+        if not self.closed:  # `close` may be repeated, and the number be another file's by then
             os.close(self._fd)
         super().close()
 
@@ -165,12 +173,15 @@ class PulledRaw(_ContentRaw):
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
         self._check_open()
+        # It only goes forward: to go back, begin again.
         if self._position < self._at:
             self._read, self._at = self._begin(), 0
+        # Bytes in between are read and dropped; behind the end there is nothing to read.
         while self._at < min(self._position, self._checked.size):
             self._pull(min(BUFFER, self._position - self._at))
         out = self._room(buffer)
         if not len(out):
+            # Content that should be empty may hold bytes, which nobody would ask for.
             if not self._checked.size:
                 self._see_end(0)
             self._checked.empty()
@@ -194,6 +205,7 @@ class PulledRaw(_ContentRaw):
         return piece
 
     def _see_end(self, at: int) -> None:
+        # One byte more shows content that is longer than it says.
         if at == self._checked.size and self._read(1):
             raise FormatError(
                 f"{self._checked.path}: {self._checked.name} has more than {at} bytes of content, expected {at}"

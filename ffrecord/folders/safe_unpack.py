@@ -44,12 +44,15 @@ def safe_parts(name: str) -> list[str]:
     Raises:
         FormatError: the name is absolute or empty, or has "..", a drive letter or NUL.
     """
+    # "a//b" and "./a/b" are the same file.
     parts = [part for part in name.split("/") if part not in ("", ".")]
     wrong = None
+    # Windows takes a backslash for a separator; an archive may come from there.
     if name.startswith(("/", "\\")):
         wrong = "it is absolute"
     elif ".." in name.replace("\\", "/").split("/"):
         wrong = "it has '..'"
+    # A drive letter: Windows would leave the directory.
     elif name[1:2] == ":" and name[0].isascii() and name[0].isalpha():
         wrong = "it begins with a drive letter"
     elif "\0" in name:
@@ -109,9 +112,11 @@ def unpack_files(
     """
     most = parse_limit("max_size", max_size, least=0)
     # If several names are the same path, as "a" and "./a" are, the last one counts.
+    # Checked before anything is written: one bad name, and nothing is unpacked.
     by_place = {tuple(_safe_parts_of(file[0], label)): file for file in files}
     places, files = [list(parts) for parts in by_place], list(by_place.values())
     total = sum(size for _, size, _ in files)
+    # By the sizes that the archive states; `_write` compares them with the content.
     if most is not None and total > most:
         raise FormatError(
             f"{label}: its {len(files)} files have {total} bytes, expected at most {most}; pass a larger max_size"
@@ -120,6 +125,7 @@ def unpack_files(
     directories = [_safe_parts_of(name, label) for name in folders if name.strip("/") != "."]
     path = filesystems.absolute_path(local_path("folder", target))
     _check_target(path)
+    # 100 bytes, so that the rest of the temporary name fits NAME_MAX.
     base = os.fsdecode(os.fsencode(os.path.basename(path))[:100])
     temporary = os.path.join(os.path.dirname(path), f".{base}.{secrets.token_hex(6)}.unpacking")
     try:
@@ -133,11 +139,13 @@ def unpack_files(
             contents = _read_contents(files, read, total if open_one is None else STREAMED)
             for done, (place, data) in enumerate(contents, 1):
                 name, size, key = files[place]
+                # Only large files are streamed; the others have come in a batch.
                 with _open_source(data, open_one, key) as source:
                     _write(made, places[place], name, size, source, path)
                 if on_file is not None:
                     on_file(done, len(files))
         atomic_directory.publish(temporary, path)
+    # Also on Ctrl-C: all or nothing.
     except BaseException:
         remove_tree(temporary)
         raise
@@ -145,6 +153,7 @@ def unpack_files(
 
 
 def _check_target(path: str) -> None:
+    # Following it, somebody else could choose the directory.
     if os.path.islink(path):
         raise ArgumentError(f"{path} is a symbolic link, expected an empty directory, or nothing")
     if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
@@ -163,6 +172,7 @@ def _read_contents(
     batch: list[int] = []
     size = 0
     for place, (_, length, _) in enumerate(files):
+        # Too large to be in memory as a whole.
         if length > most:
             yield place, None
             continue
@@ -182,18 +192,22 @@ def _open_source(data: Any, open_one: Callable[[Any], BinaryIO] | None, key: Any
 
 def _write(made: "_Directories", parts: list[str], name: str, size: int, source: BinaryIO, target: str) -> None:
     try:
+        # O_EXCL by the descriptor of a directory that was created here: no link can lead away.
         fd = os.open(parts[-1], NEW_FILE, 0o666, dir_fd=made.descriptor(parts[:-1]))
     except OSError as error:
         raise _name_error(error, name, target) from None
+    # No buffer: pieces are large, and errors belong to the write that failed.
     with open(fd, "wb", buffering=0) as file:
         while piece := source.read(PIECE):
             view = memoryview(piece)
             try:
+                # A write may take fewer bytes, on a full disk for instance.
                 while len(view):
                     view = view[file.write(view) :]
             except OSError as error:
                 raise file_error(error.errno or errno.EIO, f"{target}: {name!r} cannot be written", target) from None
         written = file.tell()
+    # A bomb: the content is longer than the archive says.
     if written != size:
         raise FormatError(f"{name!r} has {written} bytes of content, expected {size}")
 
@@ -220,11 +234,13 @@ class _Directories:
     def descriptor(self, parts: list[str]) -> int:
         """Return the descriptor of the directory at `parts`; create it and those above it if they are missing."""
         same = 0
+        # Archives list files of one directory together, so most of the way is open already.
         while same < min(len(parts), len(self._parts)) and parts[same] == self._parts[same]:
             same += 1
         self._go_up(same)
         for part in parts[same:]:
             try:
+                # It may exist from an earlier name; `open` refuses a link or a file in its place.
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(part, dir_fd=self._fds[-1])
                 self._fds.append(os.open(part, DIRECTORY, dir_fd=self._fds[-1]))
@@ -243,6 +259,7 @@ class _Directories:
 def _name_error(error: OSError, name: str, target: str) -> OSError:
     """Return the error with the name that could not be created; a clash of names becomes FileExistsError."""
     shown = repr(name[:NAME_SHOWN]) + ("…" if len(name) > NAME_SHOWN else "")
+    # All of these come from another name at this place.
     if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.EISDIR):
         sentence = f"{shown}: two names are the same on this file system, or one is a directory of the other"
         return file_error(errno.EEXIST, sentence, name)
