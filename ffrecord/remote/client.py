@@ -114,8 +114,10 @@ def check_there(client: Client, path: str, replaces: str | EllipsisType | None) 
     except MissingFileError:
         if replaces is None:
             return
+        # Another writer has removed it; to create it now could undo that.
         raise ChangedError(f"{client.url(path)}: the file was removed meanwhile") from None
     if replaces is None:
         raise ChangedError(f"{client.url(path)} exists already")
+    # None: the store knows no versions, so nothing can be compared.
     if etag not in (None, replaces):
         raise changed_error(client.url(path), replaces, etag)

@@ -51,9 +51,11 @@ ENVIRONMENT = (
 
 def identity_of(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
     """Return texts that identify a URL among all others, without secrets."""
+    # The query is left out; it may be a signature.
     scheme, host, path, _ = urls.split_url(urls.redact(url))  # redact keeps the container before an "@" of Azure
     told = [scheme, host, path.strip("/")]
     for key, value in sorted(_flat(storage_options or {})):
+        # Not all options: keys and tokens change, while the store stays the same.
         if any(word in key.lower() for word in IDENTIFYING):
             told.append(f"{key.lower()}={value}")
     return told + [os.environ.get(name, "") for name in ENVIRONMENT]
@@ -76,6 +78,7 @@ def options_of(storage_options: Mapping[str, Any] | None) -> ConnectionOptions:
         ValueError: one of our options is out of range.
     """
     check_options(storage_options)
+    # A copy, from which ours are taken out.
     others = dict(storage_options or {})
     backend = others.pop("backend", None)
     if backend not in (None, *BACKENDS):
@@ -133,15 +136,17 @@ def connect(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple
         ValueError, RemoteError: an option or the URL is invalid.
     """
     options = options_of(storage_options)
+    # fsspec serves the schemes that obstore does not have.
     backend = options.backend or ("obstore" if urls.scheme_of(url) in SCHEMES else "fsspec")
     root, path = locate(url, backend)
     key = (backend, root, _freeze(options.others))
     here = _here
     with here.lock:
         if key not in here.clients:
+            # One client for each bucket keeps connections open, and their TLS.
             kind = ObstoreClient if backend == "obstore" else FsspecClient
             here.clients[key] = kind(root, options.others)
-            here.kept.append(options.others)
+            here.kept.append(options.others)  # see `kept`
         return here.clients[key], path
 
 
@@ -157,7 +162,9 @@ def locate(url: str, backend: str) -> tuple[str, str]:
     scheme, host, path, query = urls.split_url(url)
     tail = f"?{query}" if query else ""
     if scheme in urls.WEB:
+        # On the web a path is quoted; the keys of object stores are not.
         path = unquote(path, errors="surrogateescape")  # the client quotes it again for its request
+    # fsspec takes the host as the first part of its paths.
     if backend == "fsspec":
         return f"{scheme}://{host}{tail}", f"{host}/{path}".rstrip("/")
     if not host:
@@ -169,8 +176,10 @@ def _freeze(value: Any) -> Any:
     """Return a hashable key that tells options from others. A value that cannot be compared counts by its address."""
     if isinstance(value, Mapping):
         return tuple(sorted((str(key), _freeze(each)) for key, each in value.items()))
+    # Lists and tuples alike, since neither is hashable for certain.
     if isinstance(value, list | tuple):
         return ("list", *map(_freeze, value))
+    # By its address: a credential provider, for instance.
     return repr(value) if isinstance(value, str | bytes | int | float | bool | None) else f"{type(value)} {id(value)}"
 
 

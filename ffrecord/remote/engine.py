@@ -80,6 +80,7 @@ class WantedRecords:
             of_shard, places = tables[number], locals[part]
             self.starts[part], self.stops[part] = of_shard.bounds[places], of_shard.bounds[places + 1]
             stored[part] = of_shard.checksums[places]
+        # A list: single items of an array would be NumPy numbers, which compare slowly.
         self.stored: list[int] = stored.tolist()
         self.records: list[Array | None] = [None] * len(locals)
         self.computed: dict[int, int] = {}
@@ -112,6 +113,7 @@ class RemoteFiles:
         self._begins = self._ends - counts
         self.n = int(self._ends[-1])
         self._storage = self._files[0].storage
+        # Tables of a billion samples would not fit, so the least recently used ones go.
         self._tables: Holder[RemoteShard] = Holder(self._storage.tables_memory, RemoteShard.load)
         for file in self._files:
             file.holder = self._tables
@@ -131,6 +133,7 @@ class RemoteFiles:
 
     def close(self) -> None:
         """Refuse new batches, and wait for running ones, but not for a silent server."""
+        # A silent server must not keep the program from closing.
         while not self._python_engine.close(END_SECONDS):
             self._storage.give_up()
 
@@ -153,6 +156,7 @@ class RemoteFiles:
     def counters(self) -> list[tuple[str, int, str, dict[str, Any]]]:
         """Return (name, 0, way of reading, counters) of the storage, and of the engine for complete copies."""
         done = self._python_engine
+        # By identity: shards of one dataset share their storage.
         storages = {id(file.storage): file.storage for file in self._files}
         counters = Counter(
             {
@@ -181,10 +185,12 @@ class RemoteFiles:
         """
         most = self._storage.ahead_memory
         if most is None:
+            # A share of the free memory, as each rank and worker takes one.
             most = min(AHEAD_MOST, resources.available_memory() // AHEAD_SHARE)
         if not most:
             return None
         made = Forecast(self, most, max(1, self._storage.requests_most // CHAINS_SHARE))
+        # Weak: a loop that was left must not hold memory. A new tuple, so readers need no lock.
         self._forecasts = (*(each for each in self._forecasts if each() is not None), weakref.ref(made))
         return made
 
@@ -214,11 +220,13 @@ class RemoteFiles:
             RemoteError, MissingFileError: a shard cannot be read, or was replaced; also with `go_on`.
             ChecksumError, FormatError: the tables of a shard are damaged.
         """
+        # Complete copies first: they need no request, and no thread.
         if self._cached is not None:
             found = self._cached.read(indices, form, out)
             if found is not None:
                 self._note_delivered(indices)
                 return found
+        # In this thread: the pool makes the requests, and this one sees Ctrl-C.
         outcome = self._python_engine.run(partial(self._load, self._normalize_indices(indices), check, form, out))
         return outcome.result, outcome.failures
 
@@ -237,6 +245,7 @@ class RemoteFiles:
         if begun is not None:
             self._note_delivered(indices)
             wait: Callable[[], Any] = begun
+            # Damaged copies: the batch is read again, from the store.
             return RemoteBatch(lambda: BatchOutcome(*(wait() or self.read(indices, check, go_on, form, out))))
         load = partial(self._load, self._normalize_indices(indices), check, form, out)
         return RemoteBatch(self._python_engine.begin(load, threads))
@@ -254,6 +263,7 @@ class RemoteFiles:
 
     def _find_wanted(self, positions: Indices, **options: bool) -> tuple[WantedRecords, Indices]:
         """Return the distinct records at `positions`, and for each position its place among them."""
+        # Repeats in a batch are fetched once.
         each, inverse = np.unique(positions, return_inverse=True)
         files, locals = self.split(each)
         tables = self._tables_of([number for number, _ in parts(files)])
@@ -267,6 +277,7 @@ class RemoteFiles:
             found[number] = self._tables.get(self._files[number])
 
         for number in numbers:
+            # In memory already: no thread is needed.
             held = self._tables.get_held(self._files[number])
             if held is None:
                 tasks.append(partial(get, number))
@@ -276,15 +287,19 @@ class RemoteFiles:
         return found
 
     def _load(self, positions: Indices, check: bool, form: Form, out: Out) -> BatchOutcome:
+        # Else damage would be kept, and later nobody could notice.
         check = check or self._cached is not None  # the cache keeps checked records only
+        # Only separate arrays must be writable; other forms copy anyway.
         wanted, inverse = self._find_wanted(positions, check=check, own=form == ARRAYS)
         if self._cached is not None:
             self._cached.fill(wanted.files, wanted.locals, wanted.records)
         foreseen = self._foreseen()
         for forecast in foreseen:
             forecast.fill(wanted, partial(self._take_records, wanted))
+        # What neither the cache nor a forecast has.
         self._fetch(wanted)
         for forecast in foreseen:
+            # Each time that a record was delivered counts, repeats as well.
             forecast.deliver(wanted.files, wanted.locals, np.bincount(inverse, minlength=len(wanted.locals)))
         places: list[int] = inverse.tolist()
         failures: Any = _failures(wanted, places, form)
@@ -297,14 +312,17 @@ class RemoteFiles:
     def _fetch(self, wanted: WantedRecords) -> None:
         missing = wanted.missing()
         tasks: list[Task] = []
+        # Neighbours are joined, so that a request pays.
         for request in requests(wanted.files[missing], wanted.starts[missing], wanted.stops[missing]):
             which = missing[request.first : request.last].tolist()
             cuts = pieces(request.start, request.stop)
+            # A large record comes in pieces, on several connections.
             if len(cuts) == 1:
                 tasks.append(partial(self._ask, wanted, request, which))
             else:
                 tasks += self._piece_tasks(wanted, request, which, cuts)
         self._storage.run(tasks)
+        # Records of 0 bytes have no request, but a checksum.
         for j in wanted.missing().tolist():  # without bytes
             self._take(wanted, j, NOTHING, self._checksums(wanted, [NOTHING])[0], again=False)
 
@@ -313,7 +331,7 @@ class RemoteFiles:
         try:
             data = self._files[request.file].get_range(request.start, request.stop).data
         except OSError as error:
-            raise self._name_wanted(error, wanted, which[0]) from None
+            raise self._name_wanted(error, wanted, which[0]) from None  # the error names a sample, not a range
         self._take_answer(wanted, request, which, np.frombuffer(data, np.uint8))
 
     def _piece_tasks(
@@ -328,7 +346,9 @@ class RemoteFiles:
                 found = self._files[request.file].get_range(start, stop)
             except OSError as error:
                 raise self._name_wanted(error, wanted, which[0]) from None
+            # Pieces lie apart, so threads write without a lock.
             data[start - request.start : stop - request.start] = np.frombuffer(found.data, np.uint8)
+            # The count decides who is last, so it needs one.
             with lock:
                 left.pop()
                 last = not left
@@ -349,6 +369,7 @@ class RemoteFiles:
 
     def _take_records(self, wanted: WantedRecords, which: list[int], records: list[Array]) -> list[int]:
         """Compare and keep the records `which`; return those that match."""
+        # Checksums of all first: counted with one look at the clock.
         arrived = zip(which, records, self._checksums(wanted, records), strict=True)
         return [j for j, record, computed in arrived if self._take(wanted, j, record, computed, again=True)]
 
@@ -363,10 +384,12 @@ class RemoteFiles:
 
     def _take(self, wanted: WantedRecords, j: int, record: Array, computed: int | None, *, again: bool) -> bool:
         """Compare the CRC-32 of a record, and keep the record. If it does not match, read it once more."""
+        # Damage on the way is rare, and mostly gone the second time.
         if computed is not None and computed != wanted.stored[j]:
             if again:
                 return self._refetch(wanted, j)
             wanted.computed[j] = computed
+        # obstore's bytes are read-only; only separate arrays need a copy.
         wanted.records[j] = record if record.flags.writeable or not wanted.own else _copy_record(record)
         return j not in wanted.computed
 
@@ -387,6 +410,7 @@ class RemoteFiles:
     def _note(self, path: str, local: int) -> None:
         """Log that a record came damaged. Otherwise nobody would notice a network that damages data."""
         self._counted.add(refetched=1)
+        # The first as a warning; a bad network would fill the log.
         level = logging.INFO if self._counted["refetched"] > 1 else logging.WARNING
         logger.log(level, "%s: sample %d arrived damaged, and is fetched again", path, local)
 
@@ -405,6 +429,7 @@ class RemoteFiles:
     def sizes_about(self) -> "tuple[np.ndarray[Any, np.dtype[np.float64]], float]":
         """Return the average size of the records of each shard, bytes: float64 [files]; and that of all."""
         sizes = np.array([file.size / max(1, file.n) for file in self._files], np.float64)
+        # By average sizes: exact ones would need the tables of all shards.
         return sizes, sum(file.size for file in self._files) / max(1, self.n)
 
     def tables(self, file: int) -> Tables:
@@ -449,15 +474,19 @@ def _copy_record(record: Array) -> Array:
 def _deliver(wanted: WantedRecords, places: list[int], form: Form, out: Out) -> Any:
     """Return the records at `places`, in the form that was asked for."""
     if form == CHECKED:
+        # Only failures count.
         return NOTHING, np.zeros(len(places) + 1, np.int64)
+    # A failed record keeps its place, see `BatchOutcome`.
     arrays = [NOTHING if record is None else record for record in (wanted.records[j] for j in places)]
     if form == ARRAYS:
         seen: set[int] = set()
+        # Every array is the user's own, so repeats are copied.
         for place, j in enumerate(places):
             if j in seen:
                 arrays[place] = arrays[place].copy()
             seen.add(j)
     if form == PACKED and out is None:
+        # Memory that was used before, see `_copy_record`.
         out = pooled(sum(map(len, arrays)))
     return deliver(form, arrays, out)
 
@@ -466,10 +495,11 @@ def _failures(wanted: WantedRecords, places: list[int], form: Form) -> list[Fail
     """Return the failures of the records at `places`, in that order."""
     wrong = {j: ("mismatch", computed, wanted.stored[j]) for j, computed in wanted.computed.items()}
     if isinstance(form, Slots):
+        # A damaged record is reported as such, whatever its size.
         for j in np.flatnonzero(wanted.stops - wanted.starts != form.record_size).tolist():
             wrong.setdefault(j, ("size", form.record_size, 0))
     failures = []
-    for place, j in enumerate(places) if wrong else ():
+    for place, j in enumerate(places) if wrong else ():  # usually nothing is wrong
         if j in wrong:
             status, detail, stored = wrong[j]
             start, stop = wanted.span(j)

@@ -80,16 +80,20 @@ def answer_error(url: str, status: int, code: str = "", region: str = "", words:
         words: text for the message; status and code by default.
     """
     words = words or ", ".join(filter(None, (f"HTTP status {status}" if status else "", code)))
+    # Before the status: S3 sends some of these with 400.
     if status in AGAIN or code in AGAIN_CODES or code in CONFLICT_CODES:
         return TransientError(f"{url}: {words}")
     if status in REFUSED or code in DENIED:
         return refused_error(url, words)
     if status in MISSING:
         return missing_error(url, code)
+    # A redirect that was not followed.
     if 300 <= status < 400 or code in ELSEWHERE:
         return redirect_error(url, region, words)
+    # 412, precondition failed: the version differs.
     if status == 412:
         return replaced_error(url)
+    # 416, range not satisfiable: the object ends before the range.
     if status == 416:
         return ChangedError(f"{url}: the file has fewer bytes than its tables say, so it is damaged or was replaced")
     return RemoteError(f"{url}: {words}")
@@ -103,6 +107,7 @@ def missing_error(url: str, code: str = "") -> MissingFileError:
 
 def redirect_error(url: str, region: str, words: str) -> RemoteError:
     """Return the error for an object that is at another address."""
+    # By HTTP the redirect leads to an unusable address; object stores mean another region.
     if url.startswith("http"):
         return RemoteError(f"{url}: the server redirects to an address that cannot be read")
     there = f": it is in {region}" if region else ""

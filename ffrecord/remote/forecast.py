@@ -112,6 +112,7 @@ class ForecastPart:
 
     def __init__(self, file: int, locals: Indices) -> None:
         self.file = file
+        # Repeats are deliveries to come.
         self.locals, self.left = np.unique(locals, return_counts=True)
         self.planned, self.groups = False, list[NeighbourGroup]()
         self.group_of = np.full(len(self.locals), NO_GROUP, np.int64)
@@ -119,6 +120,7 @@ class ForecastPart:
 
     def find(self, locals: Indices) -> tuple[Indices, Indices]:
         """Return (places in `locals`, places here) of the records that are in this part."""
+        # `searchsorted` may give the end, which is no index.
         at = np.minimum(np.searchsorted(self.locals, locals), len(self.locals) - 1)
         found = np.flatnonzero(self.locals[at] == locals)
         return found, at[found]
@@ -131,11 +133,13 @@ class ForecastPart:
             absent: the records to read, ascending.
         """
         _, members = self.find(absent)
+        # Not those delivered already, nor those in the cache.
         members = members[self.left[members] > 0]
         starts, stops = tables.bounds[self.locals[members]], tables.bounds[self.locals[members] + 1]
         self.sizes[members] = stops - starts
         groups: list[NeighbourGroup] = []
         for request in requests(np.full(len(members), self.file, np.int64), starts, stops):
+            # A single record is better asked for by its batch: it needs no memory until then.
             if request.last - request.first > 1:
                 these = members[request.first : request.last]
                 self.group_of[these] = len(groups)
@@ -155,6 +159,7 @@ class ForecastWindow:
     """
 
     def __init__(self, files: Indices, locals: Indices, size: float) -> None:
+        # Stable, so that the order of the window is kept within a shard.
         order = np.argsort(files, kind="stable")
         files, locals = files[order], locals[order]
         self.parts = {number: ForecastPart(number, locals[part]) for number, part in parts(files)}
@@ -220,6 +225,7 @@ class Forecast:
         with self._lock:
             self._windows.append(window)
             self._queue.extend(window.parts.values())
+            # A loop that was left never delivers its last window.
             while len(self._windows) > 1 and sum(each.size for each in self._windows) > self._most:
                 self._drop(self._windows[0])  # it was left before its end
         return count
@@ -233,13 +239,16 @@ class Forecast:
             Errors of requests; ClosedError.
         """
         self._begin_chains()
+        # Again and again: another thread may have claimed a group, and failed.
         while True:
             for part in self._parts_of(wanted):
+                # The batch has the tables in memory, so planning costs no request.
                 self._plan(part, wanted.tables[part.file])
             claimed, awaited = self._take(wanted, take)
             if claimed:
                 self._load(claimed)
             for event in awaited:
+                # Not without end: a closed reader must not keep this thread.
                 while not event.wait(LOOK_SECONDS):
                     if self._source.closed:
                         raise ClosedError("closed")
@@ -256,6 +265,7 @@ class Forecast:
 
     def _find(self, files: Indices, locals: Indices, which: Indices) -> list[tuple[ForecastPart, Indices, Indices]]:
         """Return (part, places among `which`, places in the part), for each part with some of the records `which`."""
+        # Both windows: a batch may take records from the end of one and the start of the next.
         found = []
         for number, span in parts(files[which]):
             for window in self._windows:
@@ -278,6 +288,7 @@ class Forecast:
         with self._lock:
             seen = np.zeros(len(which), np.bool_)  # in two windows at once: take it from the first
             for part, places, inside in self._find(wanted.files, wanted.locals, which):
+                # Records without a group come by the batch's own request.
                 fresh = ~seen[places] & (part.group_of[inside] != NO_GROUP)
                 places, inside = places[fresh], inside[fresh]
                 for number in np.unique(part.group_of[inside]).tolist():
@@ -286,15 +297,19 @@ class Forecast:
                     if group.data is not None:
                         starts = part.starts[members].tolist()
                         stops = (part.starts[members] + part.sizes[members]).tolist()
+                        # Slices under the lock, as the group may be freed right after.
                         records = [group.data[start:stop] for start, stop in zip(starts, stops, strict=True)]
                         here.append((which[own].tolist(), records))
                     elif group.loading is not None:
                         awaited.append(group.loading)
                     elif self._claim(group):
+                        # Named by its first record that is wanted here.
                         claimed.append((part, group, int(part.locals[members[0]])))
                     else:
+                        # No memory is left: the batch asks for these by itself.
                         continue
                     seen[own] = True
+        # Outside the lock: it compares checksums.
         for js, records in here:
             take(js, records)
         return claimed, awaited
@@ -306,6 +321,7 @@ class Forecast:
             files, locals: int64 [k], distinct records, with those of a shard together.
             times: int64 [k], deliveries of each.
         """
+        # A copy, which is reduced below: a record in two windows was delivered in one of them.
         times = times.copy()
         with self._lock:
             for window in list(self._windows):
@@ -323,23 +339,28 @@ class Forecast:
         part.left[inside] -= taken
         for number in np.unique(part.group_of[inside]).tolist():
             if number != NO_GROUP and not part.left[part.groups[number].members].any():
+                # The last record was delivered, so its memory is free for others.
                 self._release(part.groups[number])
         return int(taken.sum())
 
     # Groups
 
     def _plan(self, part: ForecastPart, tables: Tables) -> None:
+        # Found outside the lock, since it may take long for large parts.
         planned = ForecastPart(part.file, part.locals)
         planned.left = part.left
         planned.plan(tables, self._source.absent(part.file, part.locals))
+        # Another thread may have planned it, or the window be over by now.
         with self._lock:
             if not part.planned and part.left.any():  # else another thread was first, or the window is over
                 part.group_of, part.starts, part.sizes = planned.group_of, planned.starts, planned.sizes
                 part.planned, part.groups = True, planned.groups
+                # In front of the queue: groups of this part come before the next part.
                 self._queue.extendleft((part, group) for group in reversed(part.groups))
 
     def _claim(self, group: NeighbourGroup) -> bool:
         """Reserve memory for a group, which the caller then reads. Return False if it cannot be held, or is over."""
+        # The sum of all loops of one reader counts.
         if group.over or self._held + group.size > self._most:
             return False
         self._held += group.size
@@ -348,9 +369,11 @@ class Forecast:
 
     def _load(self, claimed: list[tuple[ForecastPart, NeighbourGroup, int]]) -> None:
         try:
+            # Several groups at once.
             self._source.run([partial(self._ask, *each) for each in claimed])
         finally:
             for _, group, _ in claimed:
+                # Also after an error, so that nobody waits for ever.
                 self._end_loading(group)
 
     def _ask(self, part: ForecastPart, group: NeighbourGroup, local: int) -> None:
@@ -361,6 +384,7 @@ class Forecast:
             cuts = zip(begins.tolist(), (begins + sizes).tolist(), strict=True)
             data = np.concatenate([data[start:stop] for start, stop in cuts])
             begins = np.cumsum(sizes) - sizes
+        # Shared by batches; each takes copies if it needs its own.
         data.flags.writeable = False
         with self._lock:
             if group.held and group.data is None and not group.over:  # else nobody waited for the answer
@@ -372,6 +396,7 @@ class Forecast:
         with self._lock:
             event, group.loading = group.loading, None
             if group.data is None:
+                # Failed: its memory is free again.
                 self._free(group)
         if event is not None:
             event.set()
@@ -405,6 +430,7 @@ class Forecast:
 
     def _begin_link(self) -> None:
         # Weakly: a loop that was left reads no further.
+        # False: the interpreter is ending.
         if not self._source.begin(partial(_read_next, weakref.ref(self))):
             self._end_chain()
 
@@ -416,6 +442,7 @@ class Forecast:
         """Read one part of what comes next, and begin to read the part after it."""
         try:
             more = self._read_next()
+        # Not an error of this batch; its own request will show it.
         except Exception as error:  # whoever needs the records tries it again, and raises
             logger.debug("what comes next could not be read: %s", error)
             more = False
@@ -429,6 +456,7 @@ class Forecast:
 
     def _read_next(self) -> bool:
         """Return False if there is nothing to read, or no memory for it."""
+        # Nothing more for a closed reader.
         following = None if self._source.closed else self._next()
         if isinstance(following, ForecastPart):
             self._plan(following, self._source.tables(following.file))
@@ -454,6 +482,7 @@ class Forecast:
                     continue
                 if self._claim(group):
                     return following
+                # No memory: it is asked for again after the next batch.
                 self._queue.appendleft(following)
                 break
             return None

@@ -66,19 +66,24 @@ async def fetch(files: Any, url: str, shown: str, span: tuple[int, int] | None, 
     options = dict(files.kwargs)
     ours = {"Accept-Encoding": "identity"}  # a compressed body would have an unknown size when unpacked
     if span is not None:
+        # HTTP ranges include their last byte.
         ours["Range"] = f"bytes={span[0]}-{span[1] - 1}"
     headers = {**dict(options.pop("headers", None) or {}), **ours}
+    # Redirects are followed here: aiohttp would send the user's headers to any host.
     options.pop("allow_redirects", None)
     session, target = await files.set_session(), files.encode_url(url)
     origin = target.origin()
+    # The number of redirects is bounded, as a loop of them would never end.
     for _ in range(REDIRECTS):
         async with session.get(target, headers=headers, allow_redirects=False, **options) as answer:
             if answer.status not in REDIRECTED or not answer.headers.get("Location"):
                 return await _read_answer(answer, shown, span, most)
             target = target.join(files.encode_url(answer.headers["Location"]))
+        # To a file: or ftp: address, which must not be read.
         if target.scheme not in ("http", "https"):
             raise RemoteError(f"{shown}: the server redirects to an address that cannot be read")
         if target.origin() != origin:
+            # Another origin must not see credentials.
             session, headers = await _anonymous_session(files), ours
             options = {name: value for name, value in options.items() if name not in PRIVATE}
     raise RemoteError(f"{shown}: the server redirects more than {REDIRECTS} times")
@@ -90,20 +95,25 @@ async def _anonymous_session(files: Any) -> Any:
     if found is None:
         given = {name: value for name, value in files.client_kwargs.items() if name not in PRIVATE}
         found = files._ffrecord_anonymous = await files.get_client(loop=files.loop, **given)
+        # Closed with the file system; nobody else knows the session.
         weakref.finalize(files, files.close_session, files.loop, found)
     return found
 
 
 async def _read_answer(answer: Any, shown: str, span: tuple[int, int] | None, most: int) -> BoundedResponse:
+    # 416 with size 0: an empty object has no first byte.
     if answer.status == 416 and answer.headers.get("Content-Range", "").endswith("/0"):
         return BoundedResponse(206, b"", 0, 0, answer.headers.get("ETag"))
     if answer.status not in (200, 206):
         raise answer_error(shown, answer.status)
+    # A server may compress although nobody asked for it.
     if answer.headers.get("Content-Encoding", "identity").lower() not in ("identity", ""):
         raise RemoteError(f"{shown}: the server sends it compressed, expected plain bytes")
     start, size = _parse_range(answer.headers, answer.status)
+    # Another part than the requested one would be taken for the records.
     if answer.status == 206 and (span is None or start != span[0]):
         raise RemoteError(f"{shown}: the server sent from byte {start}, expected {None if span is None else span[0]}")
+    # A server without ranges sends everything: do not read a huge body in vain.
     wanted = answer.status == 206 or span is None or 0 <= size <= most
     data = await _body(answer, most) if wanted else b""
     return BoundedResponse(answer.status, data, start, size, answer.headers.get("ETag"))
@@ -112,9 +122,10 @@ async def _read_answer(answer: Any, shown: str, span: tuple[int, int] | None, mo
 async def _body(answer: Any, most: int) -> bytes:
     """Read a body up to `most` + 1 bytes. If more follow, leaving the response closes the connection."""
     pieces, left = [], most + 1
+    # `content.read` may give fewer bytes than asked for.
     while left and (piece := await answer.content.read(min(left, PIECE))):
         pieces.append(piece)
-        left -= len(piece)
+        left -= len(piece)  # one byte more than wanted shows a body that is too long
     return b"".join(pieces)
 
 
@@ -123,6 +134,7 @@ def _parse_range(headers: Mapping[str, str], status: int) -> tuple[int, int]:
     if status == 206:
         span, _, size = headers.get("Content-Range", "").partition("/")
         start = span.removeprefix("bytes ").partition("-")[0].strip()
+        # Not a number: the header is missing, or "*" for an unknown size.
         return int(start) if start.isdecimal() else -1, int(size) if size.isdecimal() else -1
     length = headers.get("Content-Length", "")
     return 0, int(length) if length.isdecimal() else -1
@@ -163,8 +175,10 @@ class FsspecClient:
         try:
             self._kind = self._fsspec.get_filesystem_class(self._scheme)
         except ValueError:
+            # fsspec says ValueError for an unknown scheme.
             raise ArgumentError(f"{urls.redact(root)}: fsspec has no file system for {self._scheme}://") from None
         except ImportError as error:
+            # The package that is missing may be named by the cause only.
             name = getattr(error.__cause__, "name", None) or error.name
             how = f"needs {name}: pip install {name}" if name else f"cannot be imported: {error}"
             raise ImportError(f"{urls.redact(root)}: fsspec's file system for it {how}", name=name) from None
@@ -204,16 +218,19 @@ class FsspecClient:
         """Read the first `most` bytes of an object, or all of a smaller one."""
         if self._whole:
             found = self._fetch(path, (0, most), most)
+            # 200 instead of 206: all of it came, which is fine if it is small.
             if found.status != 206 and not 0 <= found.size <= most:
                 raise no_ranges_error(self.url(path))
             expected = min(most, found.size) if found.size >= 0 else min(most, len(found.data))
             self._check_length(path, found, expected)
             return FetchedObject(found.data, found.size if found.size >= 0 else len(found.data), found.etag)
+        # The file system has no "first bytes", so its size is needed.
         size, etag = self.head(path)
         stop = most if size < 0 else min(most, size)
         if not stop:
             return FetchedObject(b"", 0, etag)
         data = self._request(path, "cat_file", self._path(path), start=0, end=stop)
+        # Some file systems ignore `end`.
         if len(data) > stop:
             raise no_ranges_error(self.url(path))
         if size >= 0 and len(data) < stop:
@@ -226,11 +243,13 @@ class FsspecClient:
             found = self._fetch(path, (start, stop), stop - start)
             if found.status != 206:
                 raise no_ranges_error(self.url(path))
+            # Compared only if the server tells versions.
             if etag is not None and found.etag is not None and etag != found.etag:
                 raise changed_error(self.url(path), etag, found.etag)
             self._check_length(path, found, stop - start)
             return FetchedObject(found.data, found.size, found.etag)
         data = self._request(path, "cat_file", self._path(path), start=start, end=stop)
+        # Too much came: the file system ignores ranges.
         if len(data) > stop - start:
             raise no_ranges_error(self.url(path))
         if len(data) < stop - start:
@@ -251,6 +270,7 @@ class FsspecClient:
         url, shown = self._path(path), self.url(path)
 
         def ask() -> Any:
+            # In the thread of fsspec's event loop; this one waits without the GIL.
             files = self._files()
             return self._fsspec.asyn.sync(files.loop, fetch, files, url, shown, span, most, timeout=CALL_SECONDS)
 
@@ -259,6 +279,7 @@ class FsspecClient:
 
     def _check_size(self, path: str, found: BoundedResponse, most: int) -> None:
         size = max(found.size, len(found.data))
+        # The header or the body, whichever is larger.
         if size > most:
             raise too_large_error(self.url(path), size, most)
         if 0 <= found.size != len(found.data):
@@ -272,6 +293,7 @@ class FsspecClient:
 
     def put(self, path: str, data: bytes, *, replaces: str | EllipsisType | None = ...) -> str | None:
         """Write an object. `replaces` is compared in a separate step before."""
+        # fsspec cannot compare and write in one step.
         if replaces is not ...:
             check_there(self, path, replaces)
         self._request(path, "pipe_file", self._path(path), bytes(data))
@@ -291,6 +313,7 @@ class FsspecClient:
     def list(self, prefix: str) -> Iterator[tuple[str, int, str | None]]:
         """Yield (path, size in bytes, etag) of each object below a path."""
         found = self._request(prefix, "find", self._path(prefix), detail=True)
+        # File systems differ in whether names begin with the host.
         start = len(self._path(prefix))  # behind it, our paths and those of the file system are the same
         for path, info in sorted(found.items()):
             yield f"{prefix}{path[start:]}", int(info.get("size") or 0), _etag(info)
@@ -304,6 +327,7 @@ class FsspecClient:
         if self._whole:
             return str(self._kind._strip_protocol(self._web_url(path)))
         found = str(self._kind._strip_protocol(f"{self._scheme}://{path}"))
+        # A name that loses its end is another object's.
         if not found.endswith(path.partition("/")[2].strip("/")):
             raise ArgumentError(
                 f"{self.url(path)}: fsspec's file system for {self._scheme}:// changes this name to {found}"
@@ -317,6 +341,7 @@ class FsspecClient:
             return found
         if self._kind.async_impl:
             with self._lock:
+                # Two threads may come at once.
                 if self._mine.files is None:
                     self._mine.files = self._make_files()
                 return self._mine.files
@@ -342,6 +367,7 @@ class FsspecClient:
 
     def _call(self, name: str, *args: Any, **options: Any) -> Any:
         files, ours = self._files(), getattr(self._kind, f"_{name}", None)
+        # A coroutine can be given a time limit, a plain call cannot.
         if name in LONG or not inspect.iscoroutinefunction(ours):
             return getattr(files, name)(*args, **options)
         call = getattr(files, f"_{name}")

@@ -35,10 +35,12 @@ def error_of(error: Exception, url: str) -> Exception:
 
     Some file systems report every failure as a missing file, with the real error as its cause. Then the cause counts.
     """
+    # An answer of the server says more than the class of the exception.
     for each in _cause_chain(error):
         found = _answer_error(each, url)
         if found is not None:
             return found
+    # "Missing" may only mean that the connection failed.
     if isinstance(error, FileNotFoundError) and error.__cause__ is not None:
         cause = error.__cause__
         found = _connection_error(cause, url) if isinstance(cause, Exception) else None
@@ -47,6 +49,7 @@ def error_of(error: Exception, url: str) -> Exception:
     if isinstance(error, FileNotFoundError):
         return missing_error(url)
     if isinstance(error, PermissionError):
+        # The name of the class only: the message may contain secrets.
         return refused_error(url, type(error).__name__)
     found = _connection_error(error, url)
     if found is not None:
@@ -60,9 +63,11 @@ def error_of(error: Exception, url: str) -> Exception:
 
 def _cause_chain(error: BaseException) -> list[BaseException]:
     found: list[BaseException] = []
+    # Bounded, as a chain may be a circle.
     at: BaseException | None = error
     while at is not None and len(found) < CAUSES:
         found.append(at)
+        # As Python shows it: the cause, or else the context unless it was suppressed.
         at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
     return found
 
@@ -76,6 +81,7 @@ def _answer_error(error: BaseException, url: str) -> Exception | None:
         status = status or _number(response.get("ResponseMetadata", {}).get("HTTPStatusCode"))
     elif not status:  # requests, httpx, and packages made from them
         status = _number(getattr(response, "status_code", None))
+    # A code that is no plain word may be text of the server.
     known = code if re.fullmatch(r"[A-Z][A-Za-z]{1,79}", code) else ""
     return answer_error(url, status, known) if status >= 300 or known else None
 
@@ -85,14 +91,17 @@ def _status(error: BaseException) -> int:
 
 
 def _number(value: object) -> int:
+    # bool is an int.
     return value if isinstance(value, int) and not isinstance(value, bool) and 100 <= value < 1000 else 0
 
 
 def _connection_error(error: Exception, url: str) -> Exception | None:
     """Return the error for a failed connection; None if the exception means something else."""
+    # A certificate does not become valid by another try.
     if any(isinstance(each, ssl.SSLError) or _names_tls(each) for each in _cause_chain(error)):
         return RemoteError(f"{url}: TLS failed ({type(error).__name__})")
     kind = type(error).__name__
+    # By name: several packages have a timeout of their own.
     if isinstance(error, asyncio.TimeoutError | TimeoutError) or "Timeout" in kind:
         return TransientError(f"{url}: the server did not answer in time")
     # `errno` is negative if the name could not be resolved (socket.gaierror).
@@ -100,6 +109,7 @@ def _connection_error(error: Exception, url: str) -> Exception | None:
     missing_or_refused = isinstance(error, FileNotFoundError | PermissionError)
     if (again and not missing_or_refused) or isinstance(error, EOFError):
         return TransientError(f"{url}: the connection failed ({kind})")
+    # By name, as these packages may not be installed here.
     if "Payload" in kind or "Disconnected" in kind or kind in CONNECTION:
         return TransientError(f"{url}: the connection failed ({kind})")
     return None
@@ -112,15 +122,18 @@ def _names_tls(error: BaseException) -> bool:
 def _ftp_error(error: Exception, url: str) -> Exception:
     answer = FTP.match(str(error))
     code = int(answer[1]) if answer else 0
+    # FTP has one code for both.
     if code == 550:
         return MissingFileError(2, f"{url} does not exist, or you may not read it", url)
     if code in (530, 532):
         return refused_error(url, f"FTP status {code}")
+    # 4xx is temporary in FTP, 5xx is not.
     return (TransientError if 400 <= code < 500 else RemoteError)(f"{url}: FTP status {code}")
 
 
 def _safe_text(error: Exception) -> str:
     kind, arguments = type(error).__name__, ARGUMENTS.search(str(error))
+    # Python's own message about a keyword names the option and no value.
     if isinstance(error, TypeError) and arguments:
         return f"storage_options: {arguments[0]}"
     if isinstance(error, OSError) and error.errno:

@@ -54,8 +54,10 @@ def library() -> Any:
     """
     here = _here
     with here.lock:
+        # A child knows at the first use whether its parent had loaded the library.
         if here.loaded is None:
             package = require("obstore", "remote", "reading from object storage or HTTP")
+            # The parent's library waits for threads that do not exist here.
             here.loaded = _load_copy(package._obstore.__file__) if here.forked else package._obstore
         return here.loaded
 
@@ -63,6 +65,7 @@ def library() -> Any:
 def _load_copy(path: str) -> Any:
     """Load the library again, with its own threads. The loader takes a file with another inode for another library."""
     try:
+        # The file in memory may go: the loader has mapped it.
         with open(os.memfd_create("obstore"), "wb") as memory:
             return _load_from(path, memory)
     except (OSError, ImportError):  # some systems forbid to execute a file in memory
@@ -73,6 +76,7 @@ def _load_copy(path: str) -> Any:
 def _load_from(path: str, file: "IO[bytes]") -> Any:
     with open(path, "rb") as source:
         shutil.copyfileobj(source, file)
+    # All of it must be in the file before it is loaded.
     file.flush()
     # The path contains the process number: the loader takes equal paths for one library, and the copies of parent
     # processes are still loaded.
@@ -89,6 +93,7 @@ def _load_from(path: str, file: "IO[bytes]") -> Any:
 def _renew_after_fork() -> None:
     """Prepare a child for its own copy, if any parent has loaded the library."""
     global _here
+    # Also if only a grandparent has loaded it: its copy is still in memory.
     if LIBRARY in sys.modules or _here.forked:
         _left_by_parents.append(_here)
         _here = _LibraryProcess(forked=True)
@@ -122,6 +127,7 @@ class ObstoreClient:
         self._root, self._options, self._shown = root, dict(options), shown
         self._address, self._headers = _split_root(root)
         self._library = library()
+        # Without retries of its own, see NEVER.
         self._once = self._store(NEVER)
         self._uploading: Any = None
         self._redirects = redirects.Redirects(root, options) if redirects.needs_check(root, options) else None
@@ -144,10 +150,12 @@ class ObstoreClient:
 
     def get(self, path: str, most: int) -> FetchedObject:
         """Read a whole object of at most `most` bytes."""
+        # Only if there are headers that another host must not see.
         there = self._elsewhere(path)
         if there is not None:
             return there[0].get(there[1], most)
         found = self._request(path, partial(self._library.get, self._once, path))
+        # The size comes with the answer, before any of the body is read.
         meta = found.meta
         if meta["size"] > most:
             raise too_large_error(self.url(path), meta["size"], most)
@@ -162,6 +170,7 @@ class ObstoreClient:
         options = {"range": (0, most)}
         try:
             found = self._request(path, partial(self._library.get, self._once, path, options=options), (0, most))
+        # An empty object, or one without ranges.
         except (ChangedError, NoRangesError):  # which is how servers say that there is not even a first one
             size, etag = self.head(path)
             if size:
@@ -181,6 +190,7 @@ class ObstoreClient:
         )
         meta = found.meta
         # Compared here, and not by If-Match: that header never matches a weak etag, and some servers give only those.
+        # None: the store knows no versions.
         if etag is not None and meta["e_tag"] is not None and meta["e_tag"] != etag:
             raise changed_error(self.url(path), etag, meta["e_tag"])
         data = self._body(path, found, stop - start, (start, stop))
@@ -192,8 +202,10 @@ class ObstoreClient:
         `bytes()` of obstore's result would read the whole body, even if it is longer than requested. A stream is closed
         when more follows; some 10 kB too much have been read by then.
         """
+        # There is no body to read, and a range of nothing would be an error.
         if not size:
             return b""
+        # One piece of at most size + 1: more than that shows a body that is too long.
         data: bytes = self._request(path, lambda: next(iter(found.stream(min_chunk_size=size + 1)), b""), span)
         if len(data) > size:
             raise long_body_error(self.url(path), size)
@@ -215,6 +227,7 @@ class ObstoreClient:
         put = partial(self._library.put, self._once, path, data, mode=mode, use_multipart=False)
         try:
             etag: str | None = self._request(path, put)["e_tag"]
+        # The store cannot compare and write in one step.
         except NotSupportedError:
             if replaces is ...:
                 raise
@@ -237,7 +250,9 @@ class ObstoreClient:
         """Write a file."""
         with open(local, "rb") as file:
             size = os.fstat(file.fileno()).st_size
+            # Larger parts if there would be too many.
             part = max(PART, -(-size // PARTS_MAX))
+            # A small file is one request, which appears whole or not at all.
             if size <= part:
                 return self.put(path, file.read())
             options = {"use_multipart": True, "chunk_size": part, "max_concurrency": PARTS_AT_ONCE}
@@ -280,7 +295,7 @@ class ObstoreClient:
         scheme = urls.scheme_of(self._root)
         try:
             return self._kind(scheme).from_url(self._address, **options)
-        except Exception as error:
+        except Exception as error:  # outside of `except`, see `_request`
             raised = option_error(error, self._root, self._options) or error_of(error, urls.redact(self._root), None)
         raise raised from None
 
@@ -288,6 +303,7 @@ class ObstoreClient:
         stores = self._library._store
         if scheme in ("http", "https"):
             return stores.HTTPStore
+        # By the first two letters: s3, s3a; gs, gcs; all others are Azure's.
         return {"s3": stores.S3Store, "gs": stores.GCSStore, "gc": stores.GCSStore}.get(scheme[:2], stores.AzureStore)
 
 
@@ -303,6 +319,6 @@ def _split_root(root: str) -> tuple[str, dict[str, str]]:
     scheme, host, _, query = urls.split_url(root)
     user, at, plain = host.rpartition("@")
     if scheme not in ("http", "https") or not at:
-        return f"gs{root[3:]}" if scheme == "gcs" else root, {}
+        return f"gs{root[3:]}" if scheme == "gcs" else root, {}  # obstore's name of the scheme
     basic = base64.b64encode(unquote(user).encode()).decode()
     return f"{scheme}://{plain}{'?' if query else ''}{query}", {"authorization": f"Basic {basic}"}

@@ -66,8 +66,10 @@ class ObstoreMessage(NamedTuple):
 
 def parse_message(text: str) -> ObstoreMessage:
     """Parse the text of an exception."""
+    # `rfind`: the first part may contain any text, also this one.
     structure = _shorten(text, max(0, text.rfind(STRUCTURE) + 1))
     body, uri = BODY.search(structure), URI.search(structure)
+    # Bodies, URLs and paths may contain words that look like an error.
     bare = PATH.sub("", URI.sub("", BODY.sub("", structure)))
     status = STATUS.search(bare)
     code, region = (pattern.search(body[1] if body else "") for pattern in (CODE, REGION))
@@ -84,6 +86,7 @@ def parse_message(text: str) -> ObstoreMessage:
 def _shorten(text: str, start: int) -> str:
     """Return the text from `start`: the first part of each line, of the first and the last lines."""
     stop = len(text)
+    # From both ends: the outermost error is at the start, the system's at the end.
     lines: list[str] = []
     while start < stop and len(lines) < LINES_MAX:
         end = text.find("\n", start)
@@ -107,6 +110,7 @@ def error_of(error: Exception, url: str, span: tuple[int, int] | None) -> Except
         span: bytes [start, stop) that were requested; None for all.
     """
     text, kind = str(error), type(error).__name__
+    # Worth a line: it explains the memory.
     if len(text) > LONG_ANSWER:
         logger.warning("%s: its server sent a long error, of which obstore made a text of %d MiB", url, len(text) >> 20)
     said = parse_message(text)
@@ -120,6 +124,7 @@ def error_of(error: Exception, url: str, span: tuple[int, int] | None) -> Except
         return replaced_error(url)
     if kind in ("PermissionDeniedError", "UnauthenticatedError"):
         return refused_error(url, _words(said) or "no permission")
+    # A server without ranges gives the whole, or says that it cannot.
     if span is not None and (kind == "NotSupportedError" or "NotPartial" in said.structure):
         return no_ranges_error(url)
     if kind == "AlreadyExistsError" and not url.startswith("http"):  # by HTTP, nothing is written that could exist
@@ -134,8 +139,10 @@ def error_of(error: Exception, url: str, span: tuple[int, int] | None) -> Except
 
 
 def _generic_error(url: str, said: ObstoreMessage) -> Exception:
+    # The certificate is fine; the port is not.
     if said.tls:
         return RemoteError(f"{url}: {_words(said)}: the server uses TLS on this port; write https://")
+    # Not an answer of the storage.
     if said.metadata:
         return _credentials_error(url, said)
     if said.status or said.code:
@@ -147,6 +154,7 @@ def _generic_error(url: str, said: ObstoreMessage) -> Exception:
 
 def _credentials_error(url: str, said: ObstoreMessage) -> Exception:
     why = "no credentials are given, and this machine has none to give"
+    # 403 or 404 from the metadata service: this machine has no role.
     if said.status and said.status not in AGAIN:
         return refused_error(url, why)
     return TransientError(f"{url}: {why}: {_words(said) or 'no answer'}")  # it may only be busy

@@ -60,8 +60,10 @@ def convert_options(root: str, given: Mapping[str, Any], headers: Mapping[str, s
     inside = _dict("client_options", given.get("client_options"))
     beside = {name: value for name, value in given.items() if name in CLIENT_NAMES}
     client = _values({**beside, **inside})
+    # The user's headers replace those from the URL.
     client["default_headers"] = {**headers, **client.get("default_headers", {})}
     others = {name: value for name, value in given.items() if name not in (*beside, "client_options")}
+    # Ours first, so that the user's options win.
     return {**_values(others), "client_options": {**CLIENT, **plain_http(root, given), **client}}
 
 
@@ -86,13 +88,16 @@ def plain_http(root: str, given: Mapping[str, Any]) -> dict[str, bool]:
     """
     addresses = [str(value) for key, value in given.items() if ADDRESS.search(key.lower())]
     if not addresses:
+        # Without an address in the options, obstore looks at these.
         names = VARIABLES.get(urls.scheme_of(root)[:2], AZURE_VARIABLES)
         addresses = [os.environ.get(name, "") for name in names]
+    # obstore refuses http:// unless it is allowed; who writes http:// means it.
     return {"allow_http": True} if any(each.lower().startswith("http://") for each in [root, *addresses]) else {}
 
 
 def _values(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options as obstore takes them, without those that are None."""
+    # None means "not given", as for arguments.
     values = {name: value for name, value in given.items() if value is not None}
     return {name: value if name in AS_GIVEN else _value(name, value) for name, value in values.items()}
 
@@ -104,8 +109,9 @@ def _value(name: str, value: Any) -> Any:
         raise TypeError(f"storage_options: {name} must be text, a number, or True or False, not {type(value).__name__}")
     if name in ("root_certificate", "proxy_ca_certificate"):
         return _certificates(name, value)
-    if isinstance(value, bool | bytes | timedelta):
+    if isinstance(value, bool | bytes | timedelta):  # obstore takes these as they are
         return value
+    # Numbers become text: obstore takes all options as text.
     return _duration(name, value) if DURATION.search(name) else str(value)
 
 
@@ -129,6 +135,7 @@ def _certificates(name: str, value: Any) -> Any:
 def option_error(error: Exception, root: str, given: Mapping[str, Any]) -> Exception | None:
     """Return the error to raise if obstore rejected an option; None if its error means something else."""
     text, scheme, url = str(error), urls.scheme_of(root)[:2], urls.redact(root)
+    # Only the name of an option is taken from the message, never a value.
     name = UNKNOWN.search(text)
     if name:
         inside = text.startswith("Invalid key")
@@ -137,6 +144,7 @@ def option_error(error: Exception, root: str, given: Mapping[str, Any]) -> Excep
     value = NO_VALUE.search(text.partition("\n")[0])
     if value:
         values = {**given, **(given.get("client_options") or {})}
+        # By value, as the message does not name the option. The value itself is not shown.
         names = [each for each, one in values.items() if str(one) == value[1]]
         kind = "duration, such as 30 (seconds) or '30s'" if value[2] == "Duration" else value[2]
         return ArgumentError(f"{url}: storage_options: {' or '.join(names) or 'a value'} must be a {kind}")

@@ -76,6 +76,7 @@ class Remote:
         Raises:
             The exceptions of `FileReader`.
         """
+        # A file that is not here cannot be mapped.
         if io == "mmap":
             raise ArgumentError("io is 'mmap', which works for files of this machine only; pass another io")
         given: Any = self.source if isinstance(self.source, list | tuple) else [self.source]
@@ -83,6 +84,7 @@ class Remote:
         try:
             return self._open_all(given, Listings(None if cache is None else cache.directory), cache, check, io)
         except BaseException:
+            # The cache has threads and files.
             if cache is not None:
                 cache.close()
             raise
@@ -91,13 +93,16 @@ class Remote:
         self, given: Any, listings: Listings, cache: Any, check: bool, io: str
     ) -> tuple[list[RemoteShard], RemoteFiles]:
         opening = [_Opening(Storage(paths.check_type(each), self._storage_options), check, listings) for each in given]
+        # All URLs at once, one request each.
         opening[0].storage.run([each.open for each in opening])
+        # Pickled readers must see the same samples as before.
         if self.counts:  # a writer may have added files since the reader was first opened
             for each, count in zip(opening, self.counts, strict=True):
                 each.shards = each.shards[:count]
         self.counts = tuple(len(each.shards) for each in opening)
         files: list[RemoteShard] = []
         for each in opening:
+            # Datasets may differ in their schema; the files of one do not.
             self.firsts.append(len(files))
             files += each.shards
         if not files:
@@ -149,6 +154,7 @@ class _Opening:
 
     def _last_listing(self, error: Exception, kind: str = DATASET) -> manifest.Manifest:
         """Return the last listing in the cache, since the server does not answer; raise `error` if there is none."""
+        # The options are part of the key: another store may have the same URL.
         data = self._listings.get(self.storage.url, self.storage.options, kind)
         try:
             found = None if data is None else manifest.parse(data, self.storage.shown)
@@ -166,11 +172,13 @@ class _Opening:
         storage = self.storage
         try:
             likely()
+        # A prefix, or a server that is away: the other kind may be known.
         except (*NOT_THERE, TransientError) as error:
             self.storage = storage
             try:
                 other()
             except (OSError, FFRecordError):
+                # The error of the likely kind says more.
                 raise error from None
 
     def _open_file(self) -> None:
@@ -178,6 +186,7 @@ class _Opening:
         try:
             shard = open_shard(storage, check=self._check)
         except TransientError as error:
+            # The cache may have all of its records.
             (found,) = self._last_listing(error, FILE).shards
             shard = shard_of_listing(storage, found, check=self._check, alone=True)
         else:
@@ -201,9 +210,11 @@ class _Opening:
         self.shards = [shard_of_listing(self.storage, shard, check=self._check) for shard in found.shards]
 
     def _parse_listing(self) -> manifest.Manifest | None:
+        # Without secrets, for messages.
         name = urls.join_url(self.storage.shown, manifest.NAME)
         try:
             data = self.storage.get(manifest.NAME, manifest.SIZE_MAX).data
+        # Only if the server is away: "missing" is an answer.
         except TransientError as error:
             return self._last_listing(error)
         except MissingFileError as error:
@@ -215,6 +226,7 @@ class _Opening:
                 self._listings.put(bytes(data), self.storage.url, self.storage.options)
             return found
         except FormatError as error:
+            # Many servers answer 200 with a page to log in.
             if not bytes(data).lstrip().startswith(b"<"):
                 raise
             raise FormatError(

@@ -61,6 +61,7 @@ class Pool:
             The exception of the task that failed first. After an exception of the wait itself, such as
                 KeyboardInterrupt, running tasks are not waited for.
         """
+        # Threads cannot be started at exit, so this thread does the work.
         if _ending.is_set():
             for task in tasks:
                 task()
@@ -75,12 +76,14 @@ class Pool:
                 self._do(begun, task)
             begun.over.wait()
         except BaseException as error:
+            # Tasks that have not begun are skipped, since nobody waits.
             begun.error = error
             raise
         finally:
             self._rounds.discard(begun)
         failed = begun.error
         if failed is not None:
+            # The error refers to frames that refer to the round.
             begun.error = GONE
             try:
                 raise failed
@@ -95,9 +98,11 @@ class Pool:
         if _ending.is_set():
             return False
         begun = Round(1, owner)
+        # Held in the set, or nobody could give it up.
         self._rounds.add(begun)
         if not self._queue_tasks(begun, [task]):
             return True
+        # No thread could be started; the tasks are not queued.
         self._rounds.discard(begun)
         with self._lock:
             self._unfinished -= 1
@@ -116,11 +121,13 @@ class Pool:
                     self._queue.put((begun, task))
                     left -= 1
             finally:
+                # Tasks that did not get into the queue must not be counted.
                 self._unfinished -= left
         return ()
 
     def _start(self) -> bool:
         """Start as many threads as the tasks need, or as the system allows. Return whether there are any."""
+        # No more threads than tasks, and no more than allowed.
         for _ in range(min(self._most, self._unfinished) - len(self._threads)):
             # A daemon: the interpreter waits for other threads before it calls `_end`, which tells them to end.
             thread = threading.Thread(target=self._work, name="ffrecord remote", daemon=True)
@@ -137,6 +144,7 @@ class Pool:
                 item = self._queue.get(timeout=IDLE_SECONDS)
             except Empty:
                 with self._lock:
+                    # More threads than tasks: this one may go. Else a task is on its way to it.
                     if self._unfinished < len(self._threads):
                         self._threads.discard(threading.current_thread())
                         return
@@ -144,17 +152,20 @@ class Pool:
             if item is None:
                 return
             self._do(*item)
+            # A task may refer to a reader, which must not live on because of an idle thread.
             del item
 
     def _do(self, begun: Round, task: Task) -> None:
         _doing.round = begun
         try:
+            # After the first error nobody needs the others.
             if begun.error is None:
                 task()
         except BaseException as error:
             if begun.error is None:
                 begun.error = error
         finally:
+            # Several threads end tasks of one round.
             with self._lock:
                 self._unfinished -= 1
                 begun.left -= 1
@@ -165,6 +176,7 @@ class Pool:
 
     def give_up(self, owner: object) -> None:
         """End the waits for tasks of `owner`: `run` raises ClosedError."""
+        # A copy: threads remove rounds meanwhile.
         for begun in list(self._rounds):
             if begun.owner is owner:
                 begun.give_up(ClosedError("closed"))
@@ -174,14 +186,18 @@ class Pool:
         with self._lock:
             threads = list(self._threads)
         try:
+            # Tasks that have not begun fail at once.
             while (item := self._queue.get_nowait()) is not None:
                 self._do(item[0], _refuse)
         except Empty:
             pass
+        # One for each thread; each ends at the first that it takes.
         for _ in threads:
             self._queue.put(None)
+        # All of them together get the time that is left.
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+        # Threads that wait for a silent server are left behind.
         for begun in list(self._rounds):
             begun.give_up(_ending_error())
 

@@ -46,9 +46,11 @@ def requests(files: Indices, starts: Indices, stops: Indices) -> list[Request]:
     """
     if not len(files):
         return []
+    # Another object, or a gap that costs more than a request.
     apart = (np.diff(files) != 0) | (starts[1:] - stops[:-1] > GAP)
     bounds = np.concatenate(([0], np.flatnonzero(apart) + 1, [len(files)]))
     found: list[Request] = []
+    # Lists: single items of arrays are slow.
     lows, highs, numbers = starts.tolist(), stops.tolist(), files.tolist()
     for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         found += _cut(numbers[first], lows, highs, first, last)
@@ -60,9 +62,10 @@ def _cut(file: int, lows: list[int], highs: list[int], first: int, last: int) ->
     found = []
     while first < last:
         end = first + 1
+        # A record that is larger than MOST is a request of its own.
         while end < last and highs[end] - lows[first] <= MOST:
             end += 1
-        if highs[end - 1] > lows[first]:
+        if highs[end - 1] > lows[first]:  # records without bytes need no request
             found.append(Request(file, lows[first], highs[end - 1], first, end))
         first = end
     return found
@@ -71,5 +74,6 @@ def _cut(file: int, lows: list[int], highs: list[int], first: int, last: int) ->
 def pieces(start: int, stop: int) -> list[tuple[int, int]]:
     """Split the span of a large record into parts that different connections can read: (start, stop) of each."""
     count = max(1, -(-(stop - start) // PIECE))
+    # Equal parts, so that none is left for the end.
     cuts = [start + (stop - start) * i // count for i in range(count + 1)]
     return list(pairwise(cuts))

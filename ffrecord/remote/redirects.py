@@ -55,6 +55,7 @@ class Redirects:
             found = self._next(at)
             if found is None:
                 break
+            # Scheme, host and port: another port may be another server.
             if origin_of(found) != origin_of(url):
                 return found
             at = found
@@ -62,15 +63,19 @@ class Redirects:
 
     def _next(self, url: str) -> str | None:
         """Return the target of a redirect; None if there is no redirect, or the request failed."""
+        # Once for each object: this request costs as much as a read.
         if url in self._here:
             return None
+        # One byte, as a whole object may be large.
         request = urllib.request.Request(url, headers={**self._headers, "Range": "bytes=0-0"})
         try:
             with contextlib.closing(self._opener.open(request, timeout=SECONDS)):
+                # Threads share the set.
                 with self._lock:
                     self._here.add(url)
                 return None
         except urllib.error.HTTPError as error:
+            # With `_StopAtRedirect` a redirect is an HTTPError.
             with error:
                 to = error.headers.get("Location") if error.code in REDIRECTED else None
             return urljoin(url, to) if to else None
@@ -91,6 +96,7 @@ def without_headers(options: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: value for name, value in options.items() if name != "default_headers"}
     inside = found.get("client_options")
     if isinstance(inside, Mapping):
+        # Both places may have them.
         found["client_options"] = {name: value for name, value in inside.items() if name != "default_headers"}
     return found
 
@@ -98,6 +104,7 @@ def without_headers(options: Mapping[str, Any]) -> dict[str, Any]:
 def origin_of(url: str) -> tuple[str, str, int | None]:
     """Return (scheme, host, port) of a URL."""
     parts = urlsplit(url)
+    # An explicit standard port is the same origin.
     usual = {"http": 80, "https": 443}.get(parts.scheme)
     return parts.scheme, parts.hostname or "", parts.port or usual
 
@@ -109,6 +116,7 @@ def _opener(client: Mapping[str, Any]) -> urllib.request.OpenerDirector:
     if certificates is not None:
         text = certificates.decode() if isinstance(certificates, bytes) else str(certificates)
         context.load_verify_locations(cadata=text)
+    # As obstore reads it: text, or a bool.
     if str(client.get("allow_invalid_certificates", "")).lower() == "true":
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

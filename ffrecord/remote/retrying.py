@@ -47,10 +47,12 @@ def retry(
             # A random wait: requests that failed together must not come back together. Its bound doubles each time.
             wait = min(FIRST_WAIT * 2 ** (tried - 1), LONGEST_WAIT) * random.uniform(0.5, 1)
             spent = time.monotonic() - begun
+            # Not even begun if the time would be over by then.
             more = tried < tries and spent + wait <= seconds
             if more:
                 logger.info("%s; attempt %d of %d failed, the next one begins in %.2f s", error, tried, tries, wait)
             if not more or pause(wait):
+                # `from None`: the message of the cause is in this one.
                 raise TransientError(f"{error}; tried {tried} times in {spent:.1f} seconds") from None
             again()
     raise AssertionError("unreachable")

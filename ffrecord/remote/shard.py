@@ -120,10 +120,13 @@ class RemoteShard:
 
     def load(self) -> Tables:
         """Return the tables, from the cache or from the store."""
+        # Kept only until here: the holder keeps tables within its bounds.
         first, self._first = self._first, None
+        # Unchecked ones must not get into the cache.
         if first is not None and (self._check or not self._checks):
             return first
         kept = None if self.copy is None else self.copy.tables()
+        # From the cache: no request at all.
         if kept is not None:
             return self._parse(kept, check=self._check)
         tables, data = self._read_tables(check=self._checks)
@@ -144,9 +147,11 @@ class RemoteShard:
         Args:
             data: first bytes of the shard, as many as came with the tables.
         """
+        # A cache that is full needs nothing.
         if self.copy is None or not self.copy.needs_tables:
             return
         head = bytes(memoryview(data or self._pack_tables(tables))[: tables.data_start])
+        # The gap between tables and samples belongs to the copy as well.
         if len(head) < tables.data_start:
             head += bytes(self._range(len(head), tables.data_start).data)
         self.copy.store_tables(head)
@@ -164,12 +169,15 @@ class RemoteShard:
         """
         try:
             return self._fetch_tables(check=check)
+        # Damage on the way is gone the second time; a replaced object is not.
         except (ChangedError, ChecksumError, FormatError):
             return self._fetch_tables(check=check)
 
     def _fetch_tables(self, *, check: bool) -> tuple[Tables, Any]:
+        # A little more than the tables: mostly the extension block comes along.
         found = self._range(0, min(self.size, ffr_layout.tables_end(self.n) + MORE))
         crc, n = ffr_layout.PREFIX.unpack_from(found.data)
+        # The CRC-32 of the tables identifies the shard, whatever its etag.
         if (n, crc) != (self.n, self.crc):
             raise self._replaced_error(ShardFacts(n, found.size if found.size >= 0 else self.size, crc))
         tables = self._parse(found.data, check=check)
@@ -178,6 +186,7 @@ class RemoteShard:
 
     def _range(self, start: int, stop: int) -> FetchedObject:
         found = self.storage.get_range(self.name, start, stop)
+        # -1: the server does not say.
         if found.size not in (-1, self.size):
             raise self._replaced_error(ShardFacts(self.n, found.size, self.crc))
         return found
@@ -206,6 +215,7 @@ class RemoteShard:
             # The servers behind one address may give different etags for one object. An object that was written again
             # with the same bytes has another etag, too. If the tables are the same, ignore etags from here on: each
             # record has its checksum.
+            # Raises if the tables have changed.
             self.check_header()
             self._versions, self.etag = False, None
             found = self.storage.get_range(self.name, start, stop)
@@ -223,6 +233,7 @@ class RemoteShard:
             The exceptions of `tables`; ChecksumError, FormatError: the block is damaged.
         """
         if self._gap is None:
+            # Tables of the cache have the gap with them.
             kept = None if self.copy is None else self.copy.tables()
             if kept is None:
                 tables, data = self._read_tables(check=self._checks)
@@ -234,6 +245,7 @@ class RemoteShard:
 
     def _keep_gap(self, tables: Tables, data: Any) -> None:
         start, stop = ffr_layout.tables_end(self.n), tables.data_start
+        # Before it is read: the number comes from the file.
         if stop - start > ffr_layout.BLOCK_MAX:
             raise FormatError(
                 f"{self.path} has {stop - start} bytes before sample 0, expected at most {ffr_layout.BLOCK_MAX}"
@@ -272,14 +284,17 @@ def open_shard(storage: Storage, *, check: bool) -> RemoteShard:
     """
     try:
         return _open_shard(storage, check=check)
+    # Damaged on the way, perhaps; once more.
     except (ChecksumError, FormatError):
         return _open_shard(storage, check=check)
 
 
 def _open_shard(storage: Storage, *, check: bool) -> RemoteShard:
+    # If the tables end within these bytes, one request is enough.
     found = storage.get_start("", START)
     data = found.data
     with add_path_to_errors(storage.shown):
+        # The end of the last sample is the size of the file.
         if found.size < 0:
             raise ArgumentError(f"{storage.shown}: the server does not say how large the file is (Content-Length)")
         crc, n = ffr_layout.unpack_prefix(bytes(memoryview(data)[: ffr_layout.PREFIX.size]), found.size)
@@ -288,6 +303,7 @@ def _open_shard(storage: Storage, *, check: bool) -> RemoteShard:
         if stop > len(data):
             data = bytes(data) + bytes(storage.get_range("", len(data), stop, found.etag).data)
         tables = parse(data, n, found.size, shard.path, check=check)
+    # The tables have come, so they need not be read again at the first use.
     shard.etag, shard._first = found.etag, tables
     shard._keep_gap(tables, data)
     shard._decode_gap(shard._gap or b"")

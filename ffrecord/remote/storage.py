@@ -43,7 +43,7 @@ class Storage:
         self._quotes = urls.scheme_of(url) in urls.WEB
         self._counted = Counters()
         self._owner = 0
-        self._connect()
+        self._connect()  # now, so that a wrong option is an error of opening
 
     def __repr__(self) -> str:
         return f"<Storage of {self.shown}>"
@@ -59,9 +59,10 @@ class Storage:
 
         After a fork, connect again: a parent's client cannot be used.
         """
+        # A forked child has other threads and connections than its parent.
         if self._owner != os.getpid():
             self._connected = connect(self.url, self.options)
-            self._counted.clear()
+            self._counted.clear()  # counts are of one process
             self._owner = os.getpid()
         return self._connected
 

@@ -69,6 +69,7 @@ class Cache:
         self._complete: set[int] = set()
         self._looked = False  # whether complete copies from before were looked for
         self._open: OrderedDict[CachedFile, None] = OrderedDict()
+        # Not fewer than 16, or a batch over several shards would open its copies again and again.
         self._open_most = max(16, resources.descriptors())
         self._room = Room(self.directory, size, self._own_stems)
         self._closed = self._stopped = self._said = False
@@ -92,6 +93,7 @@ class Cache:
         Call it with each batch.
         """
         now = time.monotonic()
+        # Rarely, as each stamp is a system call for each copy.
         if now >= self._tick_at:
             self._tick_at = now + STAMP_SECONDS
             for file in self._files:
@@ -102,6 +104,7 @@ class Cache:
 
         `file` gives the numbers.
         """
+        # Once: later copies are noted as they become complete.
         if not self._looked:
             self._looked = True
             there = complete_names(self.directory)
@@ -112,6 +115,7 @@ class Cache:
 
     def close(self) -> None:
         """Close all files. A copy that is being completed is left for the next reader. A second call does nothing."""
+        # First, so that threads which complete a copy stop at the next look.
         self._closed = True
         self._python_engine.close()
         for file in self._files:
@@ -129,6 +133,7 @@ class Cache:
         """Count a copy as open and just used; close others if there are too many."""
         self._open[file] = None
         with contextlib.suppress(KeyError):  # another thread closed it
+            # Order of use; no lock, as a copy closed too early is only opened again.
             self._open.move_to_end(file)
         while len(self._open) > self._open_most:
             with contextlib.suppress(KeyError):
@@ -137,6 +142,7 @@ class Cache:
     @property
     def full(self) -> bool:
         """True if nothing more can be written, for now or for good."""
+        # A disk error stops it for good, a full cache for some seconds.
         return self._stopped or self._closed or self._room.full
 
     def take(self, size: int) -> int:
@@ -149,6 +155,7 @@ class Cache:
         Raises:
             OSError: it cannot be made, or the copies would now go elsewhere.
         """
+        # Somebody may have made the directory writable for all, and then another one is used.
         if usable_directory(self._given) != self.directory:
             raise FileNotFoundError(
                 errno.ENOENT, "the cache directory was removed, and cannot be made again", self.directory
@@ -156,6 +163,7 @@ class Cache:
 
     def note_failure(self, error: OSError) -> None:
         """Note a failed write. The first one is logged. If the cause is the disk, nothing more is written."""
+        # One message: a full disk fails each write.
         self._stopped = self._stopped or error.errno in NO_MORE
         if not self._said:
             self._said = True
@@ -163,6 +171,7 @@ class Cache:
 
     def ask_to_seal(self, file: "CachedFile") -> None:
         """Complete a copy in a thread."""
+        # The reader may be closed meanwhile; the copy stays for the next one.
         with contextlib.suppress(ClosedError):
             self._python_engine.begin(file.seal, 1)
 
@@ -195,6 +204,7 @@ class CachedFile:
         self._stem = ""
         self._copy: Copy | None = None
         self._whole = False  # whether there is a complete copy
+        # Old files have no CRC-32 of their tables, so nothing in a copy could be believed.
         self._off = facts.crc == 0  # whether no copy is used or made
         self._frozen = self._off  # whether nothing may be written
         self._looked = self._stamped = self._seal_at = -np.inf
@@ -204,6 +214,7 @@ class CachedFile:
     def stem(self) -> str:
         """The common start of its paths."""
         if not self._stem:
+            # Computed at the first use: a reader may have a million shards.
             self._stem = entry_path(self._cache.directory, self._name, self._facts)
         return self._stem
 
@@ -212,6 +223,7 @@ class CachedFile:
     @property
     def needs_tables(self) -> bool:
         """True if `store_tables` must come before `store` can do anything. False if the cache is full."""
+        # Cheapest first: a full cache opens no copies.
         return not self._frozen and not self._cache.full and self._open_copy() is None
 
     def tables(self) -> bytes | None:
@@ -232,10 +244,12 @@ class CachedFile:
         """
         if not self.needs_tables:
             return
+        # Checked here, since nothing later could tell that the tables are wrong.
         check_tables(self._facts, bytes(data))
         try:
             try:
                 self._begin(bytes(data))
+            # Somebody has emptied the cache by removing its directory.
             except FileNotFoundError:
                 self._cache.make_directory()
                 self._begin(bytes(data))
@@ -243,9 +257,10 @@ class CachedFile:
             self._note_failure(error)
 
     def _begin(self, tables: bytes) -> None:
+        # All or nothing: tables in part would be damaged ones.
         if self._cache.take(len(tables)) == len(tables):
             begin(self.stem, self._facts, tables)
-            if not self._facts.n:
+            if not self._facts.n:  # without records it is complete at once
                 self._complete()
 
     # Records
@@ -255,6 +270,7 @@ class CachedFile:
         now = time.monotonic()
         if not self._whole and not self._off and now - self._looked >= LOOK_SECONDS:
             self._looked = now
+            # The name says that all was compared and flushed; the size excludes a file cut since.
             if regular_size(self.stem + WHOLE) == self._facts.size:
                 self._set_whole()
         return self.stem + WHOLE if self._whole else None
@@ -270,17 +286,20 @@ class CachedFile:
             return [None] * len(local)
         try:
             found = copy.read(local)
+        # The tables are damaged, so no record can be found.
         except (FFRecordError, OSError):
             self._discard_damaged()
             return [None] * len(local)
         self._cache.counted.add(read=sum(record is not None for record in found))
         self._stamp(time.monotonic())
+        # Others may have stored the last records.
         if not copy.whole and not copy.missing:
             self._complete()
         return found
 
     def missing_of(self, local: Indices) -> Indices:
         """Return the indices of `local` that the copy lacked at the last look, and that could be stored."""
+        # A full cache stores nothing, so nothing is missing.
         copy = None if self._frozen or self._cache.full else self._open_copy()
         return local[:0] if copy is None or copy.whole else local[~copy.known[local]]
 
@@ -303,24 +322,28 @@ class CachedFile:
             return
         try:
             self._store(copy, np.asarray(local, np.int64), records)
+        # Evicted between opening and writing.
         except FileNotFoundError:
             self._copy = None  # removed by another process; the next read begins a new one
             return
         except FFRecordError:
             self._discard_damaged()
             return
+        # The records were read already; only the copy suffers.
         except OSError as error:
             self._note_failure(error)
         if not copy.missing:
             self._complete()
 
     def _store(self, copy: Copy, local: Indices, records: Sequence[Any]) -> None:
+        # Sorted and once each, so that neighbours become one write.
         local, places = np.unique(local, return_index=True)
         sizes = copy.sizes(local)
         views = [as_bytes(records[place]) for place in places.tolist()]
         if [view.nbytes for view in views] != sizes.tolist():
             copy.check()
             return  # a record of another size would overwrite its neighbours
+        # As many as fit, from the first on.
         count = int(np.searchsorted(np.cumsum(sizes), self._cache.take(int(sizes.sum())), "right"))
         if count:
             copy.store(local[:count], views[:count])
@@ -354,27 +377,32 @@ class CachedFile:
         """Complete the copy if possible."""
         try:
             self._seal_at = time.monotonic() + SEAL_AGAIN_SECONDS
+            # It ends early if the reader is closed.
             if seal(self.stem, self._facts, self._should_stop):
                 self._seal_at = 0.0
                 self._set_whole()
             elif self._copy is not None:
+                # Damaged records are marked as missing now; look at what is left.
                 self._copy.look()
         except FileNotFoundError:
             self._copy = None  # removed by another process
         except OSError as error:
             self._note_failure(error)
         finally:
+            # Also after an error, or nobody would ever try again.
             self._sealing = 0
         return BatchOutcome([], [])
 
     def _complete(self) -> None:
         """Complete the copy in a thread, unless it is complete: all records seem to be here."""
+        # Rarely: a copy whose records do not match would be tried with each batch.
         if self._frozen or self.sealing or time.monotonic() < self._seal_at or self.path() is not None:
             return
         self._sealing = os.getpid()
         self._cache.ask_to_seal(self)
 
     def _should_stop(self) -> bool:
+        # A closing reader must not wait for gigabytes to be compared.
         return self._cache.closed
 
     def _set_whole(self) -> None:
@@ -394,9 +422,11 @@ class CachedFile:
             return
         self._stamped = now
         with contextlib.suppress(OSError):  # it belongs to another user, who stamps it, or the disk is read-only
+            # The times of `.have` count: it is written as records come.
             try:
                 os.utime(self.stem + HAVE)
             except FileNotFoundError:
+                # Somebody may have removed only the list of records, which does no harm to a complete copy.
                 self._check_there()
 
     def _check_there(self) -> None:
@@ -419,6 +449,7 @@ class CachedFile:
         if copy is None:
             try:
                 copy = self._share(self._open())
+            # Damaged or gone: begin a new one.
             except (FFRecordError, FileNotFoundError):
                 self.drop()
             except OSError as error:
@@ -430,6 +461,7 @@ class CachedFile:
 
     def _share(self, copy: Copy) -> Copy:
         """Return the copy that all threads use, so that each sees the records that others store."""
+        # Another thread may have opened it meanwhile; both must see the same marks.
         with _sharing:
             if self._copy is None:
                 self._copy = copy
@@ -445,6 +477,7 @@ class CachedFile:
         return Copy(self.stem, self._facts, whole=True)
 
     def _note_failure(self, error: OSError) -> None:
+        # An error of this file: leave it alone, and go on with the others.
         self._frozen = self._frozen or error.errno not in NO_MORE
         self._cache.note_failure(error)
 

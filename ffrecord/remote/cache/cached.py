@@ -27,6 +27,7 @@ class Cached:
     def __init__(self, cache: Cache, files: Sequence[RemoteShard], io: str) -> None:
         self._cache, self._files = cache, files
         for file in files:
+            # Each shard knows its copy, so that tables are kept and found there too.
             file.copy = cache.file(file.path, file.facts)
         self._local = Local(cache, files, io)
         self._counted = Counters()
@@ -48,6 +49,7 @@ class Cached:
         the others.
         """
         direct = dict(self._local.sums())
+        # They are counted by another name.
         direct.pop("batches", None)
         records, size = direct.get("records", 0), direct.get("bytes", 0)
         looked = {
@@ -90,6 +92,7 @@ class Cached:
             files, locals: number of the shard of each record, and its number there; records of a shard stand together.
         """
         self._local.fill(files, locals, records)
+        # Complete copies have been read; these are in copies that are being filled.
         left = np.flatnonzero([record is None for record in records])
         for number, part in parts(files[left]):
             places = left[part]
@@ -97,6 +100,7 @@ class Cached:
             for place, record in zip(places.tolist(), found, strict=True):
                 records[place] = record
         here = [len(record) for record in records if record is not None]
+        # Counted here, because `fill` serves batches that are counted by the caller.
         self._counted.add(probed=len(records), missed=len(records) - len(here), bytes=sum(here))
 
     def absent(self, file: int, locals: Indices) -> Indices:
@@ -106,6 +110,7 @@ class Cached:
     def store(self, file: int, locals: Indices, records: Sequence[Array]) -> None:
         """Keep records of a shard, which match their CRC-32."""
         shard = self._files[file]
+        # A copy begins with its tables: without them no record has a place.
         if shard.copy.needs_tables:
             shard.keep_tables(shard.tables)
         shard.copy.store(locals, records)
@@ -126,16 +131,21 @@ class Cached:
             start: offset of `data` in the shard, bytes.
         """
         shard = self._files[file]
+        # The tables were refused, so there is no copy.
         if shard.copy.needs_tables:
             return
         bounds, checksums = shard.tables
+        # Records that lie whole in the data: from the first that begins here to the last that ends here.
         low, high = np.searchsorted(bounds, start), np.searchsorted(bounds, start + len(data), "right") - 1
+        # Nothing but what was asked for.
         if high - low <= len(locals):
             return
+        # Only what is missing: comparing takes time.
         others = shard.copy.missing_of(np.setdiff1d(np.arange(low, high), locals, assume_unique=True))
         spans = zip(
             others.tolist(), (bounds[others] - start).tolist(), (bounds[others + 1] - start).tolist(), strict=True
         )
         records = {i: data[begin:end] for i, begin, end in spans}
+        # They have not been checked for any batch.
         good = [i for i, record in records.items() if crc32(record.data) == checksums[i]]
         shard.copy.store(np.array(good, np.int64), [records[i] for i in good])

@@ -52,8 +52,10 @@ class Copy:
     def __init__(self, stem: str, facts: ShardFacts, *, whole: bool) -> None:
         self._stem, self.whole = stem, whole
         path = stem + (WHOLE if whole else PART)
+        # Before it is opened: a file of another size is a copy of something else, or was cut.
         if regular_size(path) != facts.size:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        # The tables are compared with their CRC-32, so offsets may be believed.
         self._opened = OpenedFile(path, check=True)
         try:
             if ShardFacts(self._opened.n, self._opened.size, self._opened.crc) != facts:
@@ -63,6 +65,7 @@ class Copy:
         except BaseException:
             self._opened.close()
             raise
+        # All of them, if the name says that it is complete.
         self.known = np.ones(facts.n, np.bool_)
         if not whole:
             self.look()
@@ -90,6 +93,7 @@ class Copy:
                 tables += self._bytes_at(self._opened.path, len(tables), gap)
             except FileNotFoundError:  # another process completed it just now
                 tables += self._bytes_at(self._stem + WHOLE, len(tables), gap)
+        # Pages of a mapping that were lost read as zeros.
         self._opened.check_all_there()
         return tables
 
@@ -109,18 +113,22 @@ class Copy:
             ChecksumError, OSError: its tables were damaged since it was opened.
         """
         known = self.known
+        # Only if something seems to be missing: it reads a byte for each record.
         if not self.whole and not known[local].all():
             self.look()  # other processes may have stored some
             known = self.known
         places = np.flatnonzero(known[local])
         found: list[Array | None] = [None] * len(local)
         if len(places):
+            # With checks: a mark only says that somebody has written the record.
             arrays, failures = self._engine.read(local[places], True, True, ARRAYS)
             for place, array in zip(places.tolist(), arrays, strict=True):
                 found[place] = array
             for failure in failures:
                 place = int(places[failure.order])
+                # Forgotten here only; `seal` marks it on the disk.
                 found[place], known[local[place]] = None, False
+            # Damaged records may mean damaged tables.
             if failures:
                 self.check()
         return found
@@ -141,12 +149,16 @@ class Copy:
             OSError: writing failed. Records of this call are not marked as here.
         """
         offsets = self._opened.offsets
+        # Opened by name for each batch: an evicted copy must not grow on.
         with open_regular(self._stem + PART, os.O_RDWR) as fd:
             status = os.fstat(fd)
+            # Another process may have removed it and begun anew.
             if (status.st_dev, status.st_ino) != (self._opened.device, self._opened.inode):
                 raise FileNotFoundError(errno.ENOENT, "it is another file now", self._opened.path)
+            # Somebody has cut it; the lost records fail their check later.
             if status.st_size != self._opened.size:
                 os.ftruncate(fd, self._opened.size)
+            # One write for each run of neighbours.
             for start, stop in runs(local):
                 write_pieces(fd, records[start:stop], int(offsets[local[start]]))
         # Mark the records only after they are written: other processes read a record as soon as it is marked.
@@ -156,6 +168,7 @@ class Copy:
 
 def known_records(file: OpenedFile, stem: str) -> Marks:
     """Return which records a copy has: those marked as here, and those without bytes, which are never read."""
+    # Marks may be wrong in either direction: a record is compared, or fetched once more.
     found = read_marks(stem + HAVE, file.n)
     found[np.diff(file.offsets, append=file.size) == 0] = True
     return found
@@ -173,13 +186,14 @@ def begin(stem: str, facts: ShardFacts, tables: bytes) -> None:
     path = stem + PART
     with contextlib.ExitStack() as stack:
         try:
+            # O_EXCL: of two processes one makes the file, and both write the same tables.
             fd = stack.enter_context(open_regular(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
             if regular_size(stem + WHOLE) == facts.size:  # another process completed and renamed it just now
                 os.unlink(path)
                 return
         except FileExistsError:
             fd = stack.enter_context(open_regular(path, os.O_RDWR))
-        if os.fstat(fd).st_size != facts.size:
+        if os.fstat(fd).st_size != facts.size:  # sparse: it takes room as records come
             os.ftruncate(fd, facts.size)
         write_all(fd, memoryview(tables), 0)
 
@@ -187,6 +201,7 @@ def begin(stem: str, facts: ShardFacts, tables: bytes) -> None:
 def check_tables(facts: ShardFacts, tables: bytes) -> None:
     """Raise ArgumentError unless `tables` is bytes [0, data_start) of that shard, as far as the CRC-32 tells."""
     end = ffr_layout.tables_end(facts.n)
+    # Without samples, the file is nothing but this.
     start = facts.size
     if facts.n and len(tables) >= end:
         start = int.from_bytes(
@@ -194,6 +209,7 @@ def check_tables(facts: ShardFacts, tables: bytes) -> None:
         )
     if len(tables) < end or len(tables) != start:
         raise ArgumentError(f"the tables have {len(tables)} bytes, expected {start} for a shard of {facts.n} samples")
+    # Number and CRC-32 first, which are cheap.
     crc, n = ffr_layout.PREFIX.unpack_from(tables)
     if (crc, n) != (facts.crc, facts.n) or crc32(memoryview(tables)[ffr_layout.CHECKED_FROM : end]) != crc:
         raise ArgumentError(f"the tables of {n} samples, CRC-32 {crc:#010x}, are not those of this shard")
@@ -218,6 +234,7 @@ def seal(stem: str, facts: ShardFacts, stop: Callable[[], bool]) -> bool:
         OSError: the disk is full or broken, or the directory may not be written to.
     """
     path = stem + PART
+    # Another process may have renamed it already.
     if regular_size(path) < 0:
         return regular_size(stem + WHOLE) == facts.size
     try:
@@ -229,6 +246,7 @@ def seal(stem: str, facts: ShardFacts, stop: Callable[[], bool]) -> bool:
     try:
         os.ftruncate(part.fd, facts.size)  # in case it was cut: the records that are lost then fail their check
         try:
+            # Also if the reader was closed meanwhile: the copy stays for the next one.
             if not _is_right(stem, path, facts, stop) or stop():
                 return False
         except FFRecordError:  # its tables are damaged, so the copy is of no use
@@ -236,9 +254,11 @@ def seal(stem: str, facts: ShardFacts, stop: Callable[[], bool]) -> bool:
             return False
         # A rename replaces a symbolic link of that name: it never writes to the file that the link points to.
         part.target = stem + WHOLE
+        # fsync, rename, fsync of the directory: from now on the name means complete.
         part.publish()
         return True
     finally:
+        # Unlock, and leave the file for later.
         part.leave()
 
 
@@ -254,6 +274,7 @@ def _is_right(stem: str, path: str, facts: ShardFacts, stop: Callable[[], bool])
             raise FormatError(f"{path} is not a copy of that shard")
         if not known_records(opened, stem).all():
             return False
+        # About STEP_BYTES by average sizes, at least one record.
         step = max(1, STEP_BYTES * opened.n // max(1, opened.size))
         bad: list[int] = []
         for start in range(0, opened.n, step):
@@ -261,5 +282,6 @@ def _is_right(stem: str, path: str, facts: ShardFacts, stop: Callable[[], bool])
                 return False
             bad += [index for index, _ in reader.bad_records(start, min(start + step, opened.n))]
     if bad:
+        # They will be fetched again, and the copy be tried once more.
         mark(stem + HAVE, np.array(bad), AWAY)
     return not bad

@@ -31,6 +31,7 @@ class Room:
 
     def __init__(self, directory: str, limit: int | None, own: Callable[[], Collection[str]]) -> None:
         self._directory, self._limit, self._own = directory, limit, own
+        # Times of files come from a clock of the kernel that steps every few milliseconds.
         self._since = time.time_ns() - CLOCK_NS
         self._granted = 0
         self._again = 0.0
@@ -57,7 +58,7 @@ class Room:
         with self._lock:
             if self._granted < size and time.monotonic() >= self._again:
                 self._granted = self._find_room(self._limit, size)
-                if self._granted < size:
+                if self._granted < size:  # fewer bytes than asked for: the cache is full
                     self._again = time.monotonic() + AGAIN_SECONDS
             given = min(size, self._granted)
             self._granted -= given
@@ -65,11 +66,14 @@ class Room:
 
     def _find_room(self, limit: int, size: int) -> int:
         """Return how many bytes may be written before the next look at the directory."""
+        # Bytes on the disk, since copies being filled are sparse.
         free = limit - sum(each.bytes for each in list_copies(self._directory))
+        # One process at a time, or all of them would remove the same copies and too many.
         if free < size:
             with evicting(self._directory) as alone:
                 if alone:
                     free = self._evict(limit, max(size, limit // SHARE))
+        # Granted in shares, so that a look serves many writes and yet all processes together keep the limit.
         return max(0, min(free, max(free // SHARE, LEAST, size)))
 
     def _evict(self, limit: int, wanted: int) -> int:
@@ -77,6 +81,7 @@ class Room:
 
         Return the free bytes.
         """
+        # Again under the lock: another process may have made room.
         copies = list_copies(self._directory)
         free = limit - sum(each.bytes for each in copies)
         own = self._own()
@@ -97,14 +102,18 @@ def remove(stem: str) -> None:
     Raises:
         OSError: it belongs to another user. BlockingIOError: another process is completing it.
     """
+    # The list of records last: without it the rest would look empty.
     for suffix in (PART, WHOLE, HAVE):
         _remove_file(stem + suffix)
 
 
 def _remove_file(path: str) -> None:
+    # Another process may have removed it at the same time.
     with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as stack:
+        # Files of others cannot be opened, but a directory of this user may still let them be removed.
         with contextlib.suppress(PermissionError):
             fd = stack.enter_context(open_regular(path, os.O_RDONLY))
+            # Locked: its process is completing it.
             if not atomic_file.lock(fd, path):
                 raise BlockingIOError
         os.unlink(path)

@@ -41,6 +41,7 @@ def open_regular(path: str, flags: int) -> Iterator[int]:
 def regular_size(path: str) -> int:
     """Return the bytes of a regular file; -1 if there is none, or a symbolic link."""
     try:
+        # `lstat`: a link in a shared directory may lead to any file of this user.
         status = os.lstat(path)
     except OSError:
         return -1
@@ -49,6 +50,7 @@ def regular_size(path: str) -> int:
 
 def runs(local: Indices) -> Iterator[tuple[int, int]]:
     """Yield (first place, end) of each run of successive numbers in an ascending array."""
+    # A step of more than one ends a run.
     ends = np.flatnonzero(np.diff(local) != 1) + 1
     return itertools.pairwise([0, *ends.tolist(), len(local)])
 
@@ -62,6 +64,7 @@ def write_pieces(fd: int, pieces: Sequence[memoryview], offset: int) -> None:
     for start in range(0, len(pieces), PIECES_MOST):
         some = pieces[start : start + PIECES_MOST]
         try:
+            # Hundreds of small records in one call.
             written = os.pwritev(fd, some, offset)
         except OSError as error:
             if error.errno not in REFUSED:
@@ -69,6 +72,7 @@ def write_pieces(fd: int, pieces: Sequence[memoryview], offset: int) -> None:
             written = 0  # write them one by one
         for piece in some:
             if written < len(piece):
+                # The rest of a piece that the kernel took in part, or not at all.
                 write_all(fd, piece[max(0, written) :], offset + max(0, written))
             written -= len(piece)
             offset += len(piece)
@@ -90,5 +94,6 @@ def mark(path: str, local: Indices, value: bytes) -> None:
         OSError: the marks cannot be written.
     """
     with open_regular(path, os.O_RDWR | os.O_CREAT) as fd:
+        # A byte each, so that processes mark records without a lock: no byte belongs to two of them.
         for start, stop in runs(local):
             write_all(fd, memoryview(value * (stop - start)), int(local[start]))

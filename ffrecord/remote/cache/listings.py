@@ -46,12 +46,14 @@ class Listings:
         if path is None:
             return None
         with contextlib.suppress(OSError), open_regular(path, os.O_RDONLY) as fd:
+            # One byte more than the limit shows that it is too long.
             return read_up_to(fd, manifest.SIZE_MAX + 1, 0)
         return None
 
     def put(self, data: bytes, url: str, options: Mapping[str, Any], kind: str = DATASET) -> None:
         """Keep a listing. Write nothing if it has not changed."""
         path = self._path(url, options, kind)
+        # Mostly unchanged, and then the disk is spared.
         if path is None or self.get(url, options, kind) == data:
             return
         try:
@@ -61,11 +63,12 @@ class Listings:
                 part.publish()
             finally:
                 part.discard()
+        # Reading works without it.
         except OSError as error:
             logger.info("%s: its listing is not kept in the cache: %s", urls.redact(url), error)
 
     def _path(self, url: str, options: Mapping[str, Any], kind: str) -> str | None:
-        if self._directory is None or urls.split_url(url)[3]:
+        if self._directory is None or urls.split_url(url)[3]:  # a query may be a signature, which must not be stored
             return None
         shown = urls.redact(url).rstrip("/")
         return f"{self._directory}/{stem_of(shown, repr((kind, *identity_of(shown, options))))}{SUFFIX}"

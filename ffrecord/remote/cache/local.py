@@ -41,6 +41,7 @@ class CompleteCopies:
         self.engine = _engine.Files(files, io, resources.descriptors())
         numbers = np.array(list(opened), np.int64)
         self._begins, self._ends = begins, begins + counts
+        # Shards without records are always there.
         self._there = counts == 0
         self._there[numbers] = True
         # Add this to an index among all records to get the index among the records of the copies.
@@ -61,9 +62,11 @@ class CompleteCopies:
 
         Return None if a record is not in a copy, or out of range.
         """
+        # The usual case after the first epoch: nothing to convert.
         if self._all:
             return indices
         files = self.files_of(indices)
+        # Numbers out of range are left to the caller, whose error is the right one.
         inside = (files >= 0) & (files < len(self._there))
         if not inside.all() or not self._there[files].all():
             return None
@@ -72,6 +75,7 @@ class CompleteCopies:
     def files_of(self, indices: Indices) -> Indices:
         """Return the numbers of the shards of records. Negative indices count from the end."""
         positions = np.where(indices < 0, indices + self._ends[-1], indices)
+        # -1 marks numbers before the first record.
         return np.where(positions < 0, -1, np.searchsorted(self._ends, positions, "right"))
 
     def own_indices_of(self, files: Indices, locals: Indices) -> Indices:
@@ -101,6 +105,7 @@ class Local:
 
     def close(self) -> None:
         """Close all files, and open none any more."""
+        # No engine is made any more: the clock never gets there.
         self._again = np.inf
         complete, self._complete = self._complete, None
         if complete is not None:
@@ -135,7 +140,9 @@ class Local:
         if complete is None or own is None:
             return None
         try:
+            # `go_on` as well: failures become downloads, not errors.
             found: Read = complete.engine.read(own, True, True, form, out)
+        # A new engine has replaced this one.
         except ClosedError:
             return None
         return None if self._drop(complete, indices, found[1]) else found
@@ -160,6 +167,7 @@ class Local:
 
         def wait() -> Read | None:
             found = batch.result()
+            # The caller reads the batch by other means.
             if found is None:
                 raise ClosedError("a thread of the parent process began this batch")
             return None if self._drop(complete, indices, found[1]) else found
@@ -187,6 +195,7 @@ class Local:
             records[place] = array
         for failure in failures:
             records[int(places[failure.order])] = None
+        # Counted by the caller, who delivers the whole batch.
         good = [array for array in (records[place] for place in places.tolist()) if array is not None]
         self._before.add(batches=-1, records=-len(good), bytes=-sum(map(len, good)))
         self._drop(complete, locals[places] + self._begins[files[places]], failures)
@@ -196,6 +205,7 @@ class Local:
         if not failures:
             return False
         files: list[int] = complete.files_of(indices[[failure.order for failure in failures]]).tolist()
+        # "size" is a question of the request, not of the bytes.
         bad = {number for number, failure in zip(files, failures, strict=True) if failure.status != "size"}
         # A record with another size than requested was written so, or the tables have been damaged: check them.
         bad |= {number for number in set(files) - bad if self._is_damaged(number)}
@@ -224,13 +234,16 @@ class Local:
             self._seen = seen
             # No lock: if two threads come at once, the engine of one of them is closed at the end of its batch.
             self._complete = self._make_engine(self._cache.complete()[:FILES_MOST])
+            # If opening takes long, wait longer until the next time.
             self._again = began + SHARE * (time.monotonic() - began)
         return self._complete
 
     def _make_engine(self, numbers: list[int]) -> CompleteCopies | None:
         before = self._complete
         if before is not None:
+            # The counts of the old engine go on.
             self._before.add(**_counters_of(before))
+        # Open ones stay open; only new ones are opened.
         found = {number: self._opened.get(number) or self._open(number) for number in numbers}
         self._opened = {number: opened for number, opened in found.items() if opened is not None}
         return CompleteCopies(self._opened, self._begins, self._counts, self._io) if self._opened else None
@@ -245,9 +258,11 @@ class Local:
             return None
         except OSError:
             return None  # no descriptors left, or it is gone: records are read one by one, which shows the reason
+        # Not complete any more: evicted, or replaced.
         if opened is None:
             return None
         opened.close()  # the engine opens it again when it reads it
+        # A file of another shard at this name is damage, too.
         if (opened.n, opened.size, opened.crc) != shard.facts:
             shard.copy.drop()
             return None

@@ -50,10 +50,12 @@ def usable_directory(given: str | os.PathLike[str]) -> str:
     """
     path = directory_of(given)
     _make(path, 0o777)
+    # The sticky bit does not matter: whoever may write can make a file first.
     if not os.stat(path).st_mode & stat.S_IWOTH:
         return path
     own = os.path.join(path, f"user-{os.geteuid()}")
     _make(own, 0o700)
+    # `lstat`: a link would lead to a directory of somebody else's choice.
     status = os.lstat(own)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
         raise file_error(
@@ -64,6 +66,7 @@ def usable_directory(given: str | os.PathLike[str]) -> str:
 
 def _make(path: str, mode: int) -> None:
     try:
+        # Another process may make it at the same time.
         os.makedirs(path, mode, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise NotAFolderError(errno.ENOTDIR, f"cache_dir {path} is not a directory", path) from None
@@ -84,6 +87,7 @@ def entry_path(directory: str, name: str, facts: ShardFacts) -> str:
 
 def stem_of(name: str, key: str) -> str:
     """Return the start of file names: a readable part, and a hash of `key`, which makes it unique."""
+    # For people; the hash alone makes it unique.
     people = PLAIN.sub("_", name.rpartition("/")[2].removesuffix(WHOLE))[:NAME_MOST]
     return f"{people}.{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[:32]}"
 
@@ -118,6 +122,7 @@ def _look_up_copy(stem: str) -> CopyOnDisk | None:
     there = [status for status in map(_status, (stem + PART, stem + WHOLE, stem + HAVE)) if status is not None]
     if not there:
         return None
+    # By inode, as a renamed copy was perhaps found twice. Blocks, since the file is sparse.
     size = sum({(each.st_dev, each.st_ino): each.st_blocks * 512 for each in there}.values())
     return CopyOnDisk(stem, size, max(each.st_mtime_ns for each in there))
 
@@ -131,6 +136,7 @@ def _status(path: str) -> os.stat_result | None:
 
 def complete_names(directory: str) -> set[str]:
     """Return the stems of all complete copies; an empty set if the directory cannot be listed."""
+    # A cache that cannot be listed is like an empty one.
     try:
         names = os.listdir(directory)
     except OSError:
