@@ -49,6 +49,7 @@ class ShapedField(Field):
 
     def _take_shape(self, shape: Sequence[int | None] | None) -> None:
         """Set the shape of a new field. Its dtype must be known."""
+        # The class is frozen; only a new object is changed here.
         object.__setattr__(self, "shape", check_shape(shape, self.storage.itemsize))
         object.__setattr__(self, "_fixed", self.fixed is not None)
 
@@ -100,6 +101,7 @@ class NDArrayField(ShapedField):
         return self.dtype
 
     def encode(self, value: Any) -> Encoded:
+        # The usual array passes by three comparisons. Varying shapes and other types take the long way.
         if type(value) is not np.ndarray or value.dtype != self.dtype or value.shape != self.shape:
             value = self._check(value)
         return to_bytes(value, self.shape, self._fixed)
@@ -109,12 +111,15 @@ class NDArrayField(ShapedField):
             return self._from_list(value)
         if not isinstance(value, np.ndarray):
             raise TypeError(mismatch(self, value))
+        # A masked array is an ndarray, so it needs a test of its own.
         if isinstance(value, np.ma.MaskedArray):
             raise TypeError(mismatch(self, value, "its mask would be lost: store value.data and value.mask"))
         if value.dtype != self.dtype:
+            # Never cast: the user decides about precision.
             raise TypeError(mismatch(self, value, "convert it with astype, or declare that dtype"))
         if not allows_shape(self.shape, value.shape):
             raise ValueError(mismatch(self, value, advise(NDArrayField, self.dtype, self.shape, value.shape)))
+        # A subclass may have other methods; a plain array is what is stored.
         return np.asarray(value)
 
     def _from_list(self, value: list[Any]) -> Array:
@@ -216,12 +221,15 @@ def tensor_items(tensor: Any, dtype: str) -> Array:
     Raises:
         ValueError: the items are not in memory as numbers: sparse, quantized, meta.
     """
+    # Attached to a graph, on a GPU or conjugated: `force` copies as needed.
     try:
         if dtype in BITS:
+            # torch has the module imported, as there is a tensor.
             tensor = tensor.detach().view(getattr(sys.modules["torch"], BITS_VIEW[BITS[dtype]]))
         array: Array = tensor.numpy(force=True)
     except (TypeError, RuntimeError) as error:  # NotImplementedError is a RuntimeError
         raise ValueError(
             f"the items of the torch tensor are not plain numbers in memory; convert it, as by to_dense(): {error}"
         ) from None
+    # A tensor of bfloat16 has no NumPy dtype; its bits travel as integers.
     return array.view(TORCH_DTYPES[dtype]) if dtype in BITS else np.asarray(array, TORCH_DTYPES[dtype])

@@ -34,6 +34,7 @@ def check_records(data: Any, offsets: Any) -> tuple[Bytes, Offsets]:
     if found.ndim != 1 or not len(found) or found.dtype.kind not in "iu":
         raise TypeError(f"offsets must be ints [k + 1], not {found.dtype} of shape {found.shape}")
     found = found.astype(np.int64, copy=False)
+    # Checked once here: later steps copy by these numbers.
     if found[0] < 0 or found[-1] > len(data) or (found[1:] < found[:-1]).any():
         raise ValueError(
             f"offsets go from {found[0]} to {found[-1]}, expected them to ascend from 0 to at most {len(data)}"
@@ -60,14 +61,16 @@ class Batch:
         self.layout, self.data, self.offsets, self.starts = layout, data, offsets, offsets[:-1]
         self.size = len(self.starts)
         self._view = data.data
+        # Bytes of each record behind its fixed part: none, or sizes and payloads.
         spare = np.diff(offsets) - layout.head_size
         self._refuse(spare < 0 if layout.variable else spare != 0)
         self._bounds = self._payload_bounds(spare) if layout.variable else np.empty((0, 0), np.int64)
 
     def _refuse(self, wrong: Array) -> None:
-        if not wrong.any():
+        if not wrong.any():  # the usual case costs one look
             return
         i = int(wrong.argmax())
+        # Decoded once more by the code for one record, whose message names the column.
         try:
             self.layout.sizes(self._view[self.offsets[i] : self.offsets[i + 1]])
         except FormatError as error:
@@ -76,11 +79,13 @@ class Batch:
     def _payload_bounds(self, spare: Offsets) -> Offsets:
         """Return where the payloads of each record begin and end: [k, variable columns + 1]."""
         columns = len(self.layout.variable)
+        # The sizes of all records are gathered as one more column.
         sizes = _gather(self.data, self.starts, Slot(self.layout.fixed_size, SIZE.itemsize * columns, SIZE, (columns,)))
         # Compare the sizes while they are unsigned. Sizes that pass cannot overflow the sum: there are at most 4096.
         self._refuse(np.any(sizes > spare.astype(SIZE)[:, None], axis=1))
         bounds = np.zeros((self.size, columns + 1), np.int64)
         np.cumsum(sizes.astype(np.int64), axis=1, out=bounds[:, 1:])
+        # A record must be used up exactly.
         self._refuse(bounds[:, -1] != spare)
         bounds += (self.starts + self.layout.head_size)[:, None]
         return bounds
@@ -105,9 +110,11 @@ class Batch:
         field, slot = self.layout.columns[position][1], self.layout.slots[position]
         if slot is None:
             return [field.decode(payload) for payload in self.payloads(position)]
+        # Pieces, so that a kept sample holds at most so much memory.
         step = max(1, SHARED_MAX // max(1, slot.size))
         starts = [self.starts[i : i + step] for i in range(0, self.size, step)]
         parts = [field.unstack(fixed_column(self.data, part, slot)) for part in starts]
+        # Usually one piece, which needs no copy of the list.
         return parts[0] if len(parts) == 1 else [value for part in parts for value in part]
 
     def column(self, position: int) -> Any:
@@ -141,6 +148,7 @@ def _gather(data: Bytes, starts: Offsets, slot: Slot) -> Array:
     if slot.size > GATHER_MAX:
         return _gather_large(data, starts, slot)
     # An overlapping array of every place where a value could begin. Indexing it copies the wanted values at once.
+    # Bytes are copied, never read through the view, so overlap and alignment do not matter.
     places = np.ndarray((len(data) - slot.size + 1,), f"V{slot.size}", data, strides=(1,))
     return places[starts + slot.offset].view(slot.dtype).reshape(len(starts), *slot.shape)
 
@@ -170,6 +178,7 @@ def decode_each(batch: Batch, get: Callable[[int], Any], names: Collection[str] 
         try:
             found.append(get(position))
         except FormatError:
+            # Decoded again one by one, to find the record.
             _blame(name, field, batch.payloads(position))
             raise
     return found

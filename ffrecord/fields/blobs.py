@@ -16,6 +16,7 @@ from ffrecord.fields.scalars import DecimalField
 
 def _is_json(value: Any) -> bool:
     try:
+        # By trying: no list of types tells whether JSON keeps a value.
         return bool(msgspec.json.decode(msgspec.json.encode(value)) == value)
     except (TypeError, ValueError, OverflowError, RecursionError):
         return False
@@ -24,6 +25,7 @@ def _is_json(value: Any) -> bool:
 def _describe_change(value: Any, where: str = "") -> str:
     """Describe the first value inside `value` that JSON would change, and its place."""
     children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    # Descend to the value itself: a whole sample would say little.
     for place, child in children:
         if not _is_json(child):
             return _describe_change(child, f"{where}[{place!r}]")
@@ -51,7 +53,7 @@ class StrField(Field):
 
     def decode(self, data: memoryview) -> str:
         try:
-            return str(data, "utf-8")
+            return str(data, "utf-8")  # `str` takes a view, and copies once
         except UnicodeDecodeError as error:
             raise FormatError(f"the value is not UTF-8: {error.reason} at byte {error.start} of {len(data)}") from None
 
@@ -73,6 +75,7 @@ class BytesField(Field):
         if isinstance(value, memoryview):
             view, flat = value, value.format == "B" and value.ndim == 1 and value.c_contiguous
         elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1:
+            # A subclass may have another `data`.
             view, flat = value.data, type(value) is np.ndarray and value.flags.c_contiguous
         else:
             raise TypeError(mismatch(self, value))
@@ -106,6 +109,7 @@ class JSONField(Field):
         except (ValueError, OverflowError, RecursionError) as error:
             raise ValueError(mismatch(self, value, str(error))) from None
         # JSON would silently change some values: a tuple to a list, bytes to str, NaN to null, the key 1 to "1".
+        # `is not True`: comparing arrays gives an array.
         if same is not True:
             raise ValueError(
                 f"JSON would change {_describe_change(value)}, expected dicts with str keys, lists, str, finite "
@@ -121,6 +125,7 @@ class JSONField(Field):
 
 
 DECIMAL, SCALAR = 1, 2  # types of MessagePack extension values
+# MessagePack has signed and unsigned ints of 64 bits.
 INTS = range(-(1 << 63), 1 << 64)
 _decimal = DecimalField()
 
@@ -148,6 +153,7 @@ class MsgpackField(Field):
         except UnicodeEncodeError as error:
             raise ValueError(explain_surrogate(error)) from None
         except (TypeError, ValueError) as error:
+            # Only now, since finding the place takes time.
             place = _find_refused(value)
             raise type(error)(f"{error} at {place}" if place else str(error)) from None
 
@@ -165,6 +171,7 @@ def _to_msgpack(value: Any) -> Any:
         TypeError, ValueError: the field does not hold it.
     """
     kind = type(value)
+    # Exact types: a subclass would come back as its base.
     if value is None or kind in (bool, float, str, bytes) or (kind is int and value in INTS):
         return value
     if kind is list:
@@ -174,8 +181,10 @@ def _to_msgpack(value: Any) -> Any:
     if kind is Decimal:
         return msgspec.msgpack.Ext(DECIMAL, _decimal.encode(value))
     if isinstance(value, np.generic):
+        # The dtype's name comes first, since MessagePack does not know dtypes.
         name = scalar_dtype(value.dtype).str.encode()
         return msgspec.msgpack.Ext(SCALAR, bytes([len(name)]) + name + value.tobytes())
+    # The right type, but a value that does not fit.
     error = ValueError if kind in (int, dict) else TypeError
     raise error(f"expected {MsgpackField().expects}, found {describe(value)}")
 
@@ -200,6 +209,7 @@ def _decode_extension(code: int, data: memoryview) -> Any:
     """
     if code == DECIMAL:
         return _decimal.decode(data)
+    # Empty for an unknown code, which `spec_dtype` then refuses.
     size = data[0] if code == SCALAR and len(data) else 0
     try:
         dtype = scalar_dtype(spec_dtype(bytes(data[1 : 1 + size]).decode("ascii")))
@@ -210,6 +220,7 @@ def _decode_extension(code: int, data: memoryview) -> Any:
     held = data[1 + size :]
     if len(held) != dtype.itemsize:
         raise FormatError(f"the {dtype} scalar has {len(held)} bytes, expected {dtype.itemsize}")
+    # NumPy would take any byte for a bool.
     if dtype.kind == "b" and held[0] > 1:
         raise FormatError(f"a bool is byte {held[0]}, expected 0 or 1")
     return np.frombuffer(held, dtype)[0]

@@ -31,6 +31,7 @@ def _tree(fields: Any, path: str, depth: int, nodes: NodeCount) -> Tree:
     elif isinstance(fields, (tuple, list)):
         node, children = Node("tuple" if isinstance(fields, tuple) else "list", (), tuple(fields)), list(fields)
     else:
+        # The class instead of a field is the usual mistake.
         call = f"; write {fields.__name__}()" if isinstance(fields, type) and issubclass(fields, Field) else ""
         raise TypeError(
             f"{label(path)}: expected a Field, or a dict, tuple or list of them, found {describe(fields)}{call}"
@@ -41,6 +42,7 @@ def _tree(fields: Any, path: str, depth: int, nodes: NodeCount) -> Tree:
 
 
 def _check_registered(field: Field, path: str) -> Field:
+    # A subclass inherits the kind of its base, so look for the class itself.
     if KINDS.get(field.kind) is not type(field):
         raise ValueError(
             f"{label(path)}: {type(field).__qualname__} is not registered, so no file with it could be read; put "
@@ -73,15 +75,19 @@ def complete_tree(declared: Tree, samples: Sequence[Any], names: Sequence[str] |
     Raises:
         TypeError, ValueError: no field holds the values of a key that was left out.
     """
+    # The usual case: everything is declared.
     if not any(lacks(declared, sample) for sample in samples):
         return declared
+    # `lacks` is true of dicts only.
     node = cast(Node, declared)
     found = [as_mapping(each) for each in samples]
     mappings = [each for each in found if each is not None]
     if names is not None:
+        # Names belong to the samples that have a mapping here.
         names = [name for name, each in zip(names, found, strict=True) if each is not None]
     children = {}
     for key, child in zip(node.keys, node.children, strict=True):
+        # A key may be missing in some samples; only the others show what is below.
         having = [i for i, each in enumerate(mappings) if key in each]
         called = None if names is None else [names[i] for i in having]
         children[key] = complete_tree(child, [mappings[i][key] for i in having], called)
@@ -89,6 +95,7 @@ def complete_tree(declared: Tree, samples: Sequence[Any], names: Sequence[str] |
     if any(rest):
         inferred = cast(Node, infer_tree(rest, names))
         children |= dict(zip(inferred.keys, inferred.children, strict=True))
+    # The order of the first sample, as users see their columns.
     keys = tuple(dict.fromkeys([*(key for key in mappings[0] if key in children), *children]))
     return Node("dict", keys, tuple(children[key] for key in keys))
 
@@ -96,6 +103,7 @@ def complete_tree(declared: Tree, samples: Sequence[Any], names: Sequence[str] |
 def covers(tree: Tree, declared: Tree) -> bool:
     """Tell whether a tree has all the keys that fields are declared for."""
     if isinstance(tree, Field) or isinstance(declared, Field) or tree.kind != "dict" or declared.kind != "dict":
+        # Fields and other structures have no keys to compare.
         return True
     known = dict(zip(tree.keys, tree.children, strict=True))
     named = zip(declared.keys, declared.children, strict=True)
@@ -108,6 +116,7 @@ def overlay_fields(tree: Tree, declared: Tree) -> Tree:
     A field read from a file need not equal the declared one: its spec may leave out how the field writes.
     """
     if isinstance(tree, Field) or isinstance(declared, Field):
+        # A declared field wins over the stored one.
         return declared
     if tree.kind != "dict" or declared.kind != "dict":
         return declared

@@ -10,6 +10,7 @@ REPR_MAX = 60  # characters of a value in a message
 
 def describe(value: Any) -> str:
     """Describe `value` in a few words, however large it is."""
+    # Before int: bool is one.
     if value is None or isinstance(value, bool):
         return repr(value)
     if isinstance(value, np.ndarray):
@@ -23,6 +24,7 @@ def describe(value: Any) -> str:
     if is_image(value):
         return f"a PIL image of mode {value.mode} and size {value.size}"
     if isinstance(value, int):
+        # A huge int would take long to print.
         return f"int {value}" if value.bit_length() <= 128 else f"an int of {value.bit_length()} bits"
     if isinstance(value, (str, float)):
         return f"{type(value).__name__} {_short_repr(value)}"
@@ -37,6 +39,7 @@ def explain_surrogate(error: UnicodeEncodeError) -> str:
 
 
 def _short_repr(value: Any) -> str:
+    # Cut before `repr`, which would escape all of a long text.
     text = repr(value[:REPR_MAX] if isinstance(value, str) else value)
     return text if len(text) <= REPR_MAX else f"{text[:REPR_MAX]}…"
 

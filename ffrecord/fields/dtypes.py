@@ -54,15 +54,17 @@ def array_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     Raises:
         TypeError, ValueError: `dtype` is not a dtype, or cannot be stored; the message says what can.
     """
-    found = np.dtype(dtype)
+    found = np.dtype(dtype)  # also checks that it is a dtype at all
     if found.hasobject:
         raise ValueError(
             f"dtype {found} holds Python objects, which are never stored; declare JSONField() for lists and dicts"
         )
     if found.names is not None or found.kind == "V":
         raise ValueError(f"dtype {found} is structured or void; store a dict of arrays, one for each name")
+    # `str` must bring the dtype back: else a reader would make another one.
     if found.kind not in ARRAY_KINDS or found.itemsize == 0 or np.dtype(found.str) != found:
         raise ValueError(f"dtype {found!r} cannot be stored, expected a bool, number, time, S or U dtype of fixed size")
+    # 80 bits on some machines, 128 on others.
     if found.char in "gG":
         raise ValueError(f"dtype {found} (long double) differs between machines; convert to float64 or complex128")
     return np.dtype(found.str)  # without metadata
@@ -79,6 +81,7 @@ def scalar_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     found = array_dtype(dtype)
     if found.kind not in SCALAR_KINDS:
         raise ValueError(f"dtype {found} is text or bytes; declare StrField() or BytesField()")
+    # In one order: equal scalars have equal bytes.
     return found.newbyteorder("<")
 
 
@@ -88,6 +91,7 @@ def spec_dtype(name: Any) -> np.dtype[Any]:
     Raises:
         TypeError, ValueError: `numpy.dtype.str` gives no such name for a stored dtype.
     """
+    # Checked by a pattern before NumPy sees it.
     if not isinstance(name, str) or len(name) > 40 or not _SPEC.fullmatch(name):
         raise ValueError(f"dtype is {str(name)[:40]!r}, expected a name such as '<f4'")
     return np.dtype(name)
@@ -96,6 +100,7 @@ def spec_dtype(name: Any) -> np.dtype[Any]:
 def dtype_repr(dtype: np.dtype[Any]) -> str:
     """Return the Python expression of `dtype`, for reprs."""
     named = dtype.isnative and dtype.kind not in "SU"
+    # S and U have a length, which only `str` tells.
     return repr(dtype.name if named else dtype.str)
 
 
@@ -125,8 +130,10 @@ def flatten_lists(value: Sequence[Any]) -> tuple[tuple[int, ...], list[Any]] | N
         None if lists beside each other differ in length, or are nested too deeply.
     """
     shape, items = [len(value)], list(value)
+    # One level at a time: all items are lists, or none is flattened.
     while items and all(type(each) in (list, tuple) for each in items):
         lengths = set(map(len, items))
+        # Ragged lists are no array.
         if len(lengths) > 1 or len(shape) == NDIM_MAX:
             return None
         shape.append(lengths.pop())
@@ -144,11 +151,14 @@ def dtype_of(items: Sequence[Any]) -> np.dtype[Any] | None:
     if types == {bool}:
         return np.dtype(bool)
     if types == {int}:
+        # `min` and `max` of Python ints, which may be of any size.
         return np.dtype(np.int64) if min(items) in INT64 and max(items) in INT64 else None
+    # NumPy scalars keep the dtype that the user has chosen.
     if len(types) == 1 and isinstance(items[0], np.generic):
         dtypes = {each.dtype for each in items}
         return dtypes.pop() if len(dtypes) == 1 and items[0].dtype.kind in NUMBERS else None
     if types and types <= {int, float, np.float64}:
+        # A large int among floats would be rounded.
         return np.dtype(np.float64) if all(_is_exact(each) for each in items if type(each) is int) else None
     return None
 
@@ -172,11 +182,13 @@ def array_of_lists(values: Sequence[Sequence[Any]]) -> tuple[np.dtype[Any], Shap
     dtype = dtype_of(items) if items else None
     if dtype is None:
         return None
+    # An empty list has no axes of its own to compare.
     filled = [shape for shape in shapes if shape != (0,)]
     shape: Shape | None = filled[0]
     for each_shape in filled[1:]:
         shape = common_shape(shape, each_shape)
     if len(filled) < len(shapes) and shape:
+        # Some have no rows, so the number of rows varies.
         shape = (None, *shape[1:])
     return dtype, shape
 
@@ -197,18 +209,22 @@ def as_array(value: list[Any], dtype: np.dtype[Any], shape: Shape | None) -> np.
         return None
     axes, items = found
     if not items:
+        # An empty list of lists fits a shape that has no rows.
         known = shape is not None and axes == (0,) and len(shape) > 1 and shape[0] in (None, 0)
         return np.empty((0, *(axis or 0 for axis in (shape or ())[1:])) if known else axes, dtype)
     own = dtype_of(items)
+    # Ints above int64 fit unsigned dtypes.
     if own is None and set(map(type, items)) == {int} and dtype.kind == "u" and 0 <= min(items) <= max(items) < 1 << 64:
         own = np.dtype(np.uint64)
     # Bools are not numbers, and an integer field does not take floats.
     if own is None or (own.kind == "b") != (dtype.kind == "b") or (own.kind in "fc" and dtype.kind in "iu"):
         return None
     if own.kind in "iu" and dtype.kind in "iu":
+        # Compared before the cast, which would wrap around.
         low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
         return np.array(items, dtype).reshape(axes) if low <= min(items) and max(items) <= high else None
     array = np.array(items, own)
+    # A cast there and back shows whether a number was rounded; overflow is part of the answer.
     with np.errstate(all="ignore"):
         cast = array.astype(dtype)
         if not np.array_equal(cast.astype(own), array, equal_nan=own.kind in "fc"):

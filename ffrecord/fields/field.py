@@ -100,7 +100,9 @@ class Field:
     def unstack(self, column: Array) -> list[Any]:
         """Return the k values of `column` [k, *shape], as `decode` returns them; called only if `fixed` is not None."""
         count = len(column)
+        # A copy if the column is not contiguous, as `decode` takes flat bytes.
         flat = np.ascontiguousarray(column).reshape(-1).view(np.uint8)
+        # No division by zero for no values.
         return [self.decode(row.data) for row in flat.reshape(count, column.nbytes // max(count, 1))]
 
     def column(self, column: Array) -> Any:
@@ -140,6 +142,7 @@ def register(cls: FieldType) -> FieldType:
         raise ValueError(f"{cls.__qualname__}.kind is {kind!r}, expected a name of its own, such as 'acme.audio'")
     known = KINDS.get(kind)
     # A notebook cell that runs twice registers its class again.
+    # Compared by name: a reloaded module has new classes with the same names.
     if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
         raise ValueError(f"field kind {kind!r} belongs to {known.__qualname__}; give {cls.__qualname__} another kind")
     _check_complete(cls)
@@ -149,11 +152,13 @@ def register(cls: FieldType) -> FieldType:
 
 def _check_complete(cls: type[Field]) -> None:
     # `is_dataclass` is true of every subclass, because the base is one. It does not show that parameters are known.
+    # `vars`, not `hasattr`: the attribute of the base does not count.
     if "__dataclass_params__" not in vars(cls):
         raise TypeError(
             f"{cls.__qualname__} is not a frozen dataclass, so its parameters would be missing in the schema of files; "
             "put @dataclass(frozen=True) between @register and the class"
         )
+    # A base in between may define them.
     missing = [name for name in ("encode", "decode") if getattr(cls, name) is getattr(Field, name)]
     if missing:
         raise TypeError(f"{cls.__qualname__} does not define {' and '.join(missing)}, which every field needs")
@@ -170,6 +175,7 @@ def check_range(name: str, value: Any, low: int, high: int) -> None:
     Raises:
         TypeError, ValueError: it is not.
     """
+    # bool is an int in Python.
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int, not {describe(value)}")
     if not low <= value <= high:

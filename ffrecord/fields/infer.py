@@ -74,6 +74,7 @@ def infer_tree(samples: Sequence[Any], names: Sequence[str] | None = None) -> Tr
 def _tree_of(values: Sequence[Any], names: Sequence[str], path: str, depth: int, nodes: NodeCount) -> Tree:
     """Infer the tree of the values that samples, which have these names, have at `path`."""
     nodes.add(path, depth)
+    # Each sample counts anew: the limit is for one structure.
     seen = _inspect(values[0], path, depth, NodeCount())
     for probe in range(1, len(values)):
         seen = _merge(seen, _inspect(values[probe], path, depth, NodeCount()), path, names[probe])
@@ -84,12 +85,14 @@ def _inspect(value: Any, path: str, depth: int, nodes: NodeCount) -> _Inferred:
     nodes.add(path, depth)
     mapping = as_mapping(value)
     if mapping is not None:
+        # Keys in the order of the first sample.
         keys = tuple(check_key(key, path) for key in mapping)
         children = [_inspect(mapping[key], key_path(path, key), depth + 1, nodes) for key in keys]
         return _Branch("dict", keys, tuple(children))
     if isinstance(value, tuple):
         children = [_inspect(each, f"{path}[{i}]", depth + 1, nodes) for i, each in enumerate(value)]
         return _Branch("tuple", (), tuple(children))
+    # Lists wait for the other samples: one alone does not tell an array from a structure.
     if isinstance(value, list):
         return _Lists((value,), depth)
     return _leaf(value, path)
@@ -110,16 +113,20 @@ def _decide(seen: _Inferred, names: Sequence[str], path: str, nodes: NodeCount) 
 
 def _decide_lists(values: Sequence[list[Any]], names: Sequence[str], path: str, depth: int, nodes: NodeCount) -> Tree:
     """Decide the kind of lists: an array of numbers, a list of any number of texts, JSON, or a structure of columns."""
+    # Numbers first: arrays are the fastest in batches.
     array = None if _are_rows(values, path) else array_of_lists(values)
     if array is not None:
         return NDArrayField(*array)
+    # Lengths may differ, so the items of all samples together decide.
     items = [item for value in values for item in value]
     text = _field_of_texts(items)
     if text is not None:
         return ListField(text)
     nested = any(item is None or as_mapping(item) is not None or isinstance(item, list) for item in items)
+    # Before a structure of columns, which would fix the length.
     if (nested or not items) and _are_json(values):
         return JSONField()
+    # Equal lengths everywhere: the places are columns.
     if len(set(map(len, values))) == 1:
         return _structure(values, names, path, depth, nodes)
     inner = _field_of_all(items)
@@ -135,6 +142,7 @@ def _are_rows(values: Sequence[list[Any]], path: str) -> bool:
 
     Such lists become columns, not an array.
     """
+    # Only the sample itself, not a list inside of it.
     if path or len(set(map(len, values))) != 1 or any(not isinstance(item, (int, float)) for item in values[0]):
         return False
     kinds = [{type(value[i]) for value in values} for i in range(len(values[0]))]
@@ -148,6 +156,7 @@ def _structure(values: Sequence[list[Any]], names: Sequence[str], path: str, dep
             _tree_of([value[i] for value in values], names, f"{path}[{i}]", depth + 1, nodes)
             for i in range(len(values[0]))
         ]
+    # Columns of mixed kinds: JSON may hold the whole list.
     except (TypeError, ValueError):
         if _are_json(values):
             return JSONField()
@@ -173,6 +182,7 @@ def _field_of_all(items: Sequence[Any]) -> Field | None:
         tree = infer_tree(items)
     except (TypeError, ValueError):
         return None
+    # Lists of tensors could not be told from arrays in batches.
     return tree if isinstance(tree, Field) and tree.torch_dtype is None else None
 
 
@@ -192,9 +202,11 @@ def _advise(values: Sequence[list[Any]]) -> str:
     """Return what to declare for lists of varying length that JSON does not hold."""
     items = [item for value in values for item in value]
     there = [item for item in items if item is not None]
+    # FloatField takes ints as well.
     numbers = all(type(item) in (int, float) for item in there)
     inner = (FloatField() if numbers else _field_of_all(there)) if there else None
     optional = None if inner is None else ListField(OptionalField(inner))
+    # The first that holds all values, by trying.
     for field in (optional, MsgpackField()):
         if field is not None and _are_held(field, values):
             return f"declare {field!r}"
@@ -213,11 +225,12 @@ def _are_held(field: Field, values: Sequence[Any]) -> bool:
 def _leaf(value: Any, path: str) -> Field:
     try:
         field = _field(value)
-        if isinstance(field, IntField):
+        if isinstance(field, IntField):  # the range of ints is the field's business
             field.encode(value)  # raises now if the value is out of range, instead of at a later sample
     except ValueError as error:
         raise ArgumentError(f"{label(path)}: {error}") from error
     if field is None:
+        # A path is often meant as the file that it names.
         advice = "; of a path, JPEGField() or ImageFileField() stores the file" if isinstance(value, PathLike) else ""
         raise ArgumentTypeError(f"{label(path)}: no field holds {describe(value)}{advice}; fields hold {SUPPORTED}")
     return field
@@ -233,8 +246,10 @@ def _field(value: Any) -> Field | None:
         return BytesField()
     if isinstance(value, Decimal):
         return DecimalField()
+    # Before bool, int and float, as np.float64 is a float.
     if isinstance(value, np.generic):
         return ScalarField(value.dtype)
+    # bool before int, which it is as well.
     for cls, field in ((bool, BoolField()), (int, IntField()), (float, FloatField())):
         if isinstance(value, cls):
             return field
@@ -257,6 +272,7 @@ def _merge(tree: _Inferred, other: _Inferred, path: str, name: str) -> _Inferred
             raise _kind_error(path, tree.expects, other.expects, name)
         return merged
     if isinstance(tree, _Lists) and isinstance(other, _Lists):
+        # Only collected; `_decide_lists` sees all of them.
         return _Lists((*tree.values, *other.values), tree.depth)
     if isinstance(tree, _Branch) and isinstance(other, _Branch) and tree.kind == other.kind:
         return _merge_branches(tree, other, path, name)
@@ -270,6 +286,7 @@ def _merge_branches(tree: _Branch, other: _Branch, path: str, name: str) -> _Bra
         raise ArgumentError(
             f"{label(path)} is {_describe_node(tree)} in the first sample, {_describe_node(other)} in {name}{detail}"
         )
+    # Samples may have their keys in another order.
     order = [other.keys.index(key) for key in tree.keys] or range(len(other.children))
     children = [
         _merge(child, other.children[i], child_path, name)
@@ -282,6 +299,7 @@ def _widen(field: Field, other: Field) -> Field | None:
     if field == other:
         return field
     if isinstance(field, NDArrayField) and isinstance(other, NDArrayField) and field.dtype == other.dtype:
+        # Shapes that differ become axes that vary.
         return NDArrayField(field.dtype, common_shape(field.shape, other.shape))
     if isinstance(field, TensorField) and isinstance(other, TensorField) and field.dtype == other.dtype:
         return TensorField(field.dtype, common_shape(field.shape, other.shape))

@@ -33,6 +33,7 @@ class OuterField(Field):
             FormatError: `data` is not a value of `inner`, or has another size.
         """
         fixed = self.inner.fixed
+        # Checked here, since fields of fixed size rely on it.
         if fixed is not None and len(data) != fixed.size:
             raise FormatError(f"the value has {len(data)} bytes, expected {fixed.size} for {self.inner!r}")
         return self.inner.decode(data)
@@ -54,11 +55,13 @@ def _check_inner(inner: Any) -> None:
     """
     if not isinstance(inner, Field):
         raise TypeError(f"inner must be a Field, not {describe(inner)}")
+    # A field that cannot be read back must not be written.
     if KINDS.get(inner.kind) is not type(inner):
         raise ValueError(f"inner is {inner!r}, expected a registered field")
     if inner.torch_dtype is not None:
         raise TypeError(f"inner is {inner!r}, whose values are tensors; use NDArrayField")
     depth, each = 1, inner
+    # Bounded: a chain from a file could be endless.
     while isinstance(getattr(each, "inner", None), Field):
         depth, each = depth + 1, each.inner  # type: ignore[attr-defined]
     if depth > DEPTH_MAX:
@@ -73,6 +76,7 @@ def _inner_from_spec(spec: Mapping[str, Any]) -> Field:
         ValueError: there are too many fields around each other; found before any field is made.
     """
     depth, each = 0, spec
+    # Counted before any field is made: each may allocate something.
     while isinstance(each.get("inner"), Mapping):
         depth, each = depth + 1, each["inner"]
         if depth > DEPTH_MAX:
@@ -105,11 +109,13 @@ class OptionalField(OuterField):
         return f"{self.inner.expects}, or None"
 
     def encode(self, value: Any) -> Encoded:
+        # One byte in front tells None from a value, also from an empty one.
         return MISSING if value is None else PRESENT + self.inner.encode(value)
 
     def decode(self, data: memoryview) -> Any:
         if data[:1] == PRESENT:
             return self._decode_inner(data[1:])
+        # Exactly one byte; anything behind it would be lost.
         if data != MISSING:
             begins = f"the value has {len(data)} bytes and begins with {bytes(data[:1])!r}"
             raise FormatError(f"{begins}, expected {PRESENT!r} and a value, or {MISSING!r} alone")
@@ -142,16 +148,19 @@ class ListField(OuterField):
         if not isinstance(value, list):
             raise TypeError(mismatch(self, value))
         items = [self._item(place, each) for place, each in enumerate(value)]
+        # The number of items, then the size of each.
         sizes = np.array([len(items), *map(len, items)], NUMBER)
         return sizes.tobytes() + b"".join(items)
 
     def _item(self, place: int, value: Any) -> bytes:
         try:
+            # Views are copied: the field may use their memory for the next item.
             return bytes(self.inner.encode(value))
         except (TypeError, ValueError) as error:
             raise type(error)(f"item {place}: {error}") from None
 
     def decode(self, data: memoryview) -> list[Any]:
+        # Compared with the bytes that are there before anything is allocated.
         count = int.from_bytes(data[: NUMBER.itemsize], "little")
         start = NUMBER.itemsize * (1 + count)
         if len(data) < NUMBER.itemsize or start > len(data):
@@ -161,10 +170,12 @@ class ListField(OuterField):
         found: list[Any] = []
         at = start
         for size in np.frombuffer(data[NUMBER.itemsize : start], NUMBER).tolist():
+            # Each size against what is left: sums of such numbers could overflow.
             if size > len(data) - at:
                 raise FormatError(f"item {len(found)} of {count} has {size} bytes, but only {len(data) - at} are left")
             found.append(self._decode_inner(data[at : at + size]))
             at += size
+        # Every byte has a meaning.
         if at != len(data):
             raise FormatError(
                 f"the list of {count} items has {len(data) - at} bytes after its last item, expected none"

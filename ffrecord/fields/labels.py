@@ -31,6 +31,7 @@ class LabelField(IntField):
     names: Sequence[str]
 
     def __post_init__(self) -> None:
+        # A str is a sequence of str.
         if isinstance(self.names, str) or not isinstance(self.names, Sequence):
             raise TypeError(f"names must be a list of str, not {describe(self.names)}")
         names = tuple(self.names)
@@ -38,6 +39,7 @@ class LabelField(IntField):
             raise ValueError("names is empty, expected at least one name")
         for i, name in enumerate(names):
             _check_name(f"names[{i}]", name)
+        # Of a name that comes twice, the last number stays, which tells the first place.
         numbers = {name: number for number, name in enumerate(names)}
         if len(numbers) != len(names):
             twice = next(i for i, name in enumerate(names) if numbers[name] != i)
@@ -45,6 +47,7 @@ class LabelField(IntField):
                 f"names[{twice}] and names[{numbers[names[twice]]}] are both {names[twice][:REPR_MAX]!r}, expected "
                 "each name once"
             )
+        # Frozen, so set this way; the dict makes names quick to find.
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "_numbers", numbers)
 
@@ -62,6 +65,7 @@ class LabelField(IntField):
             if number is None:
                 raise ValueError(f"there is no class {value[:REPR_MAX]!r}, expected one of {len(self.names)}: {self!r}")
             return super().encode(number)
+        # The base checks the type; here only the range is left.
         data = super().encode(value)
         if not 0 <= value < len(self.names):
             raise ValueError(f"expected {self.expects}, found {describe(value)}")
@@ -74,6 +78,7 @@ class LabelField(IntField):
         return number
 
     def unstack(self, column: np.ndarray[Any, Any]) -> list[Any]:
+        # One look at smallest and largest instead of each value.
         if len(column) and (column.min() < 0 or column.max() >= len(self.names)):
             raise FormatError(f"classes go from {column.min()} to {column.max()}, expected 0 to {len(self.names) - 1}")
         return list(column.tolist())
@@ -95,6 +100,7 @@ def describe_other_class(here: Sequence[str] | None, there: Sequence[str] | None
     """Return a text to append that names the first class that differs; "" if none does, or one has no classes."""
     if here is None or there is None or here == there:
         return ""
+    # One list may be longer; then the first extra class differs.
     place = next(i for i, (one, two) in enumerate(zip_longest(here, there)) if one != two)
     one, two = (repr(each[place]) if place < len(each) else "none" for each in (here, there))
     return f" (class {place} is {one}, there {two})"
@@ -109,6 +115,7 @@ def _check_name(place: str, name: Any) -> None:
     """
     if not isinstance(name, str):
         raise TypeError(f"{place} must be str, not {describe(name)}")
+    # Most names are ASCII, which UTF-8 always holds.
     if not name.isascii():
         try:
             name.encode()

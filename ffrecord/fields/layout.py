@@ -60,6 +60,7 @@ class RecordLayout:
         self.slots, self.fixed_size = _place([field for _, field in columns])
         self.variable = tuple(i for i, slot in enumerate(self.slots) if slot is None)
         self.head_size = self.fixed_size + SIZE.itemsize * len(self.variable)
+        # Compiled once, as each record needs it.
         self._sizes = struct.Struct(f"<{len(self.variable)}Q")
 
     def sizes(self, record: memoryview) -> tuple[int, ...]:
@@ -68,9 +69,11 @@ class RecordLayout:
         Raises:
             FormatError: they do not fill it; the message names the column.
         """
+        # Longer records are fine only if something varies.
         if len(record) < self.head_size or (not self.variable and len(record) > self.head_size):
             raise FormatError(f"the record has {len(record)} bytes, expected {self._describe_size()}")
         sizes = self._sizes.unpack_from(record, self.fixed_size)
+        # Python's ints cannot overflow, whatever the sizes are.
         if sum(sizes) + self.head_size != len(record):
             raise FormatError(self._describe_misfit(sizes, len(record)))
         return sizes
@@ -98,9 +101,11 @@ class RecordLayout:
         slots = zip(self.columns, self.slots, strict=True)
         places = [(field.decode, slot.offset, slot.offset + slot.size) for (_, field), slot in slots if slot]
         payloads = [(i, self.columns[i][1].decode) for i in self.variable]
+        # Local names: each is looked up for each record.
         check, head_size, fixed_only = self.sizes, self.head_size, not self.variable
 
         def decode(record: memoryview) -> list[Any]:
+            # Without columns that vary, the size alone is enough.
             if fixed_only and len(record) == head_size:
                 return [get(record[start:stop]) for get, start, stop in places]
             sizes, at = check(record), head_size
@@ -146,6 +151,7 @@ class RecordLayout:
             TypeError, ValueError, OSError: errors of `Field.encode`.
         """
         for (name, field), slot, value in zip(self.columns, self.slots, values, strict=True):
+            # A field of a user may raise for one value and return nonsense for another.
             try:
                 encoded = field.encode(value)
                 size = _size(field, encoded)
@@ -154,7 +160,9 @@ class RecordLayout:
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from error
             except OSError as error:  # from a field that takes paths
+                # A new OSError would lose its number, so it is made from the parts.
                 raise OSError(error.errno, f"{name}: {error.strerror or error}", error.filename) from error
+            # A field that lies about its size would shift all columns behind it.
             if slot and size != slot.size:
                 raise ValueError(f"{name}: {field!r} encoded {size} bytes, expected its fixed size, {slot.size}")
 
@@ -165,6 +173,7 @@ def _size(field: Field, encoded: Any) -> int:
         view = memoryview(encoded)
     except TypeError:
         raise TypeError(f"{field!r}.encode returned {describe(encoded)}, expected bytes") from None
+    # len() must count bytes, as the encoders below use it.
     if view.nbytes != len(encoded) or not view.c_contiguous:
         raise TypeError(f"{field!r}.encode returned {describe(encoded)}, expected flat bytes")
     return view.nbytes
@@ -185,6 +194,7 @@ def _place(fields: Sequence[Field]) -> tuple[tuple[Slot | None, ...], int]:
             offset += fixed.size
         else:
             slots.append(None)
+    # The sizes of the others are part of the record.
     if offset > SIZE_MAX - SIZE.itemsize * len(fields):
         raise ValueError(f"records have {offset} bytes or more, expected at most {SIZE_MAX}")
     return tuple(slots), offset
@@ -196,8 +206,10 @@ def _fixed_encoder(layout: RecordLayout) -> Callable[[Sequence[Any]], bytes]:
 
     def encode(values: Sequence[Any]) -> bytes:
         try:
+            # No `strict`, which costs time: the flattener has counted.
             record = b"".join([to_bytes(value) for to_bytes, value in zip(encoders, values)])  # noqa: B905  # same schema
         except (TypeError, ValueError, OSError):
+            # The hot path carries no names, so find the column now.
             explain(values)
             raise
         if len(record) != expected:
@@ -218,6 +230,7 @@ def _mixed_encoder(layout: RecordLayout, sizes: struct.Struct) -> Callable[[Sequ
         try:
             for (to_bytes, varies), value in zip(encoders, values):  # noqa: B905  # same schema
                 (payloads if varies else fixed).append(to_bytes(value))
+            # len() is right: `explain` refuses anything else below.
             lengths = list(map(len, payloads))
             record = b"".join([*fixed, pack(*lengths), *payloads])
         except (TypeError, ValueError, OSError):

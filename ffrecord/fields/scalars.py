@@ -16,6 +16,7 @@ from ffrecord.fields.field import Array, Field, Fixed, mismatch, register
 INT = struct.Struct("<q")
 FLOAT = struct.Struct("<d")
 
+# Bound once: an attribute of an object is looked up for each value.
 _pack_int, _unpack_int = INT.pack, INT.unpack
 _pack_float, _unpack_float = FLOAT.pack, FLOAT.unpack
 
@@ -36,6 +37,7 @@ class IntField(Field):
         return Fixed(np.dtype("<i8"))
 
     def encode(self, value: Any) -> bytes:
+        # The usual type passes by one comparison.
         if type(value) is not int:
             # numpy counts a duration as an integer, but int() would lose its unit.
             if isinstance(value, bool | np.timedelta64) or not isinstance(value, (int, np.integer)):
@@ -79,7 +81,9 @@ class FloatField(Field):
         try:
             exact = float(value)
         except OverflowError:
+            # Too large for float64: NaN, which is equal to nothing.
             exact = float("nan")
+        # `value == value`: NaN may become NaN.
         if exact != value and value == value:
             raise ValueError(mismatch(self, value, "float64 cannot hold it exactly"))
         return exact
@@ -107,11 +111,13 @@ class BoolField(Field):
         return Fixed(np.dtype("|b1"))
 
     def encode(self, value: Any) -> bytes:
+        # By identity first, which is the fastest.
         if value is not True and value is not False and not isinstance(value, np.bool_):
             raise TypeError(mismatch(self, value))
         return b"\1" if value else b"\0"
 
     def decode(self, data: memoryview) -> bool:
+        # Any other byte is damage.
         if data[0] > 1:
             raise FormatError(f"a bool is byte {data[0]}, expected 0 or 1")
         return data[0] == 1
@@ -148,6 +154,7 @@ class NoneField(Field):
     def unstack(self, column: Array) -> list[Any]:
         return [None] * len(column)
 
+    # A column of bytes without items would be of no use.
     column = unstack
 
 
@@ -183,6 +190,7 @@ class ScalarField(Field):
     def encode(self, value: Any) -> bytes:
         if not isinstance(value, np.generic):
             raise TypeError(mismatch(self, value))
+        # Not cast: float64 does not fit float32.
         if value.dtype != self.dtype:
             raise TypeError(mismatch(self, value))
         return value.tobytes()
@@ -193,6 +201,7 @@ class ScalarField(Field):
         return np.frombuffer(data, self.dtype)[0]
 
     def unstack(self, column: Array) -> list[Any]:
+        # `list` keeps NumPy's scalars; `tolist` would make Python's.
         return list(column)
 
     def spec(self) -> dict[str, Any]:
@@ -221,6 +230,7 @@ class DecimalField(Field):
         return "a decimal.Decimal"
 
     def encode(self, value: Any) -> bytes:
+        # Exact: a subclass would come back as its base.
         if type(value) is not Decimal:
             raise TypeError(mismatch(self, value))
         text = str(value).encode()
@@ -229,9 +239,11 @@ class DecimalField(Field):
         return text
 
     def decode(self, data: memoryview) -> Decimal:
+        # One more than allowed shows that it is too long.
         text = bytes(data[: DIGITS_MAX + 1])
         try:
             value = Decimal(text.decode())
+            # Compared with its own text: "1_000" and " 1" parse too, but nothing writes them.
             if len(text) <= DIGITS_MAX and str(value).encode() == text:
                 return value
         except (InvalidOperation, ValueError):

@@ -54,6 +54,7 @@ def _node(tree: Tree, leaves: list[Leaf]) -> Leaf | Branch:
 
 def _leaf(field: Field) -> Leaf:
     fixed = field.fixed
+    # Exact class, see KINDS.
     if type(field) is NDArrayField and fixed is not None:
         return Leaf("array", field.encode, fixed.size, fixed.dtype, fixed.shape)
     return Leaf(KINDS.get(type(field), "other"), field.encode, None if fixed is None else fixed.size)
@@ -96,8 +97,10 @@ class Schema(Generic[Sample]):
         }
         self.fixed_size = layout.fixed_size
         self.record_size: int | None = None if layout.variable else layout.fixed_size
+        # Made once: each sample needs them.
         self._flatten, self._build = flattener(tree), builder(tree)
         self._encode, self._decode = layout.encoder(), layout.decoder()
+        # Only tensors need a second step, so most schemas skip it.
         self._tensors = [(i, field.torch_dtype) for i, (_, field) in enumerate(named) if field.torch_dtype is not None]
 
     @classmethod
@@ -139,6 +142,7 @@ class Schema(Generic[Sample]):
         """
         for name, field in fields.items():
             old = self.fields[name]
+            # Another kind would read garbage, without an error.
             if not same_bytes(old, field):
                 raise ValueError(f"{name}: {field!r} cannot read values that {old!r} wrote")
         return Schema(replace_fields(self._tree, iter([fields.get(name, self.fields[name]) for name in self.columns])))
@@ -168,6 +172,7 @@ class Schema(Generic[Sample]):
             FormatError: `record` is not of this schema; the message names the column.
         """
         values = self._decode(_flat_view(record))
+        # Nothing to convert in most programs.
         if tensor is not None:
             for position, dtype in self._tensors:
                 values[position] = tensor(values[position], dtype)
@@ -194,6 +199,7 @@ class Schema(Generic[Sample]):
         if tensor is not None:
             for position, dtype in self._tensors:
                 columns[position] = [tensor(array, dtype) for array in columns[position]]
+        # No columns: as many empty samples as records.
         if not columns:
             return [self._build(()) for _ in range(batch.size)]
         return list(map(self._build, zip(*columns, strict=True)))
@@ -226,6 +232,7 @@ class Schema(Generic[Sample]):
             name = self.columns[position]
             if name in columns:
                 found = columns[name]
+                # An array if the shape is fixed; a list of arrays otherwise.
                 whole = isinstance(found, np.ndarray)
                 columns[name] = tensor(found, dtype) if whole else [tensor(each, dtype) for each in found]
         return columns
@@ -242,6 +249,7 @@ class Schema(Generic[Sample]):
 
     def _builder_of(self, names: Collection[str]) -> Callable[[Sequence[Any]], Any]:
         """Return a function that arranges the values of some columns, in their order, as a sample of no others."""
+        # Nothing is left if no column is wanted: then samples are empty dicts.
         tree = select(self._tree, (name in names for name in self.columns))
         return builder(Node("dict", (), ()) if tree is None else tree)
 
@@ -261,6 +269,7 @@ class Schema(Generic[Sample]):
             return cls(from_spec(spec))
         except FormatError:
             raise
+        # Anything may be wrong in a file, so it is an error of the format.
         except ValueError as error:
             raise FormatError(f"schema: {error}") from error
 
@@ -268,6 +277,7 @@ class Schema(Generic[Sample]):
         """Return 64 hex digits that are equal for equal schemas, in every process and every release that reads this
         version.
         """
+        # Deterministic: the order of keys in a dict must not change the fingerprint.
         return hashlib.sha256(msgspec.msgpack.encode(self.to_builtins(), order="deterministic")).hexdigest()
 
     def __eq__(self, other: object) -> bool:
@@ -277,6 +287,7 @@ class Schema(Generic[Sample]):
         return hash(self._tree)
 
     def __reduce__(self) -> tuple[type["Schema[Any]"], tuple[Tree]]:
+        # The encoders are closures, which do not pickle; the tree makes them again.
         return Schema, (self._tree,)
 
     def __repr__(self) -> str:
@@ -294,6 +305,7 @@ def _flat_view(record: Any) -> memoryview:
     view = memoryview(record)
     if view.format == "B" and view.ndim == 1 and view.contiguous:
         return view
+    # Flat bytes, whatever the dtype of the array was.
     return view.cast("B")  # raises TypeError unless contiguous
 
 

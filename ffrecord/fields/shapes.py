@@ -32,9 +32,11 @@ def check_shape(shape: Sequence[int | None] | None, itemsize: int) -> Shape | No
         return None
     if isinstance(shape, (str, bytes)):
         raise TypeError(f"shape must be a tuple of ints and Nones, not {describe(shape)}")
+    # Plain ints: NumPy ints do not go into a spec.
     found = tuple(axis if axis is None else _axis(axis) for axis in shape)
     if len(found) > NDIM_MAX:
         raise ValueError(f"shape has {len(found)} axes, expected at most {NDIM_MAX}")
+    # NumPy fails with odd messages above that.
     if not is_countable(found, itemsize):
         raise ValueError(
             f"arrays of shape {str(found)[:REPR_MAX]} with items of {itemsize} bytes have more than {SIZE_MAX} bytes"
@@ -60,6 +62,7 @@ def allows_shape(shape: Shape | None, found: tuple[int, ...]) -> bool:
     """Tell whether `shape` allows an array of shape `found`."""
     if shape is None:
         return len(found) <= NDIM_MAX
+    # The number of axes first; zip would stop at the shorter one.
     return len(found) == len(shape) and all(
         want is None or want == axis for want, axis in zip(shape, found, strict=True)
     )
@@ -76,6 +79,7 @@ def fixed_layout(dtype: np.dtype[Any], shape: Shape | None) -> Fixed | None:
     """Return the layout of arrays of `shape`, or None if an axis varies."""
     if shape is None:
         return None
+    # Nones are the axes that vary.
     known = tuple(axis for axis in shape if axis is not None)
     return Fixed(dtype, known) if len(known) == len(shape) else None
 
@@ -87,6 +91,7 @@ def shape_repr(shape: Shape | None) -> str:
 
 def to_bytes(array: Array, shape: Shape | None, fixed: bool) -> Encoded:
     """Return the payload of `array`: its varying axes unless all are `fixed`, then its items in C order."""
+    # Small arrays are copied by one call; for larger ones a view saves the copy.
     direct = array.nbytes >= DIRECT and array.flags.c_contiguous
     items = array.reshape(-1).view(np.uint8).data if direct else array.tobytes()
     return items if fixed else b"".join((pack_axes(array.shape, shape), items))
@@ -95,6 +100,7 @@ def to_bytes(array: Array, shape: Shape | None, fixed: bool) -> Encoded:
 def pack_axes(found: tuple[int, ...], shape: Shape | None) -> bytes:
     """Return the bytes of the axes that `shape` leaves open, after their number if `shape` leaves that open too."""
     if shape is None:
+        # With any number of axes, that number has to be stored.
         return struct.pack(f"<{1 + len(found)}Q", len(found), *found)
     axes = [axis for axis, want in zip(found, shape, strict=True) if want is None]
     return struct.pack(f"<{len(axes)}Q", *axes)
@@ -108,6 +114,7 @@ def unpack_axes(data: memoryview, shape: Shape | None) -> tuple[tuple[int, ...],
     """
     known = shape
     if known is None:
+        # Compared before it is used: the number comes from a file.
         ndim = _U64.unpack(data[:8])[0] if len(data) >= 8 else 0
         if len(data) < 8 or ndim > NDIM_MAX:
             raise FormatError(
@@ -116,6 +123,7 @@ def unpack_axes(data: memoryview, shape: Shape | None) -> tuple[tuple[int, ...],
             )
         known, data = (None,) * ndim, data[8:]
     count = known.count(None)
+    # The axes must be there before they are unpacked.
     if len(data) < 8 * count:
         raise FormatError(f"the array has {len(data)} bytes, expected at least {8 * count} for the lengths of its axes")
     axes = iter(struct.unpack(f"<{count}Q", data[: 8 * count]))
@@ -131,8 +139,10 @@ def from_bytes(data: memoryview, dtype: np.dtype[Any], shape: Shape | None, fixe
     found: Any = shape  # if `fixed`, all axes are ints
     if not fixed:
         found, data = unpack_axes(data, shape)
+        # Without overflow: Python's ints, and a bound on what NumPy can count.
         if not is_countable(found, dtype.itemsize) or math.prod(found) * dtype.itemsize != len(data):
             raise FormatError(f"the array has {len(data)} bytes of {dtype} items, expected shape {found}")
+    # A copy: the record is read-only, its memory may go, and nothing in it is aligned.
     array = np.frombuffer(data, dtype).reshape(found).copy()
     if dtype.kind in CHECKED:
         check_items(array)
@@ -163,6 +173,7 @@ def _check_largest(array: Array, dtype: np.dtype[Any], what: str, most: int) -> 
 
 def views(column: Array) -> list[Any]:
     """Return the arrays of a column [k, *shape] as views of it, also 0-d ones."""
+    # Iterating over one axis gives scalars, not arrays of 0 axes.
     return list(column) if column.ndim > 1 else [column[i, ...] for i in range(len(column))]
 
 
@@ -178,6 +189,7 @@ def spec_shape(spec: Any) -> Any:
         ValueError: the shape is neither None nor a list.
     """
     shape = spec.get("shape", "missing")
+    # Bounded here: a list from a file may be long.
     if shape is not None and (not isinstance(shape, (list, tuple)) or len(shape) > NDIM_MAX):
         raise ValueError(f"shape is {describe(shape)}, expected None or a list of at most {NDIM_MAX} axes")
     return shape

@@ -38,6 +38,7 @@ def from_spec(spec: Any) -> Tree:
         FormatError: `to_spec` makes no such spec, its version is a later one, or a field is unknown here.
     """
     version = spec.get("version") if isinstance(spec, Mapping) else None
+    # Exactly int: True would pass as version 1.
     if type(version) is not int:
         raise FormatError(f"schema is {describe(spec)}, expected a dict with a version")
     if version != VERSION:
@@ -51,6 +52,7 @@ def from_spec(spec: Any) -> Tree:
 
 
 def _node(spec: Any, path: str, depth: int, nodes: NodeCount) -> Tree:
+    # Counted from the root: a hostile schema may be wide or deep.
     nodes.add(path, depth)
     if not isinstance(spec, Mapping) or not all(isinstance(key, str) for key in spec):
         raise ValueError(f"{label(path)}: found {describe(spec)}, expected a dict with a kind")
@@ -66,6 +68,7 @@ def _node(spec: Any, path: str, depth: int, nodes: NodeCount) -> Tree:
 
 def _items(spec: Mapping[str, Any], path: str) -> Any:
     items = spec.get("items")
+    # Another entry may be of a later version, with a meaning.
     if not isinstance(items, (list, tuple)) or len(spec) != 2:
         raise ValueError(
             f"{label(path)}: items of the {spec['kind']} is {describe(items)}, expected a list and no other entry"
@@ -78,6 +81,7 @@ def _dict(spec: Mapping[str, Any], path: str, depth: int, nodes: NodeCount) -> N
     if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs):
         raise ValueError(f"{label(path)}: items of the dict are not pairs of key and node")
     keys = tuple(check_key(pair[0], path) for pair in pairs)
+    # Of a double key one value would be lost.
     if len(set(keys)) != len(keys):
         raise ValueError(f"{label(path)}: {len(keys)} keys, {len(set(keys))} of them different, expected each key once")
     paths = child_paths(Node("dict", keys, ()), path)
@@ -90,6 +94,7 @@ def _field(spec: Mapping[str, Any], path: str) -> Field:
         return field_from_spec(spec)
     except FormatError as error:
         raise FormatError(f"schema: {label(path)}: {error}") from error
+    # Whatever the parameters caused becomes one kind of error.
     except (TypeError, ValueError, OverflowError, LookupError) as error:
         raise ValueError(f"{label(path)}: {spec['kind']}: {error}") from error
 

@@ -45,6 +45,7 @@ Values = Sequence[Any]
 
 def key_path(path: str, key: str) -> str:
     """Return the path of child `key` of the dict at `path`."""
+    # A key with a dot or bracket looks like a path.
     if not _PLAIN_KEY.fullmatch(key):
         return f"{path}[{key!r}]"
     return f"{path}.{key}" if path else key
@@ -96,6 +97,7 @@ def check_key(key: Any, path: str) -> str:
     if len(key) > KEY_MAX:
         raise ArgumentError(f"{label(path)}: a key has {len(key)} characters, expected at most {KEY_MAX}")
     try:
+        # Lone surrogates are no text for UTF-8.
         key.encode()
     except UnicodeEncodeError as error:
         raise ArgumentError(f"{label(path)}: key {describe(key)}: {explain_surrogate(error)}") from None
@@ -115,6 +117,7 @@ class NodeCount:
             ValueError: there are too many nodes, or they are nested too deep.
         """
         self.count += 1
+        # A list of numbers would become thousands of columns; the advice is an array.
         if self.count > NODES_MAX:
             raise ArgumentError(
                 f"{label(path)}: there are more than {NODES_MAX} columns; store a list of numbers as one array, other "
@@ -137,11 +140,13 @@ def flattener(tree: Tree) -> Callable[[Any], Values]:
     """
     if isinstance(tree, Field):
         return lambda sample: (sample,)
+    # Flat tuples and lists are their values already.
     take = _flat_taker(tree) if tree.kind != "dict" and _is_flat(tree) else _nested_taker(tree)
 
     def flatten(sample: Any) -> Values:
         try:
             return take(sample)
+        # The long way takes mappings and namedtuples, and names what is wrong.
         except (_IrregularSample, KeyError):
             values: list[Any] = []
             _walk(tree, sample, "", values)
@@ -158,6 +163,7 @@ def _flat_taker(tree: Node) -> Callable[[Any], Values]:
     cls, count = CLASSES[tree.kind], len(tree.children)
 
     def take(sample: Any) -> Values:
+        # Exact classes: a namedtuple is a tuple, too.
         if type(sample) is not cls or len(sample) != count:
             raise _IrregularSample
         values: Values = sample
@@ -185,7 +191,9 @@ def _taker(tree: Node) -> Callable[[Any, list[Any]], None]:
     def take(sample: Any, values: list[Any]) -> None:
         if type(sample) is not cls or len(sample) != count:
             raise _IrregularSample
+        # In the order of the schema, whatever the order of the sample's keys.
         children = [sample[key] for key in keys] if keys else sample
+        # A leaf each: no loop is needed.
         if flat:
             values += children
             return
@@ -223,10 +231,11 @@ def as_mapping(value: Any) -> Mapping[Any, Any] | None:
 def _dict_children(node: Node, sample: Any, path: str) -> list[Any]:
     mapping = as_mapping(sample)
     if mapping is None:
-        _refuse(node, sample, path)
+        _refuse(node, sample, path)  # raises
     missing = [key for key in node.keys if key not in mapping]
     if missing:
         raise ValueError(f"{label(path)}: key {missing[0]!r} is missing, expected keys {_keys(node.keys)}")
+    # Only the number is compared, since no key is missing.
     if len(mapping) != len(node.keys):
         extra = next(key for key in mapping if key not in node.keys)
         raise ValueError(f"{label(path)}: unexpected key {repr(extra)[:REPR_MAX]}, expected keys {_keys(node.keys)}")
@@ -246,6 +255,7 @@ def _sequence_children(node: Node, sample: Any, path: str) -> Values:
 
 def _refuse(node: Node, sample: Any, path: str) -> NoReturn:
     message = f"{label(path)}: expected a {node.kind} of {len(node.children)}, found {describe(sample)}"
+    # The right class, so the length is wrong: say how to declare that.
     if isinstance(sample, CLASSES[node.kind]):
         raise ValueError(f"{message}; {VARYING}")
     raise TypeError(message)
@@ -266,6 +276,7 @@ def select(tree: Tree, wanted: Iterator[bool]) -> Tree | None:
     if isinstance(tree, Field):
         return tree if next(wanted) else None
     children = [select(child, wanted) for child in tree.children]
+    # Children that are gone leave no hole.
     kept = tuple(child for child in children if child is not None)
     if children and not kept:
         return None
@@ -278,6 +289,7 @@ def builder(tree: Tree) -> Callable[[Values], Any]:
     if isinstance(tree, Field):
         return lambda values: values[0]
     if not _is_flat(tree):
+        # Nested samples are built recursively; flat ones by one call.
         return lambda values: _build(tree, iter(values))
     keys = tree.keys
     if tree.kind == "dict":

@@ -44,6 +44,7 @@ class ZstdField(Field):
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Field):
             raise TypeError(f"inner must be a Field, not {describe(self.inner)}")
+        # Compressing twice only costs time.
         if KINDS.get(self.inner.kind) is not type(self.inner) or isinstance(self.inner, ZstdField):
             raise ValueError(f"inner is {self.inner!r}, expected a registered field that is not compressed")
         check_range("level", self.level, 1, 22)
@@ -61,6 +62,7 @@ class ZstdField(Field):
 
     def encode(self, value: Any) -> Encoded:
         content = self.inner.encode(value)
+        # The same limit as in reading.
         if len(content) > CONTENT_MAX:
             raise ValueError(f"the value has {len(content)} bytes before compression, expected at most {CONTENT_MAX}")
         compressed: bytes = _compressor(self.level).compress(content)
@@ -73,8 +75,10 @@ class ZstdField(Field):
         fixed = self.inner.fixed
         if fixed is None:
             return [self.decode(payload) for payload in payloads]
+        # Contents of one size are one block of memory, and one column.
         contents = [self._content(payload) for payload in payloads]
         column = np.empty((len(contents), *fixed.shape), fixed.dtype)
+        # One copy of all values.
         column.reshape(-1).view(np.uint8).data[:] = b"".join(contents)
         if fixed.dtype.kind in CHECKED:
             check_items(column)
@@ -83,8 +87,10 @@ class ZstdField(Field):
     def _content(self, data: memoryview) -> bytes:
         zstandard = _zstandard()
         try:
+            # The frame states its size, which is compared before it is unpacked.
             size = zstandard.get_frame_parameters(data).content_size
             self._check_content(size, len(data))
+            # Bytes behind the frame would be lost.
             content: bytes = _decompressor().decompress(data, allow_extra_data=False)
         except zstandard.ZstdError as error:
             raise FormatError(f"the value of {len(data)} bytes is not a Zstandard frame: {error}") from error
@@ -113,6 +119,7 @@ class ZstdField(Field):
 def same_bytes(field: Field, other: Field) -> bool:
     """Tell whether `field` and `other` have the same kind and layout, so that one reads the bytes of the other."""
     if isinstance(field, ZstdField) and isinstance(other, ZstdField):
+        # Only what is inside counts: any level reads any other.
         return same_bytes(field.inner, other.inner)
     return field.kind == other.kind and field.fixed == other.fixed
 
@@ -122,6 +129,7 @@ def _zstandard() -> Any:
 
 
 def _compressor(level: int) -> Any:
+    # A context serves one thread at a time, so each thread has its own.
     known = vars(_contexts).setdefault("compressors", {})
     if level not in known:
         known[level] = _zstandard().ZstdCompressor(level=level)

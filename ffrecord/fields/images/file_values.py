@@ -21,8 +21,10 @@ def name_path(encode: Callable[[FieldT, Any], Encoded]) -> Callable[[FieldT, Any
         try:
             return encode(field, value)
         except ValueError as error:
+            # Only a path is a name worth showing.
             if not isinstance(value, (str, os.PathLike)):
                 raise
+            # The class stays, as callers tell errors of files from errors of arguments.
             kind = next(each for each in (FormatError, ArgumentError, ValueError) if isinstance(error, each))
             raise kind(f"{os.fsdecode(value)!r}: {error}") from error
 
@@ -43,6 +45,7 @@ def read_file(value: Any, views: bool) -> Data | None:
     if isinstance(value, (bytes, bytearray)):
         return value
     if isinstance(value, memoryview):
+        # Other formats of views would have other bytes when flattened.
         flat = value.format == "B" and value.ndim == 1 and value.c_contiguous
         return value if views and flat else value.tobytes()
     if isinstance(value, (str, os.PathLike)):
@@ -58,12 +61,14 @@ def read_opened(image: Any) -> bytes:
         ValueError: the file is closed.
     """
     try:
+        # The position is put back, since Pillow reads on from there when it loads the image.
         position = image.fp.tell()
         try:
             image.fp.seek(0)
             data: bytes = image.fp.read()
         finally:
             image.fp.seek(position)
+    # Pillow sets `fp` to None when it closes a file.
     except (AttributeError, OSError, ValueError) as error:
         raise ValueError(f"{describe(image)} does not load: {error}") from error
     return data

@@ -50,14 +50,17 @@ class ImageField(Field):
             raise TypeError(mismatch(self, value, stored))
         if value.mode not in PNG_MODES and value.mode not in RAW_MODES:
             raise ValueError(mismatch(self, value, "no lossless form of that mode; convert it"))
+        # Neither form holds an image without pixels.
         if not value.width or not value.height:
             raise ValueError(mismatch(self, value, "an image without pixels"))
         try:
             return pack_pixels(value.mode, np.asarray(value)) if value.mode in RAW_MODES else self._png(value)
+        # Pillow loads lazily, so a damaged file shows only here.
         except (OSError, SyntaxError) as error:
             raise ValueError(f"{describe(value)} does not load: {error}") from error
 
     def _png(self, image: Any) -> bytes:
+        # The same limit as in reading: what is written can be read.
         wrong = too_large("a PNG", image.width, image.height)
         if wrong:
             raise ValueError(f"{wrong}; NDArrayField('uint8', (None, None, 3)) holds any")
@@ -66,24 +69,28 @@ class ImageField(Field):
         return out.getvalue()
 
     def decode(self, data: memoryview) -> Any:
+        # The first byte tells both forms apart: plain pixels begin with 0.
         if data[: len(PNG_MAGIC)] != PNG_MAGIC:
             mode, pixels = unpack_pixels(data, RAW_MODES)
             height, width, _ = pixels.shape
+            # Pillow takes pixels of modes I and F in native order.
             native = pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
             return require("PIL.Image", "image", NAME).frombytes(mode, (width, height), native.tobytes())
         plugin = require("PIL.PngImagePlugin", "image", NAME)
         try:
             # Image.open has a limit that belongs to the program, and warns below it.
             image = plugin.PngImageFile(io.BytesIO(data))
+            # By the header, before the pixels are allocated.
             self._check_size(image, len(data))
             image.load()
-        except (MemoryError, FormatError):
+        except (MemoryError, FormatError):  # out of memory is not the file's fault
             raise
         except Exception as error:  # Pillow does not document the errors that bad bytes raise
             raise FormatError(f"a PNG of {len(data)} bytes that Pillow does not read: {error}") from error
         return image
 
     def _check_size(self, image: Any, size: int) -> None:
+        # A PNG of so few bytes cannot have more pixels, so its header lies.
         limit = min(PIXELS_MAX, PER_BYTE["PNG"] * size)
         wrong = too_large(f"a PNG of {size} bytes and", image.width, image.height, limit)
         if wrong:
@@ -99,6 +106,7 @@ def _with_whole_palette(image: Any) -> Any:
         return image
     mode = image.palette.mode if image.palette else "RGB"
     colours = image.getpalette(mode) or []
+    # The largest index has a colour: nothing to do.
     if image.getextrema()[1] * len(mode) < len(colours):
         return image
     whole = image.copy()

@@ -45,6 +45,7 @@ TURNS = {
 def turn(pixels: Array, orientation: int) -> Array:
     """Return a view of `pixels` [h, w, …], upright; `orientation` is that of EXIF, 1 to 8."""
     swap, down, across = TURNS[orientation]
+    # Swapping first: the flips are of the turned picture.
     pixels = pixels.swapaxes(0, 1) if swap else pixels
     return pixels[:: -1 if down else 1, :: -1 if across else 1]
 
@@ -60,6 +61,7 @@ def check_image_header(data: Data) -> ImageHeader:
         kind = image_format(data)
         found = f"that begin with {bytes(data[:4])!r}, expected {FORMATS}" if kind is None else f"of {kind}"
         raise FormatError(f"{len(data)} bytes {found}" + (" without a readable header" if kind else ""))
+    # What a file can hold at most; see `PER_BYTE`.
     limit = header.pixels_max(len(data))
     wrong = too_large(f"a {header.format} of {len(data)} bytes and", header.width, header.height, limit)
     if wrong:
@@ -85,6 +87,7 @@ def load_image(data: Data, exif: bool = False, choose: Choose | None = None) -> 
     header = check_image_header(data)
     try:
         image = _open(data, header.format)
+        # Before loading, which removes the tag.
         said = image.tag_v2.get(ORIENTATION, 1) if header.format == "TIFF" else 1
         image.load()
         if header.format == "TIFF":
@@ -92,13 +95,16 @@ def load_image(data: Data, exif: bool = False, choose: Choose | None = None) -> 
             turned = said in TURNS and said != 1 and image.tag_v2.get(ORIENTATION) is None
             image = _turn_back(image, said) if turned else image
         elif exif:
+            # Read from the loaded image: some formats have EXIF behind the pixels.
             said = _said_by_exif(image)
         orientation = said if exif and said in TURNS else 1
+        # The header was believed for the limit, so the pixels must be as many.
         if (image.width, image.height) != (header.width, header.height):
             wrong = f"pixels of {image.width} x {image.height}, where its header says {header.width} x {header.height}"
             raise FormatError(f"a {header.format} with {wrong}")
         if choose is not None:
             box = choose(image.height, image.width, orientation)
+            # Cutting out everything would copy all pixels.
             whole = box == (0, 0, image.width, image.height)
             image = image if whole else image.crop(box)
     except (MemoryError, ImportError, FormatError):
@@ -111,6 +117,7 @@ def load_image(data: Data, exif: bool = False, choose: Choose | None = None) -> 
 def _said_by_exif(image: Any) -> Any:
     """Return what EXIF says about the orientation; 1 if it is damaged, as for a JPEG."""
     try:
+        # Orientation is a help; a damaged EXIF block must not cost the image.
         return image.getexif().get(ORIENTATION, 1)
     except Exception:  # Pillow does not document the errors that bad bytes raise
         return 1
@@ -124,7 +131,8 @@ def is_known_kind(data: Data) -> bool:
     kind = image_format(data)
     if kind != "TIFF" or import_optional("PIL.TiffImagePlugin") is None:
         return kind is not None
-    try:
+    try:  # only TIFF needs a closer look
+        # Pillow refuses an unknown kind of pixels when it opens the file.
         _open(data, kind)
     except Exception:  # Pillow does not document the errors that other files raise
         return False
@@ -160,9 +168,10 @@ def image_array(image: Any) -> Array:
         FormatError: Pillow does not convert the mode.
     """
     if image.mode.startswith("I;16"):
+        # NumPy gives the byte order of the file; the copy is native.
         return np.asarray(image).astype(np.uint16)
     if image.mode in NUMBERS:
-        return np.array(image)
+        return np.array(image)  # a copy, which is writable
     return np.array(convert_image(image, "L" if image.mode in GREY else "RGB"))
 
 
@@ -206,6 +215,7 @@ def decode_image_file(data: Data) -> Array:
         FormatError: `data` is not an image file that can be read.
         ImportError: Pillow is not installed; JPEG takes simplejpeg, too.
     """
+    # A JPEG goes to simplejpeg if it is installed.
     if image_format(data) == "JPEG":
         return decompress(data, grey=True)
     return image_array(load_image(data)[0])

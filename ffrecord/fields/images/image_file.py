@@ -48,10 +48,12 @@ class ImageFileField(Field):
 
     @name_path
     def encode(self, value: Any) -> Encoded:  # pyright: ignore[reportIncompatibleMethodOverride]
+        # A field of a user that derives from this one must get bytes.
         data = read_file(value, views=type(self) is ImageFileField)
         if data is not None:
             return self._check_file(data)
         if is_image(value):
+            # The file itself if it is still untouched, or else its pixels.
             return _file_of(value) or self._encode_png(value)
         if not isinstance(value, np.ndarray) or value.dtype not in PIXELS:
             raise TypeError(mismatch(self, value))
@@ -61,6 +63,7 @@ class ImageFileField(Field):
         return self._encode_png(require("PIL.Image", "image", "an image file").fromarray(np.ascontiguousarray(value)))
 
     def _encode_png(self, image: Any) -> bytes:
+        # Pixels become PNG, which keeps them without loss.
         if image.mode not in PNG_MODES:
             raise TypeError(mismatch(self, image, f"convert it to {' or '.join(PNG_MODES)}, or take ImageField()"))
         return ImageField().encode(image)
@@ -70,8 +73,10 @@ class ImageFileField(Field):
         if kind is None:
             found = f"{len(data)} bytes that begin with {bytes(data[:4])!r}"
             raise ValueError(f"expected {self.expects}, found {found}; BytesField() holds any")
+        # With as_bytes nobody decodes it here, so it need not be readable.
         if self.as_bytes:
             return data
+        # The frame header of a JPEG is found as decoders find it, and its end is looked for.
         if kind == "JPEG":
             check_frame(self, data)
             return data
@@ -79,6 +84,7 @@ class ImageFileField(Field):
             header = check_image_header(data)
         except FormatError as error:
             raise ValueError(f"expected {self.expects}, found {error}; BytesField() holds any") from None
+        # Checked in writing: otherwise a file that was cut is found only when somebody reads it.
         if is_cut(data, header):
             found = f"a {kind} of {len(data)} bytes that ends before its image does"
             raise ValueError(f"expected {self.expects}, found {found}")

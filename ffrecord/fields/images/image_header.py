@@ -42,10 +42,13 @@ def image_format(data: Data) -> str | None:
         return "PNG"
     if head.startswith((b"GIF87a", b"GIF89a")):
         return "GIF"
+    # "RIFF" also begins sounds, so the second word counts.
     if head.startswith(b"RIFF") and head[8:15] == b"WEBPVP8":
         return "WebP"
+    # BigTIFF has 43 instead of 42, and offsets of 8 bytes.
     if head.startswith((b"II*\0", b"MM\0*", b"II+\0\x08\0\0\0", b"MM\0+\0\x08\0\0")):
         return "TIFF"
+    # "BM" alone begins many texts.
     if head.startswith(b"BM") and bytes(data[14:18]) in (size.to_bytes(4, "little") for size in DIB_SIZES):
         return "BMP"
     return None
@@ -58,16 +61,20 @@ def read_image_header(data: Data) -> ImageHeader | None:
         return None
     try:
         found = SIDES[kind](data)
+    # A header that ends early is no header.
     except (struct.error, IndexError, OverflowError):
         return None
+    # An image without pixels cannot be decoded.
     return ImageHeader(kind, *found) if found is not None and min(found) > 0 else None
 
 
 def is_cut(data: Data, header: ImageHeader) -> bool:
     """Tell whether a file ends before its image does, as far as its format tells without decoding."""
     if header.format == "PNG":
+        # Some programs append data behind the end of a PNG, so look for it anywhere.
         return bytes(data[-12:]) != PNG_END and bytes(data).find(PNG_END) < 0
     if header.format == "WebP":
+        # RIFF states its size at the start.
         return bool(struct.unpack_from("<I", data, 4)[0] + 8 > len(data))
     return False
 
@@ -78,7 +85,7 @@ Sides = tuple[int, int]  # width, height
 
 def _jpeg_sides(data: Data) -> Sides | None:
     frame = _pictures.read_frame(data)
-    return None if frame is None else (frame[2], frame[1])
+    return None if frame is None else (frame[2], frame[1])  # height comes first in a JPEG
 
 
 def _png_sides(data: Data) -> Sides | None:
@@ -90,6 +97,7 @@ def _gif_sides(data: Data) -> Sides | None:
 
 
 def _bmp_sides(data: Data) -> Sides | None:
+    # OS/2 headers have unsigned sides, of 16 bits in the oldest.
     if data[14] in (12, 16):
         return struct.unpack_from("<HH" if data[14] == 12 else "<II", data, 18)
     width, height = struct.unpack_from("<ii", data, 18)
@@ -99,12 +107,15 @@ def _bmp_sides(data: Data) -> Sides | None:
 def _webp_sides(data: Data) -> Sides | None:
     kind = bytes(data[12:16])
     if kind == b"VP8X" and len(data) >= 30:
+        # Extended WebP: 24 bits each, less one.
         return tuple(1 + int.from_bytes(data[at : at + 3], "little") for at in (24, 27))  # type: ignore[return-value]
     if kind == b"VP8L" and data[20] == 0x2F:
         (bits,) = struct.unpack_from("<I", data, 21)
+        # Lossless WebP: 14 bits each, less one.
         return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
     if kind == b"VP8 " and data[23:26] == b"\x9d\x01\x2a":
         width, height = struct.unpack_from("<HH", data, 26)
+        # Lossy WebP: 14 bits each; the upper two are a scale.
         return width & 0x3FFF, height & 0x3FFF
     return None
 
@@ -119,8 +130,10 @@ def _tiff_sides(data: Data) -> Sides | None:
     value_size = struct.calcsize(word)
     at += struct.calcsize("=" + count)
     sides: dict[int, int] = {}
+    # The number of entries comes from the file.
     for _ in range(min(entries, TAGS_MOST)):
         tag, kind, number = entry.unpack_from(data, at)
+        # One number stands in the entry itself.
         if tag in (WIDTH, HEIGHT) and kind in WIDE and number == 1:
             (sides[tag],) = struct.unpack_from(order + WIDE[kind], data, at + entry.size)
         elif tag > HEIGHT:

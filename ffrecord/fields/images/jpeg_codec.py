@@ -62,18 +62,20 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
     """
     simplejpeg = import_optional("simplejpeg")
     if simplejpeg is None:
-        check_begin(data)
+        check_begin(data)  # before Pillow sees it
         return _decompress_by_pillow(data, require("PIL.JpegImagePlugin", "jpeg", WITHOUT, CODECS), grey, only_grey)
     # Our own reader of headers takes a sixth of the time of simplejpeg's, but does not know all headers.
     room = _pictures.room(data, pixels_max(len(data)), grey, only_grey, kept)
     try:
+        # None of our reader: the header is unusual, and simplejpeg's reader decides.
         room = room or _check_header(simplejpeg, data, grey, only_grey)
         if room is not None:
+            # None of both: the colours need Pillow.
             flat, memory = room
             pixels: Array = simplejpeg.decode_jpeg(data, "GRAY" if flat else "RGB", buffer=memory)
             return pixels[:, :, 0] if flat else pixels
         plugin = import_optional("PIL.JpegImagePlugin")
-    except FormatError:
+    except FormatError:  # ours: the file is damaged, and Pillow would not do better
         raise
     except (ValueError, KeyError) as error:
         # simplejpeg refuses files that libjpeg could repair, such as stray bytes between segments. It also has no
@@ -98,9 +100,11 @@ def _check_header(
         ValueError, KeyError: simplejpeg refuses the header.
     """
     check_begin(data)
+    # The size is known before pixels are allocated.
     height, width, space, _ = simplejpeg.decode_jpeg_header(data)
     check_size(width, height, len(data))
     if space not in DECODED:
+        # CMYK and others need a conversion that only Pillow has.
         require("PIL.JpegImagePlugin", "image", f"a JPEG of {space}")
         return None
     return only_grey or (space == "Gray" and grey), None

@@ -56,4 +56,5 @@ def jpeg_pixels_of(records: list[Array], name: Callable[[int], str], grey: bool,
     def pixels_of(place: int) -> Array:
         return jpeg_pixels(records[place], partial(name, place), grey, kept=True)
 
+    # Not more threads than CPUs, since decoding waits for nothing.
     return map_in_threads(pixels_of, range(len(records)), threads or min(THREADS_MOST, resources.usable_cpus()))

@@ -64,12 +64,14 @@ def jpeg_file(field: Field, value: Any, modes: tuple[str, ...], *, views: bool) 
     data = read_file(value, views)
     if data is not None:
         return _check_file(field, data)
+    # A PIL image is a file or pixels; anything else is left to the caller.
     return _read_image_file(field, value, modes) if is_image(value) else None
 
 
 def _check_file(field: Field, data: Data) -> Data:
     if data[: len(MAGIC)] != MAGIC:
         found = f"{len(data)} bytes that begin with {bytes(data[:3])!r}"
+        # Name the field that holds such a file, if there is one.
         other = image_format(data)
         holder = "BytesField() holds any" if other is None else "ImageFileField() holds it"
         raise ValueError(f"expected {field.expects}, found {found}; {holder}")
@@ -83,6 +85,7 @@ def _read_image_file(field: Field, image: Any, modes: tuple[str, ...]) -> bytes 
     if image.format != "JPEG" or not getattr(image, "tile", None) or getattr(image, "decoderconfig", None):
         return None
     data = read_opened(image)
+    # The file object may have been exchanged for another one.
     return data if data.startswith(MAGIC) else None
 
 
@@ -95,15 +98,18 @@ def check_frame(field: Field, data: Data) -> Frame:
         ValueError: there is no frame header, `decompress` would not read it, or the file ends early.
     """
     frame = read_frame(data)
+    # A height of 0 means that it follows later in the file (DNL), which decoders do not read.
     if frame is None or not frame.height or not frame.width:
         raise ValueError(f"expected {field.expects}, found a JPEG of {len(data)} bytes without a readable frame header")
     if not is_whole(data, frame):
         raise ValueError(f"expected {field.expects}, found a JPEG of {len(data)} bytes that ends before its image does")
+    # 12 bits, and other numbers of channels, are in the standard, but not in the decoders.
     if frame.bits != 8 or frame.channels not in (1, 3, 4):
         raise ValueError(
             f"expected {field.expects}, found a JPEG of {frame.channels} channels of {frame.bits} bits, where 1, 3 or "
             "4 of 8 bits can be decoded; BytesField() holds any"
         )
+    # The same limits as in reading.
     wrong = too_large(f"a JPEG of {len(data)} bytes and", frame.width, frame.height, pixels_max(len(data)))
     if wrong:
         raise ValueError(f"{wrong}; BytesField() holds any")
@@ -121,9 +127,11 @@ def check_pixels(field: Field, value: Any, grey: bool) -> Array:
     pixels = _load_pixels(value) if is_image(value) else value
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8:
         raise TypeError(mismatch(field, value))
+    # Grey is [H, W]; one channel in a third axis would be unclear.
     if not (pixels.ndim == 2 and grey) and (pixels.ndim != 3 or pixels.shape[2] != 3):
         raise ValueError(mismatch(field, value))
     height, width = pixels.shape[:2]
+    # The JPEG header has 16 bits for each side.
     if not 1 <= height <= SIDE_MAX or not 1 <= width <= SIDE_MAX:
         raise ValueError(mismatch(field, value, f"sides of 1 to {SIDE_MAX}"))
     wrong = too_large("an image", width, height)
@@ -134,6 +142,7 @@ def check_pixels(field: Field, value: Any, grey: bool) -> Array:
 
 def _load_pixels(image: Any) -> Array:
     try:
+        # Pillow loads the file here.
         return np.asarray(image)
     except (OSError, SyntaxError) as error:
         raise ValueError(f"{describe(image)} does not load: {error}") from error

@@ -34,6 +34,7 @@ def unpack_pixels(data: memoryview, modes: tuple[str, ...]) -> tuple[str, Array]
     Raises:
         FormatError: `data` is not such a payload, its mode is not in `modes`, it has no pixels, or its size is wrong.
     """
+    # 0 begins neither a JPEG nor a PNG.
     if len(data) < HEADER.size or data[0] != 0:
         raise FormatError(f"{len(data)} bytes that begin with {bytes(data[:3])!r}: neither compressed nor plain pixels")
     _, name, width, height = HEADER.unpack(data[: HEADER.size])
@@ -41,8 +42,9 @@ def unpack_pixels(data: memoryview, modes: tuple[str, ...]) -> tuple[str, Array]
     if mode not in modes:
         raise FormatError(f"plain pixels of mode {mode!r}, expected {' or '.join(modes)}")
     dtype, channels = np.dtype(MODES[mode][0]), MODES[mode][1]
+    # Python's ints cannot overflow, whatever the numbers are.
     expected = width * height * channels * dtype.itemsize
-    if len(data) - HEADER.size != expected or not expected:
+    if len(data) - HEADER.size != expected or not expected:  # 0: a picture without pixels
         raise FormatError(
             f"{len(data) - HEADER.size} bytes of {mode} pixels, expected {expected} of {width} x {height}"
         )

@@ -50,9 +50,11 @@ class JPEGField(Field):
 
     @name_path
     def encode(self, value: Any) -> Encoded:  # pyright: ignore[reportIncompatibleMethodOverride]
+        # Only RGB and L: other modes would have to be converted.
         file = jpeg_file(self, value, MODES, views=type(self) is JPEGField)
         if file is None:
             return compress(check_pixels(self, value, grey=True), self.quality)
+        # With as_bytes nobody decodes it here.
         if not self.as_bytes:
             check_frame(self, file)
         return file
@@ -60,6 +62,7 @@ class JPEGField(Field):
     def decode(self, data: memoryview) -> Any:
         if not self.as_bytes:
             return decompress(data, grey=True)
+        # Not decoded, but it must at least begin like a JPEG.
         check_begin(data)
         return bytes(data)
 
@@ -126,6 +129,7 @@ class RGBImageField(Field):
 
     @name_path
     def encode(self, value: Any) -> Encoded:  # pyright: ignore[reportIncompatibleMethodOverride]
+        # A grey JPEG counts as a file here, too: it decodes to RGB.
         file = jpeg_file(self, value, ("RGB",), views=type(self) is RGBImageField)
         return self._encode_pixels(check_pixels(self, value, grey=False)) if file is None else self._encode_file(file)
 
@@ -133,6 +137,7 @@ class RGBImageField(Field):
         frame = check_frame(self, file)
         size = self._stored_size(frame.width, frame.height)
         as_jpeg = self._is_jpeg(size, file)
+        # As it is: decoding and compressing again would lose quality.
         if as_jpeg and size == (frame.width, frame.height):
             return file
         return self._pack(decompress(file, grey=False), size, as_jpeg)
@@ -147,12 +152,13 @@ class RGBImageField(Field):
             return width, height
         # Integers give the same size on every machine; floats might be rounded differently.
         width, height = ((side * self.max_resolution + longer // 2) // longer for side in (width, height))
-        return max(1, width), max(1, height)
+        return max(1, width), max(1, height)  # a very long side must not make the other one 0
 
     def _is_jpeg(self, size: Size, content: Data) -> bool:
         if self.write_mode == "smart":
             return CHANNELS * size[0] * size[1] > (self.smart_threshold or 0)
         if self.write_mode == "proportion":
+            # The CRC-32 is as good as random, and the same for every writer.
             return crc32(content) < self.compress_probability * 2**32
         return self.write_mode == "jpeg"
 
@@ -165,6 +171,7 @@ class RGBImageField(Field):
     def decode(self, data: memoryview) -> Array:
         if data[: len(MAGIC)] == MAGIC:
             return decompress(data, grey=False)
+        # A copy: the record is read-only, and larger than the image.
         return unpack_pixels(data, ("RGB",))[1].copy()
 
 
