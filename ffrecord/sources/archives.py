@@ -69,6 +69,7 @@ class Archives(ClosedByWith):
         self._layers: list[Layer] = []
         self._ours: list[NamedFiles] = []
         self._closed = False
+        # Archives that are open must be closed if a later source cannot be opened.
         with close_unless_done([self]):
             # A path and a reader are iterable, too: by characters, and by records.
             for source in [sources] if isinstance(sources, str | os.PathLike | NamedFiles) else sources:
@@ -102,6 +103,7 @@ class Archives(ClosedByWith):
         for place, layer in enumerate(self._layers):
             if layer is source or (not isinstance(source, NamedFiles) and _path(layer) == os.fspath(source)):
                 del self._layers[place]
+                # Readers that the caller passed in stay open.
                 if any(layer is each for each in self._ours):
                     layer.close()  # type: ignore[union-attr]
                 return
@@ -229,6 +231,7 @@ class Archives(ClosedByWith):
                 index = layer.tree.find(text)
                 if index >= 0:
                     return layer, index
+            # The plain path: a file system would follow `..` out of the directory.
             elif key and _mode(place := os.path.join(layer, key), stat.S_ISREG):
                 return layer, place
         return None
@@ -250,6 +253,7 @@ class Archives(ClosedByWith):
     def close(self) -> None:
         """Close the archives that were opened here. A second call does nothing."""
         self._closed = True
+        # All are closed, also if closing one of them fails.
         with ExitStack() as stack:
             for store in self._ours:
                 stack.callback(store.close)
@@ -289,4 +293,5 @@ def _children(layer: Layer, key: str) -> dict[str, bool]:
     if not _mode(place, stat.S_ISDIR):
         return {}
     with os.scandir(place) as entries:
+        # Devices, FIFOs and broken links are neither.
         return {entry.name: entry.is_dir() for entry in entries if entry.is_dir() or entry.is_file()}

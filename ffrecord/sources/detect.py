@@ -66,6 +66,7 @@ def detect(path: str) -> str:
             raise FormatError(f"{path} is a {_kind(status.st_mode)}, expected a regular file or a directory")
         size = status.st_size
         head = file.read(HEAD)
+        # Parquet, and a zip behind a program, are known by their ends.
         file.seek(max(0, size - ZIP_END))
         tail = file.read(ZIP_END)
         file.seek(_first_offset_at(head, size))
@@ -87,6 +88,7 @@ def _without_waiting(path: str, flags: int) -> int:
     try:
         return os.open(path, flags | os.O_NONBLOCK)
     except OSError as error:
+        # open(2) gives ENXIO for a socket, but not only for one.
         if error.errno == ENXIO and stat.S_ISSOCK(os.stat(path).st_mode):
             raise FormatError(f"{path} is a socket, expected a regular file or a directory") from None
         raise
@@ -100,6 +102,7 @@ def _kind(mode: int) -> str:
 
 
 def _is_zip(look: Look) -> bool:
+    # A zip without members begins with its end record.
     return look.head[:4] in (b"PK\x03\x04", b"PK\x05\x06")
 
 
@@ -110,6 +113,7 @@ def _ends_as_zip(look: Look) -> bool:
     """
     at = look.tail.rfind(b"PK\x05\x06")
     while at >= 0:
+        # A comment may contain the mark: its own length must lead to the end of the file.
         if at + 22 + int.from_bytes(look.tail[at + 20 : at + 22], "little") == len(look.tail):
             return True
         at = look.tail.rfind(b"PK\x05\x06", 0, at)
@@ -117,9 +121,11 @@ def _ends_as_zip(look: Look) -> bool:
 
 
 def _is_tar(look: Look) -> bool:
+    # POSIX and GNU write "ustar" there; headers of the seventh edition of Unix have zeros.
     if len(look.head) < _tar.BLOCK or look.head[257:262] not in (b"ustar", bytes(5)):
         return False
     headers = _tar.Headers()
+    # A block of zeros ends a tar, but a file of anything may begin with one.
     return headers.block(look.head[: _tar.BLOCK]) != _tar.END and headers.problem != "checksum"
 
 
@@ -131,6 +137,7 @@ def _is_end_of_tar(head: bytes, size: int) -> bool:
 def _is_tfrecord(look: Look) -> bool:
     if len(look.head) < 12:
         return False
+    # A record begins with its length, and the masked CRC-32C of these 8 bytes.
     return mask(crc32c(look.head[:8])) == int.from_bytes(look.head[8:12], "little")
 
 
@@ -139,14 +146,17 @@ def _is_recordio(look: Look) -> bool:
 
 
 def _is_lmdb(look: Look) -> bool:
+    # The magic number stands behind the header of the first page, of 16 bytes.
     return look.head[16:20] == b"\xde\xc0\xef\xbe"
 
 
 def _is_parquet(look: Look) -> bool:
+    # The specification has the magic number at both ends.
     return look.head[:4] == look.tail[-4:] == b"PAR1"
 
 
 def _is_beton(look: Look) -> bool:
+    # There is no magic number, so all fields of the header must make sense.
     if len(look.head) <= beton.HEADER.size:
         return False
     version, fields, page, samples, _ = beton.HEADER.unpack_from(look.head)
@@ -162,6 +172,7 @@ def _samples(head: bytes, size: int) -> int:
     if size < ffr.PREFIX.size:
         return -1
     n = int.from_bytes(head[4:12], "little", signed=True)
+    # Each sample takes 12 bytes of the tables: 4 of its checksum, 8 of its offset.
     return n if 0 <= n <= (size - ffr.PREFIX.size) // 12 else -1
 
 
@@ -181,6 +192,7 @@ def _is_compressed(wanted: Callable[[Look], bool]) -> Callable[[Look], bool]:
     """Return a check that a file is of a format after decompression by gzip or zlib."""
 
     def fits(look: Look) -> bool:
+        # A header of a tar has 512 bytes, that of a TFRecord 12.
         inside = inflate_head(look.head, 1024)
         return inside is not None and wanted(Look(inside, look.size, b"", b""))
 
@@ -188,6 +200,7 @@ def _is_compressed(wanted: Callable[[Look], bool]) -> Callable[[Look], bool]:
 
 
 def _is_packed_tar(look: Look) -> bool:
+    # Of files compressed in these ways, only tars can be read.
     return compression_of(look.head) in ("bzip2", "xz", "zstd")
 
 
@@ -198,6 +211,7 @@ def _detect_empty(path: str, head: bytes, size: int) -> str | None:
     name = os.path.basename(path)
     if ends_as(name, SUFFIXES["tar"]) and _is_end_of_tar(head, size):
         return "tar"
+    # A file of these formats may be empty: it has no records.
     return next((format for format in ("tfrecord", "recordio") if not size and ends_as(name, SUFFIXES[format])), None)
 
 
@@ -243,6 +257,7 @@ def _ends_in_an_index(path: str) -> bool:
         n = int.from_bytes(file.read(ffr.PREFIX.size)[4:], "little", signed=True)
         if n < 1:
             return False
+        # The table of offsets ends with that of the last sample.
         file.seek(ffr.tables_end(n) - 8)
         offset = int.from_bytes(file.read(8), "little", signed=True)
         if not 0 <= offset <= os.fstat(file.fileno()).st_size:
@@ -254,6 +269,7 @@ def _ends_in_an_index(path: str) -> bool:
 def is_torchrecord(path: str) -> bool:
     """Tell whether an LMDB environment has named databases, and all their names are those of TorchRecord."""
     with Pages(data_files(path)[0]) as pages:
+        # LMDB allows any bytes in names.
         names = {name.decode(errors="surrogateescape") for name in names_of_databases(pages)}
     return bool(names) and names == {f"db{i}" for i in range(len(names))}
 
@@ -267,6 +283,7 @@ def _detect_directory(path: str) -> str:
         return "ffrecord"
     if "data.mdb" in names:
         return "lmdb"
+    # Many programs write an index.json.
     if "index.json" in names and _lists_shards(os.path.join(path, "index.json")):
         return "mds"
     if os.path.exists(os.path.join(path, "db0", "data.mdb")):
@@ -279,17 +296,21 @@ def _most_common_format(path: str, names: list[str]) -> str:
     """Return the format of most entries of a directory; entries of no format do not count."""
     lower = [name.lower() for name in names if not name.startswith(".")]
     counts = {format: sum(ends_as(name, suffixes) for name in lower) for format, suffixes in SUFFIXES.items()}
+    # The directories of a partitioned dataset have no suffix that could be counted.
     counts["parquet"] += _partitions(path, names)
     most = max(counts.values())
+    # One more than the most so far decides: further directories need not be read.
     counts["image folder"] = _pictures(path, names, most + 1)
     most = max(most, counts["image folder"])
     found = [format for format, count in counts.items() if count == most]
+    # A directory of whole datasets is not itself one, whatever its other files are.
     datasets = files.datasets_in(path, names)
     if most == 0 or len(datasets) >= most or (datasets and found == ["image folder"]):
         raise _unknown_error(path, names, files.directory_hint(path, names) or leftovers.remark(path))
     if len(found) > 1:
         choices = " or ".join(f'format="{each}"' for each in found)
         raise FormatError(f"{path}: it has as many entries of {' as of '.join(found)}; pass {choices}")
+    # A directory of documents may contain some pictures, too.
     if found == ["image folder"] and not _is_of_pictures(path, names):
         said = "few of them are pictures or directories of pictures; if it is an image folder, "
         raise _unknown_error(path, names, f'; {said}pass format="image folder"')
@@ -341,12 +362,14 @@ def _holds_parquet(directory: str) -> bool:
     names = sorted(os.listdir(directory))
     if any(ends_as(name, SUFFIXES["parquet"]) for name in names):
         return True
+    # Partitions nest, as in year=2024/month=05.
     return any(_holds_parquet(os.path.join(directory, name)) for name in names if partition_of(name) is not None)
 
 
 def _lists_shards(path: str) -> bool:
     try:
         found = json.loads(manifest.read(path, INDEX_MOST))
+    # RecursionError: JSON that is nested too deeply.
     except (ValueError, RecursionError):
         return False
     return isinstance(found, dict) and isinstance(found.get("shards"), list)

@@ -93,6 +93,7 @@ class MixedReader(RecordReader):
             return True
         if not len(positions) or positions.min() < -self.n or positions.max() >= self.n:
             return True
+        # Negative indices count from the end.
         special = self._special(positions % self.n)
         return special is None or not special.any()
 
@@ -109,6 +110,7 @@ class MixedReader(RecordReader):
 
 def sum_stats(stats: ReadStats, more: ReadStats) -> ReadStats:
     """Add the statistics of two readers that are one reader for users."""
+    # NaN differs from itself: it stands for a share that is not known.
     known = [each for each in (stats, more) if each.cache_hit_share == each.cache_hit_share]
     share = sum(each.cache_hit_share * each.records for each in known) / max(1, sum(e.records for e in known))
     sums = {name: getattr(stats, name) + getattr(more, name) for name in SUMMED}

@@ -48,6 +48,7 @@ def file_hint(path: str, head: bytes) -> str:
             return f"; {said}"
     if ends_as(os.path.basename(path), SUFFIXES["tfrecord"]):
         return '; it has the name of a TFRecord, so its start may be damaged: pass format="tfrecord" to see how'
+    # Editors on Windows put a mark at the start of a file, and end lines with CR LF.
     lines = head.decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")[:2]
     if b"\0" not in head and any(LISTED.fullmatch(line) for line in lines):
         return '; if its lines are "path label", pass format="path list"'
@@ -118,6 +119,7 @@ def _mds_hint(path: str, names: Sequence[str]) -> str:
 def _pictures_hint(paths: Sequence[str]) -> str:
     """Return advice if there are pictures further down, but none directly in these directories."""
     for path in paths:
+        # os.walk is lazy, so this bounds the search in a large tree.
         for directory, _, names in islice(os.walk(path), DIRECTORIES):
             if any(name.lower().endswith(IMAGES) for name in names):
                 below = os.path.relpath(directory, path)
@@ -131,6 +133,7 @@ def _pictures_hint(paths: Sequence[str]) -> str:
 def _is_json(path: str) -> bool:
     try:
         json.loads(manifest.read(path, INDEX_MOST))
+    # RecursionError: JSON that is nested too deeply.
     except (ValueError, RecursionError):
         return False
     except OSError:
@@ -140,6 +143,7 @@ def _is_json(path: str) -> bool:
 
 def _is_dataset(path: str) -> bool:
     """Tell whether a path is a directory with `.ffr` files, an LMDB environment, or an MDS dataset."""
+    # Without OSError: a file, or a directory that cannot be read, is no dataset to open.
     with suppress(OSError), os.scandir(path) as entries:
         if any(os.path.exists(os.path.join(path, name)) for name in (manifest.NAME, "data.mdb")):
             return True
@@ -189,9 +193,11 @@ def _expand_one(path: str, suffixes: Sequence[str]) -> list[str]:
             raise ArgumentError(f"{path}: no file in this directory ends in {' or '.join(suffixes)}")
         warn_of_missing(found)
         return found
+    # A name may contain brackets itself.
     if glob.has_magic(path) and not os.path.exists(path):
         directory, pattern = os.path.split(path)
         if directory and not glob.has_magic(directory):
+            # Resolved, so that all matches are of one directory, wherever a link leads a moment later.
             found = sorted(glob.glob(os.path.join(glob.escape(resolve_directory(directory)), pattern)))
         else:
             found = sorted(glob.glob(path))
@@ -220,6 +226,7 @@ def warn_of_missing(paths: Sequence[str]) -> None:
 def with_suffix(directory: str, suffixes: Sequence[str]) -> list[str]:
     """Return the files of a directory with one of `suffixes`, in string order, without hidden ones."""
     with os.scandir(directory) as entries:
+        # Hidden files may be unfinished copies: rsync gives them such names.
         return sorted(
             entry.path
             for entry in entries

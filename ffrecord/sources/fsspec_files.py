@@ -92,6 +92,7 @@ class NamedFileSystem(_AbstractFileSystem):  # type: ignore[misc]
         if not several:
             return self.cat_file(paths[0])
         if on_error != "raise":
+            # File by file, since a batch fails as a whole.
             return super().cat(path, recursive=recursive, on_error=on_error, **kwargs)
         files = [each for each in paths if self.store.is_file(each)]
         return {name: data.tobytes() for name, data in zip(files, self.store.read(files), strict=True)}

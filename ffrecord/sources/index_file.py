@@ -47,6 +47,7 @@ SUFFIX = ".ffindex"
 ALIGNMENT = 64
 DESCRIPTION_MOST = 1 << 20  # bytes
 NUMBERS = re.compile(r"[<>|=]?(?:[iu][1248]|f[248])")  # dtypes of arrays
+# What decoding an index that is damaged, or was written by others, may raise.
 REFUSED = (OSError, ValueError, TypeError, LookupError, OverflowError, RecursionError)
 # Two changes of a file within one tick may give it the same time. The tick is that of the kernel's clock, or of a file
 # system with coarse times, such as FAT with 2 s.
@@ -95,21 +96,26 @@ def cached_index(
         OSError, and the exceptions of `build`.
     """
     place = index_path(path, format, index_cache)
+    # Before the pass over the file, so that a change during the pass shows.
     status = os.stat(path)
     if place is not None:
         found = _load(place, format, status, check)
         if found is not None:
             return found
         status = _wait_until_settled(path, status)
+    # `_save` writes the memory of each array as it is.
     arrays = {name: np.ascontiguousarray(array) for name, array in build().items()}
     now = os.stat(path)
+    # Without ctime, which also changes with a new mode or a link to the file.
     if _identity(now)[:3] != _identity(status)[:3]:
         raise FormatError(
             f"{path}: the file changed while its index was made: it had {status.st_size} bytes, now {now.st_size}"
         )
+    # With another ctime, the next opening would refuse the index.
     if place is not None and _identity(now) == _identity(status) and not _young(status):
         try:
             _save(place, _describe(format, status, arrays), arrays)
+        # A read-only directory or a full disk must not prevent reading.
         except OSError as error:
             logger.warning(
                 "%s: its index could not be saved as %s, so the next reader makes it again: %s", path, place, error
@@ -170,6 +176,7 @@ def index_path(path: str, format: str, index_cache: IndexCache) -> str | None:
         return f"{path}.{format}{SUFFIX}"
     if not isinstance(index_cache, str | os.PathLike):
         raise ArgumentTypeError(f"index_cache must be a bool or a directory, not {type(index_cache).__name__}")
+    # Files of one name in several directories share the directory of indexes.
     name = hashlib.sha256(os.fsencode(filesystems.real_path(path))).hexdigest()[:32]
     return os.path.join(local_path("index_cache", index_cache), f"{name}.{format}{SUFFIX}")
 
@@ -180,6 +187,7 @@ def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def _tick(status: os.stat_result) -> int:
+    # A file system with fine times gives whole seconds only by chance.
     return TICK_NS if status.st_ctime_ns % 1_000_000_000 else COARSE_TICK_NS
 
 
@@ -196,6 +204,7 @@ def _wait_until_settled(path: str, status: os.stat_result) -> os.stat_result:
 
     The index of a young file is not kept.
     """
+    # 2 s would be too long to wait.
     if _young(status) and _tick(status) == TICK_NS:
         time.sleep(TICK_NS / 1e9)
         return os.stat(path)
@@ -219,6 +228,7 @@ def _save(place: str, description: _Description, arrays: Arrays) -> None:
     if os.path.islink(place):
         raise OSError(errno.ELOOP, "it is a symbolic link, so others could choose the file that is overwritten")
     encoded = msgspec.json.encode(description)
+    # JSON may end with spaces, so the arrays begin aligned.
     encoded += b" " * (-(HEAD.size + len(encoded)) % ALIGNMENT)
     crc, offset = crc32(encoded, _crc_of(len(encoded))), HEAD.size + len(encoded)
     part = PartFile(place, follow=False)
@@ -231,8 +241,10 @@ def _save(place: str, description: _Description, arrays: Arrays) -> None:
                 crc = crc32(data, crc)
                 write_all(part.fd, data, offset)
                 offset += len(data)
+        # The head is last: it has the checksum of everything.
         write_all(part.fd, memoryview(HEAD.pack(MAGIC, len(encoded), crc)), 0)
         part.publish()
+    # BaseException: Ctrl+C must not leave a part file behind either.
     except BaseException:
         part.discard()
         raise
@@ -247,6 +259,7 @@ def _load(
     place: str, format: str, status: os.stat_result, check: Callable[[dict[str, Any]], object] | None
 ) -> dict[str, npt.NDArray[np.generic]] | None:
     """Return the arrays kept at `place`; None if there are none, or they are of another file."""
+    # No index yet is the usual case at a first opening, so nothing is logged.
     with contextlib.suppress(FileNotFoundError):
         try:
             arrays = _arrays(_map_index(place, status), format, status)
@@ -266,8 +279,10 @@ def check_owner(index: os.stat_result, indexed: os.stat_result) -> None:
     """
     if not stat.S_ISREG(index.st_mode):
         raise FormatError("it is not a regular file")
+    # Another user's index could lead reads to any place of the file.
     if index.st_uid not in (0, os.geteuid(), indexed.st_uid):
         raise FormatError(f"it belongs to user {index.st_uid}, but the indexed file to user {indexed.st_uid}")
+    # If all users may write to the indexed file itself, such an index adds no danger.
     if index.st_mode & ~indexed.st_mode & stat.S_IWOTH:
         raise FormatError("all users may write to it")
 
@@ -288,6 +303,7 @@ def _map_index(place: str, status: os.stat_result) -> memoryview:
         _mapped_now.add(mapping)
         return memoryview(mapping)
     finally:
+        # The mapping outlives the descriptor.
         os.close(fd)
 
 
@@ -295,6 +311,7 @@ def _arrays(data: memoryview, format: str, status: os.stat_result) -> dict[str, 
     magic, length, crc = HEAD.unpack_from(data)
     if magic != MAGIC or length > min(DESCRIPTION_MOST, len(data) - HEAD.size):
         raise FormatError("it is not an index")
+    # Before anything is decoded: all offsets come from these bytes.
     if crc32(data[HEAD.size :], _crc_of(length)) != crc:
         raise FormatError("its CRC-32 does not match")
     description = msgspec.json.decode(bytes(data[HEAD.size : HEAD.size + length]), type=_Description)

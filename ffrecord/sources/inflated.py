@@ -41,17 +41,21 @@ def inflate_head(head: bytes, most: int) -> bytes | None:
 
     The file may have several gzip members, also empty ones.
     """
+    # RFC 1950: 0x78 is deflate with a window of 32 KiB, and the first two bytes are a multiple of 31.
     if head[:2] != b"\x1f\x8b" and not (head[:1] == b"\x78" and int.from_bytes(head[:2], "big") % 31 == 0):
         return None
     found, left = b"", head
     with suppress(zlib.error):
         while left and len(found) < most:
+            # 47 is 32 + 15: zlib tells gzip from zlib itself.
             machine = zlib.decompressobj(47)
             found += machine.decompress(left, most - len(found))
             if not machine.eof:
                 break
+            # Zeros may follow a member, as on tapes.
             left = machine.unused_data.lstrip(b"\0")
         return found
+    # Bytes from before the damage still tell the format.
     return found or None
 
 
@@ -59,6 +63,7 @@ BLOCK = 256 << 10  # bytes decompressed at once
 # Bytes of input for the decompressor at the start of a member, which may be small. They double up to INPUT.
 FIRST_INPUT, INPUT = 1 << 10, 32 << 10
 SPACING = 4 << 20  # initial distance in bytes between places where decompression can begin again
+# 15 is the largest window, of 32 KiB; 16 more stands for gzip's header and checksum.
 WINDOW_BITS = {"gzip": 31, "zlib": 15}
 
 # Bytes of a saved state of zlib: its window, its tables, and unused input.
@@ -119,6 +124,7 @@ class Inflated:
         renew_in_children(self)
 
     def _go_to(self, place: _Place) -> None:
+        # A copy, since decompression changes the state, and a place serves many reads.
         self._decoder: Any = None if place.decoder is None else place.decoder.copy()
         self.source, self._step = place.source, place.step
         self._at = place.at  # offset up to which it is decompressed
@@ -145,6 +151,7 @@ class Inflated:
                 os.close(fd)
 
     def __del__(self) -> None:
+        # The constructor may have failed before it set `_fd`.
         if getattr(self, "_fd", -1) >= 0:
             os.close(self._fd)
 
@@ -194,6 +201,7 @@ class Inflated:
             return
         number = bisect_right(self._places, offset, key=lambda place: place.at)
         nearest = self._places[number - 1] if number else START
+        # Going on from here is cheaper unless a kept place is nearer.
         if not self._at <= offset or nearest.at > self._at:
             self._go_to(nearest)
         while self._at <= offset and self._advance():
@@ -228,6 +236,7 @@ class Inflated:
         while self._decoder is not None or self._begin_member():
             decoder: Any = self._decoder  # `_begin_member` has set it if there was none
             data = decoder.unconsumed_tail or self._input()
+            # Made before each call: on damage, zlib drops the good bytes of that call.
             before = decoder.copy()
             try:
                 found: bytes = decoder.decompress(data, most)
@@ -240,8 +249,10 @@ class Inflated:
                     ) from None
             decoder = self._decoder  # `_before_damage` has replaced it
             if decoder.eof:
+                # What zlib has read beyond the end belongs to the next member.
                 self.source -= len(decoder.unused_data)
                 self._decoder = None
+            # At the end of the file, the decoder may still return bytes that it held back.
             elif not data and not found:
                 self.torn = True
                 return b""
@@ -256,6 +267,7 @@ class Inflated:
         """
         probe, good = before.copy(), 0
         with contextlib.suppress(zlib.error):
+            # Byte by byte, since zlib does not tell where the damage is.
             for good in range(len(data)):
                 probe.decompress(data[good : good + 1])
         self._decoder = before
@@ -272,9 +284,11 @@ class Inflated:
     def _begin_member(self) -> bool:
         """Begin the next member; return False if none follows. Zeros may follow the last one."""
         while data := self._bytes(INPUT):
+            # Zeros at the start of the file are not padding.
             rest = data.lstrip(b"\0") if self.source else data
             self.source += len(data) - len(rest)
             if rest:
+                # `[: len(rest)]`: a cut file may have a single byte of the next member.
                 if self.source and (self._compression == "zlib" or not rest.startswith(b"\x1f\x8b"[: len(rest)])):
                     raise FormatError(
                         f"{self.path}: {rest[:4].hex(' ')} at offset {self.source} follows the {self._compression} "
@@ -300,6 +314,7 @@ class Inflated:
             try:
                 with add_file_to_errors("opening it", self.path):
                     status = os.fstat(fd)
+                # The path is opened again after `release`, and may be that of another file by now.
                 if identity(status) != identity(self._status):
                     sentence = f"{self.path}: the file was replaced or changed after it was opened"
                     raise file_error(ESTALE, sentence, self.path)
@@ -330,6 +345,7 @@ class OpenStreams:
     def use(self, stream: Inflated) -> Inflated:
         """Return `stream`, marked as used now."""
         with self._lock:
+            # A dict keeps the order of insertion: the stream moves to its end.
             self._streams.pop(stream, None)
             self._streams[stream] = None
             oldest = next(iter(self._streams))
@@ -337,6 +353,7 @@ class OpenStreams:
                 del self._streams[oldest]
             else:
                 oldest = stream
+        # Without the lock: `release` waits until a read of that stream is done.
         if oldest is not stream:
             oldest.release()
         return stream

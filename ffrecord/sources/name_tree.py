@@ -49,11 +49,14 @@ def plain_names(names: Names, folders: bool = False) -> Names:
 def _may_have_needless(names: Names, folders: bool) -> bool:
     """Tell whether names may have needless bytes. This fast check of all bytes is False for usual archives."""
     blob, whole = names.blob, names.blob.tobytes()
+    # A match may span two names: that only costs the slow way.
     if b"//" in whole or b"/./" in whole:
         return True
+    # An empty name has no first and last byte.
     some = np.flatnonzero(np.diff(names.offsets))
     starts, lasts = names.offsets[some], names.offsets[some + 1] - 1
     alone = starts == lasts
+    # `minimum`, and `maximum` below, keep to the name if it has one byte.
     before = (blob[starts] == DOT) & (alone | (blob[np.minimum(starts + 1, lasts)] == SLASH))
     behind = (blob[lasts] == DOT) & (alone | (blob[np.maximum(lasts - 1, starts)] == SLASH))
     if not folders:
@@ -86,6 +89,7 @@ def _at_end(names: Names, needless: Bits) -> Bits:
     stops = names.offsets[1:]
     # The position of the last byte that is not needless, up to the end of each name.
     last = np.maximum.accumulate(np.where(needless, -1, np.arange(len(needless))))[stops[stops > 0] - 1]
+    # A name without such a byte has found one of an earlier name.
     last = last[last >= names.offsets[:-1][stops > 0]]
     bits[last] = names.blob[last] == SLASH
     return bits
@@ -170,6 +174,7 @@ class NameTree:
 
 def walk_tree(children: Callable[[str], dict[str, bool]], top: str) -> Iterator[tuple[str, bool]]:
     """Walk any tree as `NameTree.walk` does. `children` is the counterpart of `NameTree.children`."""
+    # A stack of iterators: nested generators would hand each entry up through all levels.
     way = [("", iter(children(top).items()))]
     while way:
         prefix, here = way[-1]
@@ -183,6 +188,7 @@ def walk_tree(children: Callable[[str], dict[str, bool]], top: str) -> Iterator[
                     )
                 below = f"{prefix}{name}"
                 way.append((f"{below}/", iter(children(f"{top}/{below}" if top else below).items())))
+                # This directory goes on, where it stopped, when the one below is done.
                 break
         else:
             way.pop()
@@ -215,4 +221,5 @@ def _heads(names: Names, prefix: str) -> Iterator[tuple[str, bool]]:
         head, slash, _ = name[len(prefix) :].partition("/")
         if head not in UNREACHABLE:
             yield head, bool(slash)
+        # Over everything below a directory at once: it costs one bisection, however much that is.
         position = names.place(f"{prefix}{head}{AFTER_SLASH}") if slash else position + 1

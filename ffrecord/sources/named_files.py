@@ -112,10 +112,12 @@ class NamedFiles(Store):
 
     def _indices(self, wanted: Wanted) -> Iterable[SupportsIndex]:
         check_several("wanted", wanted, "names or indices")
+        # The first one decides: names and indices cannot be mixed.
         if not isinstance(wanted, list | tuple) or not wanted or not isinstance(wanted[0], PATH):
             return wanted  # type: ignore[return-value]
         paths: list[str] = [os.fspath(each) for each in cast(Sequence[Any], wanted)]
         found = self.tree.find_each(paths)
+        # Names that are not in plain form, or do not exist: this finds the file or raises.
         for place in np.flatnonzero(found < 0):
             found[place] = self._index(paths[place])
         return found
@@ -162,6 +164,7 @@ class NamedFiles(Store):
     @property
     def tree(self) -> NameTree:
         """The tree of the files."""
+        # No lock: two threads at once make equal trees.
         made: NameTree = self.__dict__.get("_tree") or NameTree(self.keys(), self._folders())
         vars(self)["_tree"] = made
         return made
@@ -237,6 +240,7 @@ class NamedFiles(Store):
         check_several("paths", paths)
         from_names, sizes = self.keys(), self._content_sizes()
         chosen = range(self.n) if paths is None else [self._index(path) for path in paths]
+        # Of equal names only the last one is written, which is the one that lookups find.
         files = [(from_names[i], int(sizes[i]), i) for i in chosen if from_names.find(from_names[i]) == i]
         folders = list(self._folders()) if paths is None else []
         read, label = super().read, name_files(self._fnames)

@@ -40,6 +40,7 @@ class Names(Sequence[str]):
     """
 
     def __init__(self, blob: Blob, offsets: Table) -> None:
+        # Offsets may come from an index file, and compiled code relies on them.
         _names.check(blob, offsets)
         self.blob, self.offsets = blob, offsets
         self._file = kept_file(offsets)
@@ -69,9 +70,11 @@ class Names(Sequence[str]):
         return self._decode(self.offsets[i], self.offsets[i + 1])
 
     def __iter__(self) -> Iterator[str]:
+        # Many names at once: one `tolist` and one `tobytes` serve them all.
         for start in range(0, len(self), DECODED_AT_ONCE):
             bounds = self.offsets[start : start + DECODED_AT_ONCE + 1].tolist()
             piece = self.blob[bounds[0] : bounds[-1]].tobytes()
+            # Before any name is used: lost pages of the file were read as zeros.
             check_there(self._file)
             for i in range(len(bounds) - 1):
                 name = piece[bounds[i] - bounds[0] : bounds[i + 1] - bounds[0]]
@@ -92,6 +95,7 @@ class Names(Sequence[str]):
             with self._lock:
                 if self._order is None:
                     order = _names.sort(self.blob, self.offsets)
+                    # An order of lost names must not be kept.
                     check_there(self._file)
                     self._order = order
         return self._order
@@ -143,6 +147,7 @@ class Names(Sequence[str]):
             found = np.zeros(len(ends), bool)
             tails = self.blob[ends[long, None] - np.arange(len(wanted), 0, -1)]
             found[long] = (np.where((tails >= ord("A")) & (tails <= ord("Z")), tails | 0x20, tails) == wanted).all(1)
+            # Only names without a match go on to the next suffix.
             starts, ends = starts[~found], ends[~found]
         check_there(self._file)
         return not len(ends)
@@ -157,6 +162,7 @@ class Names(Sequence[str]):
             return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
         return NotImplemented
 
+    # It equals lists, which have no hash either.
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
@@ -187,6 +193,7 @@ class Names(Sequence[str]):
         return cls(arrays["names"], arrays["name_offsets"])
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Pickled by content: the other process may not have the index file.
         return Names, (self.blob, self.offsets)
 
 
@@ -197,7 +204,9 @@ def concatenate_names(parts: Sequence[Names]) -> Names:
     ends = np.cumsum([0, *(len(part.blob) for part in parts)])
     offsets = [part.offsets[1:] + start for part, start in zip(parts, ends, strict=False)]
     blobs = [part.blob for part in parts]
+    # The empty arrays serve when there are no parts.
     blob, bounds = np.concatenate([np.zeros(0, np.uint8), *blobs]), np.concatenate([np.zeros(1, np.int64), *offsets])
+    # After the copies, since lost pages were copied as zeros.
     for part in parts:
         check_there(part._file)
     return Names(blob, bounds)

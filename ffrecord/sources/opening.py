@@ -55,8 +55,10 @@ def open_for(caller: str, source: Source, format: str | None, options: Mapping[s
             format = _remote_format(paths, format)
         known = detect_readable(paths) if format is None else format
         reader = _reader(known)
+        # The first two parameters are the reader itself and the source.
         check_options(options, known, [*signature(reader.__init__).parameters][2:], caller)
         store: Store = _open_reader(reader, paths if isinstance(source, list | tuple) else paths[0], paths, options)
+    # A list of mixed formats may fail in many ways: none of those messages would name the mixture.
     except (FFRecordError, ArgumentError) as error:
         if format is None:
             _refuse_mixture(paths, error)
@@ -68,6 +70,7 @@ def _open_reader(reader: Any, source: Any, paths: list[str], options: Mapping[st
     """Construct the reader. If a URL is not a dataset, raise an error that names the format of its suffix."""
     try:
         return reader(source, **options)
+    # Any URL is taken for a dataset at first, since its name may be anything: that of a zip fails only here.
     except FileNotFoundError:
         other = next((path for path in paths if is_remote(path) and urls.name_of(path).lower().endswith(OTHERS)), None)
         if other is None:
@@ -99,6 +102,7 @@ def check_options(options: Iterable[str], format: str, known: Sequence[str], cal
 def _reader(format: str) -> Any:
     if format not in READERS:
         raise ArgumentError(f"format is {format!r}, expected one of {', '.join(FORMATS)}")
+    # Imported at use: a program that reads one format does not load the others.
     module, _, name = READERS[format].partition(":")
     return getattr(import_module(module), name)
 
@@ -109,6 +113,7 @@ def _refuse_mixture(paths: list[str], error: Exception) -> None:
     for path in paths:
         try:
             found = detect(first_of([path]))
+        # If a format cannot be told, the error of the caller stays.
         except (FFRecordError, OSError):
             return
         if first and found != first:
@@ -149,6 +154,7 @@ def detect_first(paths: list[str]) -> str:
         return _remote_format(paths, None)
     first = first_of(paths)
     found = detect(first)
+    # The index of a packed folder is the last record of its last file.
     if found == "ffrecord" and _are_packed_folder(paths):
         return "packed folder"
     if found == "lmdb" and is_torchrecord(first):
@@ -162,7 +168,9 @@ def first_of(paths: list[str], suffixes: Sequence[str] = ()) -> str:
     A pattern stands for its first match. With `suffixes`, a directory stands for its first file with one of them.
     """
     first = paths[0]
+    # A name may contain brackets itself.
     if glob.has_magic(first) and not os.path.exists(first):
+        # The smallest match: readers open matches in string order.
         first = min(glob.glob(first), default=first)
     if suffixes and os.path.isdir(first):
         return next(iter(with_suffix(first, suffixes)), first)
@@ -198,4 +206,5 @@ def _remote_format(paths: list[str], format: str | None) -> str:
 
 
 def _local(path: str) -> str:
+    # A local file may have a name like a URI.
     return path if os.path.exists(path) else urls.local_path(path)

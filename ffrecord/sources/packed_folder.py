@@ -51,6 +51,7 @@ class PackedFolderReader(NamedFiles, RecordReader):
         on_error: OnError = "raise",
         index_cache: object = None,
     ) -> None:
+        # Only its index is needed: the files are opened anew, each with its table.
         with PackedFolder(source, check_data) as folder:
             found = dict(walk(folder.structure))
             files = open_all(_open_files(folder, io == "mmap"))

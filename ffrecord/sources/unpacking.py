@@ -72,6 +72,7 @@ def _unpack_records(
 ) -> UnpackedFiles:
     """Unpack the records of a reader that has names, but cannot open them as files."""
     check_several("paths", paths)
+    # Of equal names, the last one counts.
     names = {name: index for index, name in enumerate(reader.keys())}
     wanted = list(names) if paths is None else [os.fspath(path) for path in paths]
     for name in wanted:

@@ -200,6 +200,7 @@ def _array(arguments: bytes, where: str) -> tuple[np.dtype[Any], tuple[int, ...]
         described = msgspec.json.decode(text, type=list[tuple[str, str]])
     except (msgspec.MsgspecError, UnicodeDecodeError):
         described = []
+    # Before numpy parses it, which accepts far more.
     if len(described) != 1 or not SIMPLE_DTYPE.fullmatch(described[0][1]):
         raise FormatError(f"{where}: dtype is {text[:80]!r}, expected one simple dtype")
     try:

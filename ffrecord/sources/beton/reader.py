@@ -49,6 +49,7 @@ class BetonFile(SpanFile):
         self, path: str, custom: Mapping[str, npt.DTypeLike], check: bool, whole: bool, index_cache: IndexCache
     ) -> None:
         with add_path_to_errors(path):
+            # O_NONBLOCK: opening a FIFO must not wait for a writer.
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
                 status = os.fstat(fd)
@@ -67,6 +68,7 @@ class BetonFile(SpanFile):
         super().__init__(path, found["offsets"], found["sizes"], whole=whole, status=status)
 
     def _index_name(self, check: bool) -> str:
+        # The rows also depend on `custom`, which is not in the file.
         row = crc32(repr((self.layout.fields, self.layout.row)).encode())
         return f"beton-1-{row:08x}{'-checked' if check else ''}"
 
@@ -168,6 +170,7 @@ class BetonReader(RecordReader):
         """
         rows = self._rows(self._normalize_indices(indices))
         named = [(field.name, rows.dtype[field.column]) for field in self.fields.values()]
+        # A view: only the names of the columns differ.
         return rows.view(np.dtype(named, align=True))
 
     def columns(self, indices: Iterable[SupportsIndex]) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class Allocations:
         table = table[table["size"] > 0]
         start, stop = np.uint64(layout.data_start), np.uint64(layout.table_start)
         offsets, sizes = np.ascontiguousarray(table["offset"]), np.ascontiguousarray(table["size"])
+        # `minimum`, since numbers without sign wrap around.
         outside = (offsets < start) | (offsets > stop) | (sizes > stop - np.minimum(offsets, stop))
         if outside.any():
             bad = table[np.argmax(outside)]
@@ -108,6 +109,7 @@ def pieces(rows: Rows, layout: BetonLayout, allocations: Allocations, check: boo
         if field.kind == "image" and allocated is not None:
             mode = rows[field.column]["mode"]
             wrong |= (mode > RAW) | ((mode == JPEG) & (allocated < 0))
+            # Where nothing is allocated, this is a huge number, but the sample is wrong already.
             size = np.where(mode == JPEG, allocated, size).astype(np.uint64)
         some = size > 0
         wrong |= some & ((at < start) | (at > stop) | (size > stop - np.minimum(at, stop)))
@@ -160,6 +162,7 @@ def _bound_pieces(offsets: Table, sizes: Table, wrong: npt.NDArray[np.bool_], la
     starts = np.where(some, offsets, np.iinfo(np.int64).max).min(axis=0, initial=np.iinfo(np.int64).max)
     ends = np.where(some, offsets + sizes, 0).max(axis=0, initial=0)
     starts = np.where(ends > 0, starts, 0)
+    # FFCV allocates the values of a sample in one page.
     pages_of = (starts - layout.data_start) // layout.page_size, (ends - 1 - layout.data_start) // layout.page_size
     wrong = wrong | ((ends > 0) & (pages_of[0] != pages_of[1]))
     starts, ends = np.where(wrong, 0, starts), np.where(wrong, 0, ends)

@@ -72,6 +72,7 @@ class FileStore(Store):
         digest.update(self._names.offsets.tobytes())
         digest.update(self._names.blob.tobytes())
         if isinstance(self.labels, np.ndarray):
+            # The same bytes on each machine.
             digest.update(self.labels.astype("<i8").tobytes())
         elif self.labels is not None:
             digest.update("\0".join(self.labels).encode(errors="surrogateescape"))
@@ -79,6 +80,7 @@ class FileStore(Store):
 
     def _load(self, positions: Indices) -> list[Array | Exception]:
         with add_file_to_errors("reading files in it", self.root):
+            # Files are opened relative to it, so all are of one directory, even if that is renamed meanwhile.
             root = os.open(self.root, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
             try:
                 arrays, failures = read_files(root, self._names.blob, self._names.offsets, positions)

@@ -95,6 +95,7 @@ class ImageFolderReader(FileStore):
         while waiting:
             name, above = waiting.pop()
             path = os.path.join(root, name) if name else root
+            # Through links: a directory inside itself has the same inode again.
             status = os.stat(path)
             identity = status.st_dev, status.st_ino
             if identity in above or len(above) >= DEPTH_MOST:

@@ -112,6 +112,7 @@ def _pair(given: Any) -> Pair:
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str):
         raise ArgumentTypeError(f"{given!r}: expected a path, or (path, label)")
+    # To numpy, a timedelta64 is an integer.
     if isinstance(label, np.integer) and not isinstance(label, np.timedelta64):
         label = int(label)
     if isinstance(label, bool) or not isinstance(label, str | int | None):
@@ -123,9 +124,11 @@ def _read(path: str, labelled: bool) -> Iterator[Pair]:
     with add_file_to_errors("reading it", path), open(path, "rb") as file:
         data = file.read()
     try:
+        # Editors on Windows put a mark at the start of a file.
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FormatError(f"{path}: no UTF-8: byte {data[error.start]:#04x} at offset {error.start}") from None
+    # Not `splitlines`, which also splits at characters that names may contain.
     lines = _rows(path, text) if path.lower().endswith(".csv") else enumerate(text.split("\n"), 1)
     for number, line in lines:
         if not line or (isinstance(line, str) and not line.strip()):
@@ -137,6 +140,7 @@ def _read(path: str, labelled: bool) -> Iterator[Pair]:
 
 
 def _rows(path: str, text: str) -> Iterator[tuple[int, list[str]]]:
+    # csv wants line ends as they are, since a cell may contain some.
     reader = csv.reader(streams.StringIO(text, newline=""), strict=True)
     try:
         for i, row in enumerate(reader):
@@ -189,4 +193,5 @@ def _is_number(label: str | int | None) -> bool:
     if isinstance(label, int):
         return -(1 << 63) <= label < 1 << 63
     digits = str(label).removeprefix("-")
+    # `isdigit` alone accepts digits of any script.
     return digits.isascii() and digits.isdigit() and len(digits) <= DIGITS_MOST

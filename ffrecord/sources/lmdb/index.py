@@ -96,6 +96,7 @@ def index(pages: Pages, database: bytes | None, index_cache: IndexCache) -> LMDB
 
 
 def _load_kept(pages: Pages, database: bytes | None, index_cache: IndexCache) -> dict[str, npt.NDArray[Any]]:
+    # A hash, since names of databases may be long, and have any bytes.
     kind = "lmdb-1" if database is None else f"lmdb-1-{hashlib.sha256(database).hexdigest()[:16]}"
     found = cached_index(pages.path, kind, lambda: _arrays(pages, database), index_cache, _check_kept)
     if int(found["transaction"][0]) == pages.snapshot.transaction:
@@ -116,6 +117,7 @@ def _check_kept(arrays: dict[str, npt.NDArray[Any]]) -> None:
 
 def _arrays(pages: Pages, database: bytes | None) -> dict[str, npt.NDArray[Any]]:
     found = _records(pages, database)
+    # A writer may have reused pages during the walk.
     pages.check_unchanged()
     names = Names(found.keys, found.key_offsets)
     transaction = np.array([pages.snapshot.transaction], np.uint64)

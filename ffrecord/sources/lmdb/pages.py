@@ -118,6 +118,7 @@ class Pages(ClosedByWith):
             with add_file_to_errors("opening it", path):
                 self.size = _size(self.fd, path)
                 self.snapshot = _read_snapshot(self.fd, path)
+            # The file may have pages that are not in use, or may have been cut.
             self.count = min(self.size // self.snapshot.page_size, self.snapshot.last_page + 1)
         except BaseException:
             self.close()
@@ -140,6 +141,7 @@ class Pages(ClosedByWith):
         self._check_there(numbers)
         ascending = numbers[order]
         out = np.empty((len(numbers), page_size), np.uint8)
+        # -2 is the neighbour of no page.
         first = np.flatnonzero(np.diff(ascending, prepend=-2) != 1)  # the first page of each run of neighbours
         runs = list(zip(first.tolist(), [*first[1:].tolist(), len(numbers)], ascending[first].tolist(), strict=True))
         if len(runs) > 1:
@@ -234,6 +236,7 @@ def snapshot(fd: int, path: str) -> Snapshot:
         FormatError: it is not an LMDB environment, or of a kind that is not read here.
     """
     first = _meta(fd, path, 0, 0)
+    # LMDB keeps the page size in the pad of the database of free pages.
     page_size = int(first["free"]["pad"])
     if not PAGE_LEAST <= page_size <= PAGE_MOST or page_size & (page_size - 1):
         raise FormatError(f"{path}: page size is {page_size}, expected a power of 2, {PAGE_LEAST} to {PAGE_MOST}")
@@ -241,6 +244,7 @@ def snapshot(fd: int, path: str) -> Snapshot:
     if int(second["free"]["pad"]) != page_size:
         raise FormatError(f"{path}: page size is {int(second['free']['pad'])} in page 1, but {page_size} in page 0")
     newest = first if first["transaction"] >= second["transaction"] else second
+    # Offsets of all pages must fit into int64.
     return Snapshot(
         page_size, min(int(newest["last_page"]), 2**63 // page_size), int(newest["transaction"]), tree(newest["main"])
     )

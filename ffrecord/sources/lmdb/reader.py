@@ -66,6 +66,7 @@ class EnvironmentReader(RecordReader):
     def keys(self) -> Sequence[str]:
         """Return the key of each record, in order."""
         if len(self._names) > 1:
+            # In place of its parts, so that their memory is freed.
             self._names = [concatenate_names(self._names)]
         return self._names[0]
 
@@ -84,6 +85,7 @@ class EnvironmentReader(RecordReader):
     def _read_single(self, index: int) -> Array | Read | None:
         found = super()._read_single(index)
         if found is not None:
+            # After the read: a writer that commits meanwhile may reuse pages.
             self.check_unchanged()
         return found
 
@@ -175,6 +177,7 @@ def _check_unchanged(file: SpanFile, transaction: int) -> None:
     with add_file_to_errors("checking for changes", file.path):
         try:
             status = os.fstat(fd)
+            # A new file at this path does not touch the pages of ours.
             if (status.st_dev, status.st_ino) == (file.device, file.inode):
                 now = snapshot(fd, file.path).transaction
                 if now != transaction:

@@ -44,7 +44,7 @@ TYPES: dict[int, tuple[int, str]] = {
 DELIMITED_FIELDS = (BYTES, STRINGS, NAME, SEGMENT)
 # The wire type of one value of each field that may also be packed.
 REPEATED = {DIMS: VARINT, FLOATS: FIXED32, INTS: VARINT, DOUBLES: FIXED64, LONGS: VARINT}
-DIGITS_MOST = 19
+DIGITS_MOST = 19  # the digits of the largest int64
 FEW_BYTES = 64  # bytes of packed numbers up to which a loop is faster than numpy
 AXES_MOST = 64  # most axes of an array of numpy 2
 NUMBER_MOST = 2**29 - 1  # highest number of a field
@@ -146,6 +146,7 @@ def _tensor(data: memoryview, start: int, stop: int) -> Tensor:
         if number in REPEATED:
             if wire not in (REPEATED[number], DELIMITED):
                 raise FormatError(f"field {number} at byte {low} has wire type {wire}, expected {REPEATED[number]}")
+            # Protocol buffers may have a repeated field in several parts, each packed or not.
             repeated.setdefault(number, bytearray()).extend(data[low:high])
         elif number == DATA_TYPE and wire == VARINT:
             data_type = _varint(data, low, high)[0]
@@ -175,6 +176,7 @@ def _values(data_type: int, content: memoryview, repeated: dict[int, bytearray])
     stored = repeated.get(number, bytearray())
     if REPEATED[number] == VARINT:
         integers = _varints(stored)
+        # A half float is stored as a number that has its bits.
         return integers.astype(np.uint16).view(dtype) if data_type == HALF else integers.view(np.int64).astype(dtype)
     size = np.dtype(dtype).itemsize
     if len(stored) % size:
@@ -218,6 +220,7 @@ def _varint(data: memoryview, at: int, stop: int) -> tuple[int, int]:
     if at < stop and data[at] < 0x80:
         return data[at], at + 1  # nearly all have one byte
     value = 0
+    # 64 bits take up to 10 bytes, of 7 bits each.
     for i in range(10):
         if at + i >= stop:
             break
@@ -249,6 +252,7 @@ def _few_varints(stored: bytes | bytearray) -> list[int]:
     found, at, view = [], 0, memoryview(stored)
     while at < len(stored):
         value, at = _varint(view, at, len(stored))
+        # A negative number is stored as its two's complement.
         found.append(value - (1 << 64) if value >> 63 else value)
     return found
 

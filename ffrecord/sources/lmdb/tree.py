@@ -78,6 +78,7 @@ def records(pages: Pages, database: Tree) -> TreeRecords:
     _check_kind(pages, database)
     if database.root == NO_PAGE or database.depth == 0:
         return _concatenate(pages, database, [])
+    # A damaged number must fit into int64: `Pages.read` refuses it.
     level = np.array([min(database.root, 2**63 - 1)], np.int64)
     for _ in range(database.depth - 1):
         level = np.concatenate([_children(pages, part) for part in _parts(pages, level)])
@@ -181,6 +182,7 @@ class _Nodes:
         Otherwise a few pages could contain any amount of keys.
         """
         sizes = NODE.itemsize + self.key_size + inside
+        # Sizes in the lower bits: one sort orders both.
         taken = np.sort((self.start - NODE.itemsize) << SIZE_BITS | sizes)
         ends = (taken >> SIZE_BITS) + (taken & ((1 << SIZE_BITS) - 1))
         both = np.flatnonzero(ends[:-1] > taken[1:] >> SIZE_BITS)
@@ -250,6 +252,7 @@ def _leaves(pages: Pages, numbers: Numbers) -> TreeRecords:
     if len(far):
         first = nodes.words(nodes.start[far] + nodes.key_size[far])
         _check_overflow(nodes, pages, far, first)
+        # A value on pages of its own is in one piece, behind the header of the first one.
         offsets[far] = first * page_size + HEADER.itemsize
     return TreeRecords(offsets, nodes.low, nodes.keys(), _starts(nodes.key_size), nested)
 

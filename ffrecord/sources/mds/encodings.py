@@ -33,7 +33,7 @@ DTYPES = {
     )
 }
 AXIS = {code: np.dtype(f"<u{1 << code}") for code in range(4)}
-STATIC = re.compile(r"(\w+)(?::(\d{1,18}(?:,\d{1,18})*))?")
+STATIC = re.compile(r"(\w+)(?::(\d{1,18}(?:,\d{1,18})*))?")  # 18 digits fit into int64
 
 # Mode of PIL → dtype of a channel, channels.
 PIXELS = {
@@ -202,6 +202,7 @@ def _pixels(data: memoryview) -> npt.NDArray[Any]:
     if len(data) < IMAGE_HEAD.size:
         raise FormatError(f"an image has {len(data)} bytes, expected at least {IMAGE_HEAD.size}")
     width, height, length = IMAGE_HEAD.unpack_from(data)
+    # No mode has more characters, but the file may state any length.
     mode = bytes(data[IMAGE_HEAD.size : IMAGE_HEAD.size + min(length, 8)]).decode("latin-1")
     pixels = data[IMAGE_HEAD.size + length :]
     if mode == "1":
@@ -245,6 +246,7 @@ def _items(data: memoryview, decode: Decode) -> list[Any]:
     total = int(ends[-1]) if count else head
     if total != len(data):
         raise FormatError(f"a list of {count} items has {len(data)} bytes, expected {total}")
+    # Without items there is no end, but still `head`.
     return [decode(data[low:high]) for low, high in zip([head, *ends.tolist()[:-1]], ends.tolist(), strict=bool(count))]
 
 
@@ -330,6 +332,7 @@ class MDSLayout:
 
     def _bounds(self, record: memoryview) -> list[int]:
         head = self._head.size
+        # A record that is too short for its sizes is refused below.
         sizes = iter(self._head.unpack_from(record) if len(record) >= head else ())
         bounds = [head]
         for each in self.encodings:
@@ -346,6 +349,7 @@ class MDSLayout:
         """
         head = self._head.size
         sizes = np.diff(offsets)
+        # Before sizes are gathered, since those of a short sample would lie outside of it.
         small = np.flatnonzero(sizes < head + self._fixed)
         if len(small):
             return np.empty((0, 0), np.int64), int(small[0])
@@ -374,5 +378,6 @@ class MDSLayout:
         """Decode one value of column `place`; raise FormatError if it is invalid."""
         try:
             return self.encodings[place].decode(data)
+        # Also UnicodeDecodeError, and what `int` and `float` raise.
         except ValueError as error:
             raise FormatError(f"column {self.names[place]!r}: {error}") from None

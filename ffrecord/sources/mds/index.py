@@ -110,6 +110,7 @@ def _wrong(shard: MDSShard) -> str | None:
     if min(numbers) < 0 or shard.samples >= 1 << 32:
         return f"samples is {shard.samples} and sizes are {sizes}, expected 0 or more, and below 2**32 samples"
     for file in files:
+        # Anybody may have written the index: its names must not lead out of the directory.
         if not all(map(untrusted.is_plain, file.basename.split("/"))):
             return f"{file.basename!r} is not a valid name of a file below the directory"
     if bool(shard.compression) != (shard.zip_data is not None):
@@ -131,6 +132,7 @@ def shard_offsets(fd: int, size: int, shard: MDSShard, check: bool) -> npt.NDArr
     if size != shard.raw_data.bytes:
         raise FormatError(f"it has {plural(size, 'byte')}, {NAME} says {shard.raw_data.bytes}")
     head = WORD.itemsize * (shard.samples + 2)
+    # Before so many bytes are read, since the number comes from the index.
     if head > size:
         raise FormatError(f"it has {plural(size, 'byte')}, too few for the {plural(shard.samples, 'sample')} in {NAME}")
     words = np.frombuffer(read_all(fd, head, 0), WORD)

@@ -65,6 +65,7 @@ class MDSReader(Store):
         """Make a reader in place if no shard is compressed."""
         found = _find_shards(source) if cls is MDSReader else []
         if found and not any(each.packed for each in found):
+            # It is a subclass, so Python calls `__init__` on it, too.
             return super().__new__(MDSInPlaceReader)  # pyright: ignore[reportArgumentType]  # it is one
         return super().__new__(cls)
 
@@ -169,6 +170,7 @@ class MDSReader(Store):
 
     def _load(self, positions: Indices) -> list[Array | Exception]:
         numbers = np.searchsorted(self._firsts, positions, "right") - 1
+        # Errors at first, so that no record can be missed silently.
         records: list[Array | Exception] = [FormatError("not read")] * len(positions)
         for number in np.unique(numbers).tolist():
             places = np.flatnonzero(numbers == number)
@@ -180,6 +182,7 @@ class MDSReader(Store):
         try:
             shard = self._unpacked.get(self._shards[number])
             records: list[Array | Exception] = shard._load(positions - self._firsts[number])
+        # Records of other shards may still be good.
         except (FormatError, OSError) as error:
             return [self._name_error(error, position) for position in positions.tolist()]
         return records
@@ -234,6 +237,7 @@ class MDSInPlaceReader(MDSReader, RecordReader):
 
     locate = RecordReader.locate  # pyright: ignore[reportAssignmentType]  # it is one
     _load = RecordReader._load  # pyright: ignore[reportAssignmentType]
+    # It has no `_unpacked` to clear.
     _release = Store._release
 
 
@@ -254,10 +258,12 @@ def _directories(source: Directories) -> list[str]:
     paths = [check_type(each) for each in given]
     if not paths:
         raise ArgumentError(f"nothing to open: the {type(source).__name__} is empty")
+    # A path of index.json stands for its directory.
     return [os.path.dirname(each) or "." if os.path.basename(each) == NAME else each for each in paths]
 
 
 def _find_shards(source: Directories) -> list[ShardFile]:
+    # Links are resolved once, so that index and shards are of one directory.
     directories = list(map(resolve_directory, _directories(source)))
     shards: list[list[MDSShard]] = [read_index(directory) for directory in directories]
     return list(chain.from_iterable(

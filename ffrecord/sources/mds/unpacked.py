@@ -59,6 +59,7 @@ def shard_file(directory: str, shard: MDSShard) -> ShardFile:
     size = os.path.getsize(packed)
     if size != shard.zip_data.bytes:
         raise TruncatedError(f"{packed}: it has {size} bytes, the index says {shard.zip_data.bytes}")
+    # A missing package shows now, not at the first read.
     unpacker(shard.compression or "", packed)
     return ShardFile(shard, packed, True)
 
@@ -144,6 +145,7 @@ def unpack(found: ShardFile, fd: int, algorithm: str | None) -> None:
     with open(found.path, "rb") as file:
         try:
             for piece in unpacker(shard.compression or "", found.path)(file, size):
+                # For each piece, so that no bomb fills the disk.
                 if done + len(piece) > size:
                     raise FormatError(f"they decompress to more than the {size} bytes that the index says")
                 write_all(fd, memoryview(piece), done)
@@ -180,6 +182,7 @@ def expected_hash(file: MDSFile, algorithm: str, path: str) -> tuple[Any, str]:
         made = getattr(require("xxhash", "xxhash", f"the hash {algorithm}"), algorithm, None)
     else:
         made = getattr(hashlib, algorithm, None) if algorithm in hashlib.algorithms_available else None
+    # A hash of shake has any length, which the index does not tell.
     if made is None or algorithm.startswith("shake"):
         raise ArgumentError(f"hash is {algorithm!r}, expected one that hashlib or xxhash has")
     return made(), file.hashes[algorithm]
@@ -233,9 +236,11 @@ class UnpackedShards:
 
     def get(self, found: ShardFile) -> Any:
         """Return the reader of a shard; decompress the shard if it is not kept."""
+        # One lock for each shard: other shards can be decompressed meanwhile.
         with self._lock:
             busy = self._busy.setdefault(found.path, threading.Lock())
         with busy:
+            # Another thread may have decompressed it meanwhile.
             with self._lock:
                 if found.path in self._kept:
                     self._kept.move_to_end(found.path)
@@ -248,9 +253,11 @@ class UnpackedShards:
     def _keep(self, found: ShardFile, reader: Any, size: int) -> None:
         self._kept[found.path] = reader, size
         total = sum(size for _, size in self._kept.values())
+        # The last one is in use.
         for path, (_, size) in list(self._kept.items())[:-1]:
             if total <= self._limit:
                 break
+            # Size 0 stands for a file with a name, which stays.
             if size:
                 # Not closed: another thread may be reading it. It closes when the last reference is gone.
                 del self._kept[path]
@@ -265,15 +272,18 @@ class UnpackedShards:
             return self._open(path, found), 0
         with tempfile.NamedTemporaryFile(prefix="ffrecord-", suffix=".mds") as file:
             unpack(found, file.fileno(), self._algorithm)
+            # Opened before the name is removed: the reader's descriptor keeps the file.
             return self._open(file.name, found), found.shard.raw_data.bytes
 
     def _unpack_named(self, found: ShardFile, directory: str) -> str | None:
         """Return the path of a kept decompressed shard. Return None if another user's file has its name."""
         status = os.stat(found.path)
+        # A shard that changed gets another name, so that an old file cannot pass for it.
         told = f"{os.path.realpath(found.path)}\0{status.st_size}\0{status.st_mtime_ns}"
         name = hashlib.sha256(os.fsencode(told)).hexdigest()[:32]
         path = os.path.join(directory, f"{name}.mds")
         with contextlib.suppress(FileNotFoundError):
+            # Not `stat`: a link could lead to any file.
             there = os.lstat(path)
             if _is_believed(there, status, found.shard.raw_data.bytes):
                 return path

@@ -69,6 +69,7 @@ class ChunkTable:
         self._paths, self._files, self._check, self._most = paths, files, check, most
         self.once = False
         self._number_through()
+        # Without uncompressed chunks, no record can ever be read alone.
         spans = [self._payload_spans, self._record_spans] if self._first_row[-1] else [self._payload_spans]
         readers = open_all(_Spans(open_all(begin(status, io == "mmap")), check, io=io) for begin in spans)
         self.payloads, self._records = readers[0], readers[-1]  # the same reader if no record can be read alone
@@ -155,6 +156,7 @@ class ChunkTable:
         """Split chunks into groups to read together: of about GROUP bytes, or one chunk."""
         sizes = self._sizes[chunks]
         expanded = np.minimum(sizes * EXPANSION[self._compressors[chunks]], self._most)
+        # A group is full when it has enough stored bytes, or might expand to too many.
         shares = np.maximum(sizes / GROUP, expanded / GROUP_EXPANDED)
         return np.split(chunks, np.flatnonzero(np.diff(np.cumsum(shares) // 1)) + 1)
 
@@ -180,6 +182,7 @@ class ChunkTable:
         if compressed:
             data, starts, ends = self._expand_all(chunks, data, starts, ends, failures)
         group = locate(chunks, self.first[chunks + 1] - self.first[chunks], data, starts, ends, failures)
+        # If each record is read once, nobody will read it alone later.
         if not (compressed or self.once):
             self._note(group, starts[np.searchsorted(chunks, group.chunks)])
         return group._replace(passing=self.once or not compressed)

@@ -46,6 +46,7 @@ class Group(NamedTuple):
         """Return the place of each of `chunks` in this group; -1 if it is not here."""
         if not len(self.chunks):
             return np.full(len(chunks), -1)
+        # A number behind the last one has no place.
         found = np.minimum(np.searchsorted(self.chunks, chunks), len(self.chunks) - 1)
         return np.where(self.chunks[found] == chunks, found, -1)
 
@@ -71,8 +72,10 @@ def expand(payload: Array, compressor: str, kind: str, most: int, check: bool) -
 
 
 def _gunzip(payload: Array, most: int) -> Array:
+    # 16 more: with gzip's header and checksum, which zlib compares.
     machine = zlib.decompressobj(16 + zlib.MAX_WBITS)
     try:
+        # One byte more, to notice data that are too long.
         data = machine.decompress(payload.data, most + 1)
     except zlib.error as error:
         raise FormatError(f"the gzip data, {len(payload)} bytes, are damaged: {error}") from None
@@ -104,10 +107,12 @@ def locate(
         data, starts, ends: the payloads; int64 [m], start and end of each.
         failures: errors of chunks that are not in `data`; chunks with other numbers of records are added.
     """
+    # Each record takes at least the bytes of its size.
     room = (ends - starts) // LENGTH.size
     missing = (
         np.array([chunk in failures for chunk in chunks.tolist()], bool) if failures else np.zeros(len(chunks), bool)
     )
+    # No checksum covers the number in a header: the payload bounds the memory for it.
     counts = np.where(missing | (records > room), 0, records)
     offsets, sizes, wrong = _recordio.walk(data, starts, ends, counts)
     bad = np.flatnonzero(((wrong >= 0) | (counts != records)) & ~missing)
@@ -155,6 +160,7 @@ class Groups:
 
     def find_one(self, chunk: int) -> tuple[Group, int] | None:
         """Return (kept group with `chunk`, its place there), or None."""
+        # Without the lock: the answer is compared below, and a missed group only costs another read.
         owner = int(self._owner[chunk])
         if owner < 0:
             return None
@@ -231,6 +237,7 @@ class Groups:
     def _drop(self, number: int) -> None:
         group = self._groups.pop(number)
         self._bytes -= _bytes_of(group)
+        # Another group may own some of its chunks by now.
         self._owner[group.chunks[self._owner[group.chunks] == number]] = -1
 
     def clear(self) -> None:
@@ -242,6 +249,7 @@ class Groups:
 
 
 def _bytes_of(group: Group) -> int:
+    # 16 each: offset and size of a record, number and first row of a chunk.
     return OVERHEAD + len(group.data) + 16 * len(group.sizes) + 16 * len(group.chunks)
 
 
@@ -308,12 +316,14 @@ class GroupBatch:
             raise FFRecordError(
                 f"{self.missing.sum()} of {len(self.missing)} records were not read; please report this"
             )
+        # Records arrive group by group, not in the order of the batch.
         self._failures.sort(key=lambda failure: failure[0])
         if self._form is ARRAYS:
             return BatchOutcome(self._arrays, self._failures)
         return BatchOutcome(self._pack(out if isinstance(out, np.ndarray) else None), self._failures)
 
     def _pack(self, out: Array | None) -> Packed:
+        # One part has the whole batch, in order.
         if out is None and len(self._parts) == 1 and len(self._parts[0][0]) == len(self._sizes):
             return self._parts[0][1]
         offsets = np.zeros(len(self._sizes) + 1, np.int64)

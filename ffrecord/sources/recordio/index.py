@@ -113,6 +113,7 @@ def find_chunks(path: str, dialect: str | None = None) -> Chunks:
         headers[:, found.size].astype(np.int64),
         headers[:, found.records].astype(np.int64),
         found.compressors(headers),
+        # A copy, so that the headers can be freed.
         np.ascontiguousarray(headers[:, found.checksum]),
         torn,
     )
@@ -208,6 +209,7 @@ def _torn(fd: int, path: str, dialect: Dialect, chunk: int, stop: int, end: int)
                 f"{path}: chunk {chunk} at offset {stop}: it has {expected} bytes, but {end - stop} are left, and "
                 f"{others}"
             )
+    # The file ends inside a header.
     elif head.startswith(MAGIC_BYTES) or MAGIC_BYTES.startswith(head):
         expected = HEADER.size
     elif not _only_zeros(fd, stop, end):
@@ -226,6 +228,7 @@ def _chunk_after(fd: int, dialect: Dialect, start: int, end: int) -> int | None:
     """
     tried = 0
     for offset in range(start, end, PIECE):
+        # So much more that a header may reach over the end of the piece.
         piece = read_up_to(fd, PIECE + HEADER.size - 1, offset)
         at = piece.find(MAGIC_BYTES)
         while 0 <= at < PIECE:
@@ -284,6 +287,7 @@ def _dialect_of_others(fd: int, path: str, end: int) -> Dialect:
     """
     hops = {name: _recordio.hop(fd, end, dialect.size) for name, dialect in DIALECTS.items()}
     for name, (headers, offsets, _) in hops.items():
+        # The first chunk was tried before.
         for i in range(1, min(len(offsets), TRIED)):
             if _payload_matches(fd, DIALECTS[name], headers[i : i + 1], int(offsets[i]), end):
                 return DIALECTS[name]

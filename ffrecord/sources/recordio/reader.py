@@ -209,6 +209,7 @@ class RecordIOReader(Store):
 
     def _load_batch(self, form: Form, positions: Indices, out: Out) -> BatchOutcome:
         table, groups = self._table, self._groups
+        # A single record of a kept chunk needs none of the arrays below.
         if len(positions) == 1 and form == ARRAYS:
             record = self._kept_record(int(positions[0]))
             if record is not None:
@@ -242,6 +243,7 @@ class RecordIOReader(Store):
         row = int(group.first[place]) + position - int(first[chunk])
         start = int(group.offsets[row])
         record = group.data[start : start + int(group.sizes[row])]
+        # A copy, since the group serves other reads, too.
         return record if self._table.once else record.copy()
 
     def _add(self, batch: GroupBatch, group: Group, positions: Indices, chunks: Numbers) -> None:
@@ -285,6 +287,7 @@ def _look(
     """Return the chunks of a file to read, and the status of the file when they were found."""
     status = os.stat(path)
     chunks = load_chunks(path, dialect, index_cache)
+    # If all bytes of the last chunk are there, only its checksum tells whether they were written.
     if skip and check and chunks.torn is None and not last_matches(path, chunks):
         chunks = chunks.without_last()
     if chunks.torn is not None and not skip:

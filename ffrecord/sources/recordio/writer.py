@@ -77,6 +77,7 @@ class RecordIOWriter(SingleFileWriter):
         self._chunk_size = parse_size("max_chunk_size", max_chunk_size)
         if self._chunk_size > CHUNK_SIZE_MOST:
             raise ArgumentError(f"max_chunk_size is {self._chunk_size}, expected 1 to {CHUNK_SIZE_MOST}")
+        # A missing package must show now, not at the first chunk.
         if compressor == SNAPPY:
             snappy.codec()
         self.count = 0
@@ -105,10 +106,12 @@ class RecordIOWriter(SingleFileWriter):
 
     def _begin_append(self, dialect: str | None, cut: bool) -> None:
         check_file(self._path)
+        # Links stay links: the file that they lead to gets the chunks.
         real = filesystems.real_path(self._path)
         self._part = PartFile(real, left=real)  # pyright: ignore[reportIncompatibleVariableOverride]
         try:
             self._dialect, self._end = self._look(dialect, cut)
+            # New chunks must follow the last whole one.
             if os.fstat(self._part.fd).st_size > self._end:
                 os.ftruncate(self._part.fd, self._end)
         except BaseException:
@@ -154,6 +157,7 @@ class RecordIOWriter(SingleFileWriter):
                 closed.
         """
         self._check_usable()
+        # A copy, since the caller may change its memory before the chunk is full.
         data = record if type(record) is bytes else bytes(as_bytes(record))
         most = (SIZE_MOST if self._compressor == NONE else COMPRESSED_MOST) - LENGTH.size
         if len(data) > most:
@@ -187,6 +191,7 @@ class RecordIOWriter(SingleFileWriter):
             os.fsync(self._part.fd)
         except OSError as error:
             self._fail(error)
+        # Not earlier: before fsync has returned, a crash may lose these chunks.
         self._safe_end = self._end
 
     def close(self) -> None:
@@ -213,6 +218,7 @@ class RecordIOWriter(SingleFileWriter):
             write_all(self._part.fd, memoryview(chunk), self._end)
         except OSError as error:
             self._fail(error)
+        # A part of the chunk may be in the file, also after Ctrl+C.
         except BaseException:
             self._discard()
             raise
@@ -253,6 +259,7 @@ class RecordIOWriter(SingleFileWriter):
         if not self._open:
             return
         self._open = False
+        # A forked child must not cut the file of its parent.
         if self._appends and self._part.owned:
             # If this fails, too, the file is as after a killed writer: with further chunks, the last one perhaps torn.
             try:

@@ -97,6 +97,7 @@ def _members(path: str, index_cache: IndexCache, ignore_zeros: bool, cut: Callab
     # With `cut`, no index is kept: it might be that of an archive that was cut.
     place = index_cache if cut is None else None
     check = partial(check_members, **COLUMNS)
+    # With `ignore_zeros` there may be more members, so that index has a name of its own.
     arrays: Arrays = cached_index(path, f"{KIND}z" if ignore_zeros else KIND, build, place, check)
     columns = {name: arrays[name] for name in COLUMNS}
     names, folders = Names.from_arrays(arrays), Names(arrays["folders"], arrays["folder_offsets"])
@@ -112,6 +113,7 @@ def _build(path: str, ignore_zeros: bool, cut: Callable[[str], None] | None) -> 
                 raise FormatError(f"{path}: not a tar archive: the file is empty")
             scan = _tar.Scan(fd, size, ignore_zeros)
             if not scan.run():
+                # The first bytes tell whether it is compressed, the usual reason.
                 error = _error(path, size, scan, read_up_to(fd, 8, 0))
                 if cut is None or not isinstance(error, TruncatedError):
                     try:
@@ -161,7 +163,9 @@ def _error(path: str, size: int, scan: _tar.Scan, begins: bytes) -> Exception:
         return TruncatedError(
             f"{path}: the file was cut while it was read: it had {size} bytes, now none at offset {scan.offset}"
         )
+    # A compressed archive may be smaller than a header.
     small = scan.problem == "cut header" and compression_of(begins) is not None
+    # At any other place than the start, a bad checksum means damage.
     if (scan.problem == "checksum" or small) and scan.n == 0 and scan.offset == 0:
         return not_tar_error(path, begins)
     headers = scan.headers
@@ -243,6 +247,7 @@ def _files(kinds: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 def _folders(found: Arrays) -> Names:
     """Return the names of the directories, each with a "/" at its end."""
     names = Names.from_arrays(found).pick(np.flatnonzero(found["kinds"] == _tar.DIRECTORY))
+    # Not all programs put a "/" at the end of a directory's name.
     return Names.of([f"{name.rstrip('/')}/" for name in names])
 
 
@@ -252,6 +257,7 @@ def _follow(path: str, found: Arrays) -> npt.NDArray[np.bool_]:
     links = Names(found["links"], found["link_offsets"])
     kinds, offsets, sizes = found["kinds"], found["offsets"], found["sizes"]
     files, links_of = _files(kinds), kinds == _tar.LINK
+    # A copy, since `kinds` must still tell links from files below.
     what = found["kinds"] = kinds.copy()
     earlier: dict[str, int] = {}
     for i, name in enumerate(names):
@@ -266,6 +272,7 @@ def _follow(path: str, found: Arrays) -> npt.NDArray[np.bool_]:
             files[i], offsets[i], sizes[i] = files[target], offsets[target], sizes[target]
             what[i] = what[target] if files[target] else _tar.LINK
         # Some archives write `./a` in one place and `a` in the other.
+        # An equal name replaces the earlier one, as unpacking would.
         earlier[os.path.normpath(name)] = i
     leading: npt.NDArray[np.bool_] = files & links_of
     return leading

@@ -76,6 +76,7 @@ class TarReader(NamedFiles, MixedReader):
         self._names = concatenate_names([archive.names for archive in archives])
         self._folder_names = concatenate_names([archive.folders for archive in archives])
         sparse: npt.NDArray[np.bool_] = np.concatenate([archive.sparse for archive in archives]).astype(bool)
+        # None tells the base class that the engine alone can read each batch.
         self._sparse = sparse if sparse.any() else None
         self._starts = np.cumsum([0, *(len(archive.names) for archive in archives)])
         files = open_archives(archives, io, [(archive.offsets, archive.sizes) for archive in archives])
@@ -97,6 +98,7 @@ class TarReader(NamedFiles, MixedReader):
         number, local = self._engine.locate(index)
         file = self._files[number]
         checked = RunningChecksum(file.path, f"member {self._names[index]!r}", int(file.sizes[local]), None)
+        # A descriptor of its own, since the object may outlive this reader.
         return SpanRaw(reopen(file), int(file.offsets[local]), checked)
 
     def _special(self, positions: Indices) -> npt.NDArray[np.bool_] | None:
@@ -125,6 +127,7 @@ def _log_cut(message: str) -> None:
 def open_archives(archives: Sequence[Members], io: str, spans: Sequence[tuple[Any, Any]]) -> list[SpanFile]:
     """Open the archives as files of records; `spans` has (offsets, sizes) for each."""
     return open_all(
+        # With its status: the file must be the one that was scanned.
         SpanFile(archive.path, offsets, sizes, whole=io == "mmap", status=archive.status)
         for archive, (offsets, sizes) in zip(archives, spans, strict=True)
     )

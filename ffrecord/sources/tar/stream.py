@@ -83,14 +83,17 @@ def iter_samples(
 def _group(path: str, members: Iterator[Member]) -> Iterator[dict[str, Any]]:
     sample: dict[str, Any] = {}
     for member in members:
+        # As bytes, which `dot` counts.
         dot, name = _end_of_key(member.name), member.name.encode(errors="surrogateescape")
         if dot < 0:
             continue
         key, field = name_as_text(name[:dot]), name_as_text(name[dot + 1 :]).lower()
+        # Only the sample before is compared: a key that comes again later is another sample, as in WebDataset.
         if sample and sample["__key__"] != key:
             yield sample
             sample = {}
         sample.setdefault("__key__", key)
+        # "__key__" is there already, so a field of that name is refused, too.
         if field in sample:
             raise FormatError(f"{path}: sample {key!r}: field {field!r} occurs twice, again as member {member.name!r}")
         sample[field] = member.data
@@ -129,10 +132,12 @@ def _translate_errors(path: str, kind: str | None) -> Iterator[None]:
     except (zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
         raise FormatError(f"{path}: the {kind} data are damaged: {error}") from None
     except OSError as error:
+        # An error of the system has a number.
         if error.errno is not None or isinstance(error, FormatError):
             raise
         raise FormatError(f"{path}: the {kind} data are damaged: {error}") from None  # raised by bz2
     except Exception as error:
+        # By name: zstandard may not be installed, so its class cannot be imported here.
         if type(error).__name__ != "ZstdError":
             raise
         raise FormatError(f"{path}: the {kind} data are damaged: {error}") from None
@@ -146,12 +151,14 @@ def _decompressor(file: IO[bytes], kind: str | None) -> Callable[[int], bytes]:
         return gzip.GzipFile(fileobj=file).read
     if kind == "zstd":
         zstandard = require("zstandard", "zstd", "an archive compressed by zstd")
+        # A frame may ask for a window of gigabytes.
         decompressor = zstandard.ZstdDecompressor(max_window_size=MEMORY_MOST)
         read: Callable[[int], bytes] = decompressor.stream_reader(
             file, PIECE, read_across_frames=True, closefd=False
         ).read
         return read
     if kind == "xz":
+        # The dictionary of an xz stream may ask for gigabytes.
         return _Parts(file, lambda: lzma.LZMADecompressor(memlimit=MEMORY_MOST)).read
     return _Parts(file, bz2.BZ2Decompressor).read
 
@@ -176,6 +183,7 @@ class _Parts:
                 if not self._input:
                     return b""
                 self._stream = self._begin()
+            # bz2 and lzma keep input for which `size` left no room.
             if not self._input and self._stream.needs_input:
                 self._input = self._next()
                 if not self._input:
@@ -258,6 +266,7 @@ class _Stream:
         block = self._take(_tar.BLOCK)
         if len(block) == _tar.BLOCK:
             return bytes(block)
+        # With `_needs_end`, no bytes at all are a cut stream, which `members` reports.
         if self._offset == 0 and not self._needs_end:
             raise FormatError(f"{self._path}: not a tar archive: the file is empty")
         if any(block):
@@ -300,6 +309,7 @@ class _Stream:
             found = headers.extension(self._whole(size, None))
             self._skip(-size % _tar.BLOCK, None)
         if found != _tar.EXTENSION:
+            # At any other place than the start, a bad checksum means damage.
             if self._header == 0 and headers.problem == "checksum":
                 raise not_tar_error(self._path, block[:8])
             raise self._refusal(headers.problem)
@@ -319,6 +329,7 @@ class _Stream:
             got = len(self._take(min(left, PIECE)))
             left -= got
             if not got:
+                # Not all programs pad the last member.
                 if padding:
                     return
                 raise self._cut(size, size - left, name)

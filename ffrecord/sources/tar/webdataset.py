@@ -69,6 +69,7 @@ def group_members(archive: Members) -> ArchiveSamples:
     stops = _stops(offsets + sizes, archive.status.st_size)
     new = begins[found].astype(bool)
     firsts = np.flatnonzero(new)
+    # Without samples, there is no last end either.
     ends = np.append(firsts[1:], np.int64(len(found)))[: len(firsts)]
     counts = np.diff(ends, prepend=0)
     # Bytes of other things between the members of a sample; then their sums from its first member up to each member.
@@ -151,6 +152,7 @@ class SamplePieces(RecordReader):
     def load(self, positions: Indices) -> list[Array | Exception]:
         """Load samples, with the result of `Store._load`."""
         ends = self._ends[positions]
+        # `where` evaluates both sides: -1 is a valid index, and its value is not used.
         starts = np.where(positions > 0, self._ends[positions - 1], 0)
         found = self._load(np.concatenate([np.arange(a, b) for a, b in zip(starts, ends, strict=True)]))
         cuts = np.cumsum([0, *(ends - starts)]).tolist()
@@ -158,6 +160,7 @@ class SamplePieces(RecordReader):
 
     def _error(self, failure: Failure, positions: Indices) -> Exception:
         piece = int(positions[failure.order])
+        # The engine's failure names a piece, and users know only samples.
         number, _ = self._engine.locate(piece)
         sample = int(np.searchsorted(self._ends, piece, "right"))
         return failure_error(failure, self._files[number], sample, self._name(sample))
@@ -222,6 +225,7 @@ class WebDatasetReader(MixedReader):
         self._keys: Names | None = None
         self._any_special = bool(len(self._samples.piece_sizes) or self._samples.sparse.any())
         if len(self._samples.piece_sizes):
+            # The files are open already if this fails.
             with close_unless_done([self]):
                 self._inner = self._open_pieces(archives, parts)  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -254,6 +258,7 @@ class WebDatasetReader(MixedReader):
         """Return a sample as it is without decode=True."""
         members, start, stop = self._samples, self._first(position), int(self._samples.ends[position])
         sample: dict[str, Any] = {"__key__": self.keys()[position]}
+        # A field of this name would replace the key.
         seen: dict[str, int] = {"__key__": -1}
         starts, lengths = members.starts[start:stop].tolist(), members.lengths[start:stop].tolist()
         if starts[-1] + lengths[-1] > len(record):
@@ -283,6 +288,7 @@ class WebDatasetReader(MixedReader):
     def _field(self, member: int) -> str:
         names = self._samples.names
         start = names.offsets[member] + self._samples.dots[member] + 1
+        # In lower case, as WebDataset does by default.
         return name_as_text(names.blob[start : names.offsets[member + 1]].tobytes()).lower()
 
     def _first(self, position: int) -> int:
@@ -333,6 +339,7 @@ def _without_braces(source: Source) -> Source:
 
 def _expand_path(path: Any) -> list[Any]:
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    # A file may have braces in its name.
     if not isinstance(name, str) or "{" not in name or os.path.exists(name):
         return [path]
     return expand_braces(name)

@@ -32,6 +32,7 @@ def decode_field(field: str, data: npt.NDArray[np.uint8]) -> Any:
         return decoder(data.data)
     except FormatError as error:
         raise FormatError(f"field {field!r}: {error}") from None
+    # RecursionError: JSON that is nested too deeply.
     except (ValueError, RecursionError, EOFError) as error:
         raise FormatError(f"field {field!r} of {len(data)} bytes: {error}") from None
 
@@ -55,6 +56,7 @@ def _npy(data: memoryview) -> npt.NDArray[Any]:
     """
     file = io.BytesIO(data)
     version = np.lib.format.read_magic(file)
+    # Version 3 only adds names of fields beyond Latin-1.
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
     if read is None:
         raise FormatError(f"version of the array is {version}, expected (1, 0) or (2, 0)")
@@ -65,6 +67,7 @@ def _npy(data: memoryview) -> npt.NDArray[Any]:
     if dtype.hasobject:
         raise FormatError("an array of Python objects may run any code when it is read: store numbers or text")
     left = len(data) - file.tell()
+    # Ints of Python, which do not overflow, as those of numpy would.
     count = 1
     for side in shape:
         count *= side
@@ -72,6 +75,7 @@ def _npy(data: memoryview) -> npt.NDArray[Any]:
         raise FormatError(
             f"an array of shape {list(shape)} and {dtype} has {left} bytes, expected {count * dtype.itemsize}"
         )
+    # A copy is aligned, which a field inside a record need not be.
     flat = np.frombuffer(data, dtype, count, file.tell()).copy()
     return flat.reshape(shape[::-1]).transpose() if fortran else flat.reshape(shape)
 

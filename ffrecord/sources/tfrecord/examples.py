@@ -50,6 +50,7 @@ def describe(record: Any, index: int = 0, lists: bool = False) -> Facts:
     try:
         return _examples.describe(np.frombuffer(as_bytes(record), np.uint8), 2 if lists else 1)
     except _examples.Fault as fault:
+        # It looked at one record, and does not know its number.
         fault.row = index
         raise error_of(fault, ()) from None
 
@@ -105,6 +106,7 @@ def _features(record: Any, index: int) -> Facts:
 
 
 def _several(records: Any) -> Sequence[Any]:
+    # An array of objects has records in it; any other array is one record.
     single = isinstance(records, bytes | bytearray | memoryview) or (
         isinstance(records, np.ndarray) and records.dtype != object
     )

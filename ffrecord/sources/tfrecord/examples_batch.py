@@ -21,6 +21,7 @@ def pack(records: Sequence[Any]) -> Packed:
     views = [np.frombuffer(as_bytes(record), np.uint8) for record in records]
     offsets = np.zeros(len(views) + 1, np.int64)
     np.cumsum([len(view) for view in views], out=offsets[1:])
+    # The empty array serves when there are no records.
     return (views[0] if len(views) == 1 else np.concatenate([np.empty(0, np.uint8), *views])), offsets
 
 
@@ -33,6 +34,7 @@ def check_arguments(data: Any, offsets: Any) -> Packed:
     numbers = np.asarray(offsets)
     if numbers.ndim != 1 or len(numbers) == 0 or numbers.dtype.kind not in "iu":
         raise ArgumentError(f"offsets must be ints [k + 1], not {numbers.dtype} of shape {numbers.shape}")
+    # Compiled code reads aligned numbers in one piece.
     return np.frombuffer(as_bytes(data), np.uint8), np.require(numbers, np.int64, ["C", "A"])
 
 
@@ -76,6 +78,7 @@ def column(feature: Feature, k: int, memory: npt.NDArray[Any] | None, result: An
     if memory is not None:
         return memory[:k]
     if isinstance(feature, FixedFeature):
+        # Assigned, since `np.array` makes strings of numpy, which lose zeros at their end.
         rows = np.empty(k * feature.size, object)
         rows[:] = result
         return rows.reshape(k, *feature.shape)

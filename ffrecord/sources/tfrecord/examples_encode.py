@@ -75,6 +75,7 @@ def _values(key: str, value: Any) -> tuple[int, Any]:
     if isinstance(value, list | tuple):
         if not value:
             return NONE, []
+        # numpy would make text of the numbers beside strings; here they are refused.
         if any(isinstance(each, bytes | bytearray | memoryview | str) for each in value):
             return BYTES, [_string(key, each) for each in value]
     array = _array(key, value)
@@ -98,6 +99,7 @@ def _array(key: str, value: Any) -> npt.NDArray[Any]:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:  # rows of different lengths, among others
         raise ArgumentError(f"feature {key!r} cannot become an array: {error}") from error
+    # numpy keeps ints that fit no type of 64 bits as objects.
     if array.dtype == object:
         for each in array.ravel().tolist():
             if isinstance(each, int) and each.bit_length() > 63:
@@ -114,8 +116,10 @@ def _numbers(key: str, array: npt.NDArray[Any]) -> tuple[int, npt.NDArray[Any]]:
         return INT64, array.astype("<i8").ravel()
     if array.dtype.kind != "f":
         raise ArgumentError(f"feature {key!r} has {array.dtype} values, expected ints, floats, bytes or str")
+    # Checked below, where numpy would only warn.
     with np.errstate(over="ignore"):
         numbers = array.astype("<f4").ravel()
+    # Finite numbers beyond float32 became infinite.
     lost = np.isinf(numbers) & ~np.isinf(array.ravel())
     if lost.any():
         raise ArgumentError(f"feature {key!r} has {array.ravel()[lost][0]}, which float32 cannot hold")

@@ -102,6 +102,7 @@ def error_of(fault: Fault, keys: tuple[bytes, ...], bytes_of: frozenset[int] = f
         unit = "bytes" if fault.column in bytes_of else "values"
         message = f"{where}: it has {found} {unit}, expected {expected}"
         return FeatureCountError(message, key=key, index=fault.row, found=found, expected=expected)
+    # CHANGED is the one code without a text of its own.
     reason = WIRE.get(fault.code, "the record changed while it was read: {found} values, then {expected}")
     message = f"{where}: not an Example: at byte {fault.offset}: {reason.format(found=found, expected=expected)}"
     return ExampleError(message, key=key, index=fault.row, found=found, expected=expected)
@@ -171,11 +172,13 @@ class FixedFeature:
     default: Any = None
 
     def __post_init__(self) -> None:
+        # A frozen dataclass refuses plain assignment.
         object.__setattr__(self, "dtype", dtype_name(self.dtype))
         shape = _shape(self.shape)
         object.__setattr__(self, "shape", shape)
         if any(size < 0 for size in shape) or prod(shape) > MOST:
             raise ArgumentError(f"shape is {shape}, expected dimensions >= 0 and at most {MOST} values")
+        # A wrong default shows now, not at the first example without the feature.
         self._row()
 
     @property
@@ -193,6 +196,7 @@ class FixedFeature:
             return None
         try:
             if self.dtype == "string":
+                # `object`, since strings of numpy lose zeros at their end.
                 return [_as_bytes(value) for value in np.broadcast_to(np.array(self.default, object), self.shape).flat]
             array = np.array(self.default)
             if not np.can_cast(array.dtype, DTYPES[self.dtype], "same_kind") and not _holds(array, DTYPES[self.dtype]):

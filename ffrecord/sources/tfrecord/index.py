@@ -120,15 +120,18 @@ def read_index(path: str, check: bool, index_cache: IndexCache, compression: str
     packed = None if told == "none" else told
     stream = Inflated(path, packed, status, places) if packed else None
     build = (lambda: _of_file(path, check)) if stream is None else (lambda: _of_stream(stream, check))
+    # An index whose lengths were not compared must not serve a reader that compares.
     format = "-".join([VERSION, packed or "plain", *([] if check else ["unchecked"])])
     most = status.st_size * (EXPANSION if packed else 1)
     try:
         found: dict[str, Any] = cached_index(path, format, build, index_cache, lambda arrays: _check_kept(arrays, most))
+    # A reader may have thousands of files: none stays open until it is needed.
     finally:
         if stream is not None:
             stream.release()
     torn = torn_of(path, len(found["sizes"]), found["ending"].tolist(), packed)
     end = int(found["ending"][1])
+    # A kept index also knows the end, though nothing was decompressed now.
     if stream is not None:
         stream.end = end
     return TFRecordIndex(path, status, packed, found["offsets"], found["sizes"], found["checksums"], end, torn, stream)
@@ -185,10 +188,12 @@ def _of_stream(stream: Inflated, check: bool) -> dict[str, npt.NDArray[Any]]:
         for piece in stream.pieces():
             chain.feed(piece)
             end += len(piece)
+            # A small compressed file may hold very many empty records.
             if chain.n * ROW_SIZE > room:
                 raise MemoryError
             if chain.ending:
                 break
+    # What comes before the damage can be read.
     except FormatError:
         damaged = True
     except MemoryError:
@@ -196,6 +201,7 @@ def _of_stream(stream: Inflated, check: bool) -> dict[str, npt.NDArray[Any]]:
             f"{stream.path}: the first {end} decompressed bytes have {chain.n} records, whose index needs "
             f"{ROW_SIZE * chain.n} bytes, but {2 * room} bytes of memory are free"
         ) from None
+    # `finish` adds that a record is cut: damage of the stream, or a bad length before it, tells more.
     broken = chain.ending
     chain.finish()
     ending = broken or (DAMAGED if damaged else CUT_STREAM if stream.torn else chain.ending)

@@ -66,6 +66,7 @@ class Streams:
 
     def load(self, positions: Indices) -> list[Array | Exception]:
         """Load records of compressed files, with the result of `Store._load`."""
+        # In ascending order, each once: a stream goes forwards only.
         wanted, places = np.unique(positions, return_inverse=True)
         files = self._files_of(wanted)
         groups = (self._of_file(int(file), wanted[files == file]) for file in np.unique(files))
@@ -84,6 +85,7 @@ class Streams:
         local = positions - self._starts[file]
         offsets, sizes = index.offsets[local], index.sizes[local]
         stream = cast(Inflated, index.stream)  # not None: `has` selects compressed files only
+        # Another thread must not move the stream between these runs.
         with stream.turn:
             for run in _runs(offsets, offsets + sizes):
                 yield from self._of_run(index, stream, positions[run], local[run], offsets[run], sizes[run])
@@ -104,6 +106,7 @@ class Streams:
             data = np.empty(int(starts[-1] + sizes[-1]), np.uint8)
             self._open.use(stream).fill(data, start)
         except (FFRecordError, OSError, MemoryError) as error:
+            # Records of other runs may still be good.
             return [_name_error(f"Sample {at}", error) for at in positions]
         records: list[Array | Exception] = [data[a:b] for a, b in zip(starts, starts + sizes, strict=True)]
         if self._check:
@@ -129,6 +132,7 @@ def _runs(starts: Indices, ends: Indices) -> list[Indices]:
     Spans of a group lie close together.
     """
     pieces = ends // RUN_SIZE
+    # A large record has memory of its own, which no small one keeps alive.
     large = ends - starts > RUN_SIZE // 2
     cut = (starts[1:] - ends[:-1] > GAP) | (pieces[1:] != pieces[:-1]) | large[1:] | large[:-1]
     return np.split(np.arange(len(starts)), np.flatnonzero(cut) + 1)
@@ -198,6 +202,7 @@ class TFRecordReader(MixedReader):
     ) -> None:
         if on_torn not in ("raise", "skip"):
             raise ArgumentError(f"on_torn is {on_torn!r}, expected 'raise' or 'skip'")
+        # Before the files are scanned, which may take long.
         check_io(io)
         indexes = read_indexes(expand(source, SUFFIXES["tfrecord"]), bool(check_data), index_cache, compression)
         self.torn = _check_torn(indexes, on_torn == "skip")
@@ -212,6 +217,7 @@ class TFRecordReader(MixedReader):
                 self.parser = None if features is None else decoder(features, lambda: self.read(probes))
             except ExampleError as error:
                 raise self._name_error(error, probes) from None
+        # The parser, not "infer": a pickled reader keeps these features.
         self._settings["features"] = self.parser
 
     def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:

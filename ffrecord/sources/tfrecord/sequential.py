@@ -68,6 +68,7 @@ def stream_tfrecord(
         While iterating: ChecksumError, TruncatedError, FormatError, OSError, see `TFRecordReader`. A file that becomes
             shorter meanwhile is a TruncatedError, whatever `on_torn` is. Bytes that are added meanwhile are not read.
     """
+    # Here, since a generator would raise only at the first record.
     for name, value, (first, second) in (
         ("io", io, ("auto", "mmap")),
         ("on_error", on_error, ("raise", "skip")),
@@ -78,6 +79,7 @@ def stream_tfrecord(
     check_compression(compression)
     how = _StreamOptions(bool(check_data), on_error == "skip", on_torn == "skip", io == "mmap")
     paths = expand(source, SUFFIXES["tfrecord"])
+    # A file is opened when the iteration reaches it.
     return chain.from_iterable(_records(path, compression, how) for path in paths)
 
 
@@ -181,6 +183,7 @@ class _MappedFile(_File):
         return len(out)
 
     def close(self) -> None:
+        # Only our references: records in use keep the mapping alive.
         self._all, self._ahead = self._all[:0], None
 
 
@@ -189,6 +192,7 @@ class _Packed(_File):
 
     def __init__(self, path: str, compression: str) -> None:
         with add_file_to_errors("opening it", path):
+            # One place, since this stream goes forwards only.
             self._stream = Inflated(path, compression, os.stat(path), 1)
         self.compression = compression
         self._pieces, self._left = self._stream.pieces(), memoryview(b"")
@@ -197,6 +201,7 @@ class _Packed(_File):
         if not self._left:
             try:
                 self._left = memoryview(next(self._pieces, b""))
+            # Records from before the damage come first.
             except FormatError:
                 self.damage = DAMAGED
             self.source = self._stream.source
@@ -243,6 +248,7 @@ class _Windows:
             return None
         found = self._follow(last=not self._fill_window())
         records, wrong, end, following = _tfrecord.cut(self._memory, found, self._how.check)
+        # Before some are removed: the numbers of later records count them, too.
         whole = len(records)
         if wrong:
             self._leave_out(records, wrong, found)
@@ -281,9 +287,11 @@ class _Windows:
         errors = (self._mismatch(place, computed, *(int(each[place]) for each in tables)) for place, computed in wrong)
         if not self._how.skip_wrong:
             self._failure = next(errors)
+            # The records before it are returned now; the next call raises.
             del records[wrong[0][0] :]
             return
         tell_skipped(f"skipped: {error}" for error in errors)
+        # From the back, so that the other places stay right.
         for place, _ in reversed(wrong):
             del records[place]
 

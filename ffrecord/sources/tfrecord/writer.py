@@ -79,6 +79,7 @@ class TFRecordWriter(SingleFileWriter):
         length = LENGTH.pack(len(data))
         header = length + WORD.pack(mask(crc32c(length)))
         footer = WORD.pack(mask(crc32c(data)))
+        # One piece for each small record keeps the list short.
         if len(data) < FLUSH_SIZE:
             self._keep(b"".join((header, data, footer)))
         else:
@@ -119,6 +120,7 @@ class TFRecordWriter(SingleFileWriter):
 
     def _flush(self) -> None:
         part = self._check_open()
+        # A large piece of `write_packed` is not copied.
         data = memoryview(self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces))
         try:
             write_all(part.fd, data, self._offset)

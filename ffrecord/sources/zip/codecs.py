@@ -97,11 +97,13 @@ class translate_errors:  # noqa: N801 - used as a function
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        # Ctrl+C, and too little memory, are not damage.
         if isinstance(error, Exception) and not isinstance(error, MemoryError | ImportError | FormatError):
             raise FormatError(f"its compressed data are damaged: {error}") from error
 
 
 def _deflate(source: Read) -> Read:
+    # Negative: deflate alone, without the header and checksum of zlib.
     codec = zlib.decompressobj(-zlib.MAX_WBITS)
 
     def read(most: int) -> bytes:
@@ -127,6 +129,7 @@ def _lzma(source: Read, size: int) -> Read:
     if len(head) < LZMA_HEAD.size:
         raise FormatError(f"its LZMA data have {len(head)} bytes, expected at least {LZMA_HEAD.size} of properties")
     _, length, packed, dictionary = LZMA_HEAD.unpack(head)
+    # One number has lc < 9, lp < 5 and pb < 5.
     if length != 5 or packed >= 9 * 5 * 5:
         raise FormatError(
             f"its LZMA properties have {length} bytes and begin with {packed}, expected 5 bytes and a number below 225"

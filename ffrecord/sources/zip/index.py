@@ -78,6 +78,7 @@ def read_end(fd: int, size: int) -> EndRecord:
     start = max(0, size - END.size - COMMENT_MOST)
     tail = read_up_to(fd, size - start, start)
     wrong, empty, padded = "", None, None
+    # `rfind` looks for signatures that end here at the latest, so that a whole record can follow.
     at = len(tail) - END.size + len(END_MAGIC)
     while (at := tail.rfind(END_MAGIC, 0, at)) >= 0:
         stop = at + END.size + END.unpack_from(tail, at)[-1] if len(tail) - at >= END.size else len(tail) + 1
@@ -117,6 +118,7 @@ def _end_at(fd: int, record: bytes, position: int) -> EndRecord:
     """
     _, disk, first_disk, here, entries, size, offset, _ = END.unpack(record)
     # A ZIP64 record may be there though none is needed: some programs write it before they know the final sizes.
+    # All bits set in a field mean that the ZIP64 record has its value.
     found = _end64(fd, position, 0xFFFF in (disk, first_disk, here, entries) or 0xFFFFFFFF in (size, offset))
     exact = found is not None
     if found is not None:
@@ -125,6 +127,7 @@ def _end_at(fd: int, record: bytes, position: int) -> EndRecord:
         raise FormatError(
             f"an archive of several disks cannot be read: this is disk {disk}, its directory is on disk {first_disk}"
         )
+    # Where it lies; the stated offset differs by the bytes in front of the archive.
     start = position - size
     if start < 0 or offset > start:
         raise FormatError(
@@ -225,6 +228,7 @@ def build(path: str) -> Arrays:
             arrays: Arrays = _zip.read_directory(directory, end.base, end.offset)
             _check_count(arrays, end)
             local = arrays.pop("local")
+            # The order in the file: headers are read from front to back, and neighbours must not overlap.
             order = np.argsort(local, kind="stable")
             arrays["data"] = _zip.read_locals(fd, directory, arrays.pop("entries"), local, order)
             _check_overlaps(arrays, local, order, end.offset)
@@ -237,6 +241,7 @@ def _read(fd: int, end: EndRecord) -> npt.NDArray[np.uint8]:
     directory = np.empty(end.size, np.uint8)
     done = 0
     while done < end.size:
+        # Linux reads at most 2 GiB at once.
         got = read_into(fd, directory[done:].data, end.offset + done)
         if got == 0:
             raise TruncatedError(f"its directory has {done} bytes, expected {end.size}")
@@ -256,6 +261,7 @@ def _check_overlaps(arrays: Arrays, local: npt.NDArray[np.int64], order: npt.NDA
     Otherwise a small archive could contain more than a disk can hold.
     """
     starts = local[order]
+    # -1 stands for a wrong local header, whose fixed part still takes room.
     data = np.maximum(arrays["data"][order], starts + LOCAL_SIZE)
     ends = data + arrays["compressed"][order]
     bad = np.flatnonzero(ends > np.append(starts[1:], limit))
@@ -334,6 +340,7 @@ class ZipMembers:
     def _inflate(self, index: int, data: Array, check_data: bool) -> Array | Exception:
         size, stored = int(self.sizes[index]), int(self.crcs[index])
         content = inflate(int(self.methods[index]), int(self.flags[index]), data.data, size)
+        # A copy in pooled memory, since callers may write to a record, but not to `bytes`.
         out: Array = pooled(size)
         out[:] = np.frombuffer(content, np.uint8)
         computed = crc32(out.data) if check_data else stored

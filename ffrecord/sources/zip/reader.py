@@ -73,6 +73,7 @@ class ZipReader(NamedFiles, MixedReader):
     ) -> None:
         _check_ratio_option(max_ratio)
         paths = expand(source, SUFFIXES["zip"])
+        # Before the indexes are made, so that a change meanwhile shows when the file is opened.
         status = [os.stat(each) for each in paths]
         indexes = [ZipIndex(each, index_cache) for each in paths]
         self.members = ZipMembers(indexes, max_ratio)
@@ -108,6 +109,7 @@ class ZipReader(NamedFiles, MixedReader):
 
     def _load_special(self, positions: Indices) -> list[Array | Exception]:
         result: list[Any] = [self.members.problem(index) for index in positions.tolist()]
+        # A member with a problem is not read at all.
         packed = [place for place, problem in enumerate(result) if problem is None]
         if packed and self._inner is not None:
             for place, data in zip(packed, self._inner._load(positions[packed]), strict=True):
@@ -164,6 +166,7 @@ class _Compressed(RecordReader):
 
     def __init__(self, members: ZipMembers, files: list[SpanFile], io: str) -> None:
         self._members = members
+        # Checksums of a zip are those of the content, not of these bytes.
         super().__init__(files, False, io=io)
 
     def _record_name(self, file: int, local: int) -> str:
@@ -184,5 +187,6 @@ def _check_ratio_option(max_ratio: object) -> None:
         return
     if isinstance(max_ratio, bool) or not isinstance(max_ratio, int | float):
         raise ArgumentTypeError(f"max_ratio must be a number or None, not {type(max_ratio).__name__}")
+    # `not`, since every comparison with NaN is False.
     if not max_ratio >= 1:
         raise ArgumentError(f"max_ratio is {max_ratio}, expected at least 1")
