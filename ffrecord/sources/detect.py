@@ -278,6 +278,7 @@ def is_torchrecord(path: str) -> bool:
 
 
 def _detect_directory(path: str) -> str:
+    # Sorted, since only some are looked at: which ones must not depend on the file system.
     names = sorted(os.listdir(path))
     if manifest.NAME in names or any(name.endswith(ffr.SUFFIX) for name in names):
         return "ffrecord"

@@ -230,6 +230,7 @@ def with_suffix(directory: str, suffixes: Sequence[str]) -> list[str]:
         return sorted(
             entry.path
             for entry in entries
+            # The name first: to see that a link leads to a file, a system call is needed.
             if ends_as(entry.name, suffixes) and not entry.name.startswith(".") and entry.is_file()
         )
 

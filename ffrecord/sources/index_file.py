@@ -148,6 +148,7 @@ class _KeptIndex(_memory.Mapping):
     path: str
 
 
+# Weak: an index counts until its last array is gone.
 _mapped_now: weakref.WeakSet[_KeptIndex] = weakref.WeakSet()
 
 
@@ -325,6 +326,7 @@ def _array(data: memoryview, each: _Array, start: int) -> npt.NDArray[np.generic
     # Checked before numpy parses it: numpy accepts many strings as dtypes, warns about some, and fails in its own ways.
     if each.count < 0 or not NUMBERS.fullmatch(each.dtype):
         raise FormatError(f"column {each.name!r}: {each.count} values of {each.dtype!r}, expected 0 or more numbers")
+    # numpy raises unless it lies within the file.
     array = np.frombuffer(data, each.dtype, each.count, start + each.offset)
     if not array.flags.aligned:  # compiled code relies on aligned arrays
         raise FormatError(

@@ -283,6 +283,7 @@ class Inflated:
 
     def _begin_member(self) -> bool:
         """Begin the next member; return False if none follows. Zeros may follow the last one."""
+        # The padding may be longer than one piece.
         while data := self._bytes(INPUT):
             # Zeros at the start of the file are not padding.
             rest = data.lstrip(b"\0") if self.source else data

@@ -67,6 +67,7 @@ def _may_have_needless(names: Names, folders: bool) -> bool:
 def _parts(names: Names) -> tuple[Bits, Bits]:
     """Return where parts of names begin, bool [bytes], and before which bytes parts end, bool [bytes + 1]."""
     slash = names.blob == SLASH
+    # A part begins behind each "/", and ends before it.
     begins, ends = np.append(False, slash), np.append(slash, True)
     begins[names.offsets[:-1]] = True
     ends[names.offsets[1:]] = True
@@ -141,6 +142,7 @@ class NameTree:
 
     def find_each(self, paths: list[str]) -> npt.NDArray[np.int64]:
         """Return the index of each path. Paths that are not plain may be missed: -1."""
+        # If all names are plain, so are most paths: the caller looks up missed ones one by one.
         return self.files.find_each(paths if self._as_given else [plain_path(path) or path for path in paths])
 
     def is_dir(self, path: PathLike) -> bool:

@@ -93,6 +93,7 @@ class Names(Sequence[str]):
                 # A fork copied this lock: a thread of the parent may hold it, and it does not exist here.
                 self._lock, self._owner = threading.Lock(), os.getpid()
             with self._lock:
+                # Another thread may have made it meanwhile.
                 if self._order is None:
                     order = _names.sort(self.blob, self.offsets)
                     # An order of lost names must not be kept.
@@ -143,6 +144,7 @@ class Names(Sequence[str]):
         starts, ends = self.offsets[:-1][piece], self.offsets[1:][piece]
         for suffix in suffixes:
             wanted = np.frombuffer(suffix.encode(), np.uint8)
+            # In a shorter name, the bytes compared would be those of the name before.
             long = ends - starts >= len(wanted)
             found = np.zeros(len(ends), bool)
             tails = self.blob[ends[long, None] - np.arange(len(wanted), 0, -1)]

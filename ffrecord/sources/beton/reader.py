@@ -232,6 +232,7 @@ class BetonReader(RecordReader):
         return any((each[side] != rows[0][side][0]).any() for each in rows for side in ("width", "height"))
 
     def _error(self, failure: Failure, positions: Indices) -> Exception:
+        # `all_spans` gives a wrong sample the size -1, which the engine refuses.
         if failure.status != "span":
             return super()._error(failure, positions)
         index = int(positions[failure.order]) % self.n

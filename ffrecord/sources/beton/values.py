@@ -112,6 +112,7 @@ def pieces(rows: Rows, layout: BetonLayout, allocations: Allocations, check: boo
             # Where nothing is allocated, this is a huge number, but the sample is wrong already.
             size = np.where(mode == JPEG, allocated, size).astype(np.uint64)
         some = size > 0
+        # As numbers without sign, before they become int64.
         wrong |= some & ((at < start) | (at > stop) | (size > stop - np.minimum(at, stop)))
         if check and allocated is not None:
             wrong |= some & (allocated.astype(np.uint64) != size)
@@ -201,6 +202,7 @@ def _value(field: BetonField, said: Any, piece: Array, decode: bool) -> Any:
     if field.dtype is not None:
         return as_values(piece[None], field.dtype, field.shape)[0].copy()
     if field.kind == "json":
+        # FFCV ends JSON with a NUL.
         text, end, _ = piece.tobytes().partition(b"\0")
         if not end:
             raise FormatError(f"its {len(text)} bytes of JSON do not end with a NUL byte")

@@ -149,6 +149,7 @@ class Pages(ClosedByWith):
                 os.posix_fadvise(self.fd, number * page_size, (stop - start) * page_size, os.POSIX_FADV_WILLNEED)
         for start, stop, number in runs:
             self._fill(out[start:stop], number)
+        # Already in order: the pages are not copied once more.
         if np.array_equal(order, np.arange(len(order))):
             return out
         back = np.empty_like(out)

@@ -318,6 +318,7 @@ def _of_one(path: str) -> list[PathLike]:
         return [path]
     path = resolve_directory(path)
     found = [name for name in os.listdir(path) if os.path.exists(os.path.join(path, name, DATA))]
+    # Without any, the path itself, whose error says what is missing.
     return [os.path.join(path, name) for name in _in_order(path, found)] or [path]
 
 

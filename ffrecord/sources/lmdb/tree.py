@@ -197,6 +197,7 @@ class _Nodes:
     def _counts(self, read: Array, numbers: Numbers, kind: int) -> Numbers:
         headers = np.ascontiguousarray(read[:, : HEADER.itemsize]).view(HEADER)[:, 0]
         lower, upper = headers["lower"].astype(np.int64), headers["upper"].astype(np.int64)
+        # For the messages of `refuse`, which here concern pages.
         self.page = numbers
         self.refuse(headers["number"] != numbers.astype(np.uint64), headers["number"], "its own number is")
         self.refuse(headers["flags"] != kind, headers["flags"], f"expected flags {kind}, found")
@@ -242,6 +243,7 @@ def _leaves(pages: Pages, numbers: Numbers) -> TreeRecords:
     nested, big = nodes.flags & SUBDATABASE != 0, nodes.flags & BIG != 0
     nodes.refuse(nested & (big | (nodes.low != DATABASE.itemsize)), nodes.low, "a database description of size")
     room = nodes.room - nodes.key_size
+    # Of a value on pages of its own, a leaf has only the number of the first one.
     inside = np.where(big, 8, nodes.low)
     nodes.refuse(inside > room, inside, "a value of size")
     nodes.check_apart(inside)

@@ -135,6 +135,7 @@ class MDSReader(Store):
             The exceptions of `samples`; ValueError: the samples are from shards with different columns.
         """
         (data, offsets), positions = self._read_with_positions(PACKED, indices)
+        # An empty batch has the columns of the first shard.
         kinds = np.unique(self._kind_of(positions)) if len(positions) else np.zeros(1, np.int64)
         if len(kinds) > 1:
             raise ArgumentError(

@@ -155,6 +155,7 @@ class ChunkTable:
     def cut(self, chunks: Numbers) -> list[Numbers]:
         """Split chunks into groups to read together: of about GROUP bytes, or one chunk."""
         sizes = self._sizes[chunks]
+        # At most: the real sizes show only after decompression.
         expanded = np.minimum(sizes * EXPANSION[self._compressors[chunks]], self._most)
         # A group is full when it has enough stored bytes, or might expand to too many.
         shares = np.maximum(sizes / GROUP, expanded / GROUP_EXPANDED)

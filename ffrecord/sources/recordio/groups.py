@@ -196,6 +196,7 @@ class Groups:
             if len(chunks):
                 others = chunks.tolist()
                 with self._changed:
+                    # Then they are looked up again: the other thread may have failed, or its group may be gone.
                     self._changed.wait_for(partial(self._being_read.isdisjoint, others))
 
     def _find(self, chunks: Numbers) -> tuple[list[Group], Numbers]:

@@ -164,6 +164,7 @@ def _check_kept(chunks: Chunks, size: int) -> None:
     known = (compressors >= 0) & (compressors < len(COMPRESSORS))
     room = sizes * EXPANSION[np.where(known, compressors, 0)] // LENGTH.size
     fits = known & (sizes >= 0) & (sizes <= SIZE_MOST) & (records > 0) & (records <= room)
+    # Each chunk begins where the one before ends.
     follows = offsets == np.concatenate([[0], ends])[:-1] + HEADER.size
     if not (fits & follows & (ends <= size)).all():
         raise FormatError(f"its chunks do not fit in a file of {size} bytes")

@@ -218,6 +218,7 @@ class RecordIOReader(Store):
         # Records of a kept chunk come from memory: in sequential reading, the disk is not read a second time.
         if table.known[chunks].all() and not groups.keeps(chunks):
             return table.read_alone(form, positions, chunks, out)
+        # `GroupBatch` does not have this form.
         if isinstance(form, Slots):
             return super()._load_batch(form, positions, out)
         batch = GroupBatch(form, len(positions), views=table.once)

@@ -92,6 +92,7 @@ def members_of(
 
 def _members(path: str, index_cache: IndexCache, ignore_zeros: bool, cut: Callable[[str], None] | None) -> Members:
     check_file(path)
+    # Before the scan, so that a change meanwhile shows when the archive is opened.
     status = os.stat(path)
     build = partial(_build, path, ignore_zeros, cut)
     # With `cut`, no index is kept: it might be that of an archive that was cut.

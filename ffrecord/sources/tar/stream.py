@@ -127,6 +127,7 @@ def _translate_errors(path: str, kind: str | None) -> Iterator[None]:
     """Convert the exceptions of decompressors to ours."""
     try:
         yield
+    # Of gzip, and of `_Parts`.
     except EOFError as error:
         raise TruncatedError(f"{path}: the {kind} data are cut: {error}") from None
     except (zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
@@ -160,6 +161,7 @@ def _decompressor(file: IO[bytes], kind: str | None) -> Callable[[int], bytes]:
     if kind == "xz":
         # The dictionary of an xz stream may ask for gigabytes.
         return _Parts(file, lambda: lzma.LZMADecompressor(memlimit=MEMORY_MOST)).read
+    # bzip2 never needs more than some megabytes.
     return _Parts(file, bz2.BZ2Decompressor).read
 
 

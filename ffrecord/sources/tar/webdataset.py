@@ -97,6 +97,7 @@ def _stops(data_ends: Numbers, size: int) -> Numbers:
     """Return the ends of members with their padding, from the ends of their data, in an archive of `size` bytes."""
     padded = -(-data_ends // _tar.BLOCK) * _tar.BLOCK
     # An archive may end with its data, without zeros up to a whole block.
+    # A member that was cut keeps its end behind the file: reading it must fail.
     return np.where(data_ends <= size, np.minimum(padded, size), data_ends)
 
 

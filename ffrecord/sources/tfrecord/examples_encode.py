@@ -172,6 +172,7 @@ def _of_column(key: str, column: Any, k: int) -> Source:
 
 def _of_ragged(key: str, column: Ragged, k: int) -> Source:
     values = _array(key, column.values)
+    # Numbers of uint8 are one value of bytes for each row.
     if values.dtype == np.uint8:
         return _name(key), BYTES, *_tables(values, np.arange(k + 1), column.offsets)
     kind, numbers = _numbers(key, values)

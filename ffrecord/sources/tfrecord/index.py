@@ -181,6 +181,7 @@ def _of_file(path: str, check: bool) -> dict[str, npt.NDArray[Any]]:
 
 def _of_stream(stream: Inflated, check: bool) -> dict[str, npt.NDArray[Any]]:
     """Return the index of the decompressed bytes of a file."""
+    # Half of it, since the tables double when they are full.
     room = available_memory() // 2
     chain = _tfrecord.Chain(check=check)
     end, damaged = 0, False

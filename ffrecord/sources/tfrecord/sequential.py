@@ -166,6 +166,7 @@ class _MappedFile(_File):
     def __init__(self, path: str) -> None:
         with add_file_to_errors("mapping it", path), open(path, "rb") as file:
             self.size = os.fstat(file.fileno()).st_size
+            # mmap(2) refuses an empty file.
             mapping = Mapping(file.fileno(), self.size, protected=False) if self.size else None
         self._ahead = None if mapping is None else _tfrecord.Ahead(mapping)
         self._all = np.frombuffer(b"" if mapping is None else memoryview(mapping), np.uint8)
@@ -266,6 +267,7 @@ class _Windows:
         while self._have < len(self._memory) and got:
             got = self._file.fill(self._memory.data[self._have :])
             self._have += got
+        # At the end of a mapped file, the window is shorter.
         return self._have == self._room
 
     def _follow(self, last: bool) -> _tfrecord.Chain:
@@ -274,6 +276,7 @@ class _Windows:
         If the file's size is known, no record may reach beyond it.
         """
         size = -1 if self._file.size < 0 else self._file.size - self._base
+        # A new one for each window: its offsets count from there.
         found = _tfrecord.Chain(check=self._how.check, size=size)
         found.feed(self._memory.data[: self._have])
         self._broken = found.ending

@@ -110,6 +110,7 @@ def _deflate(source: Read) -> Read:
         while not codec.eof:
             data = codec.unconsumed_tail or source(CHUNK)
             piece = codec.decompress(data, most)
+            # Neither output nor input: the data were cut.
             if piece or not data:
                 return piece
         return b""

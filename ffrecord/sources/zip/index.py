@@ -359,6 +359,7 @@ class ZipMembers:
     def name_error(self, index: int, error: Exception) -> Exception:
         """Return the error with the archive and the member in its message."""
         made = type(error)(f"Sample {index}: {self._where(index)}: {error}")
+        # The exception of the library may tell more.
         made.__cause__ = error.__cause__
         return made
 

@@ -137,6 +137,7 @@ class ZipReader(NamedFiles, MixedReader):
         )
         try:
             return PulledRaw(partial(self._content_reader, index, raw), checked, raw.close)
+        # `PulledRaw` has not taken it over.
         except BaseException:
             raw.close()
             raise
