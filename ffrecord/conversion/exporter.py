@@ -55,7 +55,7 @@ def verify_files(samples: SampleSource, kind: str, files: Sequence[str], shown: 
         read, total = _open_written(kind, files, stack)
         expected = _expected_files(samples, kind)
         while part := list(islice(expected, AT_ONCE)):
-            # strict: a missing record must not end the comparison unnoticed.
+            # Strict: a missing record must not end the comparison unnoticed.
             for (name, data), other in zip(part, read(count, [name for name, _ in part]), strict=True):
                 # Lengths first, since most faults show there.
                 if other is None or len(data) != len(other) or crc32(data) != crc32(other):

@@ -179,7 +179,7 @@ class ShardLayout:
         if isinstance(self._cut, ByCount):
             return self._cut.samples
         mean, margin = self._mean()
-        # samples may have 0 bytes
+        # Samples may have 0 bytes.
         return min(math.ceil(self._cut.size / max(mean, 1.0) * (1 + margin)) + SPARE_SLOTS, SLOTS_MAX)
 
     def _slots_to_reserve(self) -> int:

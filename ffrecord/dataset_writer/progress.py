@@ -43,7 +43,7 @@ class WriteProgress:
         self._bytes += size
         seconds = self._bar.format_dict["elapsed"]
         if seconds > 0:
-            # `update` draws the bar, at most ten times a second
+            # `update` draws the bar, at most ten times a second.
             self._bar.set_postfix_str(f"{self._bytes / seconds / 1e6:.1f} MB/s", refresh=False)
         self._bar.update(samples)
 

@@ -97,7 +97,7 @@ class FromDataset(Source):
             self.reserve = RESERVE_ASKED
 
     def take(self, task: int, slot: int, most: int, carrier: Carrier) -> IndexTask | None:
-        # a slice of a range stays a range, however long the dataset
+        # A slice of a range stays a range, however long the dataset is.
         wanted = as_array(self._indices[self._next : self._next + most])
         if not len(wanted):
             return None

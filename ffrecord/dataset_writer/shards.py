@@ -156,7 +156,7 @@ class ShardFinisher:
         self._failure: BaseException | None = None
         self._cancelled = False
         self._added = 0
-        # daemon: a disk that hangs must not keep the interpreter from exiting
+        # A daemon: a disk that hangs must not keep the interpreter from exiting.
         self._thread = threading.Thread(target=self._run, name="ffrecord-finisher", daemon=True)
 
     def start(self) -> None:

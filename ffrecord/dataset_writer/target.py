@@ -85,7 +85,6 @@ def load_base(path: str) -> Base:
 
 
 def _read_headers(path: str, names: Sequence[str]) -> tuple[list[Shard], Extension | None]:
-    # without a manifest, the headers are all there is
     """Return (shards as their headers describe them, extension block of the first one)."""
     shards: list[Shard] = []
     said: Extension | None = None

@@ -135,7 +135,7 @@ class SampleFetcher:
     """
 
     def __init__(self, heart: Heart) -> None:
-        # one: datasets are seldom safe for several
+        # One, since datasets are seldom safe for several.
         self._heart, self._thread = heart, ThreadPoolExecutor(1, "ffrecord-asker")
 
     def fetch_batch(self, dataset: Any, indices: list[int]) -> Future[tuple[int, list[Any]]]:

@@ -135,6 +135,7 @@ class _WriteInput:
         """
         if self.known is not None:
             self.dataset = self.known.dataset(fields, skips=skips)
+            # Stores then keep nothing for a second read.
             if once and hasattr(self.dataset, "read_once"):
                 self._once.enter_context(self.dataset.read_once())
         columns = getattr(self.dataset, "columns", None)
@@ -229,6 +230,7 @@ class DatasetWriter:
             resumes=arguments.check_flag("resume", resume),
         )
         self._fields = fields
+        # Before the caller makes samples, which may take long; each write checks again.
         self._options.check_target()
 
     def from_indexed_dataset(
@@ -286,6 +288,7 @@ class DatasetWriter:
             raise ArgumentError(f"seed={wanted} needs shuffle_indices=True")
         data = self._look_at(dataset)
         chosen = select(data.length, indices)
+        # Of the order before the shuffle: the seed may be that of the write to resume.
         call = resume.request_of(chosen, data.fingerprint if fingerprint is None else fingerprint)
         used = None
         if shuffles:
@@ -410,6 +413,7 @@ class DatasetWriter:
             raise ArgumentTypeError(f"function is {describe(function)}, expected a callable")
         if not isinstance(lines_or_file, Iterable | os.PathLike):
             raise ArgumentTypeError(f"lines_or_file must be a path or an iterable, not {type(lines_or_file).__name__}")
+        # None for lines that cannot be read twice: nothing could be compared, so nothing is resumed.
         lines = resume.lines_fingerprint(lines_or_file)
         settings, declared = self._options.settings(chunksize), self._options.declares(self._options.fields)
         if lines is None:
@@ -423,6 +427,7 @@ class DatasetWriter:
             call,
             infer=lambda: self._infer_from_lines(FromList(lines_or_file, function), declared, settings),
         )
+        # Raises before anything is begun if `num_shards` was given, since the number of samples is unknown.
         self._options.cut(None)
         return self._write(plan, settings)
 
@@ -484,6 +489,7 @@ class DatasetWriter:
     ) -> Summary:
         """Write samples that can be read only once, so that the write cannot be resumed."""
         plan = WritePlan(source.total, lambda start: source, self._complete_encoding, infer=infer)
+        # Raises before anything is begun if it needs a number of samples that is unknown.
         self._options.cut(plan.total)
         return self._write(plan, self._options.settings(chunksize))
 
@@ -492,6 +498,7 @@ class DatasetWriter:
         return None if self._options.declares(fields) else encoding_from_arguments(fields, self._options.serializer)
 
     def _write(self, plan: WritePlan, settings: WorkerSettings) -> Summary:
+        # Not `time.time`: the clock may be set during a long write.
         started, path = time.monotonic(), self._options.path
         done, kept = WriteTransaction(self._options, plan, settings).run()
         seconds = time.monotonic() - started

@@ -175,7 +175,7 @@ def check_range(name: str, value: Any, low: int, high: int) -> None:
     Raises:
         TypeError, ValueError: it is not.
     """
-    # bool is an int in Python.
+    # A bool is an int in Python.
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int, not {describe(value)}")
     if not low <= value <= high:

@@ -91,7 +91,7 @@ def _status(error: BaseException) -> int:
 
 
 def _number(value: object) -> int:
-    # bool is an int.
+    # A bool is an int.
     return value if isinstance(value, int) and not isinstance(value, bool) and 100 <= value < 1000 else 0
 
 
