@@ -61,6 +61,7 @@ def detect(path: str) -> str:
         told = f"no file matches {path!r}" if glob.has_magic(path) else f"{path} does not exist"
         raise MissingFileError(2, f"{told}{files.missing_hint(path)}", path)
     with add_file_to_errors("finding out its format", path), open(path, "rb", opener=_without_waiting) as file:
+        # Of the open file: the path may lead to another one by now.
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise FormatError(f"{path} is a {_kind(status.st_mode)}, expected a regular file or a directory")
@@ -194,6 +195,7 @@ def _is_compressed(wanted: Callable[[Look], bool]) -> Callable[[Look], bool]:
     def fits(look: Look) -> bool:
         # A header of a tar has 512 bytes, that of a TFRecord 12.
         inside = inflate_head(look.head, 1024)
+        # What the content ends with is unknown: all of it would have to be decompressed.
         return inside is not None and wanted(Look(inside, look.size, b"", b""))
 
     return fits
@@ -248,6 +250,7 @@ def _is_regular(path: str) -> bool:
     """Tell whether a path is a regular file. Unlike `os.path.isfile`, raise if that cannot be found out."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
+    # ValueError: a path with a NUL, which no file has.
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
 
@@ -382,4 +385,5 @@ def _pictures(path: str, names: list[str], enough: int) -> int:
     files = sum(name.lower().endswith(IMAGES) for name in visible)
     below = (os.path.join(path, name) for name in visible[:ENTRIES] if not name.lower().endswith(IMAGES))
     holding = (directory for directory in below if holds_pictures(directory))
+    # Directories are read one by one, only until there are enough.
     return files + sum(1 for _ in islice(holding, max(0, enough - files)))

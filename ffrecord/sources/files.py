@@ -200,6 +200,7 @@ def _expand_one(path: str, suffixes: Sequence[str]) -> list[str]:
             # Resolved, so that all matches are of one directory, wherever a link leads a moment later.
             found = sorted(glob.glob(os.path.join(glob.escape(resolve_directory(directory)), pattern)))
         else:
+            # glob gives the order of the directory, which differs between machines.
             found = sorted(glob.glob(path))
         if not found:
             raise MissingFileError(2, f"no file matches {path!r}{filesystems.remark(path)}", path)

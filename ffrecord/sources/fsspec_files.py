@@ -79,6 +79,7 @@ class NamedFileSystem(_AbstractFileSystem):  # type: ignore[misc]
         """Return the bytes of a file, or [start, end) of them, which may be negative as in a slice."""
         path = self._strip_protocol(path)
         if start is None and end is None:
+            # A whole file is compared with its checksum.
             return self.store.read_one(path).tobytes()
         low, high, _ = slice(start, end).indices(self.store.size(path))
         with self.store.open(path) as file:

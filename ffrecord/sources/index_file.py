@@ -268,6 +268,7 @@ def _load(
                 check(arrays)
             return arrays
         except (*REFUSED, msgspec.MsgspecError) as error:
+            # No warning: that the file changed since is usual.
             logger.info("%s is made again: %s", place, error)
     return None
 

@@ -310,6 +310,7 @@ class Inflated:
             raise file_error(error.errno or EIO, sentence, self.path) from None
 
     def _open(self) -> int:
+        # Opened at the first read: a reader may have thousands of these files.
         if self._fd < 0:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             try:

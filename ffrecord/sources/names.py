@@ -137,6 +137,7 @@ class Names(Sequence[str]):
 
         The ASCII case of the names does not matter.
         """
+        # In pieces, so that temporary arrays stay small.
         pieces = range(0, len(self), LOOKED_AT_ONCE)
         return all(self._end_in(suffixes, slice(start, start + LOOKED_AT_ONCE)) for start in pieces)
 

@@ -89,6 +89,7 @@ class BetonFile(SpanFile):
             none = np.zeros(layout.n, np.int64)
             return {"offsets": none, "sizes": none, "allocated_at": np.empty(0, np.uint64), "allocated": none[:0]}
         allocations = Allocations(np.empty(0, np.uint64), np.empty(0, np.int64))
+        # Without checks, only JPEG images need the table.
         if check or "image" in kinds:
             data = read_all(fd, layout.allocations * ALLOCATION.itemsize, layout.table_start)
             allocations = Allocations.of(np.frombuffer(data, ALLOCATION), layout)

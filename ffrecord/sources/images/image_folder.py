@@ -126,6 +126,7 @@ def _suffixes(extensions: Iterable[str]) -> tuple[str, ...]:
     for suffix in given:
         if not isinstance(suffix, str):
             raise ArgumentTypeError(f"extensions must be strings, not {type(suffix).__name__}")
+        # The name of a file has at most 255 bytes.
         if not 0 < len(os.fsencode(suffix)) < 256 or "/" in suffix:
             raise ArgumentError(f"extensions has {suffix!r}, which cannot end the name of a file")
     return tuple(suffix.lower() for suffix in given)

@@ -44,6 +44,7 @@ class LMDBIndex:
         """Return the records with `prefix` before each name."""
         offsets = self.names.offsets + len(prefix) * np.arange(len(self.names.offsets))
         blob = np.empty(int(offsets[-1]), np.uint8)
+        # The places of all prefixes, without a Python object for each key.
         before = (offsets[:-1, None] + np.arange(len(prefix))).reshape(-1)
         rest = np.ones(len(blob), bool)
         rest[before] = False

@@ -232,6 +232,7 @@ def _children(pages: Pages, numbers: Numbers) -> Numbers:
     """Return the pages below the pages of a level, in order."""
     nodes = _Nodes(pages, numbers, BRANCH)
     nodes.check_apart(0)
+    # A branch keeps a number of 48 bits in these fields.
     children: Numbers = nodes.low | nodes.flags << 32
     return children
 

@@ -236,6 +236,7 @@ class MDSInPlaceReader(MDSReader, RecordReader):
         files = open_all(_open(each.path, each, bool(check_data), io == "mmap") for each in self._shards)
         RecordReader.__init__(self, files, check_data, io=io, on_error=on_error, settings=settings)
 
+    # Not the methods of `MDSReader`, which go shard by shard.
     locate = RecordReader.locate  # pyright: ignore[reportAssignmentType]  # it is one
     _load = RecordReader._load  # pyright: ignore[reportAssignmentType]
     # It has no `_unpacked` to clear.
@@ -279,6 +280,7 @@ def _layouts(
     kinds, which = distinct([each.shard for each in shards])
     layouts = []
     for number, kind in enumerate(kinds):
+        # The first shard with these columns.
         with add_path_to_errors(shards[int(np.argmax(which == number))].path):
             layouts.append(MDSLayout(kind, columns, decode, allow_pickle))
     return layouts, which

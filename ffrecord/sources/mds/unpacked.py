@@ -104,6 +104,7 @@ def _zstd(file: BinaryIO, size: int) -> Iterator[bytes | memoryview]:
 
 
 def _br(file: BinaryIO, size: int) -> Iterator[bytes | memoryview]:
+    # Into memory of the stated size, which no bomb can exceed.
     yield _into(require("cramjam", "snappy", "").brotli.decompress_into, file, size)
 
 
@@ -140,6 +141,7 @@ def unpack(found: ShardFile, fd: int, algorithm: str | None) -> None:
         )
     if algorithm is not None and shard.zip_data is not None:
         check_hash(found.path, shard.zip_data, algorithm)
+    # Before decompression, since the index may lack the hash.
     digest = None if algorithm is None else expected_hash(shard.raw_data, algorithm, found.path)[0]
     done = 0
     with open(found.path, "rb") as file:

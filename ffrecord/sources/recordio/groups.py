@@ -271,6 +271,7 @@ class GroupBatch:
 
     def __init__(self, form: Form, count: int, *, views: bool = False) -> None:
         self._form, self._pieces = form, views_of if views else _recordio.copies
+        # One array for all: records that fail keep it.
         self._arrays: list[Array] = [NOTHING] * count
         self._sizes = np.zeros(count, np.int64)
         self._parts: list[tuple[Numbers, Packed]] = []

@@ -307,6 +307,7 @@ def _dialect_of_others(fd: int, path: str, end: int) -> Dialect:
 def _payload_matches(fd: int, dialect: Dialect, header: Headers, offset: int, end: int) -> bool:
     """Tell whether a chunk is complete, and its payload matches its checksum."""
     start, size = offset + HEADER.size, int(header[0, dialect.size])
+    # The size first: a damaged one may be 4 GiB.
     return size <= end - start and checksum_at(fd, dialect, start, size) == header[0, dialect.checksum]
 
 

@@ -87,6 +87,7 @@ def members_of(
         OSError: it cannot be read.
     """
     look = partial(_members, index_cache=index_cache, ignore_zeros=ignore_zeros, cut=cut)
+    # Scans wait for the disk, and run without the GIL.
     return map_in_threads(look, paths, THREADS)
 
 
@@ -159,6 +160,7 @@ def log_behind(path: str, offset: int, data: bytes | bytearray) -> None:
 def _error(path: str, size: int, scan: _tar.Scan, begins: bytes) -> Exception:
     """Return the error for a pass that stopped early."""
     if scan.problem == "failed":
+        # 0 stands for the end of the file, where a moment before there was more.
         if scan.failure:
             return file_error(scan.failure, f"{path}: reading headers at offset {scan.offset}", path)
         return TruncatedError(

@@ -97,6 +97,7 @@ class TarReader(NamedFiles, MixedReader):
             raise self._sparse_error(index)
         number, local = self._engine.locate(index)
         file = self._files[number]
+        # None, since a tar has no checksums of data.
         checked = RunningChecksum(file.path, f"member {self._names[index]!r}", int(file.sizes[local]), None)
         # A descriptor of its own, since the object may outlive this reader.
         return SpanRaw(reopen(file), int(file.offsets[local]), checked)

@@ -300,6 +300,7 @@ class _Stream:
                 )
             yield Member(name, np.frombuffer(self._whole(size, name), np.uint8), offset)
         else:
+            # Members of other kinds may have data, too.
             self._skip(size, name)
         self._skip(-size % _tar.BLOCK, name, padding=True)
 

@@ -262,6 +262,7 @@ class WebDatasetReader(MixedReader):
         # A field of this name would replace the key.
         seen: dict[str, int] = {"__key__": -1}
         starts, lengths = members.starts[start:stop].tolist(), members.lengths[start:stop].tolist()
+        # `on_error` may have given another record in its place.
         if starts[-1] + lengths[-1] > len(record):
             raise self._sample_error(
                 position, f"record of {len(record)} bytes, its members have {starts[-1] + lengths[-1]}"

@@ -115,6 +115,7 @@ def _several(records: Any) -> Sequence[Any]:
 
 def _feature(name: str, facts: list[Facts]) -> Feature | None:
     """Return the feature with a name; None if it has no values anywhere."""
+    # (0, 0) is a feature without a kind and without values.
     found = [each.get(name, [(0, 0)]) for each in facts]
     kind = _kind(name, ([pair[0] for pair in pairs] for pairs in found))
     if kind == 0:

@@ -149,6 +149,7 @@ def compression_of(path: str) -> str:
     if head.startswith(b"\x1f\x8b"):
         return "gzip"
     # RFC 1950: method 8, a window of up to 32 KiB, and a multiple of 31.
+    # Two bytes say little, so the data must also decompress.
     if len(head) >= 2 and head[0] == 0x78 and int.from_bytes(head[:2], "big") % 31 == 0 and _inflates(head):
         return "zlib"
     return "none"
@@ -192,6 +193,7 @@ def _of_stream(stream: Inflated, check: bool) -> dict[str, npt.NDArray[Any]]:
             # A small compressed file may hold very many empty records.
             if chain.n * ROW_SIZE > room:
                 raise MemoryError
+            # No record can be found behind it.
             if chain.ending:
                 break
     # What comes before the damage can be read.

@@ -212,6 +212,7 @@ class TFRecordReader(MixedReader):
         self._streams = streams if streams.any else None
         self.parser: ExampleParser | None = None
         probes = np.array(spread_indices(self.n, PROBED), np.int64)  # from all over the files
+        # The files are open already.
         with close_unless_done([self]):
             try:
                 self.parser = None if features is None else decoder(features, lambda: self.read(probes))
@@ -247,6 +248,7 @@ class TFRecordReader(MixedReader):
         stats = super().stats()
         if self._streams is None:
             return stats
+        # Records of compressed files are read by it.
         done = self._python_engine
         records, size = stats.records + done.records, stats.bytes + done.bytes
         return stats._replace(batches=stats.batches + done.batches, records=records, bytes=size)

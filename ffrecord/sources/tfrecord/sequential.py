@@ -332,4 +332,5 @@ class _Windows:
         # If the file's size is unknown, a length may be wrong: the memory at most doubles as bytes arrive.
         self._room = max(self._file.step, needed if self._file.size >= 0 else min(needed, 2 * rest))
         self._base, self._have = self._base + used, rest
+        # Other memory, since records in the old one may be in use.
         self._memory = self._file.window(kept, self._base, self._room)

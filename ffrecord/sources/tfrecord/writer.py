@@ -148,6 +148,7 @@ class TFRecordWriter(SingleFileWriter):
         Raises:
             OSError (also RuntimeError): nothing was published.
         """
+        # After a failure, `_check_open` raises it again.
         if self._part is None and self._failure is None:
             return
         part = self._check_open()

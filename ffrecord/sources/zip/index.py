@@ -75,6 +75,7 @@ def read_end(fd: int, size: int) -> EndRecord:
     Raises:
         FormatError: there is no end record; the message says what is wrong with the last candidate.
     """
+    # The longest comment decides how far from the end of the file the record may begin.
     start = max(0, size - END.size - COMMENT_MOST)
     tail = read_up_to(fd, size - start, start)
     wrong, empty, padded = "", None, None
