@@ -10,14 +10,13 @@ import msgspec
 import numpy as np
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
-from ffrecord.fields.describe import describe, is_image, is_tensor
 from ffrecord.fields.images.image import PNG_MODES
 from ffrecord.fields.images.image_header import image_format, read_image_header
 from ffrecord.folders.safe_unpack import safe_parts
 from ffrecord.sources.names import Names
 from ffrecord.sources.registry import IMAGES
 from ffrecord.sources.tar._tar import split_names
-from ffrecord.system.buffers import as_bytes
+from ffrecord.system.values import as_bytes, describe, is_image, is_tensor
 
 # Format of an image file → suffix of its name. Other bytes have the suffix BYTES.
 SUFFIXES = {"JPEG": "jpg", "PNG": "png", "GIF": "gif", "WebP": "webp", "TIFF": "tif", "BMP": "bmp"}

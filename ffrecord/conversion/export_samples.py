@@ -12,7 +12,6 @@ from ffrecord.conversion.export_files import Content, Naming, content_of, conten
 from ffrecord.dataset_writer.selection import dataset_length
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, FormatError
 from ffrecord.fields import Field, ImageFileField, JPEGField, LabelField, ListField, OptionalField, Schema, schema_of
-from ffrecord.fields.describe import describe
 from ffrecord.fields.tree import as_mapping
 from ffrecord.inputs.stores import BYTES_AT_ONCE, DATA, KEY, LABEL, RAW_FORMATS, class_names, names_of
 from ffrecord.reader import FileReader
@@ -21,7 +20,7 @@ from ffrecord.sources.names import name_as_text
 from ffrecord.sources.tar.webdataset import WebDatasetReader
 from ffrecord.sources.tfrecord.examples_encode import encode_example
 from ffrecord.sources.tfrecord.reader import TFRecordReader
-from ffrecord.system.buffers import as_bytes
+from ffrecord.system.values import as_bytes, describe
 
 # Columns with the name of a sample. WebDataset's comes first: a field beside it may be called "key".
 KEYS = ("__key__", KEY)

@@ -20,7 +20,7 @@ from ffrecord.processes.heartbeats import Heart
 from ffrecord.processes.pool import WorkerPool, map_parts, receive_parts, run_pool
 from ffrecord.processes.process import Link
 from ffrecord.reader import FileReader
-from ffrecord.system.buffers import as_bytes
+from ffrecord.system.values import as_bytes
 
 AT_ONCE = 64  # samples that are compared together
 NAMED = 20  # differences that an error names

@@ -23,7 +23,7 @@ from ffrecord.inputs.recognised import StoreInput, input_of
 from ffrecord.processes.pool import usable_workers
 from ffrecord.reading.paths import local_path
 from ffrecord.system import signals
-from ffrecord.system.buffers import as_bytes
+from ffrecord.system.values import as_bytes
 from ffrecord.writing.file_writer import FileWriter
 
 WORKERS_MAX = 16

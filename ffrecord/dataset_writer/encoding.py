@@ -23,7 +23,7 @@ from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Heart
 from ffrecord.processes.pool import WorkerPool, run_pool
 from ffrecord.processes.process import Link, WithoutProcess, sentence
-from ffrecord.system.buffers import as_bytes
+from ffrecord.system.values import as_bytes
 
 PLAIN = (bytes, bytearray, memoryview)
 

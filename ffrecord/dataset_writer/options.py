@@ -17,10 +17,10 @@ from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.dataset_writer.write_log import Request
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import Schema
-from ffrecord.fields.describe import describe
 from ffrecord.processes.pool import usable_workers
 from ffrecord.system import urls
 from ffrecord.system.sizes import Size, parse_limit
+from ffrecord.system.values import describe
 from ffrecord.writing.file_writer import whole_number
 
 MAX_SKIPPED = 1000

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
-from ffrecord.fields.describe import describe
 from ffrecord.reading.indices import as_subset, count_from_start
+from ffrecord.system.values import describe
 
 SEEDS = 1 << 32
 

@@ -28,13 +28,13 @@ from ffrecord.dataset_writer.transaction import WritePlan, WriteTransaction
 from ffrecord.dataset_writer.write_log import Request
 from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, plural
 from ffrecord.fields import Schema
-from ffrecord.fields.describe import describe
 from ffrecord.inputs.huggingface import HuggingFaceInput
 from ffrecord.inputs.recognised import StoreInput, input_of
 from ffrecord.processes.pool import start_method_of
 from ffrecord.reading.paths import check_outside
 from ffrecord.system import urls
 from ffrecord.system.sizes import format_size
+from ffrecord.system.values import describe
 from ffrecord.writing.file_writer import whole_number
 
 

@@ -7,7 +7,6 @@
     arrays.py     numpy arrays and torch tensors; shapes.py and dtypes.py help
     images/       PIL images, image files, JPEG images, RGB images
     zstd.py       any of these, compressed
-    describe.py   values in words, for messages
     inner.py      fields around another field: values that may be None, lists of any length
     tree.py       the structure around the fields: dict, tuple, list
     layout.py     the places of columns in a record; encoding and decoding of one record

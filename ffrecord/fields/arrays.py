@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.fields.describe import is_tensor, tensor_shape, torch_dtype_name
 from ffrecord.fields.dtypes import (
     BITS,
     BITS_VIEW,
@@ -35,6 +34,7 @@ from ffrecord.fields.shapes import (
     to_bytes,
     views,
 )
+from ffrecord.system.values import is_tensor, tensor_shape, torch_dtype_name
 
 
 class ShapedField(Field):

@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import FormatError
-from ffrecord.fields.describe import describe
 from ffrecord.fields.field import Array, Field
 from ffrecord.fields.layout import SIZE, RecordLayout, Slot, column_label
 from ffrecord.fields.shapes import CHECKED, check_items
+from ffrecord.system.values import describe
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]

@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 
 from ffrecord.errors import FormatError
-from ffrecord.fields.describe import describe, explain_surrogate
 from ffrecord.fields.dtypes import scalar_dtype, spec_dtype
 from ffrecord.fields.field import Encoded, Field, mismatch, register
 from ffrecord.fields.scalars import DecimalField
+from ffrecord.system.values import describe, explain_surrogate
 
 
 def _is_json(value: Any) -> bool:

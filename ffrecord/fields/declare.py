@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from ffrecord.fields.describe import describe
 from ffrecord.fields.field import KINDS, Field
 from ffrecord.fields.infer import infer_tree
 from ffrecord.fields.scalars import NoneField
 from ffrecord.fields.tree import Node, NodeCount, Tree, as_mapping, check_key, child_paths, label
+from ffrecord.system.values import describe
 
 
 def declare_tree(fields: Any) -> Tree:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import describe_int
-from ffrecord.fields.describe import describe
+from ffrecord.system.values import describe
 
 Encoded = bytes | bytearray | memoryview
 Array = npt.NDArray[Any]

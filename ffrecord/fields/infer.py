@@ -11,7 +11,6 @@ import numpy as np
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields.arrays import NDArrayField, TensorField
 from ffrecord.fields.blobs import BytesField, JSONField, MsgpackField, StrField
-from ffrecord.fields.describe import describe, is_image, is_tensor, tensor_shape, torch_dtype_name
 from ffrecord.fields.dtypes import array_dtype, array_of_lists
 from ffrecord.fields.field import Field
 from ffrecord.fields.images.image import ImageField
@@ -19,6 +18,7 @@ from ffrecord.fields.inner import ListField, OptionalField
 from ffrecord.fields.scalars import BoolField, DecimalField, FloatField, IntField, NoneField, ScalarField
 from ffrecord.fields.shapes import common_shape
 from ffrecord.fields.tree import Node, NodeCount, Tree, as_mapping, check_key, child_paths, key_path, label
+from ffrecord.system.values import describe, is_image, is_tensor, tensor_shape, torch_dtype_name
 
 SUPPORTED = (
     "int, float, bool, str, bytes, None, decimals, numpy scalars and arrays, torch tensors, PIL images, and dicts, "

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ffrecord.errors import FormatError
-from ffrecord.fields.describe import describe
 from ffrecord.fields.field import KINDS, Encoded, Field, mismatch, register
 from ffrecord.fields.spec import field_from_spec, field_spec
+from ffrecord.system.values import describe
 
 DEPTH_MAX = 8  # fields around each other
 

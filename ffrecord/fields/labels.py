@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ffrecord.errors import FormatError
-from ffrecord.fields.describe import REPR_MAX, describe, explain_surrogate
 from ffrecord.fields.field import register
 from ffrecord.fields.scalars import IntField
+from ffrecord.system.values import REPR_MAX, describe, explain_surrogate
 
 NAMES_SHOWN = 3  # names in a repr
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ffrecord.errors import FormatError
-from ffrecord.fields.describe import describe
 from ffrecord.fields.field import SIZE_MAX, Field
+from ffrecord.system.values import describe
 
 SIZE = np.dtype("<u8")
 

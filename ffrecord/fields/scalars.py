@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import FormatError, plural
-from ffrecord.fields.describe import describe
 from ffrecord.fields.dtypes import dtype_repr, scalar_dtype, spec_dtype
 from ffrecord.fields.field import Array, Field, Fixed, mismatch, register
+from ffrecord.system.values import describe
 
 INT = struct.Struct("<q")
 FLOAT = struct.Struct("<d")

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ffrecord.errors import FormatError
-from ffrecord.fields.describe import REPR_MAX, describe
 from ffrecord.fields.field import SIZE_MAX, Array, Encoded, Fixed
+from ffrecord.system.values import REPR_MAX, describe
 
 Shape = tuple[int | None, ...]
 

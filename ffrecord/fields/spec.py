@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ffrecord.errors import FormatError, describe_version
-from ffrecord.fields.describe import describe
 from ffrecord.fields.field import KINDS, Field
 from ffrecord.fields.tree import Node, NodeCount, Tree, check_key, child_paths, label
+from ffrecord.system.values import describe
 
 VERSION = 1
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
-from ffrecord.fields.describe import REPR_MAX, describe, explain_surrogate
 from ffrecord.fields.field import Field
+from ffrecord.system.values import REPR_MAX, describe, explain_surrogate
 
 NODES_MAX = 4096  # columns and containers; each costs Python work per sample, and more should be an array
 DEPTH_MAX = 32

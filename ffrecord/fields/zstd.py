@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ffrecord.errors import FormatError
-from ffrecord.fields.describe import describe
 from ffrecord.fields.field import KINDS, Encoded, Field, check_range, register
 from ffrecord.fields.shapes import CHECKED, check_items
 from ffrecord.fields.spec import field_from_spec, field_spec
 from ffrecord.system.optional import require
+from ffrecord.system.values import describe
 
 CONTENT_MAX = 1 << 30  # bytes of a value before compression
 CONTENT_PER_BYTE = 1 << 15  # a block has at least 4 bytes, and expands to at most 128 KiB

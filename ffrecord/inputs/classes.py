@@ -7,12 +7,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ffrecord.errors import FormatError
-from ffrecord.fields.describe import describe
 from ffrecord.fields.field import Field
 from ffrecord.fields.labels import class_names_of
 from ffrecord.fields.tree import Tree
 from ffrecord.inputs.arrow_types import is_list, types
 from ffrecord.inputs.arrow_values import decode
+from ffrecord.system.values import describe
 
 # The class names of numbers, also of those in lists, to any depth; or of what is inside of a dict, by key.
 Classes: TypeAlias = tuple[str, ...] | Mapping[str, "Classes"]

@@ -12,7 +12,8 @@ threads.py           lists that threads work through
 resources.py         memory, descriptors, CPUs
 filesystems.py       absolute paths, kinds of file systems
 urls.py              URLs, without their secrets
-sizes.py             sizes as text; braces.py: patterns; buffers.py: bytes of any object
+values.py            values that users pass: their bytes, and their description for messages
+sizes.py             sizes as text; braces.py: patterns
 optional.py          packages that may be missing; compiled.py: compiled modules that are
 sample_types.py      type variables
 """

@@ -23,7 +23,7 @@ import os
 
 import numpy as np
 
-from ffrecord.system.buffers import as_bytes
+from ffrecord.system.values import as_bytes
 
 import_array()
 

@@ -6,9 +6,9 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from ffrecord.errors import ArgumentError, FormatError
-from ffrecord.fields.describe import describe
 from ffrecord.fields.field import Encoded, Field
 from ffrecord.fields.images.image_header import Data
+from ffrecord.system.values import describe
 
 FieldT = TypeVar("FieldT", bound=Field)
 

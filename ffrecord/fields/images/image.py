@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ffrecord.errors import FormatError
-from ffrecord.fields.describe import describe, is_image
 from ffrecord.fields.field import Field, check_range, mismatch, register
 from ffrecord.fields.images.image_header import PER_BYTE
 from ffrecord.fields.images.pixels import MODES, PIXELS_MAX, pack_pixels, too_large, unpack_pixels
 from ffrecord.system.optional import require
+from ffrecord.system.values import describe, is_image
 
 PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 # Modes that PNG does not hold are stored as they are.

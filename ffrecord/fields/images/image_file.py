@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ffrecord.errors import FormatError
-from ffrecord.fields.describe import is_image
 from ffrecord.fields.field import Encoded, Field, mismatch, register
 from ffrecord.fields.images.file_values import name_path, read_file, read_opened
 from ffrecord.fields.images.image import PNG_MODES, ImageField
@@ -14,6 +13,7 @@ from ffrecord.fields.images.image_codec import FORMATS, check_image_header, deco
 from ffrecord.fields.images.image_header import Data, image_format, is_cut
 from ffrecord.fields.images.jpeg_values import check_frame
 from ffrecord.system.optional import require
+from ffrecord.system.values import is_image
 
 PIXELS = (np.uint8, np.uint16)
 

@@ -4,13 +4,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffrecord.fields.describe import describe, is_image
 from ffrecord.fields.field import Array, Field, mismatch
 from ffrecord.fields.images.file_values import read_file, read_opened
 from ffrecord.fields.images.image_header import Data, image_format
 from ffrecord.fields.images.jpeg_codec import MAGIC, SIDE_MAX, pixels_max
 from ffrecord.fields.images.pixels import too_large
 from ffrecord.kernels import _pictures
+from ffrecord.system.values import describe, is_image
 
 
 class Frame(NamedTuple):

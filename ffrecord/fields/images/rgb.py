@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ffrecord._crc import crc32
-from ffrecord.fields.describe import describe
 from ffrecord.fields.field import Array, Encoded, Field, check_range, register
 from ffrecord.fields.images.file_values import name_path
 from ffrecord.fields.images.image_header import Data
@@ -14,6 +13,7 @@ from ffrecord.fields.images.jpeg_codec import MAGIC, check_begin, compress, deco
 from ffrecord.fields.images.jpeg_values import check_frame, check_pixels, jpeg_file
 from ffrecord.fields.images.pixels import pack_pixels, unpack_pixels
 from ffrecord.system.optional import require
+from ffrecord.system.values import describe
 
 MODES = ("RGB", "L")
 

@@ -29,9 +29,9 @@ from ffrecord.remote.cache.files import regular_size
 from ffrecord.remote.cache.names import HAVE, WHOLE, complete_names, directory_of, entry_path, usable_directory
 from ffrecord.remote.tables import ShardFacts
 from ffrecord.system import resources
-from ffrecord.system.buffers import as_bytes
 from ffrecord.system.forks import call_in_children
 from ffrecord.system.sizes import parse_limit
+from ffrecord.system.values import as_bytes
 
 STAMP_SECONDS = 60.0  # most seconds that the time of last use may be too old
 LOOK_SECONDS = 1.0  # between two checks whether another process completed a copy

@@ -16,9 +16,9 @@ from ffrecord.sources.recordio.index import find_chunks, last_matches, torn_erro
 from ffrecord.sources.recordio.layout import COMPRESSORS, GZIP, LENGTH, NONE, SIZE_MOST, SNAPPY, Dialect, dialect_of
 from ffrecord.system import filesystems
 from ffrecord.system.atomic_file import PartFile, write_all
-from ffrecord.system.buffers import as_bytes
 from ffrecord.system.closing import SingleFileWriter
 from ffrecord.system.sizes import Size, parse_size
+from ffrecord.system.values import as_bytes
 
 CHUNK_SIZE = 64 << 10
 CHUNK_SIZE_MOST = 1 << 30

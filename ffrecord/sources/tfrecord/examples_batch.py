@@ -11,7 +11,7 @@ from ffrecord.errors import ArgumentError
 from ffrecord.kernels._memory import pooled
 from ffrecord.reading.batch_forms import Packed
 from ffrecord.sources.tfrecord.examples_features import DTYPES, Feature, Features, FixedFeature, Ragged, RaggedStrings
-from ffrecord.system.buffers import as_bytes
+from ffrecord.system.values import as_bytes
 
 Column = npt.NDArray[Any] | Ragged | RaggedStrings
 

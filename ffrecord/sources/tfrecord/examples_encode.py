@@ -7,12 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
-from ffrecord.fields.describe import describe
 from ffrecord.reading.batch_forms import Packed
 from ffrecord.sources.tfrecord import _examples
 from ffrecord.sources.tfrecord.examples_batch import Column
 from ffrecord.sources.tfrecord.examples_features import Ragged, RaggedStrings
-from ffrecord.system.buffers import as_bytes
+from ffrecord.system.values import as_bytes, describe
 
 NONE, BYTES, FLOAT, INT64 = range(4)  # kinds
 Table = npt.NDArray[np.int64]

@@ -14,8 +14,8 @@ from ffrecord.errors import ArgumentError, ClosedError, StateError, file_error, 
 from ffrecord.reading.paths import local_path
 from ffrecord.sources.tfrecord import _tfrecord
 from ffrecord.system.atomic_file import PartFile, write_all
-from ffrecord.system.buffers import as_bytes
 from ffrecord.system.closing import SingleFileWriter
+from ffrecord.system.values import as_bytes
 
 LENGTH, WORD = struct.Struct("<Q"), struct.Struct("<I")
 FLUSH_SIZE = 1 << 20  # bytes collected before they are written

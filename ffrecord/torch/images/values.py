@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from ffrecord.errors import FormatError
-from ffrecord.fields.describe import describe, is_image
 from ffrecord.fields.field import Array
 from ffrecord.fields.images.image_codec import ORIENTATION, TURNS, byte_pixels, turn
+from ffrecord.system.values import describe, is_image
 from ffrecord.torch.images.picture import Data, mask_pixels
 
 __all__ = ["as_boxes", "as_image", "as_mask"]

@@ -19,10 +19,10 @@ from ffrecord.errors import (
     plural,
 )
 from ffrecord.fields import schema_of
-from ffrecord.fields.describe import describe
 from ffrecord.reader import FileReader
 from ffrecord.reading.batch_forms import BatchOutcome
 from ffrecord.reading.store import Store
+from ffrecord.system.values import describe
 from ffrecord.torch.indices import SeededIndex
 from ffrecord.torch.loading.columns import BatchColumns, Indices, Seeds
 from ffrecord.torch.loading.decoded_columns import AnyColumns, DecodedColumns, StoreRecords

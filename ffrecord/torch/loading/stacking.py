@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ffrecord.errors import ArgumentError, describe_error
-from ffrecord.fields.describe import describe
+from ffrecord.system.values import describe
 from ffrecord.torch.loading.columns import tensor_of
 from ffrecord.torch.loading.ragged import Form, as_list
 

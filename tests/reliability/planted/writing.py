@@ -89,10 +89,10 @@ DEFECTS = (
     Defect(
         "strides-ignored",
         "G10",
-        "ffrecord/system/buffers.py",
+        "ffrecord/system/values.py",
         "        data = np.ascontiguousarray(np.asarray(data))\n",
         "        data = np.frombuffer(data.tobytes('A'), data.dtype).reshape(data.shape)\n",
-        ("test_buffers.py",),
+        ("test_values.py",),
     ),
     Defect(
         "published-though-an-exception-came",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ffrecord.system.buffers import as_bytes
+from ffrecord.system.values import as_bytes
 
 GRID = np.arange(12, dtype=np.uint16).reshape(3, 4)
 
