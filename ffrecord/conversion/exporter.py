@@ -27,6 +27,7 @@ from ffrecord.sources.opening import open as open_store
 from ffrecord.sources.opening import open_for
 from ffrecord.system import atomic_directory, filesystems, signals
 from ffrecord.system.atomic_file import fsync_directory, lock, part_name, remove_tree
+from ffrecord.system.values import describe_wrong
 
 NAMED = 20  # differences that an error names
 AT_ONCE = 64  # files that are compared together
@@ -189,9 +190,7 @@ def export(
     check_outside(paths_of(source), path)
     opened = isinstance(source, Store) or not _are_paths(source)
     if opened and not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
-        raise ArgumentTypeError(
-            f"source must be a path, a store or samples with len() and [i], not {type(source).__name__}"
-        )
+        raise ArgumentTypeError(describe_wrong("source", source, "a path, a store or samples with len() and [i]"))
     given_options = [*options, *([] if source_format is None else ["source_format"])]
     if given_options and opened:
         raise ArgumentTypeError(f"options {sorted(given_options)} are only for a source that is given by its path")

@@ -34,6 +34,7 @@ from ffrecord.sources.inflated import LONGEST, compression_of
 from ffrecord.sources.opening import check_options, detect_first, first_of, local_paths, open_for
 from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.tar.stream import iter_members, iter_samples
+from ffrecord.system.values import describe_wrong
 
 CONVERT = "ffrecord.convert"
 
@@ -159,9 +160,7 @@ def _from_object(source: Any, fields: Any, skips: bool) -> ConversionInput:
     if hasattr(source, "__len__") and hasattr(source, "__getitem__"):
         return ConversionInput(source, lambda: map(source.__getitem__, range(len(source))), fields)
     if not isinstance(source, Iterable):
-        raise ArgumentTypeError(
-            f"source must be a path, a store, a dataset or an iterable, not {type(source).__name__}"
-        )
+        raise ArgumentTypeError(describe_wrong("source", source, "a path, a store, a dataset or an iterable"))
     # An iterator is its own `iter`, and gives its samples once.
     return ConversionInput(None, lambda: iter(source), fields, once=iter(source) is source)
 

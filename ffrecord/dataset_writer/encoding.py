@@ -23,7 +23,7 @@ from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Heart
 from ffrecord.processes.pool import WorkerPool, run_pool
 from ffrecord.processes.process import Link, WithoutProcess, sentence
-from ffrecord.system.values import as_bytes
+from ffrecord.system.values import as_bytes, describe_wrong
 
 PLAIN = (bytes, bytearray, memoryview)
 
@@ -137,7 +137,7 @@ def encode_plain(sample: Any) -> Any:
     """
     if not isinstance(sample, PLAIN):
         raise TypeError(
-            f"a sample must be plain bytes, as those before it, not {type(sample).__name__}; pass fields or serializer"
+            describe_wrong("a sample", sample, "plain bytes, as those before it", "pass fields or serializer")
         )
     return sample
 

@@ -20,8 +20,7 @@ from ffrecord.fields import Schema
 from ffrecord.processes.pool import usable_workers
 from ffrecord.system import urls
 from ffrecord.system.sizes import Size, parse_limit
-from ffrecord.system.values import describe
-from ffrecord.writing.file_writer import whole_number
+from ffrecord.system.values import describe_wrong, whole_number
 
 MAX_SKIPPED = 1000
 
@@ -30,7 +29,7 @@ def check_path(path: Any, argument: str = "path") -> str:
     """Return the path of a dataset as str; `argument` is its name for messages."""
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str):
-        raise ArgumentTypeError(f"{argument} must be str or os.PathLike, not {type(path).__name__}")
+        raise ArgumentTypeError(describe_wrong(argument, path, "str or os.PathLike"))
     if not name:
         raise ArgumentError(f"{argument} is empty")
     # The system call would refuse it too, but without the name of the argument.
@@ -47,7 +46,7 @@ def schema_of_fields(fields: Any, serializer: Callable[[Any], Any] | None) -> Sc
     if fields is not None and serializer is not None:
         raise ArgumentError("pass fields or serializer, not both")
     if serializer is not None and not callable(serializer):
-        raise ArgumentTypeError(f"serializer is {describe(serializer)}, expected a callable")
+        raise ArgumentTypeError(describe_wrong("serializer", serializer, "a callable"))
     return fields if fields is None or isinstance(fields, Schema) else Schema.of(fields)
 
 
@@ -90,7 +89,7 @@ def check_stuck_after(seconds: float | None) -> float | None:
         return None
     # `bool` is an `int` in Python: True would be one second.
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise ArgumentTypeError(f"stuck_after must be a number of seconds or None, not {type(seconds).__name__}")
+        raise ArgumentTypeError(describe_wrong("stuck_after", seconds, "a number of seconds or None"))
     if not 0 < seconds < float("inf"):
         raise ArgumentError(f"stuck_after is {seconds}, expected > 0 and finite")
     return float(seconds)
@@ -107,7 +106,7 @@ def check_num_workers(number: SupportsIndex) -> int:
 def check_flag(name: str, value: Any) -> bool:
     """Return a bool; refuse other types, because any text would be true."""
     if not isinstance(value, bool | np.bool_):
-        raise ArgumentTypeError(f"{name} must be True or False, not {type(value).__name__}")
+        raise ArgumentTypeError(describe_wrong(name, value, "True or False"))
     return bool(value)
 
 

@@ -17,6 +17,7 @@ from ffrecord.errors import ArgumentTypeError, CountError, FormatError, plural
 from ffrecord.processes.failure_messages import Name
 from ffrecord.processes.heartbeats import Beat
 from ffrecord.system.braces import expand_braces
+from ffrecord.system.values import describe_wrong
 
 AHEAD = 2  # streams for each worker that may be at work before the first of all has ended
 RESERVE_ASKED = 3  # tasks whose samples are fetched ahead, so that the disk is never idle
@@ -220,11 +221,11 @@ def shard_names(shards: Any) -> list[str]:
     if isinstance(shards, str | os.PathLike):
         return expand_braces(os.fspath(shards))
     if not isinstance(shards, Iterable):
-        raise ArgumentTypeError(f"shards must be a list of paths or a pattern, not {type(shards).__name__}")
+        raise ArgumentTypeError(describe_wrong("shards", shards, "a list of paths or a pattern"))
     names = []
     for position, shard in enumerate(shards):
         if not isinstance(shard, str | os.PathLike):
-            raise ArgumentTypeError(f"shards[{position}] must be str or os.PathLike, not {type(shard).__name__}")
+            raise ArgumentTypeError(describe_wrong(f"shards[{position}]", shard, "str or os.PathLike"))
         names.append(os.fspath(shard))
     return names
 
@@ -255,7 +256,7 @@ def _file_lines(path: str) -> Iterator[tuple[int, str]]:
 def _numbered_lines(lines: Iterable[Any]) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(lines, 1):
         if not isinstance(line, str):
-            raise ArgumentTypeError(f"line {number} must be str, not {type(line).__name__}")
+            raise ArgumentTypeError(describe_wrong(f"line {number}", line, "str"))
         yield number, line
 
 

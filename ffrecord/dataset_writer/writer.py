@@ -34,8 +34,7 @@ from ffrecord.processes.pool import start_method_of
 from ffrecord.reading.paths import check_outside
 from ffrecord.system import urls
 from ffrecord.system.sizes import format_size
-from ffrecord.system.values import describe
-from ffrecord.writing.file_writer import whole_number
+from ffrecord.system.values import describe_wrong, whole_number
 
 
 @dataclass(frozen=True)
@@ -283,7 +282,7 @@ class DatasetWriter:
         wanted = None if seed is None else whole_number("seed", seed)
         shuffles = arguments.check_flag("shuffle_indices", shuffle_indices)
         if fingerprint is not None and not isinstance(fingerprint, str):
-            raise ArgumentTypeError(f"fingerprint must be str or None, not {type(fingerprint).__name__}")
+            raise ArgumentTypeError(describe_wrong("fingerprint", fingerprint, "str or None"))
         if wanted is not None and not shuffles:
             raise ArgumentError(f"seed={wanted} needs shuffle_indices=True")
         data = self._look_at(dataset)
@@ -374,7 +373,7 @@ class DatasetWriter:
         if data.known is not None:
             return self._write_known(data, total, chunksize)
         if not isinstance(iterable, Iterable) and not hasattr(iterable, "__getitem__"):
-            raise ArgumentTypeError(f"iterable must be iterable, not {type(iterable).__name__}")
+            raise ArgumentTypeError(describe_wrong("iterable", iterable, "iterable"))
         source, declared = FromIterable(iterable, total), self._options.declares(self._options.fields)
 
         def infer() -> Encoding | None:
@@ -410,9 +409,9 @@ class DatasetWriter:
         """
         self._options.check_target()
         if not callable(function):
-            raise ArgumentTypeError(f"function is {describe(function)}, expected a callable")
+            raise ArgumentTypeError(describe_wrong("function", function, "a callable"))
         if not isinstance(lines_or_file, Iterable | os.PathLike):
-            raise ArgumentTypeError(f"lines_or_file must be a path or an iterable, not {type(lines_or_file).__name__}")
+            raise ArgumentTypeError(describe_wrong("lines_or_file", lines_or_file, "a path or an iterable"))
         # None for lines that cannot be read twice: nothing could be compared, so nothing is resumed.
         lines = resume.lines_fingerprint(lines_or_file)
         settings, declared = self._options.settings(chunksize), self._options.declares(self._options.fields)
@@ -471,7 +470,7 @@ class DatasetWriter:
         """
         self._options.check_target()
         if not callable(pipeline):
-            raise ArgumentTypeError(f"pipeline is {describe(pipeline)}, expected a callable")
+            raise ArgumentTypeError(describe_wrong("pipeline", pipeline, "a callable"))
         # The write itself infers columns that `fields` leaves out, so that no shard is read twice.
         return self._write_once(FromStreams(shard_names(shards), pipeline), 1)
 

@@ -46,7 +46,7 @@ cdef class Spans:
         cdef const uint32_t[::1] values
         cdef int64_t jumps
         if offset_array is None or size_array is None:
-            raise ArgumentError("offsets and sizes must be arrays, not None")
+            raise ArgumentError("offsets or sizes is None, expected arrays")
         offsets, sizes = offset_array, size_array
         self.n = offsets.shape[0]
         self.checksum = _KINDS[kind]

@@ -34,7 +34,7 @@ from ffrecord.fields.shapes import (
     to_bytes,
     views,
 )
-from ffrecord.system.values import is_tensor, tensor_shape, torch_dtype_name
+from ffrecord.system.values import describe_wrong, is_tensor, tensor_shape, torch_dtype_name, with_article
 
 
 class ShapedField(Field):
@@ -94,7 +94,7 @@ class NDArrayField(ShapedField):
 
     @property
     def expects(self) -> str:
-        return f"a {self.dtype} array of {shape_repr(self.shape)}"
+        return with_article(f"{self.dtype} array of {shape_repr(self.shape)}")
 
     @property
     def storage(self) -> np.dtype[Any]:
@@ -136,7 +136,7 @@ class NDArrayField(ShapedField):
             )
         if not allows_shape(self.shape, array.shape):
             shape = advise(NDArrayField, self.dtype, self.shape, array.shape)
-            raise ValueError(f"expected {self.expects}, found a list of shape {array.shape}; {shape}")
+            raise ValueError(f"a list of shape {array.shape}, expected {self.expects}; {shape}")
         return array
 
     def decode(self, data: memoryview) -> Array:
@@ -207,7 +207,7 @@ class TensorField(ShapedField):
     @classmethod
     def from_spec(cls, spec: Any) -> "TensorField":
         if not isinstance(spec.get("dtype"), str):
-            raise ValueError(f"dtype must be the name of a torch dtype, not {type(spec.get('dtype')).__name__}")
+            raise ValueError(describe_wrong("dtype", spec.get("dtype"), "the name of a torch dtype"))
         return cls(**{**spec, "shape": spec_shape(spec)})
 
 

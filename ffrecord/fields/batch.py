@@ -10,7 +10,7 @@ from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array, Field
 from ffrecord.fields.layout import SIZE, RecordLayout, Slot, column_label
 from ffrecord.fields.shapes import CHECKED, check_items
-from ffrecord.system.values import describe
+from ffrecord.system.values import describe_wrong
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
@@ -29,10 +29,10 @@ def check_records(data: Any, offsets: Any) -> tuple[Bytes, Offsets]:
         ValueError: the offsets descend, or leave `data`.
     """
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
-        raise TypeError(f"data must be a contiguous uint8 array [bytes], not {describe(data)}")
+        raise TypeError(describe_wrong("data", data, "a contiguous uint8 array [bytes]"))
     found = np.asarray(offsets)
     if found.ndim != 1 or not len(found) or found.dtype.kind not in "iu":
-        raise TypeError(f"offsets must be ints [k + 1], not {found.dtype} of shape {found.shape}")
+        raise TypeError(describe_wrong("offsets", found, "ints [k + 1]"))
     found = found.astype(np.int64, copy=False)
     # Checked once here: later steps copy by these numbers.
     if found[0] < 0 or found[-1] > len(data) or (found[1:] < found[:-1]).any():

@@ -155,7 +155,7 @@ class MsgpackField(Field):
         except (TypeError, ValueError) as error:
             # Only now, since finding the place takes time.
             place = _find_refused(value)
-            raise type(error)(f"{error} at {place}" if place else str(error)) from None
+            raise type(error)(f"at {place}: {error}" if place else str(error)) from None
 
     def decode(self, data: memoryview) -> Any:
         try:
@@ -186,7 +186,7 @@ def _to_msgpack(value: Any) -> Any:
         return msgspec.msgpack.Ext(SCALAR, bytes([len(name)]) + name + value.tobytes())
     # The right type, but a value that does not fit.
     error = ValueError if kind in (int, dict) else TypeError
-    raise error(f"expected {MsgpackField().expects}, found {describe(value)}")
+    raise error(mismatch(MsgpackField(), value))
 
 
 def _find_refused(value: Any, where: str = "") -> str:

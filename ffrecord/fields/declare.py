@@ -7,7 +7,7 @@ from ffrecord.fields.field import KINDS, Field
 from ffrecord.fields.infer import infer_tree
 from ffrecord.fields.scalars import NoneField
 from ffrecord.fields.tree import Node, NodeCount, Tree, as_mapping, check_key, child_paths, label
-from ffrecord.system.values import describe
+from ffrecord.system.values import describe_wrong
 
 
 def declare_tree(fields: Any) -> Tree:
@@ -32,10 +32,8 @@ def _tree(fields: Any, path: str, depth: int, nodes: NodeCount) -> Tree:
         node, children = Node("tuple" if isinstance(fields, tuple) else "list", (), tuple(fields)), list(fields)
     else:
         # The class instead of a field is the usual mistake.
-        call = f"; write {fields.__name__}()" if isinstance(fields, type) and issubclass(fields, Field) else ""
-        raise TypeError(
-            f"{label(path)}: expected a Field, or a dict, tuple or list of them, found {describe(fields)}{call}"
-        )
+        call = f"write {fields.__name__}()" if isinstance(fields, type) and issubclass(fields, Field) else ""
+        raise TypeError(describe_wrong(label(path), fields, "a Field, or a dict, tuple or list of them", call))
     paths = child_paths(node, path)
     trees = [_tree(child, child_path, depth + 1, nodes) for child, child_path in zip(children, paths, strict=True)]
     return Node(node.kind, node.keys, tuple(trees))

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import describe_int
-from ffrecord.system.values import describe
+from ffrecord.system.values import describe, describe_wrong
 
 Encoded = bytes | bytearray | memoryview
 Array = npt.NDArray[Any]
@@ -165,8 +165,8 @@ def _check_complete(cls: type[Field]) -> None:
 
 
 def mismatch(field: Field, value: Any, advice: str = "") -> str:
-    """Return the sentence that says that `field` does not take `value`."""
-    return f"expected {field.expects}, found {describe(value)}" + (f"; {advice}" if advice else "")
+    """Return the sentence that says that `field` does not take `value`; whoever encodes names the column before it."""
+    return f"{describe(value)}, expected {field.expects}" + (f"; {advice}" if advice else "")
 
 
 def check_range(name: str, value: Any, low: int, high: int) -> None:
@@ -177,6 +177,6 @@ def check_range(name: str, value: Any, low: int, high: int) -> None:
     """
     # A bool is an int in Python.
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an int, not {describe(value)}")
+        raise TypeError(describe_wrong(name, value, "an int"))
     if not low <= value <= high:
         raise ValueError(f"{name} is {describe_int(value)}, expected {low} to {high}")

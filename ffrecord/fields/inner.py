@@ -9,7 +9,7 @@ import numpy as np
 from ffrecord.errors import FormatError
 from ffrecord.fields.field import KINDS, Encoded, Field, mismatch, register
 from ffrecord.fields.spec import field_from_spec, field_spec
-from ffrecord.system.values import describe
+from ffrecord.system.values import describe, describe_wrong
 
 DEPTH_MAX = 8  # fields around each other
 
@@ -54,7 +54,7 @@ def _check_inner(inner: Any) -> None:
         ValueError: `inner` is not registered, or there are more than DEPTH_MAX fields around each other.
     """
     if not isinstance(inner, Field):
-        raise TypeError(f"inner must be a Field, not {describe(inner)}")
+        raise TypeError(describe_wrong("inner", inner, "a Field"))
     # A field that cannot be read back must not be written.
     if KINDS.get(inner.kind) is not type(inner):
         raise ValueError(f"inner is {inner!r}, expected a registered field")

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ffrecord.errors import FormatError
-from ffrecord.fields.field import register
+from ffrecord.fields.field import mismatch, register
 from ffrecord.fields.scalars import IntField
-from ffrecord.system.values import REPR_MAX, describe, explain_surrogate
+from ffrecord.system.values import REPR_MAX, describe_wrong, explain_surrogate
 
 NAMES_SHOWN = 3  # names in a repr
 
@@ -33,7 +33,7 @@ class LabelField(IntField):
     def __post_init__(self) -> None:
         # A str is a sequence of str.
         if isinstance(self.names, str) or not isinstance(self.names, Sequence):
-            raise TypeError(f"names must be a list of str, not {describe(self.names)}")
+            raise TypeError(describe_wrong("names", self.names, "a list of str"))
         names = tuple(self.names)
         if not names:
             raise ValueError("names is empty, expected at least one name")
@@ -68,7 +68,7 @@ class LabelField(IntField):
         # The base checks the type; here only the range is left.
         data = super().encode(value)
         if not 0 <= value < len(self.names):
-            raise ValueError(f"expected {self.expects}, found {describe(value)}")
+            raise ValueError(mismatch(self, value))
         return data
 
     def decode(self, data: memoryview) -> int:
@@ -114,7 +114,7 @@ def _check_name(place: str, name: Any) -> None:
         ValueError: UTF-8 cannot encode it.
     """
     if not isinstance(name, str):
-        raise TypeError(f"{place} must be str, not {describe(name)}")
+        raise TypeError(describe_wrong(place, name, "str"))
     # Most names are ASCII, which UTF-8 always holds.
     if not name.isascii():
         try:

@@ -46,7 +46,7 @@ class IntField(Field):
         try:
             return _pack_int(value)
         except struct.error:
-            raise ValueError(f"expected an int in [-2**63, 2**63), found {describe(value)}") from None
+            raise ValueError(f"{describe(value)}, expected an int in [-2**63, 2**63)") from None
 
     def decode(self, data: memoryview) -> int:
         return int(_unpack_int(data)[0])

@@ -21,6 +21,7 @@ from ffrecord.fields.tree import CLASSES, Node, Tree, builder, flattener, leaves
 from ffrecord.fields.zstd import same_bytes
 from ffrecord.kernels._records import Branch, Leaf, Pieces
 from ffrecord.system.sample_types import UNTOLD, Sample
+from ffrecord.system.values import describe_wrong
 
 # Looked up by the exact class: a derived field may encode in another way.
 KINDS: dict[type[Field], str] = {
@@ -84,8 +85,7 @@ class Schema(Generic[Sample]):
         """Make a schema of a tree of fields; users call `Schema.of`."""
         if not isinstance(tree, Node | Field):
             raise TypeError(
-                f"tree must be a tree of fields, not {type(tree).__name__}; call Schema.of(fields) or "
-                "Schema.infer(samples)"
+                describe_wrong("tree", tree, "a tree of fields", "call Schema.of(fields) or Schema.infer(samples)")
             )
         named = list(leaves(tree))
         layout = RecordLayout(named)

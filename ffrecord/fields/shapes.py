@@ -1,7 +1,6 @@
 """Shapes of arrays, fixed or varying, and the bytes of arrays of these shapes."""
 
 import math
-import operator
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +9,7 @@ import numpy as np
 
 from ffrecord.errors import FormatError
 from ffrecord.fields.field import SIZE_MAX, Array, Encoded, Fixed
-from ffrecord.system.values import REPR_MAX, describe
+from ffrecord.system.values import REPR_MAX, describe, describe_wrong, whole_number
 
 Shape = tuple[int | None, ...]
 
@@ -31,7 +30,7 @@ def check_shape(shape: Sequence[int | None] | None, itemsize: int) -> Shape | No
     if shape is None:
         return None
     if isinstance(shape, (str, bytes)):
-        raise TypeError(f"shape must be a tuple of ints and Nones, not {describe(shape)}")
+        raise TypeError(describe_wrong("shape", shape, "a tuple of ints and Nones"))
     # Plain ints: NumPy ints do not go into a spec.
     found = tuple(axis if axis is None else _axis(axis) for axis in shape)
     if len(found) > NDIM_MAX:
@@ -45,9 +44,7 @@ def check_shape(shape: Sequence[int | None] | None, itemsize: int) -> Shape | No
 
 
 def _axis(axis: int) -> int:
-    if isinstance(axis, bool):
-        raise TypeError(f"shape has an axis of {axis}, expected ints and Nones")
-    found = operator.index(axis)
+    found = whole_number("an axis of shape", axis)
     if found < 0:
         raise ValueError(f"shape has an axis of {found}, expected >= 0")
     return found

@@ -12,7 +12,7 @@ from typing import Any
 from ffrecord.errors import FormatError, describe_version
 from ffrecord.fields.field import KINDS, Field
 from ffrecord.fields.tree import Node, NodeCount, Tree, check_key, child_paths, label
-from ffrecord.system.values import describe
+from ffrecord.system.values import describe, describe_wrong
 
 VERSION = 1
 
@@ -55,7 +55,7 @@ def _node(spec: Any, path: str, depth: int, nodes: NodeCount) -> Tree:
     # Counted from the root: a hostile schema may be wide or deep.
     nodes.add(path, depth)
     if not isinstance(spec, Mapping) or not all(isinstance(key, str) for key in spec):
-        raise ValueError(f"{label(path)}: found {describe(spec)}, expected a dict with a kind")
+        raise ValueError(describe_wrong(label(path), spec, "a dict with a kind"))
     kind = spec.get("kind")
     if kind == "dict":
         return _dict(spec, path, depth, nodes)

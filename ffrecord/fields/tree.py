@@ -254,7 +254,7 @@ def _sequence_children(node: Node, sample: Any, path: str) -> Values:
 
 
 def _refuse(node: Node, sample: Any, path: str) -> NoReturn:
-    message = f"{label(path)}: expected a {node.kind} of {len(node.children)}, found {describe(sample)}"
+    message = f"{label(path)}: {describe(sample)}, expected a {node.kind} of {len(node.children)}"
     # The right class, so the length is wrong: say how to declare that.
     if isinstance(sample, CLASSES[node.kind]):
         raise ValueError(f"{message}; {VARYING}")

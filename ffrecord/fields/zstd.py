@@ -12,7 +12,7 @@ from ffrecord.fields.field import KINDS, Encoded, Field, check_range, register
 from ffrecord.fields.shapes import CHECKED, check_items
 from ffrecord.fields.spec import field_from_spec, field_spec
 from ffrecord.system.optional import require
-from ffrecord.system.values import describe
+from ffrecord.system.values import describe, describe_wrong
 
 CONTENT_MAX = 1 << 30  # bytes of a value before compression
 CONTENT_PER_BYTE = 1 << 15  # a block has at least 4 bytes, and expands to at most 128 KiB
@@ -43,7 +43,7 @@ class ZstdField(Field):
 
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Field):
-            raise TypeError(f"inner must be a Field, not {describe(self.inner)}")
+            raise TypeError(describe_wrong("inner", self.inner, "a Field"))
         # Compressing twice only costs time.
         if KINDS.get(self.inner.kind) is not type(self.inner) or isinstance(self.inner, ZstdField):
             raise ValueError(f"inner is {self.inner!r}, expected a registered field that is not compressed")

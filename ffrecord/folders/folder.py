@@ -25,6 +25,7 @@ from ffrecord.reader import FileReader
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.paths import PathLike, Source, check_several
 from ffrecord.system.closing import ClosedByWith, close_unless_done
+from ffrecord.system.values import describe_wrong
 
 __all__ = ["MAGIC_BYTES", "PackedFolder", "dump_files", "dump_structure", "pack_folder"]
 
@@ -96,7 +97,7 @@ class PackedFolder(ClosedByWith):
         if isinstance(fnames, str | os.PathLike):
             return self.read_one(fnames)
         if not isinstance(fnames, list | tuple):
-            raise ArgumentTypeError(f"fnames must be a list, a tuple or one path, not {type(fnames).__name__}")
+            raise ArgumentTypeError(describe_wrong("fnames", fnames, "a list, a tuple or one path"))
         return self.reader.read([self._index(fname) for fname in fnames])
 
     def close(self) -> None:
@@ -237,7 +238,7 @@ class PackedFolder(ClosedByWith):
         """Return the sample index of a file, the tree of a directory, or None."""
         text = os.fspath(path)
         if not isinstance(text, str):
-            raise TypeError(f"path must be str or os.PathLike of str, not {type(path).__name__}")
+            raise TypeError(describe_wrong("path", path, "str or os.PathLike of str"))
         # Not a path of the folder, even if the rest of it exists.
         if text.startswith("/"):
             return None

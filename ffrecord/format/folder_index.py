@@ -89,7 +89,7 @@ class _Machine:
         if len(self.stack) != 2 or type(self.stack[1]) is not OrderedDict:
             raise self.error("the index ends without one complete tree")
         if self.pos != len(self.data):
-            raise self.error(f"{plural(len(self.data) - self.pos, 'byte')} found after the tree, expected none")
+            raise self.error(f"{plural(len(self.data) - self.pos, 'byte')} after the tree, expected none")
         if self.left:
             raise self.error(f"the tree has {plural(len(self.seen) - self.left, 'file')}, expected {len(self.seen)}")
         tree: Tree = self.stack[1]
@@ -129,7 +129,7 @@ class _Machine:
     def decimal(self, digits: bytes) -> int:
         """Return the number >= 0 of ASCII digits. Bools, written `00` and `01`, are refused."""
         if not digits.isdigit() or (len(digits) > 1 and digits[:1] == b"0"):
-            raise self.error(f"found {digits!r}, expected a number >= 0")
+            raise self.error(f"a number is {digits!r}, expected digits")
         return int(digits)
 
     # Strings, ints and the memo

@@ -120,4 +120,4 @@ def name_classes(value: Any, renamed: Renamed) -> Any:
         value = value.tolist()
     if isinstance(value, list | tuple):
         return [name_classes(each, renamed) for each in value]
-    raise FormatError(f"expected the number of a class, or a list of them, found {describe(value)}")
+    raise FormatError(f"{describe(value)}, expected the number of a class, or a list of them")

@@ -26,6 +26,7 @@ from ffrecord.fields.images.image_header import image_format
 from ffrecord.fields.infer import infer_tree
 from ffrecord.fields.tree import Node, Tree
 from ffrecord.inputs.classes import Classes, Renamed, find_renamed, name_classes
+from ffrecord.system.values import describe_wrong
 
 JPEG = JPEGField()
 IMAGE_FILE = ImageFileField()
@@ -117,9 +118,7 @@ def choose_columns(samples: Sequence[Any], wanted: Any, facts: ColumnFacts) -> S
     if not all(isinstance(sample, dict) for sample in samples):
         return SampleColumns(Schema(infer_tree(samples)) if wanted is None else Schema.of(wanted))
     if wanted is not None and not isinstance(wanted, Mapping):
-        raise ArgumentTypeError(
-            f"fields must be a mapping of columns to fields, or a Schema, not {type(wanted).__name__}"
-        )
+        raise ArgumentTypeError(describe_wrong("fields", wanted, "a mapping of columns to fields, or a Schema"))
     # In the order of their first occurrence.
     names = list(dict.fromkeys(name for sample in samples for name in sample))
     # Later ones win: the samples, the source, its class names, the user.

@@ -14,6 +14,7 @@ from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows, check_names
 from ffrecord.inputs.stores import PROBES
 from ffrecord.reading.indices import spread_indices
+from ffrecord.system.values import describe_wrong
 
 logger = logging.getLogger("ffrecord")
 
@@ -172,8 +173,12 @@ def _mapping_table(source: Mapping[Any, Any]) -> Table | None:
     for name, column in source.items():
         if isinstance(column, str | bytes | Mapping) or not hasattr(column, "__getitem__") or not _has_length(column):
             raise ArgumentError(
-                f"source is a dict, so {name!r} must be a column of values, not {type(column).__name__}; pass one "
-                "sample as [sample], several as a list of dicts"
+                describe_wrong(
+                    f"{name!r} of the source, a dict,",
+                    column,
+                    "a column of values",
+                    "pass one sample as [sample], several as a list of dicts",
+                )
             )
         lengths[name] = len(column)
     if len(set(lengths.values())) > 1:

@@ -21,6 +21,7 @@ from ffrecord.order.sliced import same_but_for_slices
 from ffrecord.order.split import Split
 from ffrecord.order.state import VERSION, Contents, Identity, State
 from ffrecord.reading.indices import as_subset, count_from_start
+from ffrecord.system.values import describe_wrong
 
 __all__ = ["Course"]
 
@@ -104,7 +105,7 @@ class Course:
         self._position = 0
         self.batch_size = check_batch_size(batch_size)
         if not isinstance(drop_last, bool | np.bool_):
-            raise ArgumentTypeError(f"drop_last must be True or False, not {type(drop_last).__name__}")
+            raise ArgumentTypeError(describe_wrong("drop_last", drop_last, "True or False"))
         self.drop_last = bool(drop_last)
         self.split = Split(rank, world_size, policy, placement)
         self.order = self._with_slices(placement)

@@ -1,6 +1,5 @@
 """Keys from which everything random is derived, and checks of seeds, epochs and positions."""
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -8,6 +7,7 @@ import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, SampleIndexError
 from ffrecord.kernels._permutation import derive, seeds
+from ffrecord.system.values import describe_wrong, whole_number
 
 __all__ = ["EPOCHS", "LENGTH_MAX", "SEEDS", "as_positions", "check_range", "key_of", "sample_seeds"]
 
@@ -23,13 +23,7 @@ def check_range(name: str, value: Any, low: int, stop: int | None = None) -> int
         ValueError: it is out of range.
         TypeError: it is not an int.
     """
-    try:
-        number = operator.index(value)
-        # `bool` is an `int` in Python; True as a seed is a mistake.
-        if isinstance(value, bool):
-            raise TypeError
-    except TypeError:
-        raise ArgumentTypeError(f"{name} must be an int, not {type(value).__name__}") from None
+    number = whole_number(name, value)
     if stop is None and number < low:
         raise ArgumentError(f"{name} is {number}, expected {low} or more")
     if stop is not None and not low <= number < stop:
@@ -57,10 +51,10 @@ def as_positions(positions: Any) -> npt.NDArray[np.int64]:
     try:
         array = np.asarray(positions)
     except ValueError:
-        raise ArgumentTypeError("positions must be int64 [k], not a nested sequence") from None
+        raise ArgumentTypeError("positions is a nested sequence, expected int64 [k]") from None
     # An empty list has dtype float64, and is fine.
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise ArgumentTypeError(f"positions must be int64 [k], not {array.dtype} {list(array.shape)}")
+        raise ArgumentTypeError(describe_wrong("positions", array, "int64 [k]"))
     # Else a cast to int64 would make it negative.
     if array.dtype == np.uint64 and array.size and array.max() >= 1 << 63:
         raise SampleIndexError(f"position is {array.max()}, expected at most {(1 << 63) - 1}")

@@ -15,6 +15,7 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.order.keys import LENGTH_MAX, check_range, key_of, sample_seeds
 from ffrecord.order.orders import Order, from_builtins, parse, register
 from ffrecord.order.weighted import Weighted
+from ffrecord.system.values import describe_wrong
 
 __all__ = ["Arrangement", "Mixture", "apportion", "arrangement_of"]
 
@@ -255,7 +256,7 @@ def _check_weight(i: int, weight: Any) -> float:
             raise TypeError
         number = float(weight)
     except (TypeError, ValueError):
-        raise ArgumentTypeError(f"weights[{i}] must be a number, not {type(weight).__name__}") from None
+        raise ArgumentTypeError(describe_wrong(f"weights[{i}]", weight, "a number")) from None
     except OverflowError:
         number = math.inf
     if not (math.isfinite(number) and number >= 0):
@@ -265,7 +266,7 @@ def _check_weight(i: int, weight: Any) -> float:
 
 def _as_list(name: str, values: Any) -> list[Any]:
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
-        raise ArgumentTypeError(f"{name} must be a collection of numbers, not {type(values).__name__}")
+        raise ArgumentTypeError(describe_wrong(name, values, "a collection of numbers"))
     return list(values)
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.kernels._permutation import check, permute, permute_blocks
 from ffrecord.order.keys import EPOCHS, LENGTH_MAX, SEEDS, as_positions, check_range, key_of
+from ffrecord.system.values import describe_wrong
 
 __all__ = ["Block", "Order", "Random", "Sequential", "from_builtins", "parse", "register"]
 
@@ -132,7 +133,7 @@ def parse(order: "str | Order") -> Order:
     if isinstance(order, Order):
         return order
     if not isinstance(order, str):
-        raise ArgumentTypeError(f"order must be a str or an Order, not {type(order).__name__}")
+        raise ArgumentTypeError(describe_wrong("order", order, "a str or an Order"))
     if order not in WORDS:
         raise ArgumentError(f"order is {order!r}, expected one of {', '.join(sorted(WORDS))}, or an Order")
     return WORDS[order]()

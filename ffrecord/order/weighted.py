@@ -12,6 +12,7 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError, plural
 from ffrecord.kernels._permutation import draw
 from ffrecord.order.keys import LENGTH_MAX, check_range, key_of
 from ffrecord.order.orders import Order
+from ffrecord.system.values import describe_wrong
 
 __all__ = ["Weighted", "balance_classes"]
 
@@ -134,7 +135,7 @@ def balance_classes(labels: Any) -> Floats:
     """
     array = np.asarray(labels)
     if array.ndim != 1 or array.dtype.kind not in "iub":
-        raise ArgumentTypeError(f"labels must be an int for each sample, not {array.dtype} {list(array.shape)}")
+        raise ArgumentTypeError(describe_wrong("labels", array, "an int for each sample"))
     if not len(array):
         raise ArgumentError("there are 0 labels, expected one for each sample")
     # Computed from counts, so classes without samples do not matter.
@@ -146,18 +147,18 @@ def balance_classes(labels: Any) -> Floats:
 def _check_weights(weights: Any) -> Floats:
     """Return weights as float64 [n]."""
     if isinstance(weights, str | bytes | Mapping) or not isinstance(weights, Iterable):
-        raise ArgumentTypeError(f"weights must be a number for each sample, not {type(weights).__name__}")
+        raise ArgumentTypeError(describe_wrong("weights", weights, "a number for each sample"))
     try:
         # Text and mappings iterate as well, but over characters and keys.
         given = weights if hasattr(weights, "__array__") else list(weights)
         found = np.asarray(given)
         if found.dtype.kind not in "biufO":  # astype would drop the imaginary part, and read numbers from text
-            raise TypeError(f"expected float, not {found.dtype}")
+            raise TypeError(f"an array of {found.dtype} would lose values as float")
         array = found.astype(np.float64)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-        raise ArgumentTypeError(f"weights must be numbers: {error}") from None
+        raise ArgumentTypeError(describe_wrong("weights", weights, "numbers", str(error))) from None
     if array.ndim != 1:
-        raise ArgumentTypeError(f"weights have the shape {list(array.shape)}, expected a number for each sample")
+        raise ArgumentTypeError(describe_wrong("weights", array, "a number for each sample"))
     if not len(array):
         raise ArgumentError("there are 0 weights, expected one for each sample")
     # `~(...)`, because NaN fails every comparison.

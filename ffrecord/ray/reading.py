@@ -19,6 +19,7 @@ from ffrecord.ray.pieces import Opening, ReadPiece, WholeShard, open_piece, plan
 from ffrecord.ray.to_arrow import OFFSET
 from ffrecord.reading import paths
 from ffrecord.reading.indices import spread_indices
+from ffrecord.system.values import describe_wrong
 
 TASK = 128 << 20  # default bytes of the blocks of a task, as in Ray
 LEAST = 1 << 20  # smallest such size, if there are too few tasks for all CPUs
@@ -105,7 +106,7 @@ def _split_options(remote: Mapping[str, Any]) -> dict[str, Any]:
 def _select_columns(reader: Any, columns: Sequence[str] | None, fields: Mapping[str, Field] | None) -> WantedColumns:
     stored = schema_of(reader)
     if isinstance(columns, str):
-        raise ArgumentTypeError(f"columns must be a list of names, not {columns!r}")
+        raise ArgumentTypeError(describe_wrong("columns", columns, "a list of names"))
     if stored is None and fields:
         raise ArgumentError(f"{reader.fnames[0]}: its samples are plain bytes, so fields= cannot be used")
     schema = stored if stored is None or not fields else stored.replace(fields)

@@ -10,6 +10,7 @@ from ffrecord.errors import UNFINISHED, ArgumentError, ArgumentTypeError, Format
 from ffrecord.format import leftovers, manifest
 from ffrecord.format.ffr_layout import SUFFIX
 from ffrecord.system import filesystems, urls
+from ffrecord.system.values import describe_wrong
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Source: TypeAlias = PathLike | Sequence[PathLike]
@@ -22,9 +23,7 @@ def check_several(argument: str, given: object, expected: str = "paths") -> None
         TypeError: the message names the argument, and shows how to write the list.
     """
     if isinstance(given, str | bytes | os.PathLike):
-        raise ArgumentTypeError(
-            f"{argument} must be a list of {expected}, not {type(given).__name__}; write [{given!r}]"
-        )
+        raise ArgumentTypeError(describe_wrong(argument, given, f"a list of {expected}", f"write [{given!r}]"))
 
 
 def check_type(fname: object) -> str:
@@ -36,7 +35,7 @@ def check_type(fname: object) -> str:
     """
     path = os.fspath(fname) if isinstance(fname, str | os.PathLike) else None
     if not isinstance(path, str):
-        raise TypeError(f"fname must be str, os.PathLike, list or tuple, not {type(fname).__name__}")
+        raise TypeError(describe_wrong("fname", fname, "str, os.PathLike, list or tuple"))
     # A file of that name may exist, and a pattern may match one.
     if urls.has_lost_slash(path) and not os.path.lexists(path) and not glob.glob(path):
         raise urls.lost_slash_error(path)
@@ -52,7 +51,7 @@ def local_path(argument: str, given: PathLike) -> str:
     """
     path = os.fspath(given) if isinstance(given, str | os.PathLike) else None
     if not isinstance(path, str):
-        raise ArgumentTypeError(f"{argument} must be str or os.PathLike, not {type(given).__name__}")
+        raise ArgumentTypeError(describe_wrong(argument, given, "str or os.PathLike"))
     if urls.has_lost_slash(path) and not os.path.lexists(path.partition("/")[0]):
         raise urls.lost_slash_error(path)
     if urls.is_remote(path) and not os.path.lexists(path):

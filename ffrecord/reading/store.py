@@ -43,7 +43,7 @@ from ffrecord.reading.python_engine import PythonEngine
 from ffrecord.reading.stats import ReadStats, collect
 from ffrecord.system.closing import ClosedByWith
 from ffrecord.system.sample_types import UNTOLD, Sample_co
-from ffrecord.system.values import as_bytes
+from ffrecord.system.values import as_bytes, describe_wrong
 
 __all__ = [
     "SKIPPED_MOST",
@@ -774,7 +774,7 @@ def as_out(out: Any) -> Array:
         TypeError: it is no such array, or not contiguous.
     """
     if not isinstance(out, np.ndarray) or not out.flags.c_contiguous or not out.flags.writeable or out.dtype.hasobject:
-        raise TypeError("out must be a writable C-contiguous numpy array")
+        raise TypeError(describe_wrong("out", out, "a writable C-contiguous numpy array, not of objects"))
     # As bytes, because records know no dtype.
     return out.reshape(-1).view(np.uint8)
 

@@ -13,6 +13,7 @@ from ffrecord.remote.obstore_client import SCHEMES, ObstoreClient
 from ffrecord.remote.retrying import SECONDS, TRIES
 from ffrecord.system import urls
 from ffrecord.system.forks import call_in_children
+from ffrecord.system.values import describe_type
 
 BACKENDS = ("obstore", "fsspec")
 REQUESTS = 64  # in flight in one process
@@ -96,10 +97,10 @@ def options_of(storage_options: Mapping[str, Any] | None) -> ConnectionOptions:
 def check_options(storage_options: object) -> None:
     """Raise TypeError unless the options are None or a dict whose keys are str."""
     if not isinstance(storage_options, Mapping | None):
-        raise TypeError(f"storage_options must be a dict, not {type(storage_options).__name__}")
-    wrong = [type(name).__name__ for name in storage_options or {} if not isinstance(name, str)]
+        raise TypeError(f"storage_options is {describe_type(storage_options)}, expected a dict")
+    wrong = [name for name in storage_options or {} if not isinstance(name, str)]
     if wrong:
-        raise TypeError(f"storage_options: each name must be str, not {wrong[0]}")
+        raise TypeError(f"storage_options: a name is {describe_type(wrong[0])}, expected str")
 
 
 def _number(options: dict[str, Any], name: str, usual: float, low: int, high: int) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ffrecord.errors import ArgumentError, RemoteError
 from ffrecord.system import urls
+from ffrecord.system.values import describe_type
 
 ADDRESS = re.compile("endpoint|base_url")  # options with an address: of S3 and Azure, and of Google
 # Environment variables with an address, by the start of the scheme. Other endpoint variables are those of services
@@ -74,10 +75,10 @@ def _dict(name: str, value: Any) -> Mapping[str, Any]:
         TypeError: it is not a dict, or a name is not a str.
     """
     if not isinstance(value, Mapping | None):
-        raise TypeError(f"storage_options: {name} must be a dict, not {type(value).__name__}")
-    wrong = [type(key).__name__ for key in value or {} if not isinstance(key, str)]
+        raise TypeError(f"storage_options: {name} is {describe_type(value)}, expected a dict")
+    wrong = [key for key in value or {} if not isinstance(key, str)]
     if wrong:
-        raise TypeError(f"storage_options: {name}: each name must be str, not {wrong[0]}")
+        raise TypeError(f"storage_options: {name}: a name is {describe_type(wrong[0])}, expected str")
     return value or {}
 
 
@@ -106,7 +107,7 @@ def _value(name: str, value: Any) -> Any:
     if name == "default_headers":
         return {key: _value(f"{name} {key}", each) for key, each in _dict(name, value).items()}
     if not isinstance(value, PLAIN):
-        raise TypeError(f"storage_options: {name} must be text, a number, or True or False, not {type(value).__name__}")
+        raise TypeError(f"storage_options: {name} is {describe_type(value)}, expected text, a number, or True or False")
     if name in ("root_certificate", "proxy_ca_certificate"):
         return _certificates(name, value)
     if isinstance(value, bool | bytes | timedelta):  # obstore takes these as they are
@@ -146,8 +147,9 @@ def option_error(error: Exception, root: str, given: Mapping[str, Any]) -> Excep
         values = {**given, **(given.get("client_options") or {})}
         # By value, as the message does not name the option. The value itself is not shown.
         names = [each for each, one in values.items() if str(one) == value[1]]
+        wrong = " or ".join(names) or "a value"
         kind = "duration, such as 30 (seconds) or '30s'" if value[2] == "Duration" else value[2]
-        return ArgumentError(f"{url}: storage_options: {' or '.join(names) or 'a value'} must be a {kind}")
+        return ArgumentError(f"{url}: storage_options: {wrong} cannot be read, expected a {kind}")
     if "MissingAccount" in text:
         return RemoteError(
             f"{url}: it has no account; give `account_name` in storage_options, or set AZURE_STORAGE_ACCOUNT_NAME"

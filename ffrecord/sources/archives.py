@@ -27,6 +27,7 @@ from ffrecord.sources.opening import detect_readable
 from ffrecord.sources.packed_folder import PackedFolderReader
 from ffrecord.sources.zip.reader import ZipReader
 from ffrecord.system.closing import ClosedByWith, close_unless_done
+from ffrecord.system.values import describe_wrong
 
 Arrays = list[Array]  # the method `list` hides the type inside the class
 Listing = list[str]
@@ -87,7 +88,7 @@ class Archives(ClosedByWith):
         if isinstance(source, NamedFiles):
             layer = source
         elif not isinstance(source, str | os.PathLike):
-            raise ArgumentTypeError(f"source must be a path or a reader of named files, not {type(source).__name__}")
+            raise ArgumentTypeError(describe_wrong("source", source, "a path or a reader of named files"))
         elif os.path.isdir(source):
             layer = os.fspath(source)
         else:

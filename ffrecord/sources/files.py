@@ -221,7 +221,7 @@ def warn_of_missing(paths: Sequence[str]) -> None:
     for (directory, pattern, total), there in numbers.items():
         if len(there) < total:
             files = plural(len(there), "file")
-            logger.warning("%s: found %s called %s, expected %d", directory or ".", files, pattern, total)
+            logger.warning("%s: it has %s called %s, expected %d", directory or ".", files, pattern, total)
 
 
 def with_suffix(directory: str, suffixes: Sequence[str]) -> list[str]:

@@ -37,6 +37,7 @@ from ffrecord.reading.paths import local_path
 from ffrecord.reading.span_file import mapping_of
 from ffrecord.system import filesystems, resources
 from ffrecord.system.atomic_file import PartFile, read_all, write_all
+from ffrecord.system.values import describe_wrong
 
 IndexCache: TypeAlias = str | os.PathLike[str] | bool | None
 Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
@@ -176,7 +177,7 @@ def index_path(path: str, format: str, index_cache: IndexCache) -> str | None:
     if index_cache is True:
         return f"{path}.{format}{SUFFIX}"
     if not isinstance(index_cache, str | os.PathLike):
-        raise ArgumentTypeError(f"index_cache must be a bool or a directory, not {type(index_cache).__name__}")
+        raise ArgumentTypeError(describe_wrong("index_cache", index_cache, "a bool or a directory"))
     # Files of one name in several directories share the directory of indexes.
     name = hashlib.sha256(os.fsencode(filesystems.real_path(path))).hexdigest()[:32]
     return os.path.join(local_path("index_cache", index_cache), f"{name}.{format}{SUFFIX}")

@@ -14,6 +14,7 @@ from ffrecord.errors import FormatError
 from ffrecord.folders.safe_unpack import DEPTH_MAX
 from ffrecord.reading.paths import PathLike
 from ffrecord.sources.names import Names
+from ffrecord.system.values import describe_wrong
 
 Bits: TypeAlias = npt.NDArray[np.bool_]
 SLASH, DOT = b"/."
@@ -135,7 +136,7 @@ class NameTree:
         """Return the index of the file with that path; -1 if there is none."""
         text = os.fspath(path)
         if not isinstance(text, str):
-            raise TypeError(f"path must be str or os.PathLike of str, not {type(path).__name__}")
+            raise TypeError(describe_wrong("path", path, "str or os.PathLike of str"))
         index = self.files.find(text)  # a plain name, as most are, has no other form
         key = plain_path(text) if index < 0 else None
         return self.files.find(key) if key and key != text else index

@@ -14,6 +14,7 @@ from ffrecord.reading.record_reader import RecordReader
 from ffrecord.reading.store import Store
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.opening import open as open_store
+from ffrecord.system.values import describe_wrong
 
 
 def unpack(
@@ -59,7 +60,7 @@ def unpack(
     if isinstance(source, NamedFiles | PackedFolder):
         return source.unpack(target, max_size=max_size, paths=paths, on_file=on_file)
     if not isinstance(source, RecordReader):
-        raise ArgumentTypeError(f"source must be a path or a reader of an archive, not {type(source).__name__}")
+        raise ArgumentTypeError(describe_wrong("source", source, "a path or a reader of an archive"))
     return _unpack_records(source, target, max_size, paths, on_file)
 
 

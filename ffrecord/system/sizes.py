@@ -5,6 +5,7 @@ import re
 from typing import Any, SupportsIndex, TypeAlias
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, describe_int
+from ffrecord.system.values import describe_wrong
 
 Size: TypeAlias = SupportsIndex | str
 
@@ -34,7 +35,7 @@ def parse_size(name: str, value: Any, *, least: int = 1) -> int:
     if isinstance(value, str):
         size = _parse_text(name, value)
     elif isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ArgumentTypeError(f"{name} must be an int or a str, not {type(value).__name__}")
+        raise ArgumentTypeError(describe_wrong(name, value, "an int or a str"))
     else:
         size = operator.index(value)
     if not least <= size <= MOST:

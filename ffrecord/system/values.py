@@ -2,11 +2,14 @@
 their packages.
 """
 
+import operator
 import re
 import sys
 from typing import Any
 
 import numpy as np
+
+from ffrecord.errors import ArgumentTypeError, describe_int
 
 REPR_MAX = 60  # characters of a value in a message
 
@@ -29,7 +32,7 @@ def as_bytes(data: Any) -> memoryview:
     try:
         view = memoryview(data)
     except TypeError:
-        raise TypeError(f"a sample must support the buffer protocol, not {type(data).__name__}") from None
+        raise TypeError(describe_wrong("a sample", data, "an object with the buffer protocol")) from None
     if "O" in re.sub(":[^:]*:", "", view.format):  # without the names of fields, which may contain an O
         raise TypeError(f"a buffer of format {view.format!r} holds Python objects, not bytes")
     if view.nbytes == 0:
@@ -46,7 +49,7 @@ def describe(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return repr(value)
     if isinstance(value, np.ndarray):
-        return f"a {value.dtype} array of shape {value.shape}"
+        return with_article(f"{value.dtype} array of shape {value.shape}")
     if isinstance(value, np.generic):
         return f"numpy {type(value).__name__} {_short_repr(value)}"
     if is_tensor(value):
@@ -57,17 +60,57 @@ def describe(value: Any) -> str:
         return f"a PIL image of mode {value.mode} and size {value.size}"
     if isinstance(value, int):
         # A huge int would take long to print.
-        return f"int {value}" if value.bit_length() <= 128 else f"an int of {value.bit_length()} bits"
+        return describe_int(value) if value.bit_length() > 128 else f"int {value}"
     if isinstance(value, (str, float)):
         return f"{type(value).__name__} {_short_repr(value)}"
     if isinstance(value, (bytes, bytearray, dict, tuple, list)):
         return f"a {type(value).__name__} of {len(value)}"
-    return f"a {type(value).__module__}.{type(value).__qualname__}"
+    return _name_type(type(value))
+
+
+def describe_type(value: Any) -> str:
+    """Describe the type of a value that may be a secret, which no message may show."""
+    return "None" if value is None else _name_type(type(value))
+
+
+def describe_wrong(name: str, value: Any, expected: str, advice: str = "") -> str:
+    """Return the sentence that says that a value is wrong. Every message about an argument has its form.
+
+    Args:
+        name: the argument, or the place of the value.
+        value: the value, of any type and size.
+        expected: the values that are allowed.
+        advice: what to do about it; it follows after a semicolon.
+    """
+    return f"{name} is {describe(value)}, expected {expected}" + (f"; {advice}" if advice else "")
+
+
+def whole_number(name: str, value: Any) -> int:
+    """Return the int that an argument `name` has; other types than ints, and bools, are refused.
+
+    Raises:
+        ArgumentTypeError: it is not an int.
+    """
+    # `bool` is an `int` in Python; True as a seed is a mistake.
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ArgumentTypeError(describe_wrong(name, value, "an int"))
+    return operator.index(value)
 
 
 def explain_surrogate(error: UnicodeEncodeError) -> str:
     """Return the sentence that says which character keeps a text from being stored."""
     return f"UTF-8 cannot encode character {error.start} of the text: {error.reason}"
+
+
+def _name_type(kind: type) -> str:
+    """Return the name of a type with its article; builtins are known without their module."""
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return with_article(name)
+
+
+def with_article(noun: str) -> str:
+    """Return a noun behind "a" or "an"; no name of a type or dtype has a u that sounds as in "under"."""
+    return f"{'an' if noun[0].lower() in 'aeio' else 'a'} {noun}"
 
 
 def _short_repr(value: Any) -> str:

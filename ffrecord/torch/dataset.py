@@ -22,6 +22,7 @@ from ffrecord.reading.notebook import samples_html
 from ffrecord.reading.paths import PathLike, Source, redact_source
 from ffrecord.reading.store import OnError, Store
 from ffrecord.system.sample_types import UNTOLD
+from ffrecord.system.values import describe_wrong
 from ffrecord.torch.fetching import FetchedSamples, both_message, decode_records, fetch, merge_parts
 from ffrecord.torch.images import BoxDecoder, ImageDecoder, MaskDecoder
 from ffrecord.torch.indices import (
@@ -454,7 +455,7 @@ class ConcatDataset(Dataset[T_co]):
             raise ArgumentError("datasets should not be an empty iterable")
         for i, member in enumerate(self.datasets):
             if not isinstance(member, Dataset):
-                raise ArgumentTypeError(f"datasets[{i}] must be an ffrecord.torch.Dataset, not {type(member).__name__}")
+                raise ArgumentTypeError(describe_wrong(f"datasets[{i}]", member, "an ffrecord.torch.Dataset"))
         check_class_names(self)
         self.cumulative_sizes = self.cumsum(self.datasets)
 

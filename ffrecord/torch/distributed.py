@@ -1,14 +1,14 @@
 """Rank, number of ranks and node of this process, found without communication with other ranks."""
 
-import operator
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch.distributed
 from torch.utils.data import get_worker_info
 
-from ffrecord.errors import ArgumentError, ArgumentTypeError, UnknownRankError
+from ffrecord.errors import ArgumentError, UnknownRankError
 from ffrecord.order import Placement, Split
 from ffrecord.order.environment import placement_of, rank_of
+from ffrecord.system.values import whole_number
 
 __all__ = ["Place", "Ranks", "placement_on", "rank_and_size"]
 
@@ -34,8 +34,8 @@ def rank_and_size(rank: int | None = None, world_size: int | None = None) -> tup
         TypeError: an argument is not an int.
     """
     known_rank, known_size = (None, 1) if rank is not None and world_size is not None else _look_up()
-    found_rank = known_rank if rank is None else _int("rank", rank)
-    found_size = known_size if world_size is None else _int("world_size", world_size)
+    found_rank = known_rank if rank is None else whole_number("rank", rank)
+    found_size = known_size if world_size is None else whole_number("world_size", world_size)
     if found_size < 1:
         raise ArgumentError(f"world_size is {found_size}, expected 1 or more")
     if found_rank is None:
@@ -71,13 +71,6 @@ def placement_on(place: Place, rank: int, world_size: int) -> Placement | None:
             raise ArgumentError(f"placement is {place!r}, expected 'node', a number of nodes, or a Placement")
         return placement_of(rank, world_size)
     return Placement.of(rank, world_size, place)
-
-
-def _int(name: str, value: int) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise ArgumentTypeError(f"{name} is {value!r}, expected an int") from None
 
 
 def _look_up() -> tuple[int | None, int]:

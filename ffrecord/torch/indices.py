@@ -11,6 +11,7 @@ import torch
 from ffrecord.errors import SampleIndexError
 from ffrecord.order import Run
 from ffrecord.reading.indices import as_subset
+from ffrecord.system.values import describe_wrong
 
 __all__ = [
     "Indices",
@@ -78,9 +79,6 @@ def seeds_of(indices: object) -> list[int] | None:
     return [index.seed for index in indices]
 
 
-TYPE_MESSAGE = "indices must be a list of index"
-
-
 def as_positions(dataset: object, indices: Indices, n: int, *, below: type[IndexError] = SampleIndexError) -> list[int]:
     """Return `indices` into n samples as a list of ints in [0, n), with order and repeats kept.
 
@@ -124,23 +122,17 @@ def _integers(indices: object) -> Sequence[int]:
                 raise TypeError("numpy bools are not indices")
             return list(map(operator.index, indices))
         except TypeError as error:
-            raise TypeError(f"{TYPE_MESSAGE}: {error}") from None
+            raise TypeError(describe_wrong("indices", indices, "a list of ints", str(error))) from None
     if isinstance(indices, np.ndarray | torch.Tensor) and indices.ndim == 1 and _is_integer(indices):
         integers: list[int] = indices.tolist()
         return integers
-    raise TypeError(f"{TYPE_MESSAGE}, not {_describe(indices)}")
+    raise TypeError(describe_wrong("indices", indices, "a list of ints"))
 
 
 def _is_integer(array: npt.NDArray[Any] | torch.Tensor) -> bool:
     if isinstance(array, np.ndarray):
         return array.dtype.kind in "iu"
     return not (array.is_floating_point() or array.is_complex() or array.dtype == torch.bool)
-
-
-def _describe(indices: object) -> str:
-    if isinstance(indices, np.ndarray | torch.Tensor):
-        return f"{type(indices).__name__} of {indices.dtype}, shape {tuple(indices.shape)}"
-    return type(indices).__name__
 
 
 # Indices that a dataset keeps. They have no Python object for each index: counting references would make every forked

@@ -14,6 +14,7 @@ from ffrecord.inputs.parts import ChosenSamples, Parts
 from ffrecord.inputs.recognised import is_untouched, parts_of
 from ffrecord.order import Order, Run
 from ffrecord.system.sample_types import UNTOLD
+from ffrecord.system.values import describe_wrong
 from ffrecord.torch.dataset import Dataset, plan_indices
 from ffrecord.torch.distributed import Place
 from ffrecord.torch.ordering import OrderArguments
@@ -123,7 +124,7 @@ class IterableDataset(TorchIterableDataset[T_co]):
         placement: Place = None,
     ) -> None:
         if not isinstance(dataset, Dataset):
-            raise ArgumentTypeError(f"dataset must be an ffrecord.torch.Dataset, not {type(dataset).__name__}")
+            raise ArgumentTypeError(describe_wrong("dataset", dataset, "an ffrecord.torch.Dataset"))
         self.dataset = dataset
         arguments = OrderArguments(
             order=order,

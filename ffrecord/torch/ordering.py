@@ -9,6 +9,7 @@ import torch
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.order import Course, Identity, Order, Weighted
+from ffrecord.system.values import describe_wrong
 from ffrecord.torch.distributed import Place, Ranks
 
 __all__ = ["OrderArguments"]
@@ -70,9 +71,11 @@ class OrderArguments:
             TypeError: `order` is a bool, or `shuffle` is not.
         """
         if isinstance(self.order, bool):
-            raise ArgumentTypeError(f"order is {self.order}, expected a word or an Order: write shuffle={self.order}")
+            raise ArgumentTypeError(
+                describe_wrong("order", self.order, "a word or an Order", f"write shuffle={self.order}")
+            )
         if self.shuffle is not None and not isinstance(self.shuffle, bool | np.bool_):
-            raise ArgumentTypeError(f"shuffle is {self.shuffle!r}, expected True or False; orders are for order=")
+            raise ArgumentTypeError(describe_wrong("shuffle", self.shuffle, "True or False", "orders are for order="))
         if self.weights is None:
             order: str | Order = resolve_pair("order", self.order, "shuffle", self.shuffle, SHUFFLES, "random")
             return order

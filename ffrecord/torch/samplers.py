@@ -23,6 +23,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ffrecord.errors import ArgumentTypeError, StateError
 from ffrecord.order import Course, Identity, Order, Run, Step, identity_of
 from ffrecord.reading.store import Store
+from ffrecord.system.values import describe_wrong
 from ffrecord.torch.dataset import Dataset, plan_indices
 from ffrecord.torch.distributed import Place
 from ffrecord.torch.ordering import OrderArguments
@@ -542,9 +543,7 @@ class BatchSampler(TorchBatchSampler):
     def _set_up(self, dataset: Any, arguments: OrderArguments, batch_size: int, drop_last: bool) -> None:
         # torch's own BatchSampler takes a sampler here, and programs that split loaders try it.
         if isinstance(dataset, TorchSampler):
-            raise ArgumentTypeError(
-                f"dataset must be a dataset, not the sampler {type(dataset).__name__}; give the dataset of the sampler"
-            )
+            raise ArgumentTypeError(describe_wrong("dataset", dataset, "a dataset", "pass the dataset of this sampler"))
         self.sampler: Sampler = Sampler._from_arguments(dataset, arguments, batch_size, drop_last)
         self.batch_size = self.sampler._cursor.batch_size
         self.drop_last = bool(drop_last)
@@ -593,4 +592,4 @@ def _identify(dataset: Any) -> Identity:
         return Identity(dataset.__index__())
     if isinstance(dataset, Sized) and not isinstance(dataset, str | bytes):  # a path has a length, but no samples
         return Identity(len(dataset))
-    raise ArgumentTypeError(f"dataset must be a dataset with a length, or that length, not {type(dataset).__name__}")
+    raise ArgumentTypeError(describe_wrong("dataset", dataset, "a dataset with a length, or that length"))

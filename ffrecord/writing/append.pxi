@@ -23,7 +23,7 @@ import os
 
 import numpy as np
 
-from ffrecord.system.values import as_bytes
+from ffrecord.system.values import as_bytes, describe_wrong
 
 import_array()
 
@@ -489,7 +489,7 @@ def _offsets(given, size):
     """Copy offsets to int64 [k + 1]: the caller may change the original after the check."""
     offsets = np.asarray(given)
     if offsets.dtype.kind not in "iu" or offsets.ndim != 1:
-        raise TypeError(f"offsets must be ints [k + 1], not {offsets.dtype} of shape {offsets.shape}")
+        raise TypeError(describe_wrong("offsets", offsets, "ints [k + 1]"))
     if offsets.dtype.kind == "i":
         return offsets.astype(np.int64, "C")
     offsets = offsets.astype(np.uint64, "C")

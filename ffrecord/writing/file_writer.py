@@ -1,7 +1,6 @@
 """Writer of one `.ffr` file: it appends samples with checksums, and publishes the file as a whole or not at all."""
 
 import errno
-import operator
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from ffrecord.format import extension, ffr_layout
 from ffrecord.format.journal import Journal, JournalHeader
 from ffrecord.system import atomic_file, urls
 from ffrecord.system.closing import SingleFileWriter
+from ffrecord.system.values import describe_wrong, whole_number
 from ffrecord.writing._buffers import Appender
 
 BLOCK = 4096  # if n is unknown, samples start at a multiple of this: file systems insert space in whole blocks
@@ -101,18 +101,6 @@ def move_samples(part: atomic_file.PartFile, journal: Journal, start: int, more:
         moved.discard()
         raise
     return moved
-
-
-def whole_number(name: str, value: Any) -> int:
-    """Return the int of argument `name`.
-
-    Raises:
-        TypeError: it is no integer.
-    """
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an int, not {type(value).__name__}") from None
 
 
 class FileWriter(Appender, SingleFileWriter):
@@ -442,7 +430,7 @@ class FileWriter(Appender, SingleFileWriter):
 def _check_name(fname: Any) -> str:
     path = os.fspath(fname) if isinstance(fname, str | os.PathLike) else None
     if not isinstance(path, str):
-        raise ArgumentTypeError(f"fname must be str or os.PathLike, not {type(fname).__name__}")
+        raise ArgumentTypeError(describe_wrong("fname", fname, "str or os.PathLike"))
     if urls.is_remote(path):
         raise ArgumentError(
             f"{urls.redact(path)} is a URL, expected a path on this machine; DatasetWriter writes to URLs"

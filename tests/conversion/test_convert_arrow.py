@@ -440,5 +440,5 @@ def test_a_shard_of_a_partition_that_is_not_there(tmp_path, caplog):
     (tmp_path / "in" / "k=2" / "x-00001-of-00002.parquet").unlink()
     convert(tmp_path / "in", tmp_path / "part", num_workers=0)
     assert len(samples(tmp_path / "part")) == 3
-    found = f"{tmp_path / 'in' / 'k=2'}: found 1 file called x-…-of-00002.parquet, expected 2"
+    found = f"{tmp_path / 'in' / 'k=2'}: it has 1 file called x-…-of-00002.parquet, expected 2"
     assert [record.getMessage() for record in caplog.records] == [found]

@@ -179,7 +179,7 @@ def test_a_shard_that_is_not_there(tmp_path, caplog, kind):
     with ffrecord.open(tmp_path) as reader:
         assert len(reader) == 2
     count = "1 file" if kind == "other number" else "2 files"
-    assert f"{tmp_path}: found {count} called x.tfrecord-…-of-00003, expected 3" in caplog.text
+    assert f"{tmp_path}: it has {count} called x.tfrecord-…-of-00003, expected 3" in caplog.text
 
 
 @pytest.mark.parametrize("workers", [0, 2])

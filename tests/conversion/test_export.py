@@ -457,11 +457,11 @@ def test_wrong_arguments(archive, tmp_path):
             export(archive, tmp_path / "out", **options)
     with pytest.raises(TypeError, match="options"):
         export([b"x"], tmp_path / "out.zip", check_data=False)
-    with pytest.raises(TypeError, match="verify must be True or False, not str"):
+    with pytest.raises(TypeError, match=r"verify is str .*, expected True or False"):
         export(archive, tmp_path / "out.zip", verify="x")
     for source in (None, 5, iter([b"x"])):
         with pytest.raises(
-            TypeError, match=r"source must be a path, a store or samples with len\(\) and \[i\], not \w+$"
+            TypeError, match=r"source is .*, expected a path, a store or samples with len\(\) and \[i\]$"
         ):
             export(source, tmp_path / "out.zip")
     assert os.listdir(tmp_path) == ["in.zip"]

@@ -127,7 +127,7 @@ def test_plain_bytes_and_something_else(tmp_path: Path) -> None:
     samples: list[Any] = [b"plain"] * 100
     samples[50] = np.zeros(3)
     with pytest.raises(
-        WorkerError, match="at sample 50: TypeError: a sample must be plain bytes, as those before it, not ndarray"
+        WorkerError, match=r"at sample 50: TypeError: a sample is a .*array.*, expected plain bytes, as those before it"
     ):
         write(tmp_path / "set", samples)
 
@@ -428,14 +428,14 @@ def test_bad_arguments_of_the_call(tmp_path: Path) -> None:
         write(tmp_path / "set", grown(3), chunksize=0)
     with pytest.raises(ValueError, match="seed is -1"):
         write(tmp_path / "set", grown(3), shuffle_indices=True, seed=-1)
-    with pytest.raises(TypeError, match="shuffle_indices must be True or False, not str"):
+    with pytest.raises(TypeError, match=r"shuffle_indices is str .*, expected True or False"):
         write(tmp_path / "set", grown(3), shuffle_indices="no")
-    with pytest.raises(TypeError, match="fingerprint must be str or None, not int"):
+    with pytest.raises(TypeError, match=r"fingerprint is int .*, expected str or None"):
         DatasetWriter(tmp_path / "set").from_indexed_dataset(grown(3), fingerprint=5)  # type: ignore[arg-type]
     for wrong in ([1.0], np.array([[1, 2]]), [[1], [2]], ["1"]):
-        with pytest.raises(TypeError, match="indices must be"):
+        with pytest.raises(TypeError, match=r"indices is .*, expected"):
             write(tmp_path / "set", grown(3), indices=wrong)
-    with pytest.raises(TypeError, match="path must be str"):
+    with pytest.raises(TypeError, match=r"path is .*, expected str"):
         DatasetWriter(3)  # type: ignore[arg-type]
     assert os.listdir(tmp_path) == []
 

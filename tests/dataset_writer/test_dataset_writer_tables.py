@@ -128,10 +128,13 @@ def test_no_rows(tmp_path: Path) -> None:
     ("source", "words"),
     [
         ({"a": [1, 2], "b": [1]}, "columns of different lengths: 'a' 2, 'b' 1; .* pass one sample as"),
-        ({"a": 1, "b": [2]}, r"'a' must be a column of values, not int; pass one sample as \[sample\]"),
-        ({"a": "text", "b": "more"}, "'a' must be a column of values, not str"),
-        ({"a": {"b": 1}}, "'a' must be a column of values, not dict"),
-        ({1: {"x": 1}, 2: {"x": 1}}, "1 must be a column of values, not dict"),
+        (
+            {"a": 1, "b": [2]},
+            r"'a' of the source, a dict, is int .*, expected a column of values; pass one sample as \[sample\]",
+        ),
+        ({"a": "text", "b": "more"}, "'a' of the source, a dict, is str .*, expected a column of values"),
+        ({"a": {"b": 1}}, "'a' of the source, a dict, is a dict.*, expected a column of values"),
+        ({1: {"x": 1}, 2: {"x": 1}}, "1 of the source, a dict, is a dict.*, expected a column of values"),
     ],
 )
 def test_other_dicts_are_refused(tmp_path: Path, source: Any, words: str) -> None:

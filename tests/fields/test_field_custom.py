@@ -22,7 +22,7 @@ class WordsField(Field):
 
     def encode(self, value: Any) -> bytes:
         if not isinstance(value, list):
-            raise TypeError(f"expected a list of words, found {value!r}")
+            raise TypeError(f"{value!r}, expected a list of words")
         return self.separator.join(value).encode()
 
     def decode(self, data: memoryview) -> Any:

@@ -96,9 +96,9 @@ def test_cut_file_is_refused(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "error", "words"),
     [
-        (np.zeros((2, 2, 3), np.uint8), TypeError, "value: expected a PIL image, found a uint8 array"),
-        (b"\x89PNG", TypeError, "found a bytes of 4"),
-        (Image.new("RGBX", (2, 2)), ValueError, "mode RGBX and size .2, 2.; no lossless form"),
+        (np.zeros((2, 2, 3), np.uint8), TypeError, "value: a uint8 array .*, expected a PIL image"),
+        (b"\x89PNG", TypeError, "a bytes of 4"),
+        (Image.new("RGBX", (2, 2)), ValueError, "mode RGBX and size .2, 2., expected a PIL image; no lossless form"),
         (Image.new("RGB", (0, 2)), ValueError, "an image without pixels"),
         (Image.new("F", (0, 2)), ValueError, "an image without pixels"),
     ],
@@ -117,7 +117,7 @@ def test_images_that_could_not_be_read_are_not_written() -> None:
     ("level", "error"), [(-1, ValueError), (10, ValueError), (1.0, TypeError), (True, TypeError), ("1", TypeError)]
 )
 def test_parameters_refused(level: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match=r"compress_level (is|must be an int)"):
+    with pytest.raises(error, match=r"compress_level is"):
         ImageField(level)
 
 

@@ -58,7 +58,7 @@ def test_paths_that_cannot_be_read(field: Field, tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match=rf"value: .*{tmp_path.name}"):
         Schema.of(field).encode(tmp_path)
     (tmp_path / "x.png").write_bytes(b"\x89PNG")
-    with pytest.raises(ValueError, match=r"value: '.*x\.png': expected .*, found 4 bytes that begin with .*PN'"):
+    with pytest.raises(ValueError, match=r"value: '.*x\.png': 4 bytes that begin with .*PN', expected .*"):
         Schema.of(field).encode(tmp_path / "x.png")
 
 
@@ -75,7 +75,7 @@ BAD = [
 @pytest.mark.parametrize("data", BAD, ids=len)
 def test_messages_about_a_file_name_its_path(field: Field, data: bytes, tmp_path: Path) -> None:
     """All that is said about bytes is said about a file, with its path in front."""
-    with pytest.raises(ValueError, match="found") as of_bytes:
+    with pytest.raises(ValueError, match="expected") as of_bytes:
         field.encode(data)
     (tmp_path / "bad.jpg").write_bytes(data)
     for path in (tmp_path / "bad.jpg", str(tmp_path / "bad.jpg")):
@@ -134,7 +134,7 @@ def test_modes_of_images(mode: str) -> None:
         images.append(Image.open(io.BytesIO(jpeg_bytes(mode))))
     for field in FIELDS if mode != "L" else [FIELDS[1]]:
         for image in images:
-            with pytest.raises(TypeError, match=rf"x: expected .*, found a PIL image of mode {mode} .*; convert it to"):
+            with pytest.raises(TypeError, match=rf"x: a PIL image of mode {mode} .*, expected .*; convert it to"):
                 Schema.of({"x": field}).encode({"x": image})
 
 
@@ -173,7 +173,7 @@ def with_thumbnail(data: bytes) -> bytes:
 def test_cut_files_are_refused(field: Field, source: str, cut: int) -> None:
     data = with_thumbnail(JPEG)[:-cut]
     value = data if source == "bytes" else Image.open(io.BytesIO(data))
-    with pytest.raises(ValueError, match=f"value: .* a JPEG of {len(data)} bytes that ends before its image does"):
+    with pytest.raises(ValueError, match=f"value: a JPEG of {len(data)} bytes that ends before its image does"):
         Schema.of(field).encode(value)
 
 

@@ -28,7 +28,7 @@ class DateField(Field):
 
     def encode(self, value: Any) -> bytes:
         if not isinstance(value, date):
-            raise TypeError(f"expected a date, found {value!r}")
+            raise TypeError(f"{value!r}, expected a date")
         return value.toordinal().to_bytes(4, "little")
 
     def decode(self, data: memoryview) -> date:
@@ -75,7 +75,7 @@ def test_fixed_size() -> None:
 
 def test_errors_name_the_column() -> None:
     schema = Schema.of({"day": DateField()})
-    with pytest.raises(TypeError, match=r"^day: expected a date, found 5"):
+    with pytest.raises(TypeError, match=r"^day: 5, expected a date"):
         schema.encode({"day": 5})
     with pytest.raises(FormatError, match=r"^day \(DateField\): not a date"):
         schema.decode(bytes(4))

@@ -105,13 +105,13 @@ def test_empty_batch() -> None:
 @pytest.mark.parametrize(
     ("data", "offsets", "error", "words"),
     [
-        (RECORD, [0, 36], TypeError, "data must be a contiguous uint8 array"),
-        (np.zeros(36, np.int8), [0, 36], TypeError, "data must be"),
-        (np.zeros((6, 6), np.uint8), [0, 36], TypeError, "data must be"),
-        (np.zeros(72, np.uint8)[::2], [0, 36], TypeError, "data must be"),
-        (np.zeros(36, np.uint8), [], TypeError, r"offsets must be ints \[k \+ 1\], not float64"),
-        (np.zeros(36, np.uint8), [0.0, 36.0], TypeError, "not float64"),
-        (np.zeros(36, np.uint8), [[0, 36]], TypeError, r"not int64 of shape \(1, 2\)"),
+        (RECORD, [0, 36], TypeError, "data is .*, expected a contiguous uint8 array"),
+        (np.zeros(36, np.int8), [0, 36], TypeError, "data is .*, expected"),
+        (np.zeros((6, 6), np.uint8), [0, 36], TypeError, "data is .*, expected"),
+        (np.zeros(72, np.uint8)[::2], [0, 36], TypeError, "data is .*, expected"),
+        (np.zeros(36, np.uint8), [], TypeError, r"offsets is a float64 array.*, expected ints \[k \+ 1\]"),
+        (np.zeros(36, np.uint8), [0.0, 36.0], TypeError, "offsets is a float64 array"),
+        (np.zeros(36, np.uint8), [[0, 36]], TypeError, r"offsets is an int64 array of shape \(1, 2\)"),
         (
             np.zeros(36, np.uint8),
             [0, 37],

@@ -119,11 +119,11 @@ def test_batches() -> None:
         (
             lambda: torch.zeros(3),
             ValueError,
-            r"value: expected a torch float32 tensor of shape \(2,\), found a torch float32 tensor of shape \(3,\); "
+            r"value: a torch float32 tensor of shape \(3,\), expected a torch float32 tensor of shape \(2,\); "
             r"TensorField\('float32', \(None,\)\) holds both",
         ),
-        (lambda: torch.zeros(2, dtype=torch.float64), TypeError, "found a torch float64 tensor"),
-        (lambda: np.zeros(2, np.float32), TypeError, "found a float32 array"),
+        (lambda: torch.zeros(2, dtype=torch.float64), TypeError, "a torch float64 tensor"),
+        (lambda: np.zeros(2, np.float32), TypeError, "a float32 array"),
         (lambda: torch.zeros(2).to_sparse(), ValueError, "not plain numbers in memory"),
         (lambda: torch.zeros(2, device="meta"), ValueError, "not plain numbers in memory"),
     ],

@@ -73,14 +73,14 @@ GOOD: Any = {"id": 1, "meta": {"size": (2, 3), "tags": ["x"]}}
         (
             lambda s: s["meta"].update(size=(1, 2, 3)),
             ValueError,
-            "^meta.size: expected a tuple of 2, found a tuple of 3; declare JSON",
+            "^meta.size: a tuple of 3, expected a tuple of 2; declare JSON",
         ),
-        (lambda s: s["meta"].update(size=[1, 2]), TypeError, "^meta.size: expected a tuple of 2, found a list of 2$"),
-        (lambda s: s["meta"].update(size=(1, "2")), TypeError, r"^meta.size\[1\]: expected an int, found str '2'$"),
-        (lambda s: s["meta"].update(tags=[]), ValueError, "^meta.tags: expected a list of 1, found a list of 0"),
-        (lambda s: s["meta"].update(tags="x"), TypeError, "^meta.tags: expected a list of 1, found str 'x'$"),
-        (lambda s: s.update(meta=None), TypeError, "^meta: expected a dict of 2, found None$"),
-        (lambda s: s.update(id=None), TypeError, "^id: expected an int, found None$"),
+        (lambda s: s["meta"].update(size=[1, 2]), TypeError, "^meta.size: a list of 2, expected a tuple of 2$"),
+        (lambda s: s["meta"].update(size=(1, "2")), TypeError, r"^meta.size\[1\]: str '2', expected an int$"),
+        (lambda s: s["meta"].update(tags=[]), ValueError, "^meta.tags: a list of 0, expected a list of 1"),
+        (lambda s: s["meta"].update(tags="x"), TypeError, "^meta.tags: str 'x', expected a list of 1$"),
+        (lambda s: s.update(meta=None), TypeError, "^meta: None, expected a dict of 2$"),
+        (lambda s: s.update(id=None), TypeError, "^id: None, expected an int$"),
     ],
 )
 def test_other_structures_are_refused(change: Any, error: type[Exception], words: str) -> None:
@@ -94,7 +94,7 @@ def test_other_structures_are_refused(change: Any, error: type[Exception], words
 
 @pytest.mark.parametrize("sample", [(1,), (1, 2, 3), [1, 2], {"a": 1}, 1, None])
 def test_flat_tuple_of_another_structure(sample: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match="sample: expected a tuple of 2, found"):
+    with pytest.raises((TypeError, ValueError), match=r"sample: .*, expected a tuple of 2"):
         Schema.of((IntField(), IntField())).encode(sample)
 
 

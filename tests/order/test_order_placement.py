@@ -125,7 +125,7 @@ def test_through_json():
     [
         ((0,), ArgumentError, "slices is 0, expected 1 <= slices < 2147483648"),
         ((1 << 31,), ArgumentError, "slices is 2147483648"),
-        ((2.5,), ArgumentTypeError, "slices must be an int, not float"),
+        ((2.5,), ArgumentTypeError, "slices is float .*, expected an int"),
         ((2, "shuffled"), ArgumentError, "order is 'shuffled', expected one of"),
         ((2, Placed(2)), ArgumentError, "in slices already|into slices already"),
         ((2, Mixture([3, 4])), ArgumentError, "a mixture cannot be cut into slices"),

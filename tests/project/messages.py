@@ -38,6 +38,17 @@ def text_of(node: ast.AST) -> str:
         )
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return text_of(node.left) + text_of(node.right)
+    return text_of_helper(node) if isinstance(node, ast.Call) else ""
+
+
+def text_of_helper(call: ast.Call) -> str:
+    """Return the text that `describe_wrong` or `mismatch` makes of its arguments; "" for other calls."""
+    name = getattr(call.func, "id", "")
+    said = [text_of(each) or f"{{{ast.unparse(each)}}}" for each in call.args]
+    if name == "describe_wrong":
+        return "; ".join([f"{said[0]} is {said[1]}, expected {said[2]}", *said[3:]])
+    if name == "mismatch":
+        return "; ".join([f"{said[1]}, expected {{{ast.unparse(call.args[0])}.expects}}", *said[2:]])
     return ""
 
 

@@ -10,7 +10,8 @@ OLD = re.compile(r"\b(ledger|foreman|desk|crew|spool|books|mismached)\b")
 FORMS = {
     r"(?<!there )\b(is|are) no(ne)?\b(?! longer)": "say: is not a …, has no …",
     r"\bone at least\b|\bequally many\b|\bof such\b|\bcan(not)? be had\b": "say it in common words",
-    r"\b(is|are) \{type\(": "a wrong type: x must be an int, not str",
+    r"\b(is|are) \{type\(|\bmust be\b|\bnot \{(type|describe)\(": "x is V, expected A: values.describe_wrong",
+    r"\bexpected [^:;]*, (but )?(found|got)\b|\bfound [^:;]*, expected\b": "x is V, expected A: values.describe_wrong",
     r"\bthis package reads\b|\bof version \{": "another version: errors.describe_version",
     r"\{[^}]*\}: \{[^}]*\} bytes[,:]": "name the thing: the list has 5 bytes",
     r"^(an?|no) [\w ]+ of \{[^}]*\} (bytes|items|axes)[,:]": "name the thing: the list has 5 bytes",

@@ -242,7 +242,7 @@ def test_what_is_no_folder(tmp_path, folder):
         ImageFolderReader([folder, folder])
     with pytest.raises(TypeError):
         ImageFolderReader(3)
-    with pytest.raises(TypeError, match="labels must be True, False or None, not str"):
+    with pytest.raises(TypeError, match=r"labels is str .*, expected True, False or None"):
         ImageFolderReader(folder, labels="x")
     with pytest.raises(ValueError, match="io is"):
         ImageFolderReader(folder, io="fast")

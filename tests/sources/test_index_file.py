@@ -156,7 +156,7 @@ def test_others_may_read_it(path):
 
 
 def test_wrong_place(path):
-    with pytest.raises(TypeError, match="index_cache must be a bool or a directory, not int"):
+    with pytest.raises(TypeError, match=r"index_cache is int .*, expected a bool or a directory"):
         cached_index(path, "test-1", Build(), 1)
 
 

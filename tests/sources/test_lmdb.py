@@ -97,7 +97,7 @@ def test_databases_are_asked_for_by_name(tmp_path):
         LMDBReader(tmp_path)
     with pytest.raises(ArgumentError, match=r"database is 'test', expected one of 'train'"):
         LMDBReader(tmp_path, database="test")
-    with pytest.raises(TypeError, match="database must be str, bytes or None, not int"):
+    with pytest.raises(TypeError, match=r"database is int .*, expected str, bytes or None"):
         LMDBReader(tmp_path, database=3)
 
 

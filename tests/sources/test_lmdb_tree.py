@@ -157,10 +157,10 @@ MAGIC, VERSION, PAGE_SIZE, FLAGS, DEPTH, ENTRIES, ROOT, LAST = 0, 4, 24, 76, 78,
         (FLAGS, "H", 4, "several values for a key"),
         (FLAGS, "H", 0x100, "flags are 0x0100, which are unknown"),
         (DEPTH, "H", 40, "40 levels, expected at most 32"),
-        (DEPTH, "H", 1, "expected flags 2, found 1"),
+        (DEPTH, "H", 1, "have flags 2, this one has 1"),
         (ENTRIES, "Q", 2**60, "a database has 13 records, expected 1152921504606846976"),
         (ROOT, "Q", 2**63, "page number is 9223372036854775807, expected at most"),
-        (ROOT, "Q", 1, "page 1 at offset 4096: expected flags 1, found 8"),
+        (ROOT, "Q", 1, "page 1 at offset 4096: .* have flags 1, this one has 8"),
     ],
 )
 def test_numbers_of_the_meta_pages(small, tmp_path, offset, form, value, error):
@@ -180,7 +180,7 @@ def test_a_tree_that_leads_back(small, tmp_path):
     leaf = struct.unpack_from("<I", small, nodes[0])[0]
     with pytest.raises(FormatError, match=f"page {leaf} has several parents"):
         walked(tmp_path / "file", put(small, nodes[1], "I", leaf))
-    with pytest.raises(FormatError, match=f"page {root} .*expected flags 2, found 1"):
+    with pytest.raises(FormatError, match=f"page {root} .*have flags 2, this one has 1"):
         walked(tmp_path / "file", put(small, nodes[1], "I", root))
 
 

@@ -80,7 +80,7 @@ def test_what_is_none(tmp_path):
     with pytest.raises(MissingFileError, match=r"no data\.mdb"):
         TorchRecordReader(tmp_path)
     write(tmp_path / "a", messages(0, 2, 1), b"db1")
-    with pytest.raises(FormatError, match=r"it has 1 databases, expected db0 to db0, found \['db1'\]"):
+    with pytest.raises(FormatError, match=r"databases are \['db1'\], expected db0 to db0"):
         TorchRecordReader(tmp_path / "a")
     write(tmp_path / "b", [(b"x", b"y")], b"db0")
     with pytest.raises(FormatError, match="expected numbers, as TorchRecord writes them"):

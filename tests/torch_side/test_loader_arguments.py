@@ -113,12 +113,12 @@ def test_shuffle(path):
         (
             {"class_balanced": torch.ones(COUNT, requires_grad=True)},
             ArgumentTypeError,
-            "class_balanced must be a column",
+            "class_balanced is .*, expected a column",
         ),
         (
             {"class_balanced": torch.ones(COUNT, dtype=torch.bfloat16)},
             ArgumentTypeError,
-            "class_balanced must be a col",
+            "class_balanced is .*, expected a col",
         ),
         ({"class_balanced": "name"}, ArgumentTypeError, "'name': the column does not hold an int for each sample"),
         ({"class_balanced": "nothing"}, ArgumentError, "class_balanced='nothing': .*no column 'nothing'"),
@@ -543,7 +543,7 @@ def test_endless_sampler(path, how):
     ("samples", "error", "message"),
     [
         ([0, 1, 2, 3, 4, COUNT], SampleIndexError, f"sampler gave {COUNT} after 5 samples, expected -{COUNT} <= index"),
-        ([0, 1, 2, 3, "a"], ArgumentTypeError, r"sampler gave \['a'\] after 4 samples: indices must be"),
+        ([0, 1, 2, 3, "a"], ArgumentTypeError, r"sampler gave \['a'\] after 4 samples: indices is .*, expected"),
     ],
 )
 def test_samplers_that_are_wrong(path, how, samples, error, message):

@@ -203,7 +203,11 @@ def test_hugging_face():
 @pytest.mark.parametrize(
     ("samples", "decode", "message"),
     [
-        ([{"image": "a.png"}], {"image": CROP}, "image: str 'a.png', expected an image file.*must be a pathlib.Path"),
+        (
+            [{"image": "a.png"}],
+            {"image": CROP},
+            "image: str 'a.png', expected an image file.*pass a path as pathlib.Path",
+        ),
         (
             [{"image": Path("gone.png")}],
             {"image": CROP},

@@ -187,7 +187,7 @@ def test_a_column_that_nothing_has_is_skipped_everywhere(store, caplog):
     ("column", "message"),
     [
         ("index", "index: int 0, expected an image file or an array of pixels"),
-        ("text", "text: str .*, expected an image file or an array of pixels; a path must be a pathlib.Path"),
+        ("text", "text: str .*, expected an image file or an array of pixels; pass a path as pathlib.Path"),
         ("values", r"values: a float32 array \[2\], expected an image file"),
     ],
 )

@@ -84,7 +84,7 @@ def test_one(dataset: Dataset[int], values: list[int], index: Any, position: int
 
 @pytest.mark.parametrize("indices", WRONG)
 def test_wrong_types(dataset: Dataset[int], indices: Any):
-    with pytest.raises(TypeError, match=r"indices must be a list of index|slice indices must be"):
+    with pytest.raises(TypeError, match=r"indices is .*, expected a list of ints|slice indices must be"):
         dataset[indices]
 
 
@@ -311,9 +311,9 @@ def test_concat_refuses(small: list[Ints]):
         with pytest.raises(error, match="datasets should not be an empty iterable"):
             ConcatDataset([])
     for error in (TypeError, AssertionError):
-        with pytest.raises(error, match=r"datasets\[1\] must be an ffrecord.torch.Dataset, not list"):
+        with pytest.raises(error, match=r"datasets\[1\] is a list.*, expected an ffrecord.torch.Dataset"):
             ConcatDataset([small[0], [1, 2]])
-    with pytest.raises(TypeError, match="must be"):
+    with pytest.raises(TypeError, match=r" is .*, expected"):
         small[0] + torch.utils.data.TensorDataset(torch.zeros(1))
 
 

@@ -221,9 +221,9 @@ def test_refused(options: dict[str, Any], message: str):
 def test_refused_types():
     with pytest.raises(ValueError, match="policy is 'uneven', but drop_last=True asks for 'drop'"):
         Sampler(10, policy="uneven", drop_last=True)
-    with pytest.raises(TypeError, match=r"dataset must be .* not NoneType"):
+    with pytest.raises(TypeError, match=r"dataset is None, expected .*"):
         Sampler(None)
-    with pytest.raises(TypeError, match="dataset must be a dataset, not the sampler RandomSampler"):
+    with pytest.raises(TypeError, match=r"dataset is .*RandomSampler, expected a dataset"):
         BatchSampler(RandomSampler(range(3)), 2)
     with pytest.raises(ValueError, match="batch_size is 0"):
         BatchSampler(10, 0)
@@ -479,7 +479,7 @@ def test_nothing_is_replayed(tmp_path: Path):
 
 
 def test_paths_are_no_datasets(tmp_path):
-    with pytest.raises(TypeError, match="dataset must be a dataset with a length, or that length, not str"):
+    with pytest.raises(TypeError, match=r"dataset is str .*, expected a dataset with a length, or that length"):
         Sampler(str(tmp_path))
 
 

@@ -46,7 +46,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
         summary = writer.from_indexed_dataset(ArrayRows(load_columns(given.sources)))
     elif len(given.sources) > 1:
         raise ArgumentError(
-            f"{given.sources[0]}: several sources must be .npy or .npz files; use `ffrecord merge` for datasets"
+            f"{given.sources[0]} is a dataset beside other sources, expected .npy or .npz files; use `ffrecord merge`"
         )
     else:
         format = "image folder" if os.path.isdir(given.sources[0]) else "path list"

@@ -13,7 +13,7 @@ from ffrecord.fields.images.image_codec import FORMATS, check_image_header, deco
 from ffrecord.fields.images.image_header import Data, image_format, is_cut
 from ffrecord.fields.images.jpeg_values import check_frame
 from ffrecord.system.optional import require
-from ffrecord.system.values import is_image
+from ffrecord.system.values import describe_wrong, is_image
 
 PIXELS = (np.uint8, np.uint16)
 
@@ -40,7 +40,7 @@ class ImageFileField(Field):
 
     def __post_init__(self) -> None:
         if not isinstance(self.as_bytes, bool):
-            raise TypeError(f"as_bytes is {self.as_bytes!r}, expected a bool")
+            raise TypeError(describe_wrong("as_bytes", self.as_bytes, "True or False"))
 
     @property
     def expects(self) -> str:
@@ -72,7 +72,7 @@ class ImageFileField(Field):
         kind = image_format(data)
         if kind is None:
             found = f"{len(data)} bytes that begin with {bytes(data[:4])!r}"
-            raise ValueError(f"expected {self.expects}, found {found}; BytesField() holds any")
+            raise ValueError(f"{found}, expected {self.expects}; BytesField() holds any")
         # With as_bytes nobody decodes it here, so it need not be readable.
         if self.as_bytes:
             return data
@@ -83,11 +83,11 @@ class ImageFileField(Field):
         try:
             header = check_image_header(data)
         except FormatError as error:
-            raise ValueError(f"expected {self.expects}, found {error}; BytesField() holds any") from None
+            raise ValueError(f"{error}, expected {self.expects}; BytesField() holds any") from None
         # Checked in writing: otherwise a file that was cut is found only when somebody reads it.
         if is_cut(data, header):
             found = f"a {kind} of {len(data)} bytes that ends before its image does"
-            raise ValueError(f"expected {self.expects}, found {found}")
+            raise ValueError(f"{found}, expected {self.expects}")
         return data
 
     def decode(self, data: memoryview) -> Any:

@@ -8,7 +8,7 @@ from ffrecord.fields.images.jpeg_codec import decompress
 from ffrecord.reading.batch_forms import Array
 from ffrecord.system import resources
 from ffrecord.system.threads import map_in_threads
-from ffrecord.writing.file_writer import whole_number
+from ffrecord.system.values import whole_number
 
 THREADS_MOST = 8
 

@@ -74,7 +74,7 @@ def _check_file(field: Field, data: Data) -> Data:
         # Name the field that holds such a file, if there is one.
         other = image_format(data)
         holder = "BytesField() holds any" if other is None else "ImageFileField() holds it"
-        raise ValueError(f"expected {field.expects}, found {found}; {holder}")
+        raise ValueError(f"{found}, expected {field.expects}; {holder}")
     return data
 
 
@@ -100,14 +100,14 @@ def check_frame(field: Field, data: Data) -> Frame:
     frame = read_frame(data)
     # A height of 0 means that it follows later in the file (DNL), which decoders do not read.
     if frame is None or not frame.height or not frame.width:
-        raise ValueError(f"expected {field.expects}, found a JPEG of {len(data)} bytes without a readable frame header")
+        raise ValueError(f"a JPEG of {len(data)} bytes without a readable frame header, expected {field.expects}")
     if not is_whole(data, frame):
-        raise ValueError(f"expected {field.expects}, found a JPEG of {len(data)} bytes that ends before its image does")
+        raise ValueError(f"a JPEG of {len(data)} bytes that ends before its image does, expected {field.expects}")
     # 12 bits, and other numbers of channels, are in the standard, but not in the decoders.
     if frame.bits != 8 or frame.channels not in (1, 3, 4):
         raise ValueError(
-            f"expected {field.expects}, found a JPEG of {frame.channels} channels of {frame.bits} bits, where 1, 3 or "
-            "4 of 8 bits can be decoded; BytesField() holds any"
+            f"a JPEG of {frame.channels} channels of {frame.bits} bits, expected 1, 3 or 4 channels of 8 bits; "
+            "BytesField() holds any"
         )
     # The same limits as in reading.
     wrong = too_large(f"a JPEG of {len(data)} bytes and", frame.width, frame.height, pixels_max(len(data)))

@@ -13,7 +13,7 @@ from ffrecord.fields.images.jpeg_codec import MAGIC, check_begin, compress, deco
 from ffrecord.fields.images.jpeg_values import check_frame, check_pixels, jpeg_file
 from ffrecord.fields.images.pixels import pack_pixels, unpack_pixels
 from ffrecord.system.optional import require
-from ffrecord.system.values import describe
+from ffrecord.system.values import describe, describe_wrong
 
 MODES = ("RGB", "L")
 
@@ -42,7 +42,7 @@ class JPEGField(Field):
     def __post_init__(self) -> None:
         check_range("quality", self.quality, 1, 100)
         if not isinstance(self.as_bytes, bool):
-            raise TypeError(f"as_bytes is {self.as_bytes!r}, expected a bool")
+            raise TypeError(describe_wrong("as_bytes", self.as_bytes, "True or False"))
 
     @property
     def expects(self) -> str:
@@ -177,6 +177,6 @@ class RGBImageField(Field):
 
 def _check_probability(value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"compress_probability is {describe(value)}, expected a float")
+        raise TypeError(describe_wrong("compress_probability", value, "a float"))
     if not 0 <= value <= 1:
         raise ValueError(f"compress_probability is {describe(value)}, expected 0 to 1")

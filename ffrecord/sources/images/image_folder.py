@@ -14,6 +14,7 @@ from ffrecord.sources.images.file_store import FileStore
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.names import Names, concatenate_names
 from ffrecord.sources.registry import IMAGES
+from ffrecord.system.values import describe_wrong
 
 DEPTH_MOST = 64  # most levels of directories
 
@@ -65,7 +66,7 @@ class ImageFolderReader(FileStore):
         labels: bool | None = None,
     ) -> None:
         if not isinstance(labels, bool | None):
-            raise ArgumentTypeError(f"labels must be True, False or None, not {type(labels).__name__}")
+            raise ArgumentTypeError(describe_wrong("labels", labels, "True, False or None"))
         root = _directory(source)
         self._extensions = _suffixes(extensions)
         self.classes: list[str] = [] if labels is False else _classes(root)
@@ -125,7 +126,7 @@ def _suffixes(extensions: Iterable[str]) -> tuple[str, ...]:
     given = (extensions,) if isinstance(extensions, str) else tuple(extensions)
     for suffix in given:
         if not isinstance(suffix, str):
-            raise ArgumentTypeError(f"extensions must be strings, not {type(suffix).__name__}")
+            raise ArgumentTypeError(describe_wrong("extensions", suffix, "strings"))
         # The name of a file has at most 255 bytes.
         if not 0 < len(os.fsencode(suffix)) < 256 or "/" in suffix:
             raise ArgumentError(f"extensions has {suffix!r}, which cannot end the name of a file")

@@ -17,6 +17,7 @@ from ffrecord.sources.images.file_store import FileStore
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.names import Names
 from ffrecord.system import filesystems
+from ffrecord.system.values import describe_wrong
 
 SUFFIXES = (".txt", ".csv")
 DIGITS_MOST = 18  # most digits of a label that is a number
@@ -70,7 +71,7 @@ class PathListReader(FileStore):
         labels: bool = True,
     ) -> None:
         if not isinstance(labels, bool):
-            raise ArgumentTypeError(f"labels must be True or False, not {type(labels).__name__}")
+            raise ArgumentTypeError(describe_wrong("labels", labels, "True or False"))
         directory = filesystems.absolute_path("." if root is None else os.fspath(root))
         if not os.path.isdir(directory):
             raise NotAFolderError(20, f"{directory} is not a directory", directory)
@@ -116,7 +117,7 @@ def _pair(given: Any) -> Pair:
     if isinstance(label, np.integer) and not isinstance(label, np.timedelta64):
         label = int(label)
     if isinstance(label, bool) or not isinstance(label, str | int | None):
-        raise ArgumentTypeError(f"{given!r}: a label must be int or str, not {type(label).__name__}")
+        raise ArgumentTypeError(describe_wrong(f"{given!r}: a label", label, "int or str"))
     return name, label
 
 

@@ -20,6 +20,7 @@ from ffrecord.sources.lmdb.index import LMDBIndex, data_files, index, names_of_d
 from ffrecord.sources.lmdb.pages import Pages, changed_error, snapshot
 from ffrecord.sources.names import Names, concatenate_names, name_as_text
 from ffrecord.system.closing import close_unless_done
+from ffrecord.system.values import describe_wrong
 
 Choose = Callable[[Pages, IndexCache], LMDBIndex]
 
@@ -164,7 +165,7 @@ def _as_bytes(database: str | bytes | None) -> bytes | None:
     if database is None or isinstance(database, bytes):
         return database
     if not isinstance(database, str):
-        raise ArgumentTypeError(f"database must be str, bytes or None, not {type(database).__name__}")
+        raise ArgumentTypeError(describe_wrong("database", database, "str, bytes or None"))
     return database.encode(errors="surrogateescape")
 
 

@@ -327,8 +327,7 @@ def _in_order(path: str, names: list[str]) -> list[str]:
     expected = [f"db{i}" for i in range(len(names))]
     if sorted(names) != sorted(expected):
         strange = sorted(set(names) - set(expected))
-        wanted = f"expected db0 to db{len(names) - 1}, found {strange[:3]}"
-        raise FormatError(f"{path}: it has {len(names)} databases, {wanted}")
+        raise FormatError(f"{path}: databases are {strange[:3]}, expected db0 to db{len(names) - 1}")
     return expected
 
 

@@ -200,7 +200,7 @@ class _Nodes:
         # For the messages of `refuse`, which here concern pages.
         self.page = numbers
         self.refuse(headers["number"] != numbers.astype(np.uint64), headers["number"], "its own number is")
-        self.refuse(headers["flags"] != kind, headers["flags"], f"expected flags {kind}, found")
+        self.refuse(headers["flags"] != kind, headers["flags"], f"pages of this level have flags {kind}, this one has")
         bad = (lower <= HEADER.itemsize) | (lower & 1 != 0) | (lower > upper) | (upper > self._size)
         self.refuse(bad, lower, "a table of nodes that ends at offset")
         return (lower - HEADER.itemsize) // 2

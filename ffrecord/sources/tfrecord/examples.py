@@ -34,8 +34,7 @@ from ffrecord.sources.tfrecord.examples_features import (
     counts_bytes,
     error_of,
 )
-from ffrecord.system.values import as_bytes
-from ffrecord.writing.file_writer import whole_number
+from ffrecord.system.values import as_bytes, whole_number
 
 DTYPES_OF_KINDS = {1: "string", 2: "float32", 3: "int64"}
 Facts = dict[str, list[tuple[int, int]]]  # name → (kind, count of values) for each occurrence

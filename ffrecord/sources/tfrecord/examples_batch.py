@@ -11,7 +11,7 @@ from ffrecord.errors import ArgumentError
 from ffrecord.kernels._memory import pooled
 from ffrecord.reading.batch_forms import Packed
 from ffrecord.sources.tfrecord.examples_features import DTYPES, Feature, Features, FixedFeature, Ragged, RaggedStrings
-from ffrecord.system.values import as_bytes
+from ffrecord.system.values import as_bytes, describe_wrong
 
 Column = npt.NDArray[Any] | Ragged | RaggedStrings
 
@@ -33,7 +33,7 @@ def check_arguments(data: Any, offsets: Any) -> Packed:
     """
     numbers = np.asarray(offsets)
     if numbers.ndim != 1 or len(numbers) == 0 or numbers.dtype.kind not in "iu":
-        raise ArgumentError(f"offsets must be ints [k + 1], not {numbers.dtype} of shape {numbers.shape}")
+        raise ArgumentError(describe_wrong("offsets", numbers, "ints [k + 1]"))
     # Compiled code reads aligned numbers in one piece.
     return np.frombuffer(as_bytes(data), np.uint8), np.require(numbers, np.int64, ["C", "A"])
 

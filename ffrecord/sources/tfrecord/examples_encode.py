@@ -11,7 +11,7 @@ from ffrecord.reading.batch_forms import Packed
 from ffrecord.sources.tfrecord import _examples
 from ffrecord.sources.tfrecord.examples_batch import Column
 from ffrecord.sources.tfrecord.examples_features import Ragged, RaggedStrings
-from ffrecord.system.values import as_bytes, describe
+from ffrecord.system.values import as_bytes, describe_wrong
 
 NONE, BYTES, FLOAT, INT64 = range(4)  # kinds
 Table = npt.NDArray[np.int64]
@@ -37,7 +37,7 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
         ArgumentError: a name is not a `str`; a value has another type, or does not fit into int64 or float32.
     """
     if not isinstance(features, Mapping):
-        raise ArgumentTypeError(f"features must be a mapping of names to values, not {type(features).__name__}")
+        raise ArgumentTypeError(describe_wrong("features", features, "a mapping of names to values"))
     sources = [_of_values(key, *_values(key, value)) for key, value in features.items() if value is not None]
     data, _ = _examples.encode(sources, 1)
     return data.tobytes()
@@ -59,7 +59,7 @@ def encode_batch(columns: Mapping[str, Column | Sequence[Any]]) -> Packed:
             or leave their values.
     """
     if not isinstance(columns, Mapping):
-        raise ArgumentTypeError(f"columns must be a mapping of names to columns, not {type(columns).__name__}")
+        raise ArgumentTypeError(describe_wrong("columns", columns, "a mapping of names to columns"))
     counts = {key: _rows(column) for key, column in columns.items()}
     if len(set(counts.values())) > 1:
         raise ArgumentError(f"columns have different numbers of rows: {counts}")
@@ -127,7 +127,7 @@ def _numbers(key: str, array: npt.NDArray[Any]) -> tuple[int, npt.NDArray[Any]]:
 
 def _name(key: str) -> bytes:
     if not isinstance(key, str):
-        raise ArgumentTypeError(f"name of a feature must be str, not {describe(key)}")
+        raise ArgumentTypeError(describe_wrong("name of a feature", key, "str"))
     return key.encode()
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.sources.tfrecord import _examples
 from ffrecord.sources.tfrecord._examples import Fault
+from ffrecord.system.values import describe_wrong
 
 __all__ = [
     "ExampleError",
@@ -275,7 +276,7 @@ def _as_bytes(value: Any) -> bytes:
     if isinstance(value, str):
         return value.encode()
     if not isinstance(value, bytes):
-        raise TypeError(f"a string must be bytes or str, not {type(value).__name__}")
+        raise TypeError(describe_wrong("a string", value, "bytes or str"))
     return value
 
 

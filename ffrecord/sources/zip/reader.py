@@ -28,6 +28,7 @@ from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.zip.codecs import STORED, content_reader, translate_errors
 from ffrecord.sources.zip.index import ZipIndex, ZipMembers
 from ffrecord.system.closing import close_unless_done, open_all
+from ffrecord.system.values import describe_wrong
 
 MAX_RATIO = 2000.0
 
@@ -187,7 +188,7 @@ def _check_ratio_option(max_ratio: object) -> None:
     if max_ratio is None:
         return
     if isinstance(max_ratio, bool) or not isinstance(max_ratio, int | float):
-        raise ArgumentTypeError(f"max_ratio must be a number or None, not {type(max_ratio).__name__}")
+        raise ArgumentTypeError(describe_wrong("max_ratio", max_ratio, "a number or None"))
     # `not`, since every comparison with NaN is False.
     if not max_ratio >= 1:
         raise ArgumentError(f"max_ratio is {max_ratio}, expected at least 1")

@@ -14,6 +14,7 @@ from ffrecord.fields.images.image_codec import TURNS, turn
 from ffrecord.fields.images.jpeg_codec import SIDE_MAX
 from ffrecord.kernels._memory import pooled
 from ffrecord.kernels._pictures import look_up, resample
+from ffrecord.system.values import describe_wrong, whole_number
 from ffrecord.torch.images.boxes import Box, central_box, random_box
 from ffrecord.torch.images.followers import BoxDecoder, MaskDecoder
 from ffrecord.torch.images.picture import ImagePart, Sides, picture_of
@@ -67,13 +68,13 @@ class ImageDecoder:
         sides = self.size if isinstance(self.size, (tuple, list)) else (self.size, self.size)
         if len(sides) != 2:
             raise ArgumentError(f"size is {self.size!r}, expected an int or (height, width)")
-        height, width = (_whole_number("size", side) for side in sides)
+        height, width = (whole_number("size", side) for side in sides)
         if not (1 <= height <= SIDE_MAX and 1 <= width <= SIDE_MAX):
             raise ArgumentError(f"size is {self.size!r}, expected sides of 1 to {SIDE_MAX}")
         if self.channels not in (1, 3):
             raise ArgumentError(f"channels is {self.channels!r}, expected 1 or 3")
         if not isinstance(self.exif, bool):
-            raise ArgumentTypeError(f"exif is {self.exif!r}, expected a bool")
+            raise ArgumentTypeError(describe_wrong("exif", self.exif, "True or False"))
         # The dataclass is frozen, so set the plain ints in this way.
         object.__setattr__(self, "size", (height, width))
         self._check_numbers()
@@ -81,7 +82,7 @@ class ImageDecoder:
     def _check_numbers(self) -> None:
         """Check `dtype`, `mean` and `std`, and make the table of the numbers of each byte."""
         if self.dtype not in DTYPES:
-            raise ArgumentTypeError(f"dtype is {self.dtype!r}, expected one of {', '.join(map(str, DTYPES))}")
+            raise ArgumentTypeError(describe_wrong("dtype", self.dtype, f"one of {', '.join(map(str, DTYPES))}"))
         for name in ("mean", "std"):
             value = getattr(self, name)
             if value is None:
@@ -89,7 +90,7 @@ class ImageDecoder:
             if self.dtype == torch.uint8:
                 raise ArgumentError(f"{name} is {value!r} with dtype=torch.uint8, expected dtype=torch.float32 or half")
             if not isinstance(value, (tuple, list)) or len(value) != self.channels:
-                raise ArgumentTypeError(f"{name} is {value!r}, expected {self.channels} numbers, one for each channel")
+                raise ArgumentTypeError(describe_wrong(name, value, f"{self.channels} numbers, one for each channel"))
             for number in value:
                 _check_number(name, number)
                 if not math.isfinite(number) or (name == "std" and number <= 0):
@@ -253,7 +254,7 @@ class RandomResizedCrop(ImageDecoder):
         super().__post_init__()
         for name, value, most in (("scale", self.scale, 1), ("ratio", self.ratio, math.inf)):
             if not isinstance(value, (tuple, list)) or len(value) != 2:
-                raise ArgumentTypeError(f"{name} is {value!r}, expected (least, most)")
+                raise ArgumentTypeError(describe_wrong(name, value, "(least, most)"))
             for bound in value:
                 _check_number(name, bound)
             if not 0 < value[0] <= value[1] <= most or math.isinf(value[1]):
@@ -293,15 +294,6 @@ def _numbers(dtype: torch.dtype, channels: int, mean: Any, std: Any) -> Array:
     return found
 
 
-def _whole_number(name: str, value: Any) -> int:
-    if isinstance(value, bool):
-        raise ArgumentTypeError(f"{name} is {value!r}, expected an int")
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise ArgumentTypeError(f"{name} is {value!r}, expected an int") from None
-
-
 def _check_number(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.floating)):
-        raise ArgumentTypeError(f"{name} has {value!r}, expected a number")
+        raise ArgumentTypeError(describe_wrong(name, value, "a number"))

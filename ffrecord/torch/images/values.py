@@ -89,7 +89,7 @@ def _as_data(value: Any) -> Data:
         raise FormatError(f"a {value.dtype} array {list(value.shape)}, expected an image file or an array of pixels")
     if isinstance(value, bytes | bytearray | memoryview):
         return memoryview(value)
-    advice = "; a path must be a pathlib.Path" if isinstance(value, str) else ""
+    advice = "; pass a path as pathlib.Path" if isinstance(value, str) else ""
     raise FormatError(f"{describe(value)}, expected an image file or an array of pixels{advice}")
 
 

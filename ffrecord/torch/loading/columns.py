@@ -24,6 +24,7 @@ from ffrecord.fields import (
     ZstdField,
 )
 from ffrecord.fields.layout import RecordLayout, column_label
+from ffrecord.system.values import describe_wrong
 from ffrecord.torch.images import BoxDecoder
 from ffrecord.torch.images.column_decoders import DECODERS, ColumnDecoders, Decoder
 from ffrecord.torch.images.decoders import ImageDecoder
@@ -247,7 +248,7 @@ def names_of(fields: Any) -> set[str]:
     """Return the names of columns in the argument `fields` of `Loader`."""
     names = None if isinstance(fields, str) or not hasattr(fields, "__iter__") else list(fields)
     if names is None or not all(isinstance(name, str) for name in names):
-        raise ArgumentTypeError(f"fields is {fields!r}, expected names of columns, or a dict of name → field or None")
+        raise ArgumentTypeError(describe_wrong("fields", fields, "names of columns, or a dict of name → field or None"))
     if isinstance(fields, Mapping):
         for name, field in fields.items():
             if field is not None and not isinstance(field, Field):
@@ -261,7 +262,7 @@ def _check_decoders(
     if decode is None:
         return {}
     if not isinstance(decode, Mapping):
-        raise ArgumentTypeError(f"decode is {decode!r}, expected a dict of column → decoder")
+        raise ArgumentTypeError(describe_wrong("decode", decode, "a dict of column → decoder"))
     for name, decoder in decode.items():
         if name not in wanted:
             raise ArgumentError(f"decode has {name!r}, expected some of the columns {', '.join(wanted)}")

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, plural
 from ffrecord.reading.store import Store
+from ffrecord.system.values import describe_wrong
 from ffrecord.torch.images.column_decoders import ColumnDecoders, Decoder
 from ffrecord.torch.loading.columns import BatchColumns, Indices, Seeds, check_decoder, names_of, tensor_of
 from ffrecord.torch.loading.nested import replace_value, value_at
@@ -58,7 +59,7 @@ class DecodedColumns:
         if isinstance(fields, Mapping):
             raise ArgumentTypeError("fields is a dict, expected names of columns: a store decodes its samples itself")
         if decode is not None and not isinstance(decode, Mapping):
-            raise ArgumentTypeError(f"decode is {decode!r}, expected a dict of column → decoder")
+            raise ArgumentTypeError(describe_wrong("decode", decode, "a dict of column → decoder"))
         self._store, self._form, self._pin = store, form, pin
         self._wanted = None if fields is None else names_of(fields)
         self._decoded = tuple(decode or {})

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ffrecord.errors import ArgumentTypeError
+from ffrecord.system.values import describe_wrong
 
 __all__ = ["UserFunction"]
 
@@ -26,7 +27,7 @@ class UserFunction:
 
     def __init__(self, name: str, function: Callable[..., Any], seed_name: str) -> None:
         if not callable(function):
-            raise ArgumentTypeError(f"{name} is {function!r}, expected a callable")
+            raise ArgumentTypeError(describe_wrong(name, function, "a callable"))
         self.name, self.function, self._seed_name = name, function, seed_name
         self.seeded = _has_parameter(function, seed_name)
 

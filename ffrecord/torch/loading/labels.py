@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_flatten
 from ffrecord.errors import ArgumentError, ArgumentTypeError, plural
 from ffrecord.order import Course, identity_of
 from ffrecord.reading.store import Store
+from ffrecord.system.values import describe_wrong
 from ffrecord.torch.loading.batch_builder import BatchWork
 from ffrecord.torch.loading.iteration import BatchIterator
 from ffrecord.torch.loading.options import LoaderOptions, usable_cpus
@@ -40,14 +41,14 @@ def read_labels(
         ValueError: there is no such column, or there are not as many classes as samples.
     """
     if not isinstance(labels, Iterable):
-        raise ArgumentTypeError(
-            f"class_balanced is {labels!r}, expected the name of a column, or an int for each sample"
-        )
+        raise ArgumentTypeError(describe_wrong("class_balanced", labels, "a column, or an int for each sample"))
     if not isinstance(labels, str):
         try:
             classes = np.asarray(labels if hasattr(labels, "__array__") else list(labels))
         except (TypeError, ValueError, RuntimeError) as error:
-            raise ArgumentTypeError(f"class_balanced must be a column, or an int for each sample: {error}") from None
+            raise ArgumentTypeError(
+                describe_wrong("class_balanced", labels, "a column, or an int for each sample", str(error))
+            ) from None
         count = reader.n if indices is None else len(indices)
         if classes.ndim == 1 and len(classes) != count:
             raise ArgumentError(

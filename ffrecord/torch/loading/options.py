@@ -9,6 +9,7 @@ import torch
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.system import resources
+from ffrecord.system.values import describe_wrong, whole_number
 from ffrecord.torch.loading.placement import as_device, can_pin
 
 __all__ = ["LoaderOptions", "check_choice", "check_count", "check_function"]
@@ -97,9 +98,7 @@ def check_count(name: str, value: Any, least: int) -> int:
     Raises:
         ValueError, TypeError: it is not.
     """
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ArgumentTypeError(f"{name} is {value!r}, expected an int")
-    number = int(value.__index__())
+    number = whole_number(name, value)
     if number < least:
         raise ArgumentError(f"{name} is {number}, expected >= {least}")
     return number
@@ -112,7 +111,7 @@ def check_function(name: str, value: Any) -> Any:
         TypeError: it is something else.
     """
     if value is not None and not callable(value):
-        raise ArgumentTypeError(f"{name} is {value!r}, expected a callable")
+        raise ArgumentTypeError(describe_wrong(name, value, "a callable"))
     return value
 
 
@@ -121,7 +120,7 @@ def check_timeout(timeout: Any) -> float | None:
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-        raise ArgumentTypeError(f"timeout is {timeout!r}, expected seconds")
+        raise ArgumentTypeError(describe_wrong("timeout", timeout, "seconds"))
     if not (0 <= timeout < math.inf):
         raise ArgumentError(f"timeout is {timeout} seconds, expected >= 0")
     return float(timeout) or None

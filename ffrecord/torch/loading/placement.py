@@ -8,6 +8,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
+from ffrecord.system.values import describe_wrong
 from ffrecord.torch.loading.batch_builder import Activity, BuiltBatch
 
 __all__ = ["BatchPlacement", "as_device", "can_pin"]
@@ -21,7 +22,7 @@ def as_device(device: Any) -> torch.device | None:
         TypeError: `device` is not a device.
     """
     if device is not None and not isinstance(device, (str, int, torch.device)):
-        raise ArgumentTypeError(f"device is {device!r}, expected None or a torch device")
+        raise ArgumentTypeError(describe_wrong("device", device, "None or a torch device"))
     try:
         found = None if device is None else torch.device(device)
     except RuntimeError as error:

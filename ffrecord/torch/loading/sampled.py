@@ -25,6 +25,7 @@ from ffrecord.order.cursor import check_batch_size, check_filter
 from ffrecord.order.keys import EPOCHS, SEEDS, check_range
 from ffrecord.order.state import Contents, Count
 from ffrecord.reading.indices import as_indices, count_from_start
+from ffrecord.system.values import describe_wrong
 
 __all__ = ["SampledCourse", "SampledRun"]
 
@@ -149,7 +150,7 @@ class SampledCourse:
             )
         if isinstance(sampler, str | bytes) or not isinstance(sampler, Iterable):
             kind = "lists of ints" if batched else "ints"
-            raise ArgumentTypeError(f"{word} is {sampler!r}, expected an iterable of {kind}")
+            raise ArgumentTypeError(describe_wrong(word, sampler, f"an iterable of {kind}"))
         self._sampler: Any = sampler
         self.identity, self.batched, self._word = identity, batched, word
         self._chosen = None if chosen is None else check_filter(chosen, identity.samples)
