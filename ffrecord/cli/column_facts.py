@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.cli.format_values import Classes, class_of, columns_of, picture_kind
+from ffrecord.cli.format_values import Classes, class_of, picture_kind, values_by_column
 
 SHOWN_MOST = 5  # frequent values in the facts of a column
 
@@ -23,7 +23,7 @@ def describe_columns(samples: Iterable[Any], classes: Classes | None = None) -> 
     """
     values: dict[str, list[Any]] = {}
     for sample in samples:
-        for name, value in columns_of(sample).items():
+        for name, value in values_by_column(sample).items():
             values.setdefault(name, []).append(value)
     return {name: describe_values(found, (classes or {}).get(name)) for name, found in values.items()}
 

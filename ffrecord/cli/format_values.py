@@ -64,7 +64,7 @@ def columns_at(store: Store, place: int) -> dict[str, Any]:
         The errors of `Store.sample`.
     """
     key = {"key": store.keys()[place]} if store.format in FILE_EACH else {}
-    return {**key, **columns_of(store.sample(place))}
+    return {**key, **values_by_column(store.sample(place))}
 
 
 VALUES_MOST = 8  # values of an array that are shown
@@ -73,7 +73,7 @@ JSON_MOST = 64  # arrays of up to so many values are written out in JSON
 BYTES_MOST = 16  # bytes of a value that are shown
 
 
-def columns_of(sample: Any) -> dict[str, Any]:
+def values_by_column(sample: Any) -> dict[str, Any]:
     """Return a sample of any structure as column → value. A value without structure is column "value"."""
     if isinstance(sample, Mapping):
         return {str(name): value for name, value in sample.items()}
@@ -91,7 +91,7 @@ def format_value(value: Any) -> str:
     if isinstance(value, str):
         return repr(truncate(value, TEXT_MOST))
     if isinstance(value, Mapping | list | tuple):
-        parts = columns_of(value)
+        parts = values_by_column(value)
         return truncate(", ".join(f"{name}: {format_value(each)}" for name, each in parts.items()), 2 * TEXT_MOST)
     return str(value)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffrecord.cli.format_values import classes_of, columns_of, schema_if_any
+from ffrecord.cli.format_values import classes_of, schema_if_any, values_by_column
 from ffrecord.errors import FFRecordError, MissingNamesError
 from ffrecord.fields.batch import Batch
 from ffrecord.fields.layout import RecordLayout
@@ -113,7 +113,7 @@ class ViewedRecords:
 
     def _decode(self, indices: list[int]) -> list[Columns | Exception]:
         if self.layout is None:
-            return [columns_of(sample) for sample in self.store.samples(indices)]
+            return [values_by_column(sample) for sample in self.store.samples(indices)]
         return [self._columns(self.layout, record.data) for record in self.store.read(indices)]
 
     def _columns(self, layout: RecordLayout, record: memoryview) -> Columns:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.cli.format_values import columns_of
+from ffrecord.cli.format_values import values_by_column
 from ffrecord.cli.viewer.cells import NAMES, is_label
 from ffrecord.cli.viewer.records import Columns, Unreadable, ViewedRecords, format_reason
 from ffrecord.fields import BoolField, FloatField, IntField, ScalarField
@@ -91,7 +91,7 @@ def _decode_column(layout: RecordLayout, column: str, data: Any, offsets: Any) -
 
 
 def _column_of_sample(sample: Any, column: str) -> Any:
-    return columns_of(sample).get(column)
+    return values_by_column(sample).get(column)
 
 
 def _labels(records: ViewedRecords) -> Any:
