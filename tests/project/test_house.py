@@ -41,6 +41,13 @@ def test_nothing_else_is_at_the_top() -> None:
     assert {path.name.partition(".")[0] for path in sources() if path.parent == PACKAGE} == AT_TOP
 
 
+def test_tests_mirror_the_folders() -> None:
+    """A folder of the name of a package that tests import, such as torch, ends in `_side`."""
+    folders = [path.parent.name for path in PACKAGE.glob("*/__init__.py")]
+    there = {path.parent.name.removesuffix("_side") for path in (ROOT / "tests").glob("*/test_*.py")}
+    assert [folder for folder in folders if folder not in there] == []
+
+
 def test_a_class_name_means_one_thing() -> None:
     homes: defaultdict[str, set[str]] = defaultdict(set)
     for path, tree in TREES.items():
