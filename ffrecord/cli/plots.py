@@ -60,7 +60,7 @@ def check(path: str) -> None:
         ImportError: matplotlib is missing; names the extra.
     """
     if not path.endswith(SUFFIXES):
-        raise ArgumentError(f"{path}: expected a file name that ends in {', '.join(SUFFIXES)}")
+        raise ArgumentError(f"--plot is {path}, expected a file name that ends in {', '.join(SUFFIXES)}")
     if not os.path.isdir(os.path.dirname(path) or "."):
         raise FileNotFoundError(ENOENT, os.strerror(ENOENT), path)
     require("matplotlib", "plot", "a figure")

@@ -137,7 +137,7 @@ def _encode_json(value: Any) -> bytes:
     # them in the same way.
     if not same:
         raise ArgumentError(
-            f"JSON would change {describe(value)}: expected dicts with str keys, lists, str, finite numbers, bools and "
+            f"JSON would change {describe(value)}, expected dicts with str keys, lists, str, finite numbers, bools and "
             "None"
         )
     return text

@@ -129,7 +129,7 @@ class _Machine:
     def decimal(self, digits: bytes) -> int:
         """Return the number >= 0 of ASCII digits. Bools, written `00` and `01`, are refused."""
         if not digits.isdigit() or (len(digits) > 1 and digits[:1] == b"0"):
-            raise self.error(f"a number is {digits!r}, expected digits")
+            raise self.error(f"a number is {digits!r}, expected a number >= 0")
         return int(digits)
 
     # Strings, ints and the memo

@@ -127,7 +127,7 @@ class Drifting(Store):
 
 
 def test_what_is_no_bytes_later_is_not_made_bytes(tmp_path):
-    with pytest.raises(WorkerError, match=r"501.*data: expected.*float32"):
+    with pytest.raises(WorkerError, match=r"501.*data: a .*float32.*, expected"):
         convert(Drifting(["x"], 1003), tmp_path / "out", num_workers=0)
 
 

@@ -15,6 +15,7 @@ FORMS = {
     r"\bthis package reads\b|\bof version \{": "another version: errors.describe_version",
     r"\{[^}]*\}: \{[^}]*\} bytes[,:]": "name the thing: the list has 5 bytes",
     r"^(an?|no) [\w ]+ of \{[^}]*\} (bytes|items|axes)[,:]": "name the thing: the list has 5 bytes",
+    r"[:;] expected\b": "x is V, expected A: values.describe_wrong",
     r"\breplaced (or removed )?after it was opened": "a replaced file: errors.REPLACED",
     r": closed$": "a closed reader or writer: FileReader has been closed. x.ffr",
 }

@@ -204,13 +204,13 @@ def test_trailing_bytes(tmp_path, check_data):
     path = write(tmp_path / "x.ffr", NEW + b".")
     with PackedFolder(path, check_data) as packed:
         assert len(packed) == 0
-    refuse(write(tmp_path / "y.ffr", NEW + b".\0"), "1 byte found after the tree")
+    refuse(write(tmp_path / "y.ffr", NEW + b".\0"), "1 byte after the tree")
 
 
 def test_bytes_appended_to_the_file(tmp_path):
     path = write(tmp_path / "x.ffr", NEW + b".")
     path.write_bytes(path.read_bytes() + b"more")
-    with pytest.raises(FormatError, match="4 bytes found after the tree"):
+    with pytest.raises(FormatError, match="4 bytes after the tree"):
         PackedFolder(path, check_data=False)
 
 

@@ -104,7 +104,7 @@ def test_any_path(tmp_path, pairs):
 
 
 REFUSED = {
-    "no label": ("x.txt", "a.jpg 1\nb.jpg\n", "line 2: 'b.jpg': expected a path and a label"),
+    "no label": ("x.txt", "a.jpg 1\nb.jpg\n", "line 2: 'b.jpg', expected a path and a label"),
     "no label in a table": ("x.csv", "a.jpg,1\nb.jpg\n", "line 2: 'b.jpg'"),
     "no path in a table": ("x.csv", ",1\n", "line 1: ',1'"),
     "no UTF-8": ("x.txt", b"a.jpg 1\n\xff.jpg 2\n", "byte 0xff at offset 8"),

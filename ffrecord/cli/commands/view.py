@@ -88,7 +88,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace, out: Output) -> int:
     """Serve the page until Ctrl-C, or export it. Return BAD_NEWS if samples of an exported page are damaged."""
     if given.export and not given.export.endswith((".html", ".htm")):
-        raise ArgumentError(f"{given.export}: expected a file name that ends in .html")
+        raise ArgumentError(f"--export is {given.export}, expected a file name that ends in .html")
     from ffrecord.cli.viewer.endpoints import Endpoints
     from ffrecord.cli.viewer.records import ViewedRecords
 

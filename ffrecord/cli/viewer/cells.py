@@ -125,7 +125,8 @@ def _format_long(value: Any) -> str:
         return f"{kind}\n{np.array2string(value, precision=6, separator=', ', threshold=VALUES_WHOLE)}"
     if isinstance(value, dict | list | tuple):
         return "\n".join(
-            f"{name}: {format_values.format_value(each)}" for name, each in format_values.values_by_column(value).items()
+            f"{name}: {format_values.format_value(each)}"
+            for name, each in format_values.values_by_column(value).items()
         )
     return str(value)
 

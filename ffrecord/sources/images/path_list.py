@@ -112,7 +112,7 @@ def _pair(given: Any) -> Pair:
     path, label = given if isinstance(given, tuple | list) and len(given) == 2 else (given, None)
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str):
-        raise ArgumentTypeError(f"{given!r}: expected a path, or (path, label)")
+        raise ArgumentTypeError(f"{given!r}, expected a path, or (path, label)")
     # To numpy, a timedelta64 is an integer.
     if isinstance(label, np.integer) and not isinstance(label, np.timedelta64):
         label = int(label)
@@ -136,7 +136,7 @@ def _read(path: str, labelled: bool) -> Iterator[Pair]:
             continue
         pair = _split_line(line, labelled)
         if pair is None:
-            raise FormatError(f"{path}: line {number}: {_show_line(line)}: expected a path and a label")
+            raise FormatError(f"{path}: line {number}: {_show_line(line)}, expected a path and a label")
         yield pair
 
 

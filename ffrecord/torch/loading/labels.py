@@ -52,7 +52,7 @@ def read_labels(
         count = reader.n if indices is None else len(indices)
         if classes.ndim == 1 and len(classes) != count:
             raise ArgumentError(
-                f"class_balanced has {plural(len(classes), 'label')} for {plural(count, 'sample')}, not one for each"
+                f"class_balanced has {plural(len(classes), 'label')}, expected {count}, one for each sample"
             )
         return classes
     try:
