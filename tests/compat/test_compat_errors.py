@@ -205,7 +205,7 @@ ROWS = [
     (other_suffix, (ValueError, AssertionError), "{path}/a.txt does not end with .ffr", ""),
     (empty_list, (ValueError, AssertionError), "At least one .ffr file as input", ""),
     (empty_directory, (ValueError, AssertionError), "At least one .ffr file as input", ""),
-    (wrong_type_to_read, (TypeError,), "fname is .*, expected str, os.PathLike, list or tuple", ""),
+    (wrong_type_to_read, (TypeError,), "fname is a bytes of 5, expected str, os.PathLike, list or tuple", ""),
     (wrong_type_to_write, (TypeError, AssertionError), "fname", ""),
     (wrong_suffix_to_write, (ValueError, AssertionError), "a.txt", ""),
     (negative_n, (ValueError,), "-1", ""),

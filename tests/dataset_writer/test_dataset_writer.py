@@ -283,7 +283,9 @@ class Untouchable:
 def test_indices_out_of_range_before_anything_is_done(tmp_path: Path) -> None:
     with pytest.raises(IndexError, match=r"indices\[1\] is 5, expected -5 <= index < 5"):
         write(tmp_path / "set", Untouchable(), indices=[0, 5])
-    with pytest.raises(TypeError, match=r"not bools; np\.flatnonzero makes ints of a mask"):
+    with pytest.raises(
+        TypeError, match=r"indices is a list of bools, expected ints; np\.flatnonzero makes ints of a mask"
+    ):
         write(tmp_path / "set", Untouchable(), indices=[True] * 5)
     assert os.listdir(tmp_path) == []
 

@@ -186,7 +186,7 @@ def test_other_objects(tree, protocol):
         (NEW + b"(" + A + b"K\0" + B + b"K\0u.", 2, "sample 0 has two names"),
         (NEW + A + b"K\0s.", 2, "the tree has 1 file, expected 2"),
         (NEW + b".", 1, "the tree has 0 files, expected 1"),
-        (NEW + A + b"K\0s..", 1, "1 byte found after the tree"),
+        (NEW + A + b"K\0s..", 1, "1 byte after the tree"),
         (NEW + NEW + b".", 0, "without one complete tree"),
         (b".", 0, "without one complete tree"),
         (A + b".", 0, "without one complete tree"),

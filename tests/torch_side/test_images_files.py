@@ -274,7 +274,7 @@ def test_normalised_where_the_image_is_turned(exif: bool) -> None:
         ({"dtype": torch.float32, "std": (1, 1)}, TypeError, r"std is \(1, 1\), expected 3 numbers"),
         ({"dtype": torch.float32, "std": (1, 1, 0)}, ValueError, r"std is \(1, 1, 0\), expected finite numbers, > 0"),
         ({"dtype": torch.float32, "mean": (1, 1, float("nan"))}, ValueError, "mean is .*, expected finite numbers$"),
-        ({"exif": 1}, TypeError, "exif is 1, expected a bool"),
+        ({"exif": 1}, TypeError, "exif is int 1, expected True or False"),
     ],
 )  # fmt: skip
 def test_parameters_refused(options: Any, error: type[Exception], words: str) -> None:

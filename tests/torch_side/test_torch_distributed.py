@@ -63,7 +63,7 @@ def test_wrong_environment_and_types(monkeypatch: pytest.MonkeyPatch):
     assert rank_and_size(0, 2) == (0, 2)
     monkeypatch.setenv("RANK", "0")
     for wrong in (0.5, "0"):
-        with pytest.raises(TypeError, match=f"rank is {wrong!r}, expected an int"):
+        with pytest.raises(TypeError, match=r"rank is \w+ .*, expected an int"):
             rank_and_size(wrong, 2)  # type: ignore[arg-type]
     monkeypatch.delenv("RANK")
     monkeypatch.setenv("WORLD_SIZE", "4")

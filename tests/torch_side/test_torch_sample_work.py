@@ -338,7 +338,7 @@ def test_transform_that_fails(photos: str):
     [
         ({"fields": ["image", "lable"]}, ValueError, "no column 'lable', expected some of image, id, name"),
         ({"fields": []}, ValueError, "no columns, expected some of image, id, name"),
-        ({"fields": "image"}, TypeError, "fields is 'image', expected names of columns"),
+        ({"fields": "image"}, TypeError, "fields is str 'image', expected names of columns"),
         ({"fields": {"id": 3}}, TypeError, "fields: id: 3, expected a field or None"),
         ({"decode": {"picture": CROP}}, ValueError, "decode has 'picture'"),
         ({"decode": {"id": CROP}}, ValueError, r"decode: id is IntField"),
@@ -349,7 +349,7 @@ def test_transform_that_fails(photos: str):
             ValueError,
             "decode has 'image', expected some of the columns id",
         ),
-        ({"transform": 3}, TypeError, "transform is 3, expected a callable"),
+        ({"transform": 3}, TypeError, "transform is int 3, expected a callable"),
     ],
 )
 def test_wrong_arguments(photos: str, options: Any, kind: type[Exception], words: str):

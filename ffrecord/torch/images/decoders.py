@@ -82,7 +82,7 @@ class ImageDecoder:
     def _check_numbers(self) -> None:
         """Check `dtype`, `mean` and `std`, and make the table of the numbers of each byte."""
         if self.dtype not in DTYPES:
-            raise ArgumentTypeError(describe_wrong("dtype", self.dtype, f"one of {', '.join(map(str, DTYPES))}"))
+            raise ArgumentTypeError(f"dtype is {self.dtype!r}, expected one of {', '.join(map(str, DTYPES))}")
         for name in ("mean", "std"):
             value = getattr(self, name)
             if value is None:
@@ -90,7 +90,7 @@ class ImageDecoder:
             if self.dtype == torch.uint8:
                 raise ArgumentError(f"{name} is {value!r} with dtype=torch.uint8, expected dtype=torch.float32 or half")
             if not isinstance(value, (tuple, list)) or len(value) != self.channels:
-                raise ArgumentTypeError(describe_wrong(name, value, f"{self.channels} numbers, one for each channel"))
+                raise ArgumentTypeError(f"{name} is {value!r}, expected {self.channels} numbers, one for each channel")
             for number in value:
                 _check_number(name, number)
                 if not math.isfinite(number) or (name == "std" and number <= 0):
