@@ -17,7 +17,9 @@ DOCS = ROOT / "docs"
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:)([^)\s#]+)")
 FENCE = re.compile(r"^(```.*\n(?:.*\n)*?```)$", re.MULTILINE)
 TITLE = re.compile(r"^```(\w+) (.*)$", re.MULTILINE)
-BEHIND = 0.2  # weight in the search of pages that the navigation leaves out: decisions, tables of figures
+# Weights in the search. Somebody who asks in whole words looks for a task; who looks for a name finds it all the same.
+WEIGHTS = {"faq.md": 2, "reference/": 0.5, "tree/": 0.2, "peers.md": 0.2, "benchmarks.md": 0.2, "scale.md": 0.5}
+BEHIND = 0.2  # of pages that the navigation leaves out: decisions, tables of figures
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -36,8 +38,8 @@ def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
     """The page with its links as they are on the site; MkDocs itself says which of them lead nowhere."""
     if page.is_homepage:
         page.meta["hide"] = ["navigation"]  # it has the contents of the site itself
-    if page.file.inclusion.is_not_in_nav():
-        page.meta["search"] = {"boost": BEHIND}
+    found = next((weight for begins, weight in WEIGHTS.items() if page.file.src_uri.startswith(begins)), 1)
+    page.meta["search"] = {"boost": BEHIND if page.file.inclusion.is_not_in_nav() else found}
     here = origin(page.file.src_uri)
     parts = FENCE.split(markdown)  # prose, a block of code, prose, …
     parts[::2] = [LINK.sub(lambda found: onsite(here, found[1]), prose) for prose in parts[::2]]

@@ -2,8 +2,10 @@
 
 import importlib
 import inspect
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -176,3 +178,47 @@ def test_methods_are_described(site):
     assert missing == set()
     assert "ffrecord.FileWriter.write_packed" in there
     assert not any(name.startswith("ffrecord.FileReader._") for name in there)
+
+
+# What people type into the search, and where it is answered.
+QUESTIONS = {
+    "how do I filter": ("faq/#how-do-i-filter",),
+    "what happens on Ctrl-C": ("faq/#what-happens-on-ctrl-c",),
+    "can two processes write": ("faq/#can-two-processes-write",),
+    "why is my first epoch slow": ("faq/#why-is-my-first-epoch-slow",),
+    "how do I resume on other ranks": ("faq/#how-do-i-resume",),
+    "how large may a record be": ("faq/#how-large-may-a-record-be",),
+    "add a column": ("faq/#can-i-change-or-delete-a-record-or-add-a-column",),
+    "append": ("writing/#appending", "faq/#can-two-processes-write-or-can-i-append"),
+    "read from S3": ("recipes/s3/", "faq/#can-it-read-from-s3"),
+    "credentials": ("recipes/s3/", "remote/#storage_options"),
+    "cache to local disk": ("remote-cache/",),
+    "Lightning": ("resume/#lightning-and-accelerate", "faq/#how-do-i-resume"),
+    "class weights": ("training/#what-you-can-give-it",),
+    "augmentation": ("training/#augmentation", "recipes/photographs/"),
+    "out of memory": ("faq/#how-much-memory-does-it-use", "reading/#threads-processes-descriptors-memory"),
+    "corrupted file": ("faq/#what-if-a-file-is-damaged", "recipes/repair/"),
+    "convert from webdataset": ("from-webdataset/", "converting/"),
+    "convert from LMDB": ("lmdb/", "converting/"),
+    "export to parquet": ("recipes/parquet/", "exporting/"),
+    "which Python versions": ("install/#python-versions",),
+}
+SHOWN = 3  # places of the first page that count
+
+
+@pytest.mark.long
+def test_the_search_answers_questions(site):
+    """The site's own search, run by node, has an answer among the first places of the first page."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed")
+    out = min(site, key=lambda path: len(path.parts)).parent
+    program = [node, str(Path(__file__).with_name("site_search.js")), str(out)]
+    ran = subprocess.run(program, input="\n".join(QUESTIONS), capture_output=True, text=True, timeout=60, check=True)
+    first = [json.loads(line)[0][:SHOWN] for line in ran.stdout.splitlines()]
+    wrong = {
+        question: places
+        for (question, answers), places in zip(QUESTIONS.items(), first, strict=True)
+        if not any(place.startswith(answers) for place in places)
+    }
+    assert wrong == {}
