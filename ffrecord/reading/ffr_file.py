@@ -198,7 +198,8 @@ class OpenedFile:
         # Reading all of the tables also shows whether a page of them is unreadable.
         computed = crc32(memoryview(self.mapping)[ffr_layout.CHECKED_FROM :])
         self.check_all_there()
-        if self.crc not in (0, computed):  # 0 marks files of before the checksum
+        # 0 marks files of before the checksum.
+        if self.crc not in (0, computed):
             raise ChecksumError(
                 f"{self.path}: checksum of metadata mismatch: CRC-32 {computed:#010x} of the tables "
                 f"of {plural(self.n, 'sample')}, stored {self.crc:#010x}",
@@ -230,5 +231,6 @@ class OpenedFile:
         # In pieces: a gap may have many megabytes, and the file may be somebody's trap.
         for offset in range(start, stop, CHECKED_AT_ONCE):
             data = read_up_to(self.fd, min(CHECKED_AT_ONCE, stop - offset), offset)
-            if data.count(0) != len(data) or not data:  # no data: the file was cut meanwhile
+            # No data: the file was cut meanwhile.
+            if data.count(0) != len(data) or not data:
                 raise FormatError(f"the reserved space at offsets {start} to {stop} has bytes that are not 0")
