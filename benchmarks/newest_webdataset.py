@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def packed(directory: Path, work: Any) -> list[str]:
     if not out.exists():
         out.mkdir()
         bounds = np.linspace(0, len(samples), newest_samples.SHARDS + 1).astype(int).tolist()
-        for shard, (first, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+        for shard, (first, stop) in enumerate(pairwise(bounds)):
             with webdataset.TarWriter(str(out / f"{shard:06}.tar")) as writer:
                 for index in range(first, stop):
                     data, label = samples[index]

@@ -90,12 +90,33 @@ print([figure.row()[:2] for figure in figures(of)])
     ]
 
 
+def test_machines_stand_side_by_side():
+    """The table is that of all results, and a machine that lacks a ratio has a dash."""
+    pytest.importorskip("matplotlib")
+    program = """
+import machines_report
+paths = sorted(machines_report.RESULTS.glob("*.jsonl"))
+print(machines_report.text(paths))
+"""
+    made = benchmark_runs.program(program)
+    assert made.returncode == 0, made.stderr
+    page = (benchmark_runs.BENCHMARKS / "tables" / "machines.md").read_text()
+    assert made.stdout.strip() in page
+    header, _, *rows = made.stdout.splitlines()
+    assert "AMD EPYC" in header and "Xeon" in header
+    assert all(len(row.split(" | ")) == len(header.split(" | ")) for row in rows)
+    assert any(row.endswith("| - |") for row in rows)
+    docs = (benchmark_runs.BENCHMARKS.parent / "docs" / "benchmarks.md").read_text()
+    ten = re.findall(r"\| (\d+\.\d+ \(\d+\.\d+\.\.\d+\.\d+\)) \|$", docs, re.MULTILINE)[:10]
+    assert len(ten) == 10 and all(any(ratio in row for row in rows[:10]) for ratio in ten)
+
+
 @pytest.mark.long
 @pytest.mark.unsanitized("another Python, with torch, reads")
 @pytest.mark.parametrize("part", ["index", "epochs", "photographs", "resume"])
 def test_each_part(tmp_path, peers, part):
     pytest.importorskip("torch")
-    printed, out = benchmark_runs.smoke("newest", tmp_path, "--peers", str(peers), "--part", part)
+    _, out = benchmark_runs.smoke("newest", tmp_path, "--peers", str(peers), "--part", part)
     results = benchmark_runs.results(out, "details", "not_measured")
     assert {result["bench"] for result in results} == {"newest"}
     assert {result["details"]["role"] for result in results} == {"ours", "peer"}
