@@ -687,7 +687,8 @@ def benchmark(arguments: Sequence[str]) -> list[str]:
 
 def other_packages(arguments: Sequence[str]) -> list[list[str]]:
     """Return the command that installs the packages which need an environment of their own, if one compares them."""
-    programs = {"write": "write_environment", "loader": "write_environment", "dlio": "dlio_environment"}
+    programs = {"write": "write_environment", "loader": "write_environment"}
+    programs |= {name: f"{name}_environment" for name in ("dlio", "newest")}
     if arguments[:1] and arguments[0] in programs:
         return [[str(PYTHON), str(ROOT / "benchmarks" / f"{programs[arguments[0]]}.py")]]
     return []

@@ -100,12 +100,14 @@ class Hosts:
     Attributes:
         directory: directory of the data.
         peers: Python that has the packages of others.
-        missing: reasons why some cannot be imported, and are not measured.
+        lenient: leave out peers that fail, and go on; else they end the benchmark.
+        missing: reasons why some cannot be imported or failed, and are not measured.
         versions: versions of the packages that can be imported.
     """
 
     directory: Path
     peers: Path
+    lenient: bool = False
     missing: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -116,7 +118,13 @@ class Hosts:
         with ExitStack() as stack:
             ways, contestants = {}, []
             for name, way in of_work(work).ways.items():
-                host = stack.enter_context(hosted(name, self._python(way), self.directory, work))
+                try:
+                    host = stack.enter_context(hosted(name, self._python(way), self.directory, work))
+                except ContestantFailedError as error:
+                    if not self.lenient or not way.foreign:
+                        raise
+                    self._leave_out(name, way, str(error).strip().splitlines()[-1])
+                    continue
                 if self._usable(name, way, host):
                     ways[name] = way
                     contestants.append(contestant(host, count))
@@ -129,10 +137,13 @@ class Hosts:
     def _python(self, way: Way) -> str:
         return str(self.peers) if way.foreign else sys.executable
 
+    def _leave_out(self, name: str, way: Way, reason: str) -> None:
+        self.missing[name] = reason
+        print(f"{name}: not measured, {way.package}: {reason}", flush=True)
+
     def _usable(self, name: str, way: Way, host: Host) -> bool:
         if host.missing:
-            self.missing[name] = host.missing
-            print(f"{name}: not measured, {way.package}: {host.missing}", flush=True)
+            self._leave_out(name, way, host.missing)
             return False
         if way.foreign:
             self.versions[way.package] = host.version

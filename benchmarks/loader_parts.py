@@ -1,5 +1,6 @@
 """The contestants of each part of bench_loader.py that runs them in their own processes."""
 
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,4 +62,7 @@ PARTS = {
 
 
 def of_work(work: Any) -> Part:
+    if isinstance(work, workloads.Gathers | workloads.Shuffles | workloads.CropsBeside):
+        newest: Mapping[type, Part] = importlib.import_module("newest_parts").PARTS
+        return newest[type(work)]
     return PARTS[work.through if isinstance(work, workloads.Epochs) else "pictures"]

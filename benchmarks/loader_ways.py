@@ -8,7 +8,6 @@ from typing import Any
 
 from waits import Waits
 
-PEERS = ("ffcv", "mosaicml-streaming", "litdata")  # in a separate environment
 Batches = Iterable[tuple[Any, Any]]  # the images of a batch, and its labels: tensors or arrays
 
 
@@ -72,7 +71,7 @@ class Way:
     @property
     def foreign(self) -> bool:
         """True if it runs in the environment of the other packages."""
-        return self.package in PEERS
+        return self.role == "peer"
 
     def open(self, directory: Path, work: Any) -> Opened:
         module, name = self.where.split(".")

@@ -1,7 +1,7 @@
 """Make the tables in benchmarks/tables and their plots in docs/plots: `python report.py RESULTS.jsonl ...`.
 
 The results are of bench_read.py, bench_write.py, bench_loader.py, bench_formats.py, bench_remote.py, bench_ray.py,
-bench_dlio.py and bench_command.py.
+bench_dlio.py, bench_newest.py and bench_command.py.
 
 Of several files, each part is taken from the last that has it: a part that was measured again replaces its older self.
 """
@@ -16,6 +16,7 @@ import command_report
 import dlio_report
 import formats_report
 import loader_report
+import newest_report
 import ray_report
 import remote_report
 import workloads
@@ -148,6 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "remote": ("remote.md", remote_report.text, remote_report.plots),
         "ray": ("ray.md", ray_report.text, ray_report.plots),
         "dlio": ("dlio.md", dlio_report.text, dlio_report.plots),
+        "newest": ("newest.md", newest_report.text, newest_report.plots),
         "command": ("command.md", command_report.text, command_report.plots),
     }
     for bench, (name, make_text, make_plots) in reports.items():

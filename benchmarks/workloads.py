@@ -219,6 +219,35 @@ class Crops:
     seed: int = 7
 
 
+class Gathers(Epochs):
+    """Random batches of such images, asked for by their indices, each sample once, beside the newest packages."""
+
+
+class Shuffles(Epochs):
+    """Shuffled epochs of such images, by the loaders of the newest packages."""
+
+
+class CropsBeside(Crops):
+    """Such crops, by the loaders of the newest packages."""
+
+
+@dataclass(frozen=True)
+class Resumes:
+    """The first batch after a stop in the middle of a shuffled epoch, of images as in `Epochs`, in a new process.
+
+    Attributes:
+        samples: number of samples.
+        batch: number of samples of a batch.
+        workers: number of threads or processes.
+        seed: seed of the order, pixels and ints.
+    """
+
+    samples: int
+    batch: int
+    workers: int = 2
+    seed: int = 7
+
+
 @dataclass(frozen=True)
 class ColdEpochs:
     """A shuffled epoch of samples of one size, from an empty page cache.
@@ -544,6 +573,11 @@ REMOTE_OPENS, SMOKE_REMOTE_OPENS = RemoteOpens(10_000, 20), RemoteOpens(200, 20)
 
 EPOCHS, SMOKE_EPOCHS = Epochs(200_000, 512), Epochs(1_000, 64)
 CROPS, SMOKE_CROPS = Crops(2_000, 64), Crops(40, 8)
+# As many as eight formats of both have on the disk together: less than 1.5 GB.
+GATHERS, SMOKE_GATHERS = Gathers(40_000, 256), Gathers(1_000, 64)
+SHUFFLES, SMOKE_SHUFFLES = Shuffles(40_000, 256), Shuffles(1_000, 64)
+CROPS_BESIDE, SMOKE_CROPS_BESIDE = CropsBeside(1_000, 64), CropsBeside(40, 8)
+RESUMES, SMOKE_RESUMES = Resumes(40_000, 256), Resumes(1_000, 64)
 COLD_EPOCHS = [ColdEpochs(4 * KIB, 256, 1_000_000_000), ColdEpochs(110_000, 64, 1_000_000_000)]
 SMOKE_COLD_EPOCHS = [ColdEpochs(4 * KIB, 16, 1_200_000)]
 START_SAMPLES, SMOKE_START_SAMPLES = (100_000, 100_000_000), (50_000, 100_000)
