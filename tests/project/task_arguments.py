@@ -19,7 +19,8 @@ PROGRAMS = {
     "--out PATH",
     "lint": "",
     "docs": "-d PATH --site-dir PATH -q --quiet -v --verbose",
-    "bench": "[NAME] --smoke --rounds N --out PATH --data PATH --part NAME --writers PATH --dlio PATH --mean N --most-samples N",
+    "bench": "[NAME] --smoke --rounds N --out PATH --data PATH --part NAME --writers PATH --dlio PATH --mean N "
+    "--most-samples N",
     "machines": "[NAME] --tests NAME --wheels PATH --keep",
     "release": "[VERSION] --here --out PATH",
 }
