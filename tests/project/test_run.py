@@ -550,7 +550,7 @@ def test_goes_on_without_a_pin_that_cannot_be_had(run):
 def test_a_full_disk_is_told_of_and_the_next_run_goes_on(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(disk)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=30m", "tmpfs", str(disk)]
     if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("a small disk cannot be mounted here")
     try:
