@@ -4,6 +4,7 @@ import functools
 import gc
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -73,8 +74,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=f"under the {children.SANITIZER} sanitizer: {marker.args[0]}"))
 
 
+def pytest_collection() -> None:
+    """Collect no garbage while tests are collected: there is next to none, and to look for it takes seconds."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Leave what was imported out of the collections of garbage that tests ask for, which are slow with all of it."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 
@@ -87,6 +94,37 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object) -> str | None
 def pytest_report_header() -> str | None:
     """What this run leaves out."""
     return None if find_spec("torch") else "torch is not installed: tests/torch_side is left out"
+
+
+# Folders of tests that are not about files: a disk would only make them wait. All else is tested on a real one.
+IN_MEMORY = {"cli", "compat", "conversion", "fields", "format", "order", "remote", "sources"}
+MEMORY = Path("/dev/shm")
+ROOM = 1 << 30  # bytes
+
+
+@pytest.fixture(scope="session")
+def memory() -> Iterator[Path | None]:
+    """A directory on tmpfs; None where there is none, or little room, or PYTEST_DEBUG_TEMPROOT says where to write."""
+    if "PYTEST_DEBUG_TEMPROOT" in os.environ or not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < ROOM:
+        yield None
+        return
+    directory = Path(tempfile.mkdtemp(prefix="ffrecord-tests-", dir=MEMORY))
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def tmp_path(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, memory: Path | None
+) -> Iterator[Path]:
+    """An empty directory: in memory for tests that are not about files, else where pytest has it."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    if memory is None or request.path.parent.name not in IN_MEMORY:
+        yield tmp_path_factory.mktemp(name)
+        return
+    directory = Path(tempfile.mkdtemp(prefix=name, dir=memory))
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 class SampleFile(NamedTuple):

@@ -1,7 +1,12 @@
-"""Check for the compiled modules, so that an import from an unbuilt clone fails with the command to run."""
+"""Check for what the package cannot do without, so that its import fails with the command to run."""
 
 import os
+import sys
 from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
+
+# Packages that are always needed. pip installs them with ffrecord; a clone alone does not bring them.
+NEEDED = ("msgspec", "numpy", "tqdm")
 
 # All compiled modules, by their paths below the package. Each is checked: an older build may have left some of them.
 MODULES = (
@@ -27,7 +32,7 @@ MODULES = (
 
 
 def check(package: str) -> None:
-    """Check that the compiled modules of a package exist, without importing any.
+    """Check that the compiled modules of a package, and the packages that it needs, exist, without importing any.
 
     Args:
         package: path of the package directory.
@@ -37,6 +42,7 @@ def check(package: str) -> None:
     """
     missing = [name for name in MODULES if not _is_there(os.path.join(package, name))]
     if not missing:
+        _check_needed()
         return
     root = os.path.dirname(package)
     foreign = _find_foreign_suffix(package, missing)
@@ -49,6 +55,21 @@ def check(package: str) -> None:
         some = f"{missing[0]} among them"
         what = f"{len(missing)} of ffrecord's {len(MODULES)} compiled modules are missing from {root}, {some}"
     raise ImportError(f"{what}: {_remedy(root)}", name="ffrecord")
+
+
+def _check_needed() -> None:
+    """Check that this Python finds the packages of others that are always needed.
+
+    Raises:
+        ImportError: it lacks some. The message names the command that installs them.
+    """
+    lacking = [name for name in NEEDED if name not in sys.modules and find_spec(name) is None]
+    if lacking:
+        what = " and ".join(lacking)
+        raise ImportError(
+            f"ffrecord needs {what}, which {sys.executable} does not have: run `pip install {' '.join(lacking)}`",
+            name=lacking[0],
+        )
 
 
 def _is_there(path: str) -> bool:

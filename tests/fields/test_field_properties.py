@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ffrecord.errors import FormatError
 from ffrecord.fields import JSONField, ListField, MsgpackField, NoneField, OptionalField, Schema, ZstdField
 
-quick = settings(deadline=None, max_examples=60)
+quick = settings(deadline=None, max_examples=settings().max_examples // 2)
 
 
 def plain(tree: Any) -> Any:
@@ -153,7 +153,7 @@ BROKEN = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@quick
 @given(BROKEN)
 def test_broken_schemas(node: Any) -> None:
     for spec in (node, {"version": 1, "sample": node}):
@@ -164,7 +164,7 @@ def test_broken_schemas(node: Any) -> None:
         assert Schema.from_builtins(schema.to_builtins()) == schema
 
 
-@settings(deadline=None, max_examples=60)
+@quick
 @given(trees(), BROKEN, st.data())
 def test_schemas_with_a_broken_part(tree: Any, part: Any, data: st.DataObject) -> None:
     spec = Schema.of(tree).to_builtins()

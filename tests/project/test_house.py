@@ -1,6 +1,7 @@
 """The shape of the package: small folders, one class for each name, docstrings that begin with a verb."""
 
 import ast
+import functools
 import re
 import subprocess
 from collections import Counter, defaultdict
@@ -12,13 +13,18 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "ffrecord"
 SOURCE_ENDS = {".py", ".pyx", ".pxd", ".pxi", ".pyi", ".h", ".c", ".js", ".css", ".html"}
 PYTHON = sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts)
-TREES = {path: ast.parse(path.read_text()) for path in PYTHON}
 AT_TOP = {"__init__", "__main__", "_aio", "_crc", "errors", "fileio", "package", "reader", "utils"}
 MOST_FILES = 25
 SMALL = 60  # lines
 # Words that begin a clause in place of a verb, and docstrings that mean nothing without their neighbour.
 CLAUSES = {"what", "where", "how", "who", "that", "those", "as", "of", "which", "when", "whether", "if"}
 NEIGHBOURS = re.compile(r"(see above|the same|as `|an? \w+ one\b|those|that of|one of (them|these))", re.IGNORECASE)
+
+
+@functools.cache
+def trees() -> dict[Path, ast.Module]:
+    """Return the parsed modules; not at the top, where each process that collects tests would parse and keep them."""
+    return {path: ast.parse(path.read_text()) for path in PYTHON}
 
 
 def sources() -> list[Path]:
@@ -50,7 +56,7 @@ def test_tests_mirror_the_folders() -> None:
 
 def test_a_class_name_means_one_thing() -> None:
     homes: defaultdict[str, set[str]] = defaultdict(set)
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 homes[node.name].add(str(path.relative_to(PACKAGE)))
@@ -60,7 +66,7 @@ def test_a_class_name_means_one_thing() -> None:
 def docstrings() -> list[tuple[str, str]]:
     """Return the docstring of each function and class, with its place."""
     found = []
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and ast.get_docstring(node):
                 found.append((f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", ast.get_docstring(node) or ""))
@@ -80,7 +86,7 @@ def test_maps_of_folders_name_their_modules() -> None:
     """The docstring of a folder names all of its modules, and none that is gone; commands have a table instead."""
     wrong = {}
     for path in PYTHON:
-        named = set(re.findall(r"\w+\.(?:pyx|pxi|py)\b", ast.get_docstring(TREES[path]) or ""))
+        named = set(re.findall(r"\w+\.(?:pyx|pxi|py)\b", ast.get_docstring(trees()[path]) or ""))
         if path.name == "__init__.py" and path.parent not in {PACKAGE, PACKAGE / "cli/commands"}:
             there = {
                 each.name for each in sources() if each.parent == path.parent and each.suffix in {".py", ".pyx", ".pxi"}
@@ -93,7 +99,7 @@ def test_maps_of_folders_name_their_modules() -> None:
 def imported(path: Path) -> set[str]:
     """Return the modules of the package that a file imports, by their full names."""
     names = set()
-    for node in ast.walk(TREES[path]):
+    for node in ast.walk(trees()[path]):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):

@@ -37,6 +37,24 @@ GPU = ("nvidia-", "cuda-", "triton")
 # Without wheels for Python 3.15 yet. Tests go on without; these tasks cannot.
 NOT_YET = {"simplejpeg", "zstandard", "ray", "lmdb", "zstd", "scikit-image"}
 WAITING = {"photographs", "lint"}
+# What pip says.
+NETWORK = re.compile(
+    "Read timed out|ReadTimeout|IncompleteRead|Connection (aborted|reset|broken)|HTTP error 5|SSLError"
+)
+NO_VERSION = "ERROR: No matching distribution found for six==99.0\n"
+HELD = """ERROR: Cannot install torch==2.15.0 because these package versions have conflicting dependencies.
+
+The conflict is caused by:
+    The user requested torch==2.15.0
+    The user requested (constraint) torch<=2.14.1
+
+Additionally, some packages in these conflicts have no matching distributions available for your environment:
+    torch
+
+"""
+CONFLICT = (
+    "ERROR: Cannot install six==1.17.0 and six==1.16.0 because these package versions have conflicting dependencies."
+)
 
 
 def test_every_constraint_is_one_version() -> None:
@@ -97,61 +115,117 @@ def test_tests_have_what_users_may_have() -> None:
 
 def _run() -> Any:
     """Return run.py as a module."""
-    spec = util.spec_from_file_location("run", ROOT / "run.py")
+    spec = util.spec_from_file_location("run", ROOT / "tests" / "project" / "run_tasks.py")
     assert spec is not None and spec.loader is not None
     module = util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def _metadata(python: str) -> dict[str, Any]:
-    """Return what the index says of every pin that applies to a Python, by name; nothing is installed.
+def _metadata(python: str, report: Path, run: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return what the index says of the pins that apply to a Python, by name. Nothing is installed.
 
     pip takes the markers of requirements to be about the Python that it runs on. So it is asked for the pins alone, and
     the test looks at what they require.
+
+    Args:
+        report: file for pip to write to.
+
+    Returns: the metadata; and why the others cannot be had here, which is no mistake of the pins: no wheel was made for
+    the newest Python yet, or pip's configuration on this machine allows another version only.
     """
-    asked = [f"{pin.name}{pin.specifier}" for pin in PINS if _applies(pin, python)]
-    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--ignore-installed", "--no-deps"]
-    done = subprocess.run(
-        [*command, "--python-version", python, "--report", "-", *asked], capture_output=True, text=True, check=False
-    )
-    if re.search("name resolution|Connection refused|unreachable|NewConnectionError", done.stderr):
-        pytest.skip("no package index can be reached")
-    assert done.returncode == 0, done.stderr
-    return {canonicalize_name(each["metadata"]["name"]): each for each in json.loads(done.stdout)["install"]}
+    asked = {canonicalize_name(pin.name): f"{pin.name}{pin.specifier}" for pin in PINS if _applies(pin, python)}
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-deps"]
+    command += ["--python-version", python, "--report", str(report)]
+    absent: dict[str, str] = {}
+    while True:
+        wanted = [pin for name, pin in asked.items() if name not in absent]
+        done = subprocess.run([*command, *wanted], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            installed = json.loads(report.read_text())["install"]
+            return {canonicalize_name(each["metadata"]["name"]): each for each in installed}, absent
+        said = done.stdout + done.stderr
+        if run.known_cause(said) or NETWORK.search(said):
+            pytest.skip("no package index can be reached, or it did not answer to the end")
+        reasons = _reasons(said, python, run.projects_not_found(said))
+        assert reasons and set(reasons) <= set(asked) - set(absent), said
+        absent |= reasons
+
+
+def _reasons(said: str, python: str, missing: list[str]) -> dict[str, str]:
+    """Return why pip cannot have projects, by name, where that is no mistake of the pins.
+
+    Args:
+        said: by pip.
+        python: version that it was asked about.
+        missing: projects of which pip found no version that fits.
+    """
+    held = {canonicalize_name(name) for name in re.findall(r"The user requested \(constraint\) ([\w.-]+)", said)}
+    reasons = dict.fromkeys(held, "pip's configuration here allows others only")
+    if _is_newest(python):
+        reasons |= {name: f"no wheel for Python {python} yet" for name in missing if name not in held}
+    return reasons
+
+
+def _is_newest(python: str) -> bool:
+    """Tell if a version is the one that wheels are still made for, 3.15."""
+    return Version(python) >= Version("3.15")
+
+
+@pytest.mark.parametrize(
+    "said, python, expected",
+    [
+        (NO_VERSION, "3.15.2", {"six": "no wheel for Python 3.15.2 yet"}),
+        (NO_VERSION, "3.14.0", {}),
+        (HELD, "3.14.0", {"torch": "pip's configuration here allows others only"}),
+        (HELD, "3.15.0", {"torch": "pip's configuration here allows others only"}),
+        (CONFLICT, "3.15.0", {}),
+    ],
+)
+def test_what_cannot_be_had_is_told_from_what_does_not_fit(said: str, python: str, expected: dict[str, str]) -> None:
+    assert _reasons(said, python, _run().projects_not_found(said)) == expected
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("python", PYTHONS)
-def test_every_task_can_be_set_up(python: str) -> None:
-    """Each pin exists as a wheel, and all that a task's requirements lead to is pinned to a version that fits."""
-    found = _metadata(python)
+def test_every_task_can_be_set_up(python: str, tmp_path: Path) -> None:
+    """Each pin exists as a wheel, and all that a task's requirements lead to is pinned to a version that fits.
+
+    Skipped, with their names, where packages cannot be had here though all that can be had fits.
+    """
+    run = _run()
+    found, absent = _metadata(python, tmp_path / "report.json", run)
     sources = {name for name, each in found.items() if not each["download_info"]["url"].endswith(".whl")}
     assert sources <= PURE_SOURCES
-    run = _run()
     asked, failed = run.requirements(), set()
     for task, described in run.TASKS.items():
         names = [*run.parts(task, []), *(run.parts(task, ["-m", "long"]) if task == "test" else ())]
         needs = {each for name in names for each in asked[name]}
-        faults = {each: _faults(Requirement(each), found, python) for each in needs}
+        faults = {each: _faults(Requirement(each), found, set(absent), python) for each in needs}
         wrong = {each: why for each, why in faults.items() if why}
         gone = {canonicalize_name(Requirement(each).name) for each in wrong}
         failed |= gone
-        assert gone <= (NOT_YET if python >= "3.15" else set()), f"task {task}: {wrong}"
+        assert gone <= (NOT_YET if _is_newest(python) else set()), f"task {task}: {wrong}"
         if gone and not described.spare:
             failed.add(task)
-    assert failed == (NOT_YET | WAITING if python >= "3.15" else set())
+    assert failed == (NOT_YET | WAITING if _is_newest(python) else set())
+    if absent:
+        pytest.skip("; ".join(f"{name}: {why}" for name, why in absent.items()))
 
 
-def _faults(needed: Requirement, found: dict[str, Any], python: str) -> list[str]:
-    """Return what is not pinned, or pinned to a version that does not fit, of all that a requirement leads to."""
+def _faults(needed: Requirement, found: dict[str, Any], absent: set[str], python: str) -> list[str]:
+    """Return what is not pinned, or pinned to a version that does not fit, of all that a requirement leads to.
+
+    Args:
+        absent: names of pinned projects of which nothing more is known.
+    """
     faults, seen = [], set()
     todo = [(needed, "pyproject.toml")] if _applies(needed, python) else []
     while todo:
         asked, by = todo.pop()
         name = canonicalize_name(asked.name)
-        if name == ALONE or name.startswith(GPU) or (name, *asked.extras) in seen:
+        if name == ALONE or name.startswith(GPU) or name in absent or (name, *asked.extras) in seen:
             continue
         seen.add((name, *asked.extras))
         if name not in found:

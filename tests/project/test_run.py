@@ -13,10 +13,13 @@ import time
 from pathlib import Path
 
 import pytest
+import task_arguments
 
 ROOT = Path(__file__).parents[2]
-OLD = [path for minor in (6, 7, 8, 9) for path in [shutil.which(f"python3.{minor}")] if path and "shims" not in path]
+OLD_NAMES = ("python2.7", *(f"python3.{minor}" for minor in (6, 7, 8, 9)))
+OLD = [path for name in OLD_NAMES for path in [shutil.which(name)] if path and "shims" not in path]
 OLD += sorted(map(str, Path.home().glob(".pyenv/versions/3.[6-9].*/bin/python3")))
+OLD += sorted(map(str, Path.home().glob(".pyenv/versions/2.7.*/bin/python2")))
 
 # A project of run.py's that is set up in seconds.
 SMALL = {
@@ -50,7 +53,7 @@ setup(packages=["ffrecord"], ext_modules=[] if os.environ.get("FFRECORD_COMPILED
 def run(tmp_path, monkeypatch):
     """run.py as a module, for a small project of its own."""
     write_small(tmp_path)
-    spec = importlib.util.spec_from_file_location("run", tmp_path / "run.py")
+    spec = importlib.util.spec_from_file_location("run_tasks", tmp_path / "tests" / "project" / "run_tasks.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -61,6 +64,9 @@ def write_small(directory):
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(text)
     shutil.copy(ROOT / "run.py", directory)
+    (directory / "tests" / "project").mkdir(parents=True)
+    for name in ("run_tasks.py", "task_arguments.py"):
+        shutil.copy(ROOT / "tests" / "project" / name, directory / "tests" / "project")
 
 
 @pytest.fixture
@@ -280,11 +286,75 @@ def test_names_all_that_is_missing(run, monkeypatch):
 
 
 @pytest.mark.skipif(not OLD, reason="no Python older than 3.10 is here")
-@pytest.mark.parametrize("python", OLD, ids=lambda path: re.search(r"3\.\d+", path)[0])
+@pytest.mark.parametrize("python", OLD, ids=lambda path: re.search(r"[23]\.\d+", path)[0])
 def test_an_old_python_is_told_so(run, python):
     status, printed = ended(run.ROOT, "digits", python=python)
     assert status == 1
-    assert re.fullmatch(r"run.py: this is Python 3\.[6-9]; run it with 3\.10 or newer: .*\n", printed)
+    assert re.fullmatch(r"run.py: this is Python (3\.[6-9]|2\.7); run it with 3\.10 or newer: .*\n", printed)
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        ("test --nonsense", "test has no argument --nonsense"),
+        ("sanitize --nonsense", "sanitize has no argument --nonsense"),
+        ("test tests/nothing.py::test_it", "test: there is no tests/nothing.py in "),
+        ("test -k", "test: argument -k: expected one argument"),
+        ("digits --epochs three", "digits: argument --epochs: invalid int value: 'three'; it takes --out PATH"),
+        ("ddp 3", "ddp has no argument 3; it takes --out PATH --epochs N"),
+        ("lint ffrecord", "lint has no argument ffrecord; it takes none"),
+        ("fuzz --second 3", "fuzz has no argument --second"),
+        ("bench nothing", "bench: nothing is called nothing; there are"),
+        ("planted nothing", "planted: nothing is called nothing; --list has the names"),
+    ],
+)
+def test_wrong_arguments_are_told_before_anything_is_set_up(run, arguments, told):
+    status, printed = ended(run.ROOT, *arguments.split())
+    assert status == 2 and printed.startswith(f"run.py: {told}") and printed.count("\n") == 1
+    assert not run.VENV.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *("digits", "digits --epochs=3 --out x", "planted -j 2 --list", "test -k slice -x -n 0 run.py -rs -vv"),
+        *("test -mlong run.py::test --durations=5 --quick", "bench crc --smoke --mean 3 --mean 4", "test --pyargs a.b"),
+        *("release 3.12 3.13 --here", "digits --help", "sanitize run.py -m long --figures x"),
+    ],
+)
+def test_right_arguments_are_taken(run, arguments):
+    (run.ROOT / "benchmarks").mkdir()
+    (run.ROOT / "benchmarks" / "bench_crc.py").touch()
+    task, *given = arguments.split()
+    run.check(run.ROOT, task, given, False)
+    if task == "test":
+        run.check(run.ROOT, task, [*given, "--of-a-plugin"], True)
+
+
+@pytest.mark.parametrize("task", sorted(task_arguments.PROGRAMS))
+def test_arguments_are_those_of_the_programs(run, task):
+    known = set(re.findall(r"(?<!\S)(--?[\w-]+)", task_arguments.PROGRAMS[task]))
+    places = {"planted": ["tests/reliability/plant.py"], "fuzz": ["tests/fuzz/fuzz.py"]}
+    places |= {task: [f"examples/{task}.py"] for task in run.EXAMPLES}
+    places |= {task: [f"tests/project/{task}.py"] for task in ("machines", "release")}
+    places["bench"] = [
+        str(path) for path in [*(ROOT / "benchmarks").glob("bench_*.py"), ROOT / "benchmarks/harness.py"]
+    ]
+    texts = "".join((ROOT / place).read_text() for place in places.get(task, ()))
+    added = re.findall(r'\badd(?:_argument)?\(\s*"(-[\w-]+)"(?:, "(-[\w-]+)")?', texts)
+    if task not in ("docs", "lint"):
+        assert known == {name for names in added for name in names if name}
+    assert set(task_arguments.PROGRAMS) | {"test", "sanitize"} == set(run.TASKS)
+
+
+def test_arguments_of_pytest_are_its_own(request):
+    """And each that takes a value here takes one there."""
+    here = {name: action.nargs for action in task_arguments._parser(task_arguments.PYTEST)._actions
+            for name in action.option_strings}  # fmt: skip
+    there = {name: action.nargs for action in request.config._parser.optparser._actions
+             for name in action.option_strings}  # fmt: skip
+    assert here and {name: here[name] == 0 for name in here} == {name: there.get(name) == 0 for name in here}
+    assert set(here) <= set(there)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +411,7 @@ finally:
 """
     if number == signal.SIGTERM:
         program = f"import signal, sys; signal.signal(15, lambda *_: sys.exit(1))\n{program}"
-    code = f"import sys; sys.path.insert(0, {str(run.ROOT)!r}); import run\n" + (
+    code = f"import sys; sys.path.insert(0, {str(run.ROOT / 'tests' / 'project')!r}); import run_tasks as run\n" + (
         f"import signal; signal.signal(15, lambda *_: sys.exit(143))\nrun.run([sys.executable, '-c', {program!r}])"
     )
     process = subprocess.Popen(
@@ -362,6 +432,40 @@ def test_a_directory_of_somebody_else_stays(run):
     status, printed = ended(run.ROOT, "digits")
     assert status == 1 and "is not a virtual environment: move it away" in printed
     assert (run.VENV / "precious").read_text() == "mine"
+
+
+def test_an_environment_of_somebody_else_stays(run):
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(run.VENV)], check=True)
+    (run.VENV / "precious").write_text("mine")
+    status, printed = ended(run.ROOT, "digits")
+    assert status == 1 and "was not made by run.py: move it away" in printed and printed.count("\n") == 1
+    assert (run.VENV / "precious").read_text() == "mine"
+
+
+def of_another_python(run, **steps):
+    """Leave a .venv of run.py's that another Python made: here it is a script that starts this one."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(run.VENV)], check=True)
+    (run.VENV / "precious").write_text("mine")
+    run.PYTHON.unlink()
+    other = run.ROOT / "python3.99"
+    other.write_text(f"#!/bin/sh\nexec {sys.executable} -c ''\n")
+    other.chmod(0o755)
+    run.PYTHON.symlink_to(other)
+    run.save_state({"python": "another", **steps})
+    return other
+
+
+def test_an_environment_of_another_python_stays(run):
+    other = of_another_python(run, installed="1")
+    status, printed = ended(run.ROOT, "digits")
+    assert status == 1 and f"is of another Python, {other}; this is {sys.version.split()[0]}: run this with" in printed
+    assert printed.count("\n") == 1 and (run.VENV / "precious").read_text() == "mine"
+
+
+def test_one_that_is_half_made_or_no_python_any_more_does_not(run):
+    of_another_python(run)
+    status, printed = ended(run.ROOT, "digits", **UNREACHABLE)
+    assert status == 1 and "in place of the old one" in printed and not (run.VENV / "precious").exists()
 
 
 def test_the_python_below_is_no_environment(run):
@@ -446,7 +550,7 @@ def test_goes_on_without_a_pin_that_cannot_be_had(run):
 def test_a_full_disk_is_told_of_and_the_next_run_goes_on(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(disk)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=30m", "tmpfs", str(disk)]
     if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("a small disk cannot be mounted here")
     try:

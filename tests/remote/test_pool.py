@@ -62,7 +62,8 @@ def test_a_task_that_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pool.begin(fail) and pool.begin(done.set)
     assert done.wait(SOON)
     assert ran(pool, 5) == 5
-    assert (pool._unfinished, pool._rounds) == (0, set())
+    # A thread notes the end of a task after its result is there.
+    assert children.wait_until(lambda: (pool._unfinished, pool._rounds) == (0, set()), SOON)
     pool.end(time.monotonic() + SOON)
     alone = Pool(2)
     with monkeypatch.context() as patch:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ffrecord.system.compiled import MODULES
+from ffrecord.system.compiled import MODULES, NEEDED
 from ffrecord.system.optional import EXTRAS, install_command
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +53,21 @@ def test_a_clone_says_what_to_run(clone: Path, code: str) -> None:
         f"ImportError: ffrecord's compiled modules are missing from {clone}: run `python3 run.py digits` there, "
         "or `pip install .` and then start Python in another directory"
     )
+
+
+@pytest.mark.parametrize("code", [CODE, "from ffrecord import FileReader", "import ffrecord.torch"])
+def test_without_the_packages_that_it_needs(clone: Path, code: str) -> None:
+    build(clone, *MODULES)
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=clone, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: ffrecord needs msgspec and numpy and tqdm, which {sys.executable} does not have: "
+        "run `pip install msgspec numpy tqdm`"
+    )
+
+
+def test_the_packages_that_it_needs_are_those_of_the_project() -> None:
+    (line,) = re.findall(r"^dependencies = (.*)$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert tuple(re.findall(r'"(\w+)', line)) == NEEDED
 
 
 def test_modules_for_another_python(clone: Path) -> None:

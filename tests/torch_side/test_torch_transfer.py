@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from children import begin, in_child
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from test_torch_schema import same, write
@@ -288,6 +289,8 @@ class LendingMachine(RuleBasedStateMachine):
 @pytest.mark.usefixtures("in_a_worker")
 class TestLending(LendingMachine.TestCase):
     """Its sequences."""
+
+    settings = settings(max_examples=max(10, settings().max_examples // 3))
 
 
 def test_large_tensors_from_elsewhere_are_copied_there():
