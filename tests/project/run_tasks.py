@@ -83,6 +83,15 @@ SPELLED = ("README.md", "docs", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"
 
 
 def main() -> int:
+    """Set up, run the task, return its exit status; quietly if whoever read the output has left, as `| head` does."""
+    try:
+        return run_task()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python's flush at the exit would fail once more
+        return 128 + signal.SIGPIPE
+
+
+def run_task() -> int:
     """Set up, run the task, return its exit status."""
     parser = argparse.ArgumentParser(
         prog="run.py",

@@ -573,3 +573,15 @@ def test_states_are_json(run):
     run.VENV.mkdir()
     run.save_state({"python": run.interpreter()})
     assert json.loads(run.STATE.read_text()) == {"python": run.interpreter()}
+
+
+def test_a_reader_who_leaves_gets_no_traceback():
+    receiver, sender = os.pipe()
+    os.close(receiver)  # as `| head` does after its last line
+    try:
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "run.py"), "bench", "nonsense"], stdout=sender, stderr=subprocess.PIPE
+        )
+    finally:
+        os.close(sender)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
