@@ -28,7 +28,9 @@ processes require.
 import contextlib
 import logging
 import os
+import sys
 from collections.abc import Iterator, Sequence
+from errno import EINVAL, ENOSYS, EOPNOTSUPP, EPERM
 from typing import Any
 
 __all__ = [
@@ -263,19 +265,35 @@ _FILE_ERRORS: dict[type[OSError], type[OSError]] = {
 }
 
 
-def file_error(errno: int, sentence: str, path: Any, advice: str = "") -> OSError:
+# How containers, kernels and file systems say that they have no such call, or do not allow it.
+REFUSED = (EOPNOTSUPP, ENOSYS, EINVAL, EPERM)
+ALLOW = "allow this call where it is refused (seccomp of the container, mount options), or use another file system"
+
+
+def file_error(errno: int, sentence: str, path: Any, advice: str = "", *, call: str = "") -> OSError:
     """Return the error of `errno` on `path`: an instance of the built-in class of that errno and of `RuntimeError`.
+
+    If the system refuses a call, the message names it, and says what to do.
 
     Args:
         errno: errno of the failed call, > 0.
         sentence: the failed action, with expected and found numbers if there are any; the text of the errno is
             appended.
-        path: the file.
+        path: the file; None if the action has none.
         advice: what to do; it follows the text of the errno.
+        call: name of the system call; "" for that of the error that is being handled, see `system.named_calls`.
     """
+    handled = sys.exc_info()[1]
+    if isinstance(handled, OSError) and handled.errno == errno:
+        call = call or getattr(handled, "call", "")
+    if call and errno in REFUSED:
+        sentence, advice = f"{sentence}: {call} is refused", advice or ALLOW
     message = f"{sentence}: {os.strerror(errno)}" + (f"; {advice}" if advice else "")
     wanted = _FILE_ERRORS.get(type(OSError(errno, message)), FileError)
-    return wanted(errno, message, os.fspath(path))
+    made = wanted(errno, message) if path is None else wanted(errno, message, os.fspath(path))
+    if call:
+        made.call = call  # type: ignore[attr-defined]
+    return made
 
 
 def describe_error(error: BaseException) -> str:

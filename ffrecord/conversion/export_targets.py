@@ -13,7 +13,7 @@ from ffrecord.conversion.export_files import key_of
 from ffrecord.conversion.export_samples import File, Packed, Sample, SampleSource
 from ffrecord.errors import FormatError, file_error
 from ffrecord.sources.tfrecord.writer import TFRecordWriter
-from ffrecord.system import atomic_directory, filesystems
+from ffrecord.system import atomic_directory, filesystems, named_calls
 from ffrecord.system.atomic_file import PartFile, part_name, remove_tree
 
 ZIP_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest date of zip; a fixed one, so that equal samples give equal bytes
@@ -48,6 +48,11 @@ class ExportTarget(ABC):
     @abstractmethod
     def discard(self) -> None:
         """Remove what is not published. You may call it several times."""
+
+    def _failure(self, error: OSError) -> OSError:
+        """Return the error of the whole output: its own path is one that nobody knows."""
+        sentence = f"{self.shown}: writing failed, nothing was published"
+        return file_error(error.errno or EIO, sentence, self.shown)
 
 
 class _Files(ExportTarget):
@@ -92,11 +97,10 @@ class _Archive(_Files):
         try:
             self._end()
             self._file.close()
+            # Nothing is replaced: somebody may have put a file there since the check.
+            self._part.publish(replace=False)
         except OSError as error:
-            sentence = f"{self.shown}: writing failed, nothing was published"
-            raise file_error(error.errno or EIO, sentence, self.shown) from None
-        # Nothing is replaced: somebody may have put a file there since the check.
-        self._part.publish(replace=False)
+            raise self._failure(error) from None
 
     def discard(self) -> None:
         # Close it while the descriptor is ours. The garbage collector would flush the buffer later, to whatever file
@@ -178,7 +182,10 @@ class TFRecordTarget(ExportTarget):
         self._writer.write_packed(*packed)
 
     def publish(self) -> None:
-        self._writer.close()
+        try:
+            self._writer.close()
+        except OSError as error:
+            raise self._failure(error) from None
 
     def discard(self) -> None:
         self._writer._discard()
@@ -192,8 +199,8 @@ class FolderTarget(_Files):
         self._target = filesystems.real_path(path)
         self._part = part_name(self._target)
         # Beside the target, so that the last step is one rename.
-        os.mkdir(self._part)
-        self._made = {""}  # directories that exist in it
+        named_calls.mkdir(self._part)
+        self._made = {""}
 
     def _add(self, file: File) -> None:
         folder, _, name = file[0].rpartition("/")
@@ -212,7 +219,10 @@ class FolderTarget(_Files):
             ) from None
 
     def publish(self) -> None:
-        atomic_directory.publish(self._part, self._target)
+        try:
+            atomic_directory.publish(self._part, self._target)
+        except OSError as error:
+            raise self._failure(error) from None
 
     def discard(self) -> None:
         remove_tree(self._part)

@@ -25,7 +25,7 @@ from ffrecord.reading.paths import check_outside, local_path
 from ffrecord.reading.store import Store
 from ffrecord.sources.opening import open as open_store
 from ffrecord.sources.opening import open_for
-from ffrecord.system import atomic_directory, filesystems, signals
+from ffrecord.system import atomic_directory, filesystems, named_calls, signals
 from ffrecord.system.atomic_file import fsync_directory, lock, part_name, remove_tree
 from ffrecord.system.values import describe_wrong
 
@@ -222,7 +222,7 @@ def _choose_format(path: str, format: str | None) -> str:
 
 def _check_free(path: str, directory: bool) -> None:
     # An empty directory may be replaced by a rename.
-    if not os.path.lexists(path) or (directory and os.path.isdir(path) and not os.listdir(path)):
+    if not os.path.lexists(path) or (directory and os.path.isdir(path) and not filesystems.list_names(path)):
         return
     raise file_error(EEXIST, f"{path} already exists; nothing was written", path)
 
@@ -250,8 +250,8 @@ def _write(
 
     def write_all() -> list[WrittenPart]:
         try:
-            os.mkdir(inside)
             # Locked for the whole time, so that a cleaner can tell it from the directory of a killed process.
+            named_calls.mkdir(inside)
             held.append(_lock_directory(inside))
         except OSError as error:
             raise file_error(error.errno or EIO, f"{path}: a file could not be created there", path) from None
@@ -323,7 +323,7 @@ def _write_classes(classes: Mapping[str, list[str]], directory: str, path: str) 
         with open(os.path.join(directory, CLASSES), "xb") as file:
             file.write(msgspec.json.encode(classes))
             file.flush()
-            os.fsync(file.fileno())
+            named_calls.fsync(file.fileno())
     except FileExistsError:
         raise FormatError(
             f"{path}: a sample is called {CLASSES!r}, as the file of the class names: rename the sample"
@@ -339,8 +339,14 @@ def _publish(written: str, target: str, path: str) -> None:
             atomic_directory.replace(written, target)
         else:
             # `link` refuses an existing name, as `rename` would not.
-            os.link(written, target)
+            named_calls.give_free_name(written, target)
+            with contextlib.suppress(OSError):  # else only a directory that can be listed could be removed
+                os.unlink(written)
     except OSError as error:
         raise file_error(error.errno or EIO, f"{path}: nothing was published", path) from None
     # The new name is durable only with its directory.
-    fsync_directory(os.path.dirname(target))
+    try:
+        fsync_directory(os.path.dirname(target))
+    except OSError as error:
+        sentence = f"{path}: it is in place, but fsync of its directory failed and a crash may undo it"
+        raise file_error(error.errno or EIO, sentence, path) from None

@@ -7,9 +7,9 @@ import tempfile
 from ffrecord.dataset_writer.layout import Segment
 from ffrecord.dataset_writer.shards import Files
 from ffrecord.engine._engine import filesystem_type
-from ffrecord.errors import FFRecordError, file_error, plural
-from ffrecord.system import filesystems
-from ffrecord.system.atomic_file import REFUSED, write_all
+from ffrecord.errors import REFUSED, FFRecordError, file_error, plural
+from ffrecord.system import filesystems, named_calls
+from ffrecord.system.atomic_file import write_all
 from ffrecord.writing._buffers import WriteBehind
 
 STEP = 4 << 20
@@ -66,7 +66,7 @@ class SpillFile:
         """Count `size` bytes as no longer needed; once no byte is needed, free the disk space."""
         self._live -= size
         if not self._live:
-            os.ftruncate(self._fd, 0)
+            named_calls.ftruncate(self._fd, 0)
             self._end = 0
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ def _copy(source: int, start: int, size: int, target: int, offset: int) -> int:
     # 0 may also come from a file system that cannot copy so; then `pread` tells if the bytes are there.
     if count:
         return count
-    data = os.pread(source, min(size, STEP), start)
+    data = named_calls.pread(source, min(size, STEP), start)
     if not data:
         raise OSError(errno.EIO, f"the spill file ends at {start}, {size} bytes early")
     write_all(target, memoryview(data), offset)

@@ -33,7 +33,7 @@ from ffrecord.errors import FFRecordError, StateError, file_error
 from ffrecord.format import ffr_layout, manifest
 from ffrecord.format.leftovers import FINISHED, INSIDE, WRITE_LOG, Publishing
 from ffrecord.format.manifest import Manifest, Shard
-from ffrecord.system import atomic_directory, filesystems, untrusted
+from ffrecord.system import atomic_directory, filesystems, named_calls, untrusted
 from ffrecord.system.atomic_file import NAME_BYTES, PART_SUFFIX, fsync_directory
 from ffrecord.system.forks import call_in_children
 from ffrecord.system.locked_directory import LockedDirectory
@@ -50,7 +50,7 @@ def check_vacant(path: str) -> None:
     _check_directory(path)
     # Files that a killed publication has put there count as absent: the next write takes them back.
     ours = {INSIDE, *_published_names(path)}
-    there = sorted(set(os.listdir(path)) - ours) if os.path.isdir(path) else []
+    there = sorted(set(filesystems.list_names(path)) - ours) if os.path.isdir(path) else []
     if there:
         some = ", ".join(there[:3]) + (", …" if len(there) > 3 else "")
         remedy = "delete it, or name another directory"
@@ -63,7 +63,7 @@ def check_no_shards(path: str) -> None:
     Files of an interrupted write do not count.
     """
     _check_directory(path)
-    there = set(os.listdir(path)) - set(_published_names(path)) if os.path.isdir(path) else set()
+    there = set(filesystems.list_names(path)) - set(_published_names(path)) if os.path.isdir(path) else set()
     for name in sorted(there):
         if name.endswith(ffr_layout.SUFFIX) or name == manifest.NAME:
             sentence = f"{path} holds {name}, which readers would mix with the new files; remove it, or write elsewhere"
@@ -118,8 +118,8 @@ class PartDirectory:
     def __init__(self, target: str, *, among_others: bool = False) -> None:
         self.target = self.label = filesystems.real_path(target)
         inside = str(Path(self.target) / INSIDE)
-        others = among_others and os.path.isdir(self.target) and bool(os.listdir(self.target))
         # An earlier write that began inside must be found again, even if the target could be replaced now.
+        others = among_others and os.path.isdir(self.target) and bool(filesystems.list_names(self.target))
         self.inside = others or os.path.lexists(inside) or _is_irreplaceable(self.target)
         self.path = inside if self.inside else hidden_name(self.target)
         # The fence: a late worker of an earlier write cannot find this name.
@@ -207,7 +207,7 @@ class PartDirectory:
             if entry.startswith("open-") and entry != opened:
                 own.remove(entry)
         # Finished shards and log entries are durable only if the directories above them are.
-        os.fsync(own.fd)
+        named_calls.fsync(own.fd)
         fsync_directory(os.path.dirname(self.path))
 
     def begin(self, request: Request) -> None:
@@ -234,7 +234,7 @@ class PartDirectory:
             if not self.is_held:
                 raise StateError(f"{self.label}: this write was given up")
             # Renamed first: an entry of the log then never names a shard that is still open.
-            os.rename(os.path.join(self.open, shard.name), os.path.join(self.finished, shard.name))
+            named_calls.rename(os.path.join(self.open, shard.name), os.path.join(self.finished, shard.name))
             self.write_log.append(ShardFinished(shard, following))
             # An fsync for each shard would cost more than the few shards that a power cut takes.
             if time.monotonic() - self._synced >= SYNC_EVERY:
@@ -461,7 +461,10 @@ class PartDirectory:
         with contextlib.suppress(OSError):
             self.keep_only(
                 # Shards behind a gap are of no use, but other files of a publication stay.
-                {*kept, *(name for name in os.listdir(self.finished) if not name.endswith(ffr_layout.SUFFIX))}
+                {
+                    *kept,
+                    *(name for name in filesystems.list_names(self.finished) if not name.endswith(ffr_layout.SUFFIX)),
+                }
             )
         return kept
 
@@ -469,7 +472,9 @@ class PartDirectory:
         """Return the names of all shards in `finished`, in order."""
         with contextlib.suppress(OSError):
             if self.is_held and self._holder.has_directory(FINISHED):
-                return sorted(name for name in os.listdir(self.finished) if name.endswith(ffr_layout.SUFFIX))
+                return sorted(
+                    name for name in filesystems.list_names(self.finished) if name.endswith(ffr_layout.SUFFIX)
+                )
         return []
 
     def release(self) -> None:

@@ -11,7 +11,7 @@ from ffrecord.errors import FormatError, file_error
 from ffrecord.format import manifest
 from ffrecord.format.leftovers import Publishing
 from ffrecord.format.manifest import Manifest, Shard
-from ffrecord.system import access, untrusted
+from ffrecord.system import access, named_calls, untrusted
 from ffrecord.system.atomic_file import fsync_directory
 
 
@@ -32,7 +32,7 @@ def move(source: str, target: str, names: Sequence[str]) -> None:
             if os.path.lexists(place):
                 raise FileExistsError(errno.EEXIST, f"another process has created {place} during this write")
             moved.append(name)  # before the rename: an exception may come between the two
-            os.rename(Path(source) / name, place)
+            named_calls.rename(os.path.join(source, name), os.fspath(place))
             if name == manifest.NAME:
                 fsync_directory(target)
     except BaseException as error:
@@ -69,7 +69,7 @@ def _move_back(source: str, target: str, names: Sequence[str]) -> None:
         if name == manifest.NAME and len(moved) > 1:
             fsync_directory(source)
             fsync_directory(target)
-        os.rename(Path(target) / name, Path(source) / name)
+        named_calls.rename(os.path.join(target, name), os.path.join(source, name))
 
 
 def add(source: str, target: str, names: Sequence[str], before: Manifest, listing: Manifest) -> None:
@@ -125,7 +125,7 @@ def _share_shard(source: str, target: str, name: str, model: str) -> None:
     fd = os.open(os.path.join(source, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         if access.keep(fd, model, os.path.join(target, name), adds=True):
-            os.fsync(fd)
+            named_calls.fsync(fd)
     finally:
         os.close(fd)
 
@@ -139,7 +139,7 @@ def _replace_manifest(source: str, target: str, listing: Manifest, model: str) -
     there = os.path.join(target, manifest.NAME)
     # The manifest keeps the mode of the one that it replaces.
     manifest.save(source, listing, target, there if os.path.lexists(there) else model)
-    os.rename(Path(source) / manifest.NAME, Path(target) / manifest.NAME)
+    named_calls.rename(os.path.join(source, manifest.NAME), os.path.join(target, manifest.NAME))
 
 
 def fingerprint(directory: str) -> str | None:

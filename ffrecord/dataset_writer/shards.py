@@ -15,6 +15,7 @@ from ffrecord.errors import ChecksumError, CountError, FormatError, file_error
 from ffrecord.format import ffr_layout
 from ffrecord.format.manifest import Shard
 from ffrecord.reading.ffr_file import OpenedFile
+from ffrecord.system import named_calls
 from ffrecord.system.atomic_file import move_range, read_into, reserve
 from ffrecord.writing.file_writer import compute_offsets, write_tables
 
@@ -124,10 +125,10 @@ def finish(
             # A write that was lost would leave a file of another length.
             if size != end:
                 raise CountError(f"{label}: it has {size} bytes, but its samples ({len(sizes)}) end at offset {end}")
-            os.ftruncate(fd, end)  # frees the blocks reserved beyond the end
+            named_calls.ftruncate(fd, end)  # frees the blocks reserved beyond the end
             crc = write_tables(fd, checksums, compute_offsets(sizes, data_start), payload, end)
             # Durable before the log names the shard; see `PartDirectory.keep`.
-            os.fsync(fd)
+            named_calls.fsync(fd)
         except BaseException:
             # The first error is the one to report.
             with contextlib.suppress(OSError):

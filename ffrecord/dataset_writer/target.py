@@ -56,7 +56,7 @@ class Base:
 
 def check_extendable(path: str) -> None:
     """Raise FileNotFoundError unless `path` is a directory with a manifest or shards."""
-    there = os.listdir(path) if os.path.isdir(path) else []
+    there = filesystems.list_names(path) if os.path.isdir(path) else []
     if not any(name == manifest.NAME or name.endswith(ffr_layout.SUFFIX) for name in there):
         raise MissingFileError(2, f"{path} holds no dataset to append to{filesystems.remark(path)}", path)
 
@@ -70,7 +70,7 @@ def load_base(path: str) -> Base:
     """
     check_extendable(path)
     listed = manifest.load(path)
-    names = [name for name in os.listdir(path) if name.endswith(ffr_layout.SUFFIX)]
+    names = [name for name in filesystems.list_names(path) if name.endswith(ffr_layout.SUFFIX)]
     if listed is None:
         shards, said = _read_headers(path, sorted(names))
         listing, there = manifest.build(shards, None if said is None else said.schema), None

@@ -12,7 +12,7 @@ from ffrecord.dataset_writer.layout import Start
 from ffrecord.format import manifest
 from ffrecord.format.leftovers import WRITE_LOG_MAX, Publishing
 from ffrecord.format.manifest import Shard
-from ffrecord.system import untrusted
+from ffrecord.system import named_calls, untrusted
 from ffrecord.system.atomic_file import read_all, write_all
 
 SHOWN = 60  # longest text of a value, characters
@@ -142,7 +142,7 @@ class WriteLog:
 
     def clear(self) -> None:
         """Remove all entries."""
-        os.ftruncate(self._fd, 0)
+        named_calls.ftruncate(self._fd, 0)
         self._end, self.state = 0, LogState()
 
     def begin(self, request: Request) -> None:
@@ -157,7 +157,7 @@ class WriteLog:
             OSError: of the failed call.
         """
         # Cuts off a torn line, and the mark of a publication that came to nothing.
-        os.ftruncate(self._fd, self._end)
+        named_calls.ftruncate(self._fd, self._end)
         line = msgspec.json.encode(entry) + b"\n"
         write_all(self._fd, memoryview(line), self._end)
         self._end += len(line)
@@ -165,7 +165,7 @@ class WriteLog:
 
     def sync(self) -> None:
         """Make all entries durable."""
-        os.fsync(self._fd)
+        named_calls.fsync(self._fd)
 
 
 def load_state(path: str) -> LogState:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ffrecord.errors import ArgumentError, NotAFolderError, file_error
 from ffrecord.format.folder_index import Tree, encode_index, walk
 from ffrecord.reading.paths import PathLike, local_path
-from ffrecord.system import filesystems, signals
+from ffrecord.system import filesystems, named_calls, signals
 from ffrecord.writing.file_writer import FileWriter
 
 _KINDS = (
@@ -143,7 +143,7 @@ def _enter(path: str, names: Tree, way: list[_Directory]) -> _Directory:
     """List a directory, unless it is on the way to itself."""
     try:
         status = os.stat(path)
-        with os.scandir(path) as found:
+        with named_calls.naming("getdents64"), os.scandir(path) as found:
             # Sorted: the order of `scandir` differs from disk to disk.
             entries = sorted(found, key=attrgetter("name"))
     except OSError as error:

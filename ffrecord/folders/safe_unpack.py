@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ffrecord.errors import ArgumentError, FormatError, file_error
 from ffrecord.reading.paths import PathLike, local_path
-from ffrecord.system import atomic_directory, filesystems
+from ffrecord.system import atomic_directory, filesystems, named_calls
 from ffrecord.system.atomic_file import remove_tree
 from ffrecord.system.sizes import parse_limit
 
@@ -129,7 +129,7 @@ def unpack_files(
     base = os.fsdecode(os.fsencode(os.path.basename(path))[:100])
     temporary = os.path.join(os.path.dirname(path), f".{base}.{secrets.token_hex(6)}.unpacking")
     try:
-        os.mkdir(temporary)
+        named_calls.mkdir(temporary)
     except OSError as error:
         raise file_error(error.errno or errno.EIO, f"{path}: no directory can be made beside it", path) from None
     try:
@@ -156,7 +156,7 @@ def _check_target(path: str) -> None:
     # Following it, somebody else could choose the directory.
     if os.path.islink(path):
         raise ArgumentError(f"{path} is a symbolic link, expected an empty directory, or nothing")
-    if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
+    if os.path.lexists(path) and (not os.path.isdir(path) or filesystems.list_names(path)):
         raise FileExistsError(errno.EEXIST, "the target exists, and is not an empty directory", path)
     parent = os.path.dirname(path)
     if not os.path.isdir(parent):
@@ -242,7 +242,7 @@ class _Directories:
             try:
                 # It may exist from an earlier name; `open` refuses a link or a file in its place.
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(part, dir_fd=self._fds[-1])
+                    named_calls.mkdir(part, directory=self._fds[-1])
                 self._fds.append(os.open(part, DIRECTORY, dir_fd=self._fds[-1]))
             except OSError as error:
                 raise _name_error(error, "/".join(parts), self._target) from None

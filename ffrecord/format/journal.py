@@ -31,7 +31,7 @@ import numpy as np
 from ffrecord._crc import crc32
 from ffrecord.errors import FormatError, describe_version
 from ffrecord.format import ffr_layout
-from ffrecord.system import untrusted
+from ffrecord.system import named_calls, untrusted
 from ffrecord.system.atomic_file import PART_SUFFIX, fsync_directory, write_all
 from ffrecord.system.untrusted import Refused
 
@@ -99,7 +99,7 @@ class Journal:
             self._file = io.FileIO(self._path, "x") if first else io.FileIO(self._path, "r+", opener=_open_left)
         write_all(self._file.fileno(), memoryview(entry), self._end)
         self._end += len(entry)
-        os.fsync(self._file.fileno())
+        named_calls.fsync(self._file.fileno())
         if first:
             fsync_directory(os.path.dirname(self._path))
 

@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ffrecord.errors import file_error
 from ffrecord.processes import failure_messages, heartbeats
 from ffrecord.processes.heartbeats import Beat, Heart, Heartbeats
 from ffrecord.processes.process import FAILURE, Channel, Failure, Link, Work, channel_pair, run_worker
@@ -177,9 +178,9 @@ class WorkerPool:
             for number in range(self.count):
                 self._start_one(number)
         except OSError as error:
-            sentence = f"worker {number} of {self.count} could not be started: {os.strerror(error.errno or errno.EIO)}"
-            sentence += "; pass num_workers=0 to work without"
-            raise OSError(error.errno or errno.EIO, sentence) from None
+            sentence = f"worker {number} of {self.count} could not be started"
+            advice = "pass num_workers=0 to work without"
+            raise file_error(error.errno or errno.EIO, sentence, None, advice) from None
         except Exception as error:
             # Only the other start methods pickle the arguments.
             if self._method != "fork":

@@ -21,7 +21,7 @@ import msgspec
 from ffrecord.errors import SampleError
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Beat, Heart, Heartbeats
-from ffrecord.system import signals
+from ffrecord.system import named_calls, signals
 
 PACKET = 32 << 10  # bytes
 MORE, LAST = b"+", b"."
@@ -119,10 +119,12 @@ class Channel:
 def channel_pair() -> tuple[Channel, Channel]:
     """Return two connected ends."""
     # SEQPACKET keeps the borders of packets, and tells the end of the other side as a stream does.
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with named_calls.naming("socketpair"):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (ours, theirs):
         # With a small default a packet would not fit at all.
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * PACKET)
+        with named_calls.naming("setsockopt"):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * PACKET)
     return Channel(ours), Channel(theirs)
 
 

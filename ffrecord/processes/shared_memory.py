@@ -8,8 +8,8 @@ import tempfile
 from multiprocessing import reduction
 from typing import Any
 
-from ffrecord.errors import file_error
-from ffrecord.system.atomic_file import REFUSED, reserve
+from ffrecord.errors import REFUSED, file_error
+from ffrecord.system.atomic_file import reserve
 
 SHARED = "/dev/shm"  # files here lose their name at once
 

@@ -231,7 +231,7 @@ def _expand_directory(path: str) -> Expanded:
     names: list[str] = []
     if listed is None:
         # Without a manifest: the files that are there, unless a write of them was interrupted.
-        names = os.listdir(path)
+        names = filesystems.list_names(path)
         try:
             leftovers.check_bare(path, names)
         except FormatError:

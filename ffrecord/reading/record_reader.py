@@ -61,9 +61,8 @@ def failure_error(failure: Failure, file: Any, index: int, name: str) -> Excepti
         if table is not None and table.lost:
             index_path = getattr(table, "path", path)
             return file_error(detail, f"Sample {index}: {where}: a part of the index could not be read", index_path)
-        return file_error(
-            detail, f"Sample {index}: {where}: reading {plural(size, 'byte')} at offset {offset} failed", path
-        )
+        sentence = f"Sample {index}: {where}: reading {plural(size, 'byte')} at offset {offset} failed"
+        return file_error(detail, sentence, path, call="pread")
     if failure.status == "size":
         return FormatError(
             f"Sample {index}: {where}: {plural(size, 'byte')} at offset {offset}, expected {detail}, the size of every "

@@ -6,6 +6,7 @@ import os
 import stat
 
 from ffrecord.errors import file_error
+from ffrecord.system import named_calls
 
 ACCESS_LIST = "system.posix_acl_access"
 READ = 0o444
@@ -51,7 +52,8 @@ def _keep(fd: int, old: str, adds: bool) -> bool:
     if (own or adds) and not (_give_group(fd, before, now) and _give_list(fd, old, own)):
         mode &= 0o7707 | (mode & 0o7) << 3
     if mode != stat.S_IMODE(os.fstat(fd).st_mode):
-        os.fchmod(fd, mode)
+        with named_calls.naming("fchmod"):
+            os.fchmod(fd, mode)
     return os.fstat(fd) != now
 
 

@@ -5,9 +5,9 @@ import errno
 import os
 from collections.abc import Sequence
 
-from ffrecord.errors import file_error
-from ffrecord.system import access
-from ffrecord.system.atomic_file import REFUSED, fsync_directory
+from ffrecord.errors import REFUSED, file_error
+from ffrecord.system import access, named_calls
+from ffrecord.system.atomic_file import fsync_directory
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -58,7 +58,7 @@ def replace(source: str, target: str, directory: int | None = None) -> None:
             access.keep(fd, target, target)
         finally:
             os.close(fd)
-    os.rename(source, target, src_dir_fd=directory)
+    named_calls.rename(source, target, directory)
 
 
 def sync(directory: str) -> None:
@@ -90,7 +90,7 @@ def _sync_each(top: str) -> None:
     for path, _, files, fd in os.fwalk(top):
         _sync_files(fd, path, files)
         try:
-            os.fsync(fd)
+            named_calls.fsync(fd)
         except OSError as error:
             raise file_error(error.errno or errno.EIO, f"{path}: fsync of the directory failed", path) from None
 
@@ -100,7 +100,7 @@ def _sync_files(directory: int, path: str, names: Sequence[str]) -> None:
         try:
             fd = os.open(name, FILE, dir_fd=directory)
             try:
-                os.fsync(fd)
+                named_calls.fsync(fd)
             finally:
                 os.close(fd)
         except OSError as error:

@@ -17,8 +17,8 @@ import sys
 import weakref
 from collections.abc import Callable
 
-from ffrecord.errors import file_error
-from ffrecord.system import access, filesystems, untrusted
+from ffrecord.errors import REFUSED, file_error
+from ffrecord.system import access, filesystems, named_calls, untrusted
 from ffrecord.system._calls import fallocate
 from ffrecord.system.forks import call_in_children
 from ffrecord.system.untrusted import Refused
@@ -26,7 +26,6 @@ from ffrecord.system.untrusted import Refused
 PART_SUFFIX = ".part"
 FALLOC_FL_INSERT_RANGE = 0x20  # <linux/falloc.h>
 # Errnos of a kernel, container or file system that lacks a call or forbids it.
-REFUSED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)
 COPY_CHUNK = 8 << 20
 LOCK_TRIES = 3  # new files to try: somebody may remove one as a leftover before it is locked
 NAME_BYTES = 200  # bytes of the target's name in the temporary name, which must not exceed NAME_MAX, 255
@@ -54,7 +53,7 @@ def write_all(fd: int, data: memoryview, offset: int) -> None:
         OSError: a call failed; ENOSPC also if the kernel accepts no bytes.
     """
     while len(data):
-        written = os.pwrite(fd, data, offset)
+        written = named_calls.pwrite(fd, data, offset)
         if written <= 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         data, offset = data[written:], offset + written
@@ -62,9 +61,9 @@ def write_all(fd: int, data: memoryview, offset: int) -> None:
 
 def fsync_directory(directory: str) -> None:
     """Make renames and new names inside `directory` survive a crash."""
-    fd = os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = named_calls.open_directory(directory or ".", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(fd)
+        named_calls.fsync(fd)
     finally:
         os.close(fd)
 
@@ -123,7 +122,7 @@ def read_into(fd: int, out: memoryview, offset: int) -> int:
     except OSError as error:
         if error.errno not in REFUSED:
             raise
-    data = os.pread(fd, len(out), offset)
+    data = named_calls.pread(fd, len(out), offset)
     out[: len(data)] = data
     return len(data)
 
@@ -134,13 +133,13 @@ def read_up_to(fd: int, size: int, offset: int) -> bytes:
     Raises:
         OSError: a call failed.
     """
-    data = os.pread(fd, size, offset)
+    data = named_calls.pread(fd, size, offset)
     if len(data) == size or not data:
         return data
     parts = [data]
     while data:
         size, offset = size - len(data), offset + len(data)
-        data = os.pread(fd, size, offset) if size else b""
+        data = named_calls.pread(fd, size, offset) if size else b""
         parts.append(data)
     return b"".join(parts)
 
@@ -198,7 +197,7 @@ def move_range(fd: int, start: int, end: int, target: int) -> None:
     for offset in steps if target < start else reversed(steps):
         copy_range(fd, offset, min(COPY_CHUNK, end - offset), fd, target + offset - start)
     if target < start:
-        os.ftruncate(fd, target + end - start)
+        named_calls.ftruncate(fd, target + end - start)
     else:
         write_zeros(fd, start, target)
 
@@ -296,7 +295,7 @@ class PartFile:
                 sentence += ", its writer lives"
             if isinstance(error, Refused):
                 sentence += f": {error.strerror}; it was not left by a writer of this user, so it stays as it is"
-            raise file_error(error.errno or errno.EIO, sentence, left or target) from None
+            raise file_error(error.errno or errno.EIO, sentence, left or target, call="open") from None
         _open_parts.add(self)
 
     def _check_target(self, target: str, follow: bool) -> None:
@@ -381,14 +380,14 @@ class PartFile:
         """
         step = "fsync"
         try:
-            os.fsync(self.fd)
+            named_calls.fsync(self.fd)
             step = "close"
             self._file.close()
             step = "rename"
             if replace:
-                os.rename(self.path, self.target)
+                named_calls.rename(self.path, self.target)
             else:
-                os.link(self.path, self.target)
+                named_calls.give_free_name(self.path, self.target)
             self._published = True
         except OSError as error:
             self.discard()

@@ -9,6 +9,7 @@ import struct
 from typing import NamedTuple, SupportsIndex
 
 from ffrecord.errors import file_error
+from ffrecord.system import named_calls
 
 GONE = "the working directory of this process was removed; give an absolute path, or change to another directory"
 
@@ -39,6 +40,18 @@ def working_directory() -> str | None:
         return os.path.realpath(os.getcwd())
     except OSError:
         return None
+
+
+def list_names(path: str) -> list[str]:
+    """Return the names in a directory, in any order.
+
+    Raises:
+        OSError (also a RuntimeError): it is no directory, or cannot be listed.
+    """
+    try:
+        return named_calls.list_names(path)
+    except OSError as error:
+        raise file_error(error.errno or errno.EIO, f"{path}: the directory cannot be listed", path) from None
 
 
 def remark(path: str) -> str:

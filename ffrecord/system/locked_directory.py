@@ -11,10 +11,11 @@ import logging
 import os
 import stat
 import time
-from errno import EEXIST, ENOENT, ENOTEMPTY, ESTALE, EWOULDBLOCK
+from errno import EEXIST, EIO, ENOENT, ENOTEMPTY, ESTALE, EWOULDBLOCK
 from pathlib import Path
 
-from ffrecord.system import untrusted
+from ffrecord.errors import file_error
+from ffrecord.system import named_calls, untrusted
 from ffrecord.system.atomic_file import fsync_directory, write_all
 from ffrecord.system.untrusted import Refused
 
@@ -60,7 +61,7 @@ class LockedDirectory:
         missing = [parent for parent in Path(self.path).parents if not parent.exists()]
         for parent in reversed(missing):
             with contextlib.suppress(FileExistsError):
-                parent.mkdir()
+                named_calls.mkdir(str(parent))
                 self._made.append(str(parent))
             fsync_directory(str(parent.parent))
 
@@ -77,7 +78,7 @@ class LockedDirectory:
 
     def _take(self) -> None:
         with contextlib.suppress(FileExistsError):
-            os.mkdir(self.path, 0o755)
+            named_calls.mkdir(self.path, 0o755)
             self._made.append(self.path)
         try:
             self.fd = untrusted.open_directory(self.path)
@@ -156,7 +157,7 @@ class LockedDirectory:
 
     def names(self) -> set[str]:
         """Return the names of the files and directories in it."""
-        return set(os.listdir(self.fd))
+        return set(named_calls.list_names(self.fd))
 
     def holds(self, name: str) -> bool:
         """Tell whether it contains that name."""
@@ -174,7 +175,7 @@ class LockedDirectory:
             OSError: the directory cannot be created.
         """
         with contextlib.suppress(FileExistsError):
-            os.mkdir(name, dir_fd=self.fd)
+            named_calls.mkdir(name, directory=self.fd)
         if not self.has_directory(name):
             mode = os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_mode
             found = "another user's directory" if stat.S_ISDIR(mode) else untrusted.describe_kind(mode)
@@ -200,17 +201,27 @@ class LockedDirectory:
             fd = untrusted.open_file(beside, NEW, directory=self.fd, owner=self.owner)
             try:
                 write_all(fd, memoryview(data), 0)
-                os.fsync(fd)
+                named_calls.fsync(fd)
             finally:
                 os.close(fd)
-            os.rename(beside, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
-            os.fsync(self.fd)
+            named_calls.rename(beside, name, self.fd, self.fd)
+            named_calls.fsync(self.fd)
         except OSError as error:
-            raise OSError(error.errno, error.strerror, os.path.join(self.path, name)) from None
+            path = os.path.join(self.path, name)
+            raise file_error(error.errno or EIO, f"{path} cannot be written", path) from None
 
     def remove(self, name: str) -> None:
-        """Remove the file or directory of that name with all its content, if it exists, without following links."""
-        remove(name, self.fd)
+        """Remove the file or directory of that name with all its content, if it exists, without following links.
+
+        Raises:
+            OSError: something could not be removed. The error names the file.
+        """
+        try:
+            with named_calls.naming("unlinkat"):
+                remove(name, self.fd)
+        except OSError as error:
+            path = os.path.join(self.path, name)
+            raise file_error(error.errno or EIO, f"{path} cannot be removed", path) from None
 
     def remove_all_but(self, names: set[str], inside: str) -> None:
         """Remove everything from its subdirectory `inside`, except these names."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from errno import ENXIO, EPERM
 
 from ffrecord.errors import FormatError, escape_unprintable
+from ffrecord.system import named_calls
 
 SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # opening a FIFO must not wait for a writer
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -98,7 +99,8 @@ def open_file(name: str, flags: int, *, directory: int | None = None, owner: int
         # Check before opening too: opening some devices already has side effects.
         with contextlib.suppress(FileNotFoundError):
             _check(os.stat(name, dir_fd=directory, follow_symlinks=False), owner, links)
-    fd = os.open(name, flags | SAFE, 0o666, dir_fd=directory)
+    with named_calls.naming("open"):
+        fd = os.open(name, flags | SAFE, 0o666, dir_fd=directory)
     try:
         _check(os.fstat(fd), owner, links)
         os.set_blocking(fd, True)
@@ -205,7 +207,7 @@ def enter_parent(path: str) -> Iterator[tuple[int, str]]:
         OSError: a call failed.
     """
     parent, name = os.path.split(path)
-    fd = os.open(parent or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = named_calls.open_directory(parent or ".", os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield fd, name
     finally:
@@ -220,7 +222,7 @@ def open_directory(name: str, *, directory: int | None = None) -> int:
         OSError: a call failed.
     """
     try:
-        return os.open(name, DIRECTORY, dir_fd=directory)
+        return named_calls.open_directory(name, DIRECTORY, directory)
     except NotADirectoryError:
         mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
         raise Refused(f"it is {describe_kind(mode)}, expected a directory") from None
@@ -264,7 +266,7 @@ def user_of_new(directory: int) -> int | None:
     """Return the user id of files that this process creates in a directory; None if it can create nothing there."""
     name = f".{secrets.token_hex(6)}.part"
     try:
-        os.mkdir(name, dir_fd=directory)
+        named_calls.mkdir(name, directory=directory)
         try:
             return os.stat(name, dir_fd=directory, follow_symlinks=False).st_uid
         finally:

@@ -21,7 +21,7 @@ from ffrecord.errors import (
 )
 from ffrecord.format import extension, ffr_layout
 from ffrecord.format.journal import Journal, JournalHeader
-from ffrecord.system import atomic_file, urls
+from ffrecord.system import atomic_file, named_calls, urls
 from ffrecord.system.closing import SingleFileWriter
 from ffrecord.system.values import describe_wrong, whole_number
 from ffrecord.writing._buffers import Appender
@@ -252,10 +252,11 @@ class FileWriter(Appender, SingleFileWriter):
         if back:
             last = min(int(np.searchsorted(ends, back[1])), len(sizes) - 1)
             return file_error(
-                code, f"Samples {i} to {last} were not written back to the disk: {self._path}", self._path
+                code, f"Samples {i} to {last} were not written back to the disk: {self._path}", self._path, call="fsync"
             )
         wrote = max(0, at - int(ends[i] - sizes[i]))
-        return file_error(code, f"Sample {i}: length {sizes[i]} but wrote {wrote} bytes: {self._path}", self._path)
+        sentence = f"Sample {i}: length {sizes[i]} but wrote {wrote} bytes: {self._path}"
+        return file_error(code, sentence, self._path, call="pwrite")
 
     def write_many(self, samples: Any, /) -> None:
         # Lists are taken in C, without a call for each sample.
@@ -299,7 +300,7 @@ class FileWriter(Appender, SingleFileWriter):
         about = JournalHeader(os.path.basename(self._part.target), self._data_start, self._n, self._payload)
         try:
             # The samples must be durable before the journal names them.
-            os.fsync(self._part.fd)
+            named_calls.fsync(self._part.fd)
             self._journal.note_samples(about, self._sample_sizes[known:], self._checksums[known:])
         except OSError as error:
             sentence = f"{self._path}: flushing {plural(self.count, 'sample')} failed"

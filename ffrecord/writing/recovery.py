@@ -14,7 +14,7 @@ from ffrecord.format import extension, ffr_layout, journal
 from ffrecord.format.journal import Journal, JournalContent, journal_name
 from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.reading.paths import local_path
-from ffrecord.system import atomic_file, filesystems, untrusted
+from ffrecord.system import atomic_file, filesystems, named_calls, untrusted
 from ffrecord.writing import file_writer
 from ffrecord.writing._buffers import count_intact
 
@@ -173,7 +173,7 @@ def _find(given: str) -> str:
 def part_files(target: str) -> list[str]:
     """Return the part files of this name. If names are long, they include those of names that begin alike."""
     pattern, directory = _part_pattern(target), os.path.dirname(target)
-    paths = [os.path.join(directory, name) for name in os.listdir(directory)]
+    paths = [os.path.join(directory, name) for name in filesystems.list_names(directory)]
     return sorted(path for path in paths if pattern.fullmatch(path) and not _is_missing(path))
 
 
@@ -201,7 +201,7 @@ def _publish(part: atomic_file.PartFile, kept: Journal, noted: JournalContent, r
     try:
         end = start + recovered.bytes
         # Bytes behind the last intact sample are of samples that nobody noted.
-        os.ftruncate(made.fd, end)
+        named_calls.ftruncate(made.fd, end)
         # A writer killed in its last steps may have written tables already, possibly of more samples.
         atomic_file.write_zeros(made.fd, ffr_layout.tables_end(n), start)
         offsets = file_writer.compute_offsets(noted.sizes[:n], start)
@@ -224,8 +224,9 @@ def _find_intact(fd: int, noted: JournalContent) -> tuple[int, int]:
     if not starts:
         said = f"its journal has samples from offset {noted.starts[-1]} on"  # a journal that was made up
         raise FormatError(f"{noted.about.name}: {said}, but its part file has {size} bytes")
-    found = [(count_intact(fd, start, noted.sizes, noted.checksums), start) for start in starts]
     # Usually one of both places has all samples; after a kill in the middle, the better one.
+    with named_calls.naming("pread"):
+        found = [(count_intact(fd, start, noted.sizes, noted.checksums), start) for start in starts]
     n, start = max(found, key=lambda each: each[0])
     return start, n
 
@@ -285,7 +286,9 @@ def _clear(target: str) -> None:
 def _lone_journals(target: str) -> list[str]:
     """Return the journals whose part file is gone."""
     pattern, directory = _part_pattern(target), os.path.dirname(target)
-    paths = [os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(journal.SUFFIX)]
+    paths = [
+        os.path.join(directory, name) for name in filesystems.list_names(directory) if name.endswith(journal.SUFFIX)
+    ]
     parts = [path.removesuffix(journal.SUFFIX) + atomic_file.PART_SUFFIX for path in paths]
     return [path for path, part in zip(paths, parts, strict=True) if pattern.fullmatch(part) and _is_missing(part)]
 

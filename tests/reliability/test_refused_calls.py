@@ -1,11 +1,13 @@
 """T4 (guarantees G2, G6): every system call that a container may not have, or not allow, refused in three ways.
 
 What only makes things faster is done without, to the same bytes. What cannot be done without is an error that names the
-file, and the call or what it was for. The kernel itself refuses, so calls of Python, numpy and the C library are
-refused, too.
+file, the call, and the way out, and leaves nothing behind. The kernel itself refuses, so calls of Python, numpy and the
+C library are refused, too.
 """
 
+import contextlib
 import errno
+import io
 import os
 import platform
 import re
@@ -13,6 +15,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import builders
@@ -35,6 +38,7 @@ NEEDLESS = (
     *("fstatfs", "getrlimit", "getrusage", "getxattr", "io_destroy", "io_getevents", "io_setup", "io_submit"),
     *("madvise", "membarrier", "memfd_create", "mincore", "pidfd_open", "prctl", "preadv", "preadv2"),
     *("prlimit64", "sched_getaffinity", "pwritev2", "statx", "syncfs", "sysinfo", "close_range"),
+    *("link", "linkat"),
 )
 # Of these not every use must fail.
 NEEDED = (
@@ -45,15 +49,18 @@ NEEDED = (
     "getdents64",
     "mkdir",
     "rename",
-    "link",
     "socketpair",
     "fchmod",
-    "linkat",
     "mkdirat",
     "renameat",
     "setsockopt",
     "unlinkat",
 )
+# What messages call them, if not by the name in the kernel.
+CALLED = {"pread64": "pread", "pwrite64": "pwrite", "mkdirat": "mkdir", "renameat": "rename"}
+WAYS_OUT = ("allow this call where it is refused", "pass num_workers=0")
+# Without these nothing can be removed, or not what is found by listing a directory.
+REMOVING = ("unlinkat", "getdents64")
 # Refused by container runtimes that are in use, or by kernels that somebody has.
 EVERYDAY = (
     *("fallocate", "fsync", "io_setup", "memfd_create", "preadv2", "prlimit64"),
@@ -93,8 +100,8 @@ def write_dataset(place: Path) -> None:
 
 def read(place: Path) -> None:
     path = builders.write_samples(place / "read.ffr", SAMPLES)
-    for io in builders.IO_MODES:
-        with FileReader(path, io=io) as reader:
+    for mode in builders.IO_MODES:
+        with FileReader(path, io=mode) as reader:
             for _ in range(6):
                 assert builders.read_all(reader) == SAMPLES
                 assert [bytes(sample) for sample in reader.read(range(59, -1, -7))] == SAMPLES[::-7]
@@ -107,7 +114,7 @@ def export_and_unpack(place: Path) -> None:
     ffrecord.export(columns(SAMPLES), place / "folder", format="folder", progress=False)
     unpack(place / "a.zip", place / "unpacked")
     for directory in ("folder", "unpacked"):
-        found = sorted((place / directory).iterdir())
+        found = [place / directory / f"{i:06}.bin" for i in range(len(SAMPLES))]
         assert [path.read_bytes() for path in found] == SAMPLES
     ffrecord.convert(place / "a.zip", place / "converted", num_workers=0, progress=False)
 
@@ -132,7 +139,38 @@ def command_line(place: Path) -> None:
         assert main([*given, "--quiet", "--json"]) == 0, given
 
 
+def write_deep(place: Path) -> None:
+    DatasetWriter(place / "a" / "b" / "c.ffr", num_workers=0, progress=False).from_iterable(iter(SAMPLES))
+
+
+def pack(place: Path) -> None:
+    (place / "files" / "a").write_bytes(SAMPLES[1])
+    ffrecord.pack_folder(place / "files", place / "packed.ffr")
+
+
+def split(place: Path) -> None:
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        status = main(
+            ["split", f"{builders.write_samples(place / 's.ffr', SAMPLES)}", f"{place}/x=20", f"{place}/y=rest"]
+        )
+    if status:
+        raise ffrecord.FFRecordError(said.getvalue())
+
+
+EXPORTS = ("zip", "tar", "tfrecord", "folder")
+
+
+def export(kind: str) -> Work:
+    def work(place: Path) -> None:
+        suffix = "" if kind == "folder" else f".{kind}"
+        ffrecord.export(columns(SAMPLES), place / f"out{suffix}", format=kind, progress=False)
+
+    return work
+
+
 WORKS: tuple[Work, ...] = (write_file, replace_file, write_dataset, read, export_and_unpack, read_formats)
+MORE: tuple[Work, ...] = (write_deep, pack, split, *map(export, EXPORTS))
 
 
 def attempt(call: str, number: int, works: tuple[Work, ...], told: Callable[[Work, Path, Exception], None]) -> bool:
@@ -140,9 +178,9 @@ def attempt(call: str, number: int, works: tuple[Work, ...], told: Callable[[Wor
     directory = Path(tempfile.mkdtemp(prefix="ffrecord-refused-"))
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     try:
-        places = [directory / work.__name__ for work in works]
+        places = [directory / f"{number}" for number in range(len(works))]
         for place in places:
-            place.mkdir()
+            (place / "files").mkdir(parents=True)
         children.refuse(call, number)
         for work, place in zip(works, places, strict=True):
             try:
@@ -158,19 +196,28 @@ def unforgiving(work: Work, place: Path, error: Exception) -> None:
     raise AssertionError(f"{work.__name__} ended with {type(error).__name__}: {error}") from error
 
 
-def names_its_file(work: Work, place: Path, error: Exception) -> None:
-    """The file by its path, and what was to be done with it; or what can be done without workers."""
-    assert isinstance(error, OSError | ffrecord.FFRecordError), f"{work.__name__}: {error!r}"
+def names_its_call(call: str, number: int, work: Work, place: Path, error: Exception) -> None:
+    """The call, the file by its path, and the way out; nothing is left that begins with a dot."""
+    told = f"{work.__name__}: {error!r}"
+    assert type(error).__module__ == "ffrecord.errors", told
+    assert isinstance(error, OSError) or work is split, told
     said = str(error)
-    assert str(place) in said or "num_workers=0" in said, f"{work.__name__}: {error!r} names no file"
-    assert len(str(error)) > len(str(place)) + 20, f"{work.__name__}: {error!r} says not what it was for"
+    assert str(place) in said or "num_workers=0" in said, f"{told} names no file"
+    assert f": {CALLED.get(call, call)} is refused: {os.strerror(number)}; " in said, f"{told} names no call"
+    assert any(way in said for way in WAYS_OUT), f"{told} names no way out"
+    if call not in REMOVING:
+        kept = "".join(getattr(error, "__notes__", [])) + said
+        left = [path for path in place.rglob(".*") if str(path) not in kept and not path.name.endswith(".split")]
+        assert not left, f"{told} leaves {left}"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def filters(tmp_path_factory: pytest.TempPathFactory) -> None:
     """All is imported before a call is refused that imports make, too."""
-    for work in (*WORKS, command_line):
-        work(tmp_path_factory.mktemp(work.__name__))
+    for work in (*WORKS, *MORE, command_line):
+        place = tmp_path_factory.mktemp(work.__name__)
+        (place / "files").mkdir()
+        work(place)
     if platform.machine() not in children.SYSCALLS:
         pytest.skip(f"the numbers of system calls of {platform.machine()} are not known here")
     if children.in_child(lambda: children.refuse("sysinfo", errno.EPERM) is None):
@@ -195,12 +242,17 @@ with_every_error = pytest.mark.parametrize(
 
 
 def refuse_in_turns(
-    call: str, works: tuple[Work, ...], told: Callable[[Work, Path, Exception], None], every: bool
+    call: str,
+    works: tuple[Work, ...],
+    told: Callable[[Work, Path, Exception], None],
+    every: bool,
+    errors: tuple[int, ...] = ERRORS,
 ) -> None:
     """Refuse a call in each way, to all works or to those whose turn it is: with another call, others."""
     known(call)
     first = (NEEDLESS + NEEDED).index(call)
-    for turn, number in enumerate(ERRORS, first):
+    for number in errors:
+        turn = first + ERRORS.index(number)
         chosen = works if every else works[turn % len(ERRORS) :: len(ERRORS)]
         assert children.in_child(lambda number=number, chosen=chosen: attempt(call, number, chosen, told)) == 0, number
 
@@ -209,15 +261,43 @@ def refuse_in_turns(
 @with_every_error
 @each(NEEDLESS)
 def test_what_can_be_done_without(call: str, every: bool, counted: Counted) -> None:
-    refuse_in_turns(call, (*WORKS, command_line), unforgiving, every)
+    refuse_in_turns(call, (*WORKS, *MORE, command_line), unforgiving, every)
     counted.add("refused calls", len(ERRORS))
+
+
+@each(("fsync", "ftruncate", "pread64", "pwrite64", "getdents64"))
+@pytest.mark.parametrize("number", ERRORS)
+def test_a_recovery_names_the_call_and_stays_possible(tmp_path: Path, call: str, number: int) -> None:
+    known(call)
+
+    def write_some() -> bool:
+        writer = FileWriter(tmp_path / "r.ffr")
+        writer.write_many(SAMPLES)
+        writer.flush()
+        os._exit(0)  # as if killed
+
+    def recover() -> bool:
+        children.refuse(call, number)
+        with pytest.raises(OSError) as caught:
+            ffrecord.recover(tmp_path / "r.ffr")
+        assert type(caught.value).__module__ == "ffrecord.errors"
+        said = str(caught.value)
+        assert f": {CALLED.get(call, call)} is refused: {os.strerror(number)}; {WAYS_OUT[0]}" in said, said
+        assert str(tmp_path) in said
+        return True
+
+    assert children.in_child(write_some) == 0
+    assert children.in_child(recover) == 0
+    assert ffrecord.recover(tmp_path / "r.ffr").samples == len(SAMPLES)
+    assert [path.name for path in tmp_path.iterdir()] == ["r.ffr"]
 
 
 @pytest.mark.timeout(600)
 @with_every_error
 @each(NEEDED)
 def test_what_cannot_be_done_without_names_the_file(call: str, every: bool, counted: Counted) -> None:
-    refuse_in_turns(call, WORKS, names_its_file, every)
+    for number in ERRORS:
+        refuse_in_turns(call, (*WORKS, *MORE), partial(names_its_call, call, number), every, (number,))
     counted.add("refused calls", len(ERRORS))
 
 

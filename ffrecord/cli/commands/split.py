@@ -31,7 +31,7 @@ from ffrecord.format import manifest
 from ffrecord.format.leftovers import FINISHED
 from ffrecord.order import Random
 from ffrecord.reading.paths import check_outside
-from ffrecord.system import atomic_directory, filesystems, untrusted
+from ffrecord.system import atomic_directory, filesystems, named_calls, untrusted
 from ffrecord.system.atomic_file import PART_SUFFIX, fsync_directory
 from ffrecord.system.locked_directory import LockedDirectory
 from ffrecord.system.untrusted import Refused
@@ -98,8 +98,11 @@ class SplitPart:
             self._own = LockedDirectory(self.hidden)
         except BlockingIOError as error:
             raise OSError(error.errno, "another process is splitting into it", self.path) from None
-        except OSError as error:
+        except Refused as error:
             raise OSError(error.errno, error.strerror, self.path) from None
+        except OSError as error:
+            sentence = f"{self.path}: the directory {self.hidden} cannot be made for it"
+            raise file_error(error.errno or EIO, sentence, self.path) from None
         if self._restart:
             for name in self._own.names():
                 self._own.remove(name)
@@ -162,7 +165,9 @@ class SplitPart:
             raise self._exists_error()
 
     def _is_taken(self) -> bool:
-        return os.path.lexists(self.target) and (not os.path.isdir(self.target) or bool(os.listdir(self.target)))
+        return os.path.lexists(self.target) and (
+            not os.path.isdir(self.target) or bool(filesystems.list_names(self.target))
+        )
 
     def _exists_error(self) -> FileExistsError:
         return FileExistsError(EEXIST, "it already exists, expected a new directory", self.path)
@@ -184,7 +189,7 @@ class SplitPart:
     def take_back(self) -> None:
         """Hide the part again, if it is published."""
         if self.published:
-            os.rename(self.target, self._name, dst_dir_fd=self._own.fd)
+            named_calls.rename(self.target, self._name, target_directory=self._own.fd)
 
     def _state(self) -> SplitState:
         with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

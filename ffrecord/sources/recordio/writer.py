@@ -14,7 +14,7 @@ from ffrecord.sources.files import check_file
 from ffrecord.sources.recordio import snappy
 from ffrecord.sources.recordio.index import find_chunks, last_matches, torn_error
 from ffrecord.sources.recordio.layout import COMPRESSORS, GZIP, LENGTH, NONE, SIZE_MOST, SNAPPY, Dialect, dialect_of
-from ffrecord.system import filesystems
+from ffrecord.system import filesystems, named_calls
 from ffrecord.system.atomic_file import PartFile, write_all
 from ffrecord.system.closing import SingleFileWriter
 from ffrecord.system.sizes import Size, parse_size
@@ -113,7 +113,7 @@ class RecordIOWriter(SingleFileWriter):
             self._dialect, self._end = self._look(dialect, cut)
             # New chunks must follow the last whole one.
             if os.fstat(self._part.fd).st_size > self._end:
-                os.ftruncate(self._part.fd, self._end)
+                named_calls.ftruncate(self._part.fd, self._end)
         except BaseException:
             self._part.discard()
             raise
@@ -188,7 +188,7 @@ class RecordIOWriter(SingleFileWriter):
         if self._records:
             self._write_chunk()
         try:
-            os.fsync(self._part.fd)
+            named_calls.fsync(self._part.fd)
         except OSError as error:
             self._fail(error)
         # Not earlier: before fsync has returned, a crash may lose these chunks.
@@ -263,7 +263,7 @@ class RecordIOWriter(SingleFileWriter):
         if self._appends and self._part.owned:
             # If this fails, too, the file is as after a killed writer: with further chunks, the last one perhaps torn.
             try:
-                os.ftruncate(self._part.fd, self._safe_end)
+                named_calls.ftruncate(self._part.fd, self._safe_end)
             except OSError as error:
                 told = f"{self._path}: the file could not be cut back to {plural(self._safe_end, 'byte')}: {error}"
                 warnings.warn(escape_unprintable(told), stacklevel=3)

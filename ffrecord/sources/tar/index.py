@@ -162,7 +162,7 @@ def _error(path: str, size: int, scan: _tar.Scan, begins: bytes) -> Exception:
     if scan.problem == "failed":
         # 0 stands for the end of the file, where a moment before there was more.
         if scan.failure:
-            return file_error(scan.failure, f"{path}: reading headers at offset {scan.offset}", path)
+            return file_error(scan.failure, f"{path}: reading headers at offset {scan.offset}", path, call="pread")
         return TruncatedError(
             f"{path}: the file was cut while it was read: it had {size} bytes, now none at offset {scan.offset}"
         )
