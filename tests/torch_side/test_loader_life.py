@@ -15,7 +15,7 @@ import torch
 from loader_builders import child_processes, fixed, flat, ids, mixed, write
 from torch_builders import WORKERS_ANYWHERE
 
-from ffrecord.errors import StateError
+from ffrecord.errors import StateError, UserFunctionError
 from ffrecord.torch import Loader
 from ffrecord.torch.loading.stats import LoaderStats
 
@@ -379,3 +379,71 @@ def slow(sample):
 def test_verdict_of_the_disk():
     stats = LoaderStats(batches=1, waiting=3.0, computing=1.0, io=6.0, crc=2.0, decode=0.5)
     assert stats.verdict == "the training loop waits for data 75% of its time, on reading (71%), checking CRC-32 (24%)"
+
+
+# Threads that share an iterator
+
+
+@pytest.mark.parametrize("how", [{"num_threads": 0}, {"num_threads": 3}, {"num_workers": 2}], ids=str)
+@pytest.mark.parametrize("kind", ["fixed", "mixed"])
+def test_threads_share_an_iterator(path, fixed_path, how, kind):
+    """Each batch goes to one of them, and none is lost, or is there twice; a state counts them all."""
+    loader = Loader({"fixed": fixed_path, "mixed": path}[kind], 3, seed=4, **how)
+    expected = flat(Loader({"fixed": fixed_path, "mixed": path}[kind], 3, seed=4))
+    iterator, barrier = iter(loader), threading.Barrier(4)
+
+    def take(_):
+        barrier.wait()
+        return ids(iterator)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = [batch for batches in pool.map(take, range(4)) for batch in batches]
+    assert sorted(each for batch in found for each in batch) == sorted(expected)
+    assert len(found) == -(-COUNT // 3) == loader.stats().batches
+    assert (loader.epoch, loader.position) == (1, 0)
+
+
+def test_an_error_ends_the_loop_of_every_thread(path):
+    """None of them takes the epoch for whole."""
+
+    def transform(sample):
+        if sample["id"] == 20:
+            raise ValueError("no")
+        return 0
+
+    iterator, barrier = iter(Loader(path, 2, "sequential", num_threads=2, transform=transform)), threading.Barrier(3)
+
+    def take(_):
+        barrier.wait()
+        try:
+            for _ in iterator:
+                pass
+        except Exception as error:
+            return error
+        return None
+
+    with ThreadPoolExecutor(3) as pool:
+        errors = sorted(pool.map(take, range(3)), key=lambda error: type(error).__name__)
+    assert [type(error) for error in errors] == [StateError, StateError, UserFunctionError]
+    assert str(errors[0]) == "the loop ended with an error in another thread"
+
+
+def test_a_signal_handler_that_asks_for_a_batch(path):
+    """It is refused, as it would wait for ever for the one that it interrupts."""
+    told = []
+
+    def transform(sample):
+        time.sleep(0.02)
+        return 0
+
+    iterator = iter(Loader(path, COUNT, num_threads=1, transform=transform))
+
+    def ask(*_):
+        with pytest.raises(StateError, match="signal handler") as error:
+            next(iterator)
+        told.append(error)
+
+    with children.alarms(ask):
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        assert len(next(iterator)) == COUNT
+    assert len(told) == 1

@@ -1,5 +1,6 @@
 """One loop over an epoch: from planned batches to batches in the user's hands."""
 
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -153,6 +154,8 @@ class BatchCounts:
 class Iteration(Iterator[Any]):
     """The iterator of a loop. It begins with its first batch, so a state may be loaded until then.
 
+    Threads may share it: each batch goes to one of them. If a batch fails, so does the loop of every thread.
+
     Args:
         cursor: the cursor, which follows the loop.
         begin: begins the run of a loop.
@@ -172,14 +175,29 @@ class Iteration(Iterator[Any]):
         self._batches: BatchIterator | None = None
         self._over = False
         self._left: float | None = None  # time when the user got the last batch
+        self._turn = threading.Lock()
+        self._asking = 0  # the thread that has the turn
+        self._failed = 0  # the thread that got the error which has ended the loop
 
     def __next__(self) -> Any:
+        if self._asking == threading.get_ident():  # waiting for the turn would never end
+            raise StateError("a signal handler asked for a batch while the loop that it interrupts waits for one")
+        with self._turn:
+            self._asking = threading.get_ident()
+            try:
+                return self._next_timed()
+            finally:
+                self._asking = 0
+
+    def _next_timed(self) -> Any:
         asked = perf_counter()
         if self._left is not None:
             self._counts.computing += asked - self._left
         try:
             return self._next()
-        except BaseException:  # also an interrupt: a batch may be lost on its way, so the loop must not go on
+        except BaseException as error:  # also an interrupt: a batch may be lost on its way, so the loop must not go on
+            if not self._over and not isinstance(error, StopIteration):
+                self._failed = threading.get_ident()
             self.close()
             raise
         finally:
@@ -190,6 +208,8 @@ class Iteration(Iterator[Any]):
 
     def _next(self) -> Any:
         if self._over:
+            if self._failed not in (0, threading.get_ident()):  # the epoch is not whole, which only that thread knows
+                raise StateError("the loop ended with an error in another thread")
             raise StopIteration
         if self._batches is None or self._run is None:
             self._run = self._begin()
