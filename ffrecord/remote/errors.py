@@ -49,6 +49,26 @@ def no_ranges_error(url: str) -> NoRangesError:
     return NoRangesError(f"{url}: the server sends only whole files, not parts (HTTP ranges); {NO_RANGES}")
 
 
+def not_http_error(url: str) -> RemoteError:
+    """Return the error for an answer that is not HTTP."""
+    return RemoteError(f"{url}: the answer is not HTTP; check the address, its port, and proxies on the way")
+
+
+def range_error(url: str) -> RemoteError:
+    """Return the error for a part of an object that nobody asked for, or that the server does not describe."""
+    return RemoteError(f"{url}: the server sends another range than requested, or does not say which (Content-Range)")
+
+
+def no_length_error(url: str) -> RemoteError:
+    """Return the error for an answer whose end nobody could tell from a broken connection."""
+    return RemoteError(f"{url}: the server does not say how large the file is (Content-Length)")
+
+
+def compressed_error(url: str) -> RemoteError:
+    """Return the error for an answer that is compressed, or says so."""
+    return RemoteError(f"{url}: the server sends it compressed (Content-Encoding), expected plain bytes")
+
+
 def refused_error(url: str, why: str) -> RemotePermissionError:
     """Return the error for an object that these credentials may not read or write."""
     return RemotePermissionError(f"{url}: access denied: {why}; credentials are given by storage_options")

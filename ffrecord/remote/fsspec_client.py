@@ -1,6 +1,7 @@
 """A client over any file system of fsspec, for schemes that obstore does not have; also over web servers."""
 
 import inspect
+import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -8,13 +9,18 @@ from pathlib import Path
 from types import EllipsisType
 from typing import Any, NamedTuple
 
-from ffrecord.errors import ArgumentError, FFRecordError, MissingFileError, RemoteError
+from ffrecord.errors import ArgumentError, FFRecordError, MissingFileError, RemoteError, TransientError
 from ffrecord.remote.client import FetchedObject, check_there, never
 from ffrecord.remote.errors import (
     answer_error,
     changed_error,
+    compressed_error,
     long_body_error,
+    no_length_error,
     no_ranges_error,
+    not_http_error,
+    range_error,
+    redirect_error,
     short_body_error,
     too_large_error,
 )
@@ -24,6 +30,8 @@ from ffrecord.system.optional import import_optional, require
 
 REDIRECTS = 10
 REDIRECTED = (301, 302, 303, 307, 308)
+RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})\s*")
+SIZE_MAX = (1 << 63) - 1
 PIECE = 1 << 20  # bytes taken from a body at once
 # Options that identify the user. They are sent only to the origin of the URL.
 PRIVATE = ("headers", "auth", "cookies", "cookie_jar")
@@ -74,14 +82,24 @@ async def fetch(files: Any, url: str, shown: str, span: tuple[int, int] | None, 
     session, target = await files.set_session(), files.encode_url(url)
     origin = target.origin()
     # The number of redirects is bounded, as a loop of them would never end.
+    aiohttp = require("aiohttp", "fsspec", "reading from HTTP")
     for _ in range(REDIRECTS):
-        async with session.get(target, headers=headers, allow_redirects=False, **options) as answer:
-            if answer.status not in REDIRECTED or not answer.headers.get("Location"):
-                return await _read_answer(answer, shown, span, most)
-            target = target.join(files.encode_url(answer.headers["Location"]))
+        try:
+            async with session.get(target, headers=headers, allow_redirects=False, **options) as answer:
+                if answer.status not in REDIRECTED or not answer.headers.get("Location"):
+                    return await _read_answer(answer, shown, span, most)
+                found = answer.headers["Location"]
+        except aiohttp.ClientResponseError:  # only for what it cannot parse, as it raises nothing for a status
+            raise not_http_error(shown) from None
+        except aiohttp.ClientPayloadError as error:
+            raise TransientError(f"{shown}: the connection failed ({type(error).__name__})") from None
+        try:
+            target = target.join(files.encode_url(found))
+        except ValueError:
+            raise redirect_error(shown, "", "") from None
         # To a file: or ftp: address, which must not be read.
         if target.scheme not in ("http", "https"):
-            raise RemoteError(f"{shown}: the server redirects to an address that cannot be read")
+            raise redirect_error(shown, "", "")
         if target.origin() != origin:
             # Another origin must not see credentials.
             session, headers = await _anonymous_session(files), ours
@@ -108,11 +126,14 @@ async def _read_answer(answer: Any, shown: str, span: tuple[int, int] | None, mo
         raise answer_error(shown, answer.status)
     # A server may compress although nobody asked for it.
     if answer.headers.get("Content-Encoding", "identity").lower() not in ("identity", ""):
-        raise RemoteError(f"{shown}: the server sends it compressed, expected plain bytes")
-    start, size = _parse_range(answer.headers, answer.status)
-    # Another part than the requested one would be taken for the records.
-    if answer.status == 206 and (span is None or start != span[0]):
-        raise RemoteError(f"{shown}: the server sent from byte {start}, expected {None if span is None else span[0]}")
+        raise compressed_error(shown)
+    if answer.status == 206:
+        start, size = _parse_range(answer.headers, shown, span)
+    else:
+        length = answer.headers.get("Content-Length", "")
+        start, size = 0, int(length) if length.isdecimal() else -1
+        if size < 0 and "chunked" not in answer.headers.get("Transfer-Encoding", "").lower():
+            raise no_length_error(shown)
     # A server without ranges sends everything: do not read a huge body in vain.
     wanted = answer.status == 206 or span is None or 0 <= size <= most
     data = await _body(answer, most) if wanted else b""
@@ -129,15 +150,19 @@ async def _body(answer: Any, most: int) -> bytes:
     return b"".join(pieces)
 
 
-def _parse_range(headers: Mapping[str, str], status: int) -> tuple[int, int]:
-    """Return (first byte, size of the object) from the headers."""
-    if status == 206:
-        span, _, size = headers.get("Content-Range", "").partition("/")
-        start = span.removeprefix("bytes ").partition("-")[0].strip()
-        # Not a number: the header is missing, or "*" for an unknown size.
-        return int(start) if start.isdecimal() else -1, int(size) if size.isdecimal() else -1
-    length = headers.get("Content-Length", "")
-    return 0, int(length) if length.isdecimal() else -1
+def _parse_range(headers: Mapping[str, str], shown: str, span: tuple[int, int] | None) -> tuple[int, int]:
+    """Return (first byte, size of the object) from the headers of a part.
+
+    Raises:
+        RemoteError: it is not the part that was requested, or does not say which it is, or how large the object is.
+    """
+    said = RANGE.fullmatch(headers.get("Content-Range", ""))
+    if said is None or span is None:
+        raise range_error(shown)
+    start, last, size = map(int, said.groups())
+    if start != span[0] or last != min(span[1], size) - 1 or not start <= last < size <= SIZE_MAX:
+        raise range_error(shown)
+    return start, size
 
 
 CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0  # over HTTP, for a connection and for the next bytes: as in obstore

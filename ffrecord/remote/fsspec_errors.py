@@ -127,6 +127,8 @@ def _ftp_error(error: Exception, url: str) -> Exception:
         return MissingFileError(2, f"{url} does not exist, or you may not read it", url)
     if code in (530, 532):
         return refused_error(url, f"FTP status {code}")
+    if not code:
+        return RemoteError(f"{url}: the answer is not FTP; check the address, its port, and proxies on the way")
     # 4xx is temporary in FTP, 5xx is not.
     return (TransientError if 400 <= code < 500 else RemoteError)(f"{url}: FTP status {code}")
 

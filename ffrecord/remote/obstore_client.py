@@ -17,7 +17,14 @@ from urllib.parse import unquote
 from ffrecord.errors import ChangedError, NoRangesError, NotSupportedError
 from ffrecord.remote import redirects
 from ffrecord.remote.client import FetchedObject, check_there, never
-from ffrecord.remote.errors import changed_error, long_body_error, short_body_error, too_large_error
+from ffrecord.remote.errors import (
+    changed_error,
+    compressed_error,
+    long_body_error,
+    range_error,
+    short_body_error,
+    too_large_error,
+)
 from ffrecord.remote.obstore_errors import error_of
 from ffrecord.remote.obstore_options import convert_options, option_error
 from ffrecord.system import urls
@@ -110,6 +117,7 @@ SCHEMES = {"s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "htt
 NEVER = {"max_retries": 0}  # obstore does not retry: `retrying` does, and bounds the time of all tries together
 PART = 8 << 20  # bytes of each part of a large upload; more if there would be more parts than PARTS_MAX
 PARTS_MAX = 9_000  # S3 allows 10,000
+SIZE_MAX = (1 << 63) - 1  # of an object, bytes
 PARTS_AT_ONCE = 4  # parts of one upload that are in memory at once
 
 
@@ -126,6 +134,7 @@ class ObstoreClient:
     def __init__(self, root: str, options: Mapping[str, Any], shown: str | None = None) -> None:
         self._root, self._options, self._shown = root, dict(options), shown
         self._address, self._headers = _split_root(root)
+        self._is_web = urls.scheme_of(root) in ("http", "https")
         self._library = library()
         # Without retries of its own, see NEVER.
         self._once = self._store(NEVER)
@@ -202,6 +211,12 @@ class ObstoreClient:
         `bytes()` of obstore's result would read the whole body, even if it is longer than requested. A stream is closed
         when more follows; some 10 kB too much have been read by then.
         """
+        # Stores such as S3 keep this as a note of the user, and send the bytes as they are.
+        encoding = found.attributes.get("Content-Encoding", "identity") if self._is_web else "identity"
+        if str(encoding).lower() not in ("identity", ""):
+            raise compressed_error(self.url(path))
+        if found.meta["size"] > SIZE_MAX:
+            raise range_error(self.url(path))
         # There is no body to read, and a range of nothing would be an error.
         if not size:
             return b""

@@ -11,7 +11,10 @@ from ffrecord.remote.errors import (
     MISSING,
     answer_error,
     missing_error,
+    no_length_error,
     no_ranges_error,
+    not_http_error,
+    range_error,
     redirect_error,
     refused_error,
     replaced_error,
@@ -39,6 +42,8 @@ OF_AUTHORITY = "CaUsedAsEndEntity"  # the certificates that `openssl req -x509` 
 # The texts of nginx, Apache and servers in Go.
 WANTS_TLS = re.compile("plain HTTP request was sent to HTTPS|speaking plain HTTP to an SSL|request to an HTTPS server")
 DNS = "failed to lookup address"
+NOT_HTTP = re.compile(r"hyper::Error\(\s*Parse\(")
+RANGES = ("ContentRange", "UnexpectedRange", "InvalidRangeRequest")
 METADATA = re.compile(r"https?://(169\.254\.|metadata\b|\[fd00:ec2)")  # of cloud machines; it gives credentials
 CONFLICT = 409
 
@@ -171,12 +176,18 @@ def _connection_error(url: str, said: ObstoreMessage) -> Exception:
             else ""
         )
         return RemoteError(f"{url}: TLS failed: its certificate is not accepted ({why}{remark})")
+    if NOT_HTTP.search(structure):
+        return not_http_error(url)
+    if "kind: Builder" in structure and url.startswith("http"):  # an http:// of its own is always allowed
+        return redirect_error(url, "", "")
     if "kind: Builder" in structure:
         return RemoteError(f"{url}: this is not a valid request; HTTP without TLS needs allow_http=True")
     if "InvalidContentType" in structure or "InvalidMessage" in structure:
         return RemoteError(f"{url}: TLS failed: the server does not use TLS on this port")
     if "MissingContentLength" in structure:
-        return RemoteError(f"{url}: the server does not say how large the file is (Content-Length)")
+        return no_length_error(url)
+    if any(name in structure for name in RANGES):
+        return range_error(url)
     if "HttpError" not in structure:  # an answer came with invalid headers: another try would give the same
         return RemoteError(f"{url}: {_words(said) or 'the answer is not valid: ' + ', '.join(_sources(said))}")
     if "TimedOut" in structure or "kind: Timeout" in structure:

@@ -96,7 +96,9 @@ def test_what_a_status_is(odd: Odd, backend: str, status: int, kind: type[Except
 @pytest.mark.parametrize("status", [202, 207, 226, 304, 399, 600, 999])
 def test_statuses_that_nobody_expects(odd: Odd, backend: str, status: int) -> None:
     odd.status = status
-    with pytest.raises((RemoteError, FormatError), match=r"HTTP status \d|server redirects|expected a dataset\.json"):
+    with pytest.raises(
+        (RemoteError, FormatError), match=r"HTTP status \d|server redirects|not HTTP|expected a dataset\.json"
+    ):
         FileReader(f"{odd.url}/status/set", **options(backend))
 
 

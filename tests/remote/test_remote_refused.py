@@ -113,8 +113,8 @@ class Odd(http.server.BaseHTTPRequestHandler):
     [
         ("unsized", "the server does not say how large the file is"),
         ("undated", "the answer is not valid: Header, InvalidLastModified"),
-        ("rangeless", "the answer is not valid: NoContentRange"),
-        ("garbage", "the answer is not valid: ParseContentRange"),
+        ("rangeless", r"the server sends another range than requested, or does not say which \(Content-Range\)"),
+        ("garbage", r"the server sends another range than requested, or does not say which \(Content-Range\)"),
         ("round", "the server redirects to an address that cannot be read"),
     ],
 )

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord.errors import REFUSED
 from ffrecord.reading.store import Indices
 from ffrecord.system import untrusted
-from ffrecord.system.atomic_file import REFUSED, read_up_to, write_all
+from ffrecord.system.atomic_file import read_up_to, write_all
 from ffrecord.system.untrusted import Refused
 
 Marks = npt.NDArray[np.bool_]
