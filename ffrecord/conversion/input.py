@@ -162,7 +162,8 @@ def _from_object(source: Any, fields: Any, skips: bool) -> ConversionInput:
     if not isinstance(source, Iterable):
         raise ArgumentTypeError(describe_wrong("source", source, "a path, a store, a dataset or an iterable"))
     # An iterator is its own `iter`, and gives its samples once.
-    return ConversionInput(None, lambda: iter(source), fields, once=iter(source) is source)
+    stream = huggingface.name_stream(source, None if fields is None else Schema.of(fields))
+    return ConversionInput(None, lambda: iter(stream), fields, once=iter(stream) is stream)
 
 
 def _from_archives(
@@ -204,8 +205,15 @@ def _with_inferred_columns(
     first: list[dict[str, Any]], begin: Callable[[], Iterator[Any]], fields: Any
 ) -> ConversionInput:
     arrays = {key for sample in first for key, value in sample.items() if isinstance(value, np.ndarray)}
-    columns = choose_columns(first, fields, ColumnFacts(frozenset(arrays)))
+    labels = [_label(place, sample) for place, sample in enumerate(first)]
+    columns = choose_columns(first, fields, ColumnFacts(frozenset(arrays)), labels)
     return ConversionInput(None, lambda: map(columns.prepare, begin()), columns.schema)
+
+
+def _label(place: int, sample: Mapping[str, Any]) -> str:
+    """Return the name of a sample of an archive for messages."""
+    name = next((sample[key] for key in (KEY, WEB_KEY) if key in sample), None)
+    return f"sample {place}" if name is None else f"sample {place} ({name!r})"
 
 
 def _read_first(begin: Callable[[], Iterator[Any]]) -> list[dict[str, Any]]:

@@ -343,16 +343,24 @@ class ParquetDataset:
             fits = [name for name, each in classes.items() if _are_inside(bounds.get(name, UNKNOWN), each)]
             self._rows = TableRows(schema, nulls.found, classes, fields, fits=fits)
         # Values show what the types leave open, such as JPEGs in bytes.
-        samples = self._probe_rows(skips)
+        rows = self._probe_rows(skips)
+        samples = [sample for _, sample in rows]
+        labels = [self._describe_row(index) for index, _ in rows]
         facts = ColumnFacts(fields=self._rows.fields, classes=self._rows.classes)
-        self.columns = choose_columns(samples, fields, facts) if samples else None
+        self.columns = choose_columns(samples, fields, facts, labels) if samples else None
 
-    def _probe_rows(self, skips: bool) -> list[dict[str, Any]]:
-        """Read rows of at most three row groups: each group must be decoded for it."""
+    def _probe_rows(self, skips: bool) -> list[tuple[int, dict[str, Any]]]:
+        """Read (index, row) of at most three row groups: each group must be decoded for it."""
         indices: list[int] = []
         for group in spread_indices(len(self._groups), GROUPS):
             indices += self._spread_indices(group, FEW // GROUPS)
-        return read_probes(indices, self._read, skips)
+        return read_probes(indices, lambda wanted: zip(wanted, self._read(wanted), strict=True), skips)
+
+    def _describe_row(self, index: int) -> str:
+        """Return the name of a row for messages, with its file and its number there."""
+        number = self._groups[int(np.searchsorted(self._ends, index, side="right"))][0]
+        before = sum(rows for file, _, rows in self._groups if file < number)
+        return f"row {index - before} of {self._paths[number]}"
 
     @property
     def fingerprint(self) -> str:

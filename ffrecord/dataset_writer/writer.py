@@ -28,7 +28,7 @@ from ffrecord.dataset_writer.transaction import WritePlan, WriteTransaction
 from ffrecord.dataset_writer.write_log import Request
 from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, plural
 from ffrecord.fields import Schema
-from ffrecord.inputs.huggingface import HuggingFaceInput
+from ffrecord.inputs.huggingface import HuggingFaceInput, check_classes, name_stream
 from ffrecord.inputs.recognised import StoreInput, input_of
 from ffrecord.processes.pool import start_method_of
 from ffrecord.reading.paths import check_outside
@@ -296,6 +296,8 @@ class DatasetWriter:
 
     def _look_at(self, dataset: Any) -> _WriteInput:
         data = _WriteInput(dataset, self._options.serializer)
+        if data.known is None:
+            check_classes(dataset, self._options.fields)
         check_outside(data.directories, self._options.path)
         return data
 
@@ -374,7 +376,8 @@ class DatasetWriter:
             return self._write_known(data, total, chunksize)
         if not isinstance(iterable, Iterable) and not hasattr(iterable, "__getitem__"):
             raise ArgumentTypeError(describe_wrong("iterable", iterable, "iterable"))
-        source, declared = FromIterable(iterable, total), self._options.declares(self._options.fields)
+        samples = name_stream(iterable, self._options.fields)
+        source, declared = FromIterable(samples, total), self._options.declares(self._options.fields)
 
         def infer() -> Encoding | None:
             return (

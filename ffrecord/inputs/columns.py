@@ -99,13 +99,16 @@ class SampleColumns:
         return sample
 
 
-def choose_columns(samples: Sequence[Any], wanted: Any, facts: ColumnFacts) -> SampleColumns:
+def choose_columns(
+    samples: Sequence[Any], wanted: Any, facts: ColumnFacts, labels: Sequence[str] | None = None
+) -> SampleColumns:
     """Return the columns of a source.
 
     Args:
         samples: a few samples, from all over it.
         wanted: fields from the user: a mapping, of some columns or of all; or a value that `Schema.of` takes.
         facts: facts from the source.
+        labels: the name of each sample for messages; None if only their order is known.
 
     Raises:
         TypeError, ValueError: no columns fit the samples; a column that they do not have.
@@ -116,7 +119,7 @@ def choose_columns(samples: Sequence[Any], wanted: Any, facts: ColumnFacts) -> S
         return SampleColumns(wanted, flat, _optional_columns(wanted, []), _find_renamed(wanted, facts))
     # Samples that are no dicts have no names of columns.
     if not all(isinstance(sample, dict) for sample in samples):
-        return SampleColumns(Schema(infer_tree(samples)) if wanted is None else Schema.of(wanted))
+        return SampleColumns(Schema(infer_tree(samples, labels)) if wanted is None else Schema.of(wanted))
     if wanted is not None and not isinstance(wanted, Mapping):
         raise ArgumentTypeError(describe_wrong("fields", wanted, "a mapping of columns to fields, or a Schema"))
     # In the order of their first occurrence.
@@ -134,7 +137,7 @@ def choose_columns(samples: Sequence[Any], wanted: Any, facts: ColumnFacts) -> S
     if strange:
         raise ArgumentError(f"fields has {strange[0]!r}, expected some of the columns {', '.join(names)}")
     flat = _flat_columns(samples, known, facts)
-    schema = Schema(_build_tree(samples, names + unseen, known, flat, facts))
+    schema = Schema(_build_tree(samples, names + unseen, known, flat, facts, labels))
     # `BytesField` takes flat arrays by itself.
     bare = frozenset(name for name in flat if type(schema.fields.get(name)) is not BytesField)
     missing = [name for sample in samples for name in set(names) - sample.keys()]
@@ -142,13 +145,22 @@ def choose_columns(samples: Sequence[Any], wanted: Any, facts: ColumnFacts) -> S
 
 
 def _find_renamed(schema: Schema, facts: ColumnFacts) -> dict[str, Renamed]:
-    """Return the source's class names in each column whose field has other names, or another order, at any depth."""
+    labels: dict[str, Classes] = {name: tuple(names) for name, names in facts.labels.items()}
+    return find_renamed_columns(schema, {**facts.classes, **labels})
+
+
+def find_renamed_columns(schema: Schema, known: Mapping[str, Classes]) -> dict[str, Renamed]:
+    """Return the source's class names in each column whose field has other names, or another order, at any depth.
+
+    Args:
+        schema: schema of the result.
+        known: class names in columns of the source.
+    """
     tree = schema._tree
     # Only dicts have columns by name.
     if not isinstance(tree, Node) or tree.kind != "dict":
         return {}
     children = dict(zip(tree.keys, tree.children, strict=True))
-    known: dict[str, Classes] = {**facts.classes, **{name: tuple(names) for name, names in facts.labels.items()}}
     found = {name: find_renamed(classes, children[name]) for name, classes in known.items() if name in children}
     return {name: renamed for name, renamed in found.items() if renamed is not None}
 
@@ -159,12 +171,17 @@ def _optional_columns(schema: Schema, missing: Sequence[str]) -> frozenset[str]:
 
 
 def _build_tree(
-    samples: Sequence[Any], names: Sequence[str], known: Mapping[str, Any], flat: frozenset[str], facts: ColumnFacts
+    samples: Sequence[Any],
+    names: Sequence[str],
+    known: Mapping[str, Any],
+    flat: frozenset[str],
+    facts: ColumnFacts,
+    labels: Sequence[str] | None,
 ) -> Node:
     """Return the tree of the columns of dicts; infer the columns that are not known."""
     # Without the known ones, whose values may fit no inferred field.
     rest = [{name: _as_probe(each[name], name in flat) for name in each if name not in known} for each in samples]
-    found = cast(Node, infer_tree(rest))
+    found = cast(Node, infer_tree(rest, labels))
     inferred = dict(zip(found.keys, found.children, strict=True))
     for name, tree in inferred.items():
         if isinstance(tree, NDArrayField):
@@ -176,7 +193,11 @@ def _build_tree(
             named = name in facts.suffixed
             inferred[name] = _field_of_files(values, named, facts.suffixed.get(name)) or tree
     children: list[Tree] = [
-        complete_tree(_declare(known[name]), [each[name] for each in samples if name in each])
+        complete_tree(
+            _declare(known[name]),
+            [each[name] for each in samples if name in each],
+            None if labels is None else [label for label, each in zip(labels, samples, strict=True) if name in each],
+        )
         if name in known
         else inferred[name]
         for name in names

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from ffrecord.fields.images.jpeg_codec import MAGIC
 from ffrecord.inputs.arrow_types import depends_on_nulls
 from ffrecord.inputs.arrow_values import RowError, count_missing
 from ffrecord.inputs.classes import Classes, are_classes, classes_of_columns
-from ffrecord.inputs.columns import ColumnFacts, choose_columns
+from ffrecord.inputs.columns import ColumnFacts, SampleColumns, choose_columns, find_renamed_columns
 from ffrecord.inputs.rows import TableRows
 from ffrecord.inputs.stores import PROBES
 from ffrecord.reading.indices import spread_indices
@@ -66,9 +66,10 @@ class HuggingFaceDataset:
         self._images = {name: declared[name] for name in kinds.names if _is_of_images(declared.get(name))}
         # The user's format may change values; this one does not.
         self._decoded = dataset.with_format(None)
-        samples = self._read_stored(spread_indices(len(dataset), PROBES))
+        indices = spread_indices(len(dataset), PROBES)
+        samples = self._read_stored(indices)
         facts = ColumnFacts(fields=self._rows.fields, classes=self._rows.classes)
-        self.columns = choose_columns(samples, fields, facts) if samples else None
+        self.columns = choose_columns(samples, fields, facts, [f"row {i}" for i in indices]) if samples else None
 
     @property
     def fingerprint(self) -> str:
@@ -134,6 +135,38 @@ class HuggingFaceInput:
         return HuggingFaceDataset(self._dataset, fields)
 
 
+class NamedStream:
+    """The samples of an `IterableDataset`, with names of classes where fields number them otherwise.
+
+    Args:
+        stream: the samples.
+        columns: columns of the result.
+    """
+
+    def __init__(self, stream: Any, columns: SampleColumns) -> None:
+        self._stream, self._columns = stream, columns
+
+    def __iter__(self) -> Iterator[Any]:
+        for index, sample in enumerate(self._stream):
+            try:
+                yield self._columns.prepare(dict(sample))
+            except FormatError as error:
+                raise FormatError(f"sample {index}: {error}") from None
+
+
+def name_stream(source: Any, schema: Schema | None) -> Any:
+    """Return an `IterableDataset` whose classes are matched by name with those of a schema; other sources as they are.
+
+    Args:
+        source: source of samples.
+        schema: fields that the user declares, of some columns or of all; None for none.
+    """
+    if schema is None or not _is_stream(source):
+        return source
+    renamed = find_renamed_columns(schema, _classes_of_stream(source))
+    return NamedStream(source, SampleColumns(schema, renamed=renamed)) if renamed else source
+
+
 def input_of(source: Any) -> HuggingFaceInput | None:
     """Return the rows of a `datasets.Dataset`, of torch's Subset of one, or of its ConcatDataset of several alike.
 
@@ -166,6 +199,33 @@ def check_format(source: Any) -> None:
         raise FormatError(
             f"the dataset has the format {kind!r}, which changes values, such as float64 to float32: pass "
             "dataset.with_format(None) to write the stored values, or [*dataset] to write the changed ones"
+        )
+
+
+def check_classes(source: Any, schema: Schema | None) -> None:
+    """Refuse a `datasets.Dataset` with a format, whose numbers of classes would get other names.
+
+    With a transform, which may have numbered the classes anew, it is a line of the log.
+
+    Args:
+        source: a source whose samples are taken as they come.
+        schema: fields that the user declares; None for none.
+
+    Raises:
+        FormatError: the fields have other class names, or another order of them.
+    """
+    renamed = {} if schema is None else find_renamed_columns(schema, classes_of_dataset(source))
+    for name, names in renamed.items():
+        if source.format["type"] != "custom":
+            raise FormatError(
+                f"column {name!r}: the classes of the dataset are {names}, and fields has other names, or another "
+                "order: pass dataset.with_format(None), whose classes are matched by name"
+            )
+        _log.warning(
+            "column %r: the classes of the dataset are %s, and fields has other names, or another order: the numbers "
+            "that its transform gives are written as they are",
+            name,
+            names,
         )
 
 
@@ -219,16 +279,23 @@ def _check_classes(members: Sequence[Any]) -> None:
                 )
 
 
+def _is_stream(source: Any) -> bool:
+    return isinstance(source, getattr(sys.modules.get("datasets"), "IterableDataset", ()))
+
+
+def _classes_of_stream(source: Any) -> dict[str, Classes]:
+    return classes_of_columns(source.features.to_dict() if source.features else {})
+
+
 def _warn_of_stream(source: Any) -> None:
-    streamed: Any = getattr(sys.modules.get("datasets"), "IterableDataset", ())
-    if not isinstance(source, streamed):
+    if not _is_stream(source):
         return
-    classes = classes_of_columns(source.features.to_dict() if source.features else {})
+    classes = _classes_of_stream(source)
     if classes:
         names = ", ".join(map(repr, classes))
         _log.warning(
-            "columns %s: class names are not kept, and their numbers are written as they are, whatever names fields "
-            "give; load the dataset without streaming to match classes by name",
+            "columns %s: class names are kept only where fields have them, such as LabelField(names), and matched by "
+            "name; load the dataset without streaming to keep all",
             names,
         )
     decoded = [name for name, feature in (source.features or {}).items() if getattr(feature, "decode", False)]

@@ -35,6 +35,7 @@ from ffrecord.sources.tfrecord.examples import (
     ExampleParser,
     FeatureKindError,
     describe,
+    describe_example,
     first_list,
     infer,
 )
@@ -97,7 +98,7 @@ class StoreSamples(ABC):
         """Return the name of a sample for messages: with its file, if each sample has its own."""
         # A file of its own is the better name; in others the reader's errors name the place.
         if self.store.format in FOLDERS and 0 <= index < len(self):
-            return f"sample {index} ({self.store.locate(index)[0]})"
+            return describe_sample(self.store, index)
         return f"sample {index}"
 
     @contextlib.contextmanager
@@ -136,9 +137,13 @@ class StoreDataset(StoreSamples):
         super().__init__(store)
         # Once for all names: a column has one type.
         self._keys_are_text = _are_text(store)
-        samples = [self._add_name(*pair) for pair in read_probes(probe_indices(store), self._pairs, skips)]
+        pairs = read_probes(probe_indices(store), self._pairs, skips)
+        samples = [self._add_name(*pair) for pair in pairs]
+        labels = [describe_sample(store, index) for index, _ in pairs]
         self.columns = (
-            choose_columns(samples, fields, self._facts(samples)) if samples else SampleColumns(empty_schema(fields))
+            choose_columns(samples, fields, self._facts(samples), labels)
+            if samples
+            else SampleColumns(empty_schema(fields))
         )
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
@@ -171,6 +176,14 @@ class StoreDataset(StoreSamples):
         # Labels that are no numbers, or missing, are columns like others.
         labels = {LABEL: class_names(classes, store)} if classes and labels_fit(samples, LABEL) else {}
         return ColumnFacts(frozenset(raw), labels, suffixed=_fields_of_names(store))
+
+
+def describe_sample(store: Store, index: int) -> str:
+    """Return the name of a sample for messages, with its file."""
+    path, local = store.locate(index)
+    if store.format in FOLDERS or len(store.fnames) == 1:
+        return f"sample {index} ({path})"
+    return f"sample {index} (sample {local} of {path})"
 
 
 def as_python(value: Any) -> Any:
@@ -375,9 +388,11 @@ def open_examples(store: Store, skips: bool = False) -> ExampleDataset | None:
 
     Raises:
         FeatureKindError: a feature is of two kinds in two records.
+        ExampleError: a record is damaged or of another kind, and others are Examples.
     """
     # Samples that cannot be read may be skipped, as in the write.
     found = read_probes(probe_indices(store), lambda indices: zip(indices, store.read(indices), strict=True), skips)
+    found = _without_damaged(store, found, skips)
     if not found:
         return None
     indices, records = zip(*found, strict=True)
@@ -395,20 +410,47 @@ def open_examples(store: Store, skips: bool = False) -> ExampleDataset | None:
             found=error.found,
             expected=error.expected,
         ) from None
-    except ExampleError as error:
-        # Not the first record: then the others looked like Examples, and users should know.
-        if error.index and error.key is None:
-            _log.warning("%s: %s, so all records are stored as bytes", name_files(store.fnames), error)
-        return None
     try:
         samples = [_as_python_sample(sample) for sample in parser.decode(records)]
-        return ExampleDataset(store, parser, choose_columns(samples, None, ColumnFacts()))
+        labels = [describe_sample(store, index) for index in indices]
+        return ExampleDataset(store, parser, choose_columns(samples, None, ColumnFacts(), labels))
     # Not an error: bytes hold everything.
     except (FFRecordError, TypeError, ValueError) as error:
         _log.warning(
             "%s: no columns can hold these examples, so they are stored as bytes: %s", name_files(store.fnames), error
         )
         return None
+
+
+def _without_damaged(store: Store, found: list[tuple[int, Any]], skips: bool) -> list[tuple[int, Any]]:
+    """Return the (index, record) of examples: all of them, or none if the source has no examples at all.
+
+    Raises:
+        ExampleError: some are no examples, and may not be skipped. To take the source for one of other bytes would hide
+            the damage.
+    """
+    good: list[tuple[int, Any]] = []
+    bad: list[tuple[int, ExampleError]] = []
+    are_examples = False
+    for index, record in found:
+        try:
+            are_examples |= bool(describe_example(record))
+            good.append((index, record))
+        except ExampleError as error:
+            bad.append((index, error))
+    if not are_examples:  # an empty record is an Example, too, but shows nothing
+        return [] if bad else good
+    if bad and not skips:
+        index, first = bad[0]
+        path, local = store.locate(index)
+        told = first.of_record(index, f"{path}: record {local}")
+        raise ExampleError(
+            f"{told}; {len(good)} of {len(found)} records that were looked at are Examples: leave others out with "
+            'max_skipped, or keep all of them as bytes with fields={"data": BytesField()}',
+            key=first.key,
+            index=index,
+        )
+    return good
 
 
 def _as_python_sample(sample: dict[str, Any]) -> dict[str, Any]:

@@ -34,8 +34,9 @@ class TableDataset:
         self._table = table
         # Lists in a table are arrays, all of one meaning.
         facts = ColumnFacts(fields=table.fields(fields), classes=table.classes, arrays=True)
-        samples = table.samples(spread_indices(len(table), PROBES))
-        self.columns = choose_columns(samples, fields, facts) if samples else None
+        indices = spread_indices(len(table), PROBES)
+        samples = table.samples(indices)
+        self.columns = choose_columns(samples, fields, facts, [f"row {i}" for i in indices]) if samples else None
 
     def __len__(self) -> int:
         return len(self._table)

@@ -133,14 +133,51 @@ def test_a_feature_of_two_kinds(tmp_path):
 
 
 def test_records_that_are_kept_as_bytes_are_told(tmp_path, caplog):
-    for name, other in (("other", b"no example"), ("wide", encode_example({"n" * 5000: 1}))):
-        with TFRecordWriter(tmp_path / f"{name}.tfrecord") as writer:
-            for i in range(5):
-                writer.write(other if i == 3 else encode_example({"x": i}))
-        convert(tmp_path / f"{name}.tfrecord", tmp_path / name, num_workers=0, verify=True)
-        assert [*result(tmp_path / name)[0]] == ["data"]
-        assert f"{name}.tfrecord: " in caplog.text and "stored as bytes" in caplog.text
-        caplog.clear()
+    with TFRecordWriter(tmp_path / "wide.tfrecord") as writer:
+        for i in range(5):
+            writer.write(encode_example({"n" * 5000: 1} if i == 3 else {"x": i}))
+    convert(tmp_path / "wide.tfrecord", tmp_path / "wide", num_workers=0, verify=True)
+    assert [*result(tmp_path / "wide")[0]] == ["data"]
+    assert "wide.tfrecord: " in caplog.text and "stored as bytes" in caplog.text
+
+
+SEQUENCE = b"\x12\x06\x0a\x04\x0a\x00\x12\x00"  # with a list whose name is empty
+
+
+@pytest.mark.parametrize("count", [2, 5, 300])
+@pytest.mark.parametrize("place", [0, 1, -1])
+@pytest.mark.parametrize("other", [b"no example", b"\x0a\x0c\x0a\x08", SEQUENCE, b"\0"], ids=repr)
+def test_a_record_that_is_no_example_is_damage(tmp_path, count, place, other):
+    """It does not make the whole source bytes; wherever it is, and whether it was looked at."""
+    place %= count
+    for file in "ab":
+        with TFRecordWriter(tmp_path / f"{file}.tfrecord") as writer:
+            for i in range(count):
+                writer.write(other if (file, i) == ("b", place) else encode_example({"x": i}))
+    source = [tmp_path / "a.tfrecord", tmp_path / "b.tfrecord"]
+    named = rf"[Ss]ample {count + place}: .*b\.tfrecord: record {place}: "
+    with pytest.raises((FormatError, WorkerError), match=named) as caught:
+        convert(source, tmp_path / "out", num_workers=0)
+    if count < 30:  # it was looked at
+        assert f"{2 * count - 1} of {2 * count} records" in str(caught.value)
+    assert not (tmp_path / "out").exists()
+    assert convert(source, tmp_path / "skipped", num_workers=0, max_skipped=1).samples == 2 * count - 1
+    assert [each["x"] for each in result(tmp_path / "skipped")][:2] == ([1, 0] if count == 1 else [0, 1])
+    convert(source, tmp_path / "bytes", num_workers=0, fields={"data": BytesField()})
+    assert bytes(result(tmp_path / "bytes")[count + place]["data"]) == other
+
+
+@pytest.mark.parametrize("records", [[b"", b"text", b"more"], [b"\x0a\x00", b"text"], [b"text"] * 3, [b"", b""]])
+def test_records_that_show_no_features_are_bytes_or_empty(tmp_path, records):
+    """An empty record is an Example, too, and says nothing about the others."""
+    with TFRecordWriter(tmp_path / "x.tfrecord") as writer:
+        for record in records:
+            writer.write(record)
+    convert(tmp_path / "x.tfrecord", tmp_path / "out", num_workers=0, verify=True)
+    found = result(tmp_path / "out")
+    assert len(found) == len(records)
+    if any(records):
+        assert [bytes(each["data"]) for each in found] == records
 
 
 def test_files_that_tensorflow_calls_so(tmp_path):

@@ -228,8 +228,8 @@ def test_a_serializer_gets_samples_as_they_are(tmp_path: Path) -> None:
 def test_a_stream_gives_what_is_decoded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Its files may be anywhere; the log says that they are not kept, and neither are class names."""
     classes = (
-        "columns 'label': class names are not kept, and their numbers are written as they are, whatever names fields "
-        "give; load the dataset without streaming to match classes by name"
+        "columns 'label': class names are kept only where fields have them, such as LabelField(names), and matched by "
+        "name; load the dataset without streaming to keep all"
     )
     DatasetWriter(tmp_path / "out", num_workers=0).from_iterable(photographs(PNGS).to_iterable_dataset())
     for i, sample in enumerate(stored(tmp_path / "out")):
@@ -309,6 +309,11 @@ def store_by(by: str, path: Path, source: Any, fields: Any = None) -> dict[str, 
     """Write a Hugging Face dataset in a way; return the fields of the result."""
     if by == "write":
         return write(path, source, fields)
+    if by == "stream":
+        DatasetWriter(path, fields, num_workers=0).from_iterable(source.to_iterable_dataset())
+        return {}
+    if by == "converted stream":
+        source = source.to_iterable_dataset()
     if by == "parquet":
         source.to_parquet(f"{path}.parquet")
         source = f"{path}.parquet"
@@ -320,10 +325,12 @@ def store_by(by: str, path: Path, source: Any, fields: Any = None) -> dict[str, 
         return {} if schema is None else dict(schema.fields)
 
 
-in_every_way = pytest.mark.parametrize("by", ["write", "convert", "parquet", "arrow"])
+WAYS = ["write", "convert", "parquet", "arrow"]
+in_every_way = pytest.mark.parametrize("by", WAYS)
+also_in_streams = pytest.mark.parametrize("by", [*WAYS, "stream", "converted stream"])
 
 
-@in_every_way
+@also_in_streams
 @pytest.mark.parametrize(("feature", "around", "values", "expected"), AROUND)
 def test_classes_are_matched_by_name(
     tmp_path: Path, by: str, feature: Any, around: Any, values: list[Any], expected: list[Any]
@@ -337,7 +344,7 @@ def test_classes_are_matched_by_name(
         assert [each["x"] for each in reader.samples(range(len(values)))] == values
 
 
-@in_every_way
+@also_in_streams
 def test_a_number_of_no_class_is_not_given_a_name(tmp_path: Path, by: str) -> None:
     """Names by number would take -1 for the last one."""
     given = of_classes(CLASS, [0, -1])
@@ -346,7 +353,30 @@ def test_a_number_of_no_class_is_not_given_a_name(tmp_path: Path, by: str) -> No
     assert "'x'" in str(caught.value)
 
 
-@in_every_way
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_classes_of_a_format_are_not_mistaken(tmp_path: Path, kind: str) -> None:
+    """Its numbers come as they are, so other names are refused."""
+    if kind == "torch":
+        pytest.importorskip("torch")
+    given = of_classes(CLASS, [0, 1]).with_format(kind)
+    with pytest.raises(FormatError, match=r"'x': the classes of the dataset are \('cat', 'dog'\).*with_format\(None\)"):
+        write(tmp_path / "out", given, {"x": LabelField(PETS)})
+    write(tmp_path / "same", of_classes(CLASS, [0, 1]).with_format("numpy"), {"x": LabelField(CLASSES)})
+    with FileReader(tmp_path / "same") as reader:
+        assert [each["x"] for each in reader.samples([0, 1])] == [0, 1]
+
+
+@pytest.mark.parametrize("by", ["write", "convert"])
+def test_classes_of_a_transform_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture, by: str) -> None:
+    """It may have numbered them anew."""
+    given = of_classes(CLASS, [0, 1]).with_transform(lambda batch: {"x": [2 - 2 * each for each in batch["x"]]})
+    store_by(by, tmp_path / "out", given, {"x": LabelField(PETS)})
+    with FileReader(tmp_path / "out") as reader:
+        assert [each["x"] for each in reader.samples([0, 1])] == [2, 0]
+    assert caplog.text.count("column 'x': the classes of the dataset are ('cat', 'dog')") == 1
+
+
+@also_in_streams
 def test_names_that_the_field_lacks_are_refused(tmp_path: Path, by: str) -> None:
     with pytest.raises(WorkerError, match="no class 'cat'"):
         store_by(

@@ -73,7 +73,7 @@ def infer(records: Any) -> dict[str, Feature]:
         ExampleError: a record is not an Example; or it is a SequenceExample, whose lists would be lost.
         ArgumentError: there are no records.
     """
-    facts = [_features(record, index) for index, record in enumerate(_several(records))]
+    facts = [describe_example(record, index) for index, record in enumerate(_several(records))]
     if not facts:
         raise ArgumentError("features cannot be inferred: there are no records")
     names = dict.fromkeys(name for each in facts for name in each)
@@ -91,7 +91,12 @@ def first_list(record: Any) -> str | None:
         return None  # the field with that number is something else, which every parser skips
 
 
-def _features(record: Any, index: int) -> Facts:
+def describe_example(record: Any, index: int = 0) -> Facts:
+    """Describe one record by its features.
+
+    Raises:
+        ExampleError: it is not an Example; or it is a SequenceExample.
+    """
     facts = describe(record, index)
     key = first_list(record)
     if key is not None:
