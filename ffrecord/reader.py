@@ -29,6 +29,7 @@ from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.reading.record_reader import RecordReader, check_io
 from ffrecord.reading.store import Indices, OnError, check_on_error
 from ffrecord.system.sample_types import Sample_co
+from ffrecord.system.values import whole_number
 
 PIECES_AHEAD = 3  # pieces read ahead in a sequence of remote files; a piece has 4 MiB and is one request
 SHOWN = 8  # names of columns in a message
@@ -226,7 +227,7 @@ class FileReader(RecordReader[Sample_co]):
                 warnings.warn(escape_unprintable(f"{opened.path}: {LEGACY_WARNING}"), UserWarning, stacklevel=3)
 
     def _file(self, file_index: SupportsIndex) -> OpenedFile:
-        i = operator.index(file_index)
+        i = whole_number("file_index", file_index)
         if not -len(self._files) <= i < len(self._files):
             raise SampleIndexError(
                 f"file_index is {i}, expected {-len(self._files)} <= file_index < {len(self._files)}"

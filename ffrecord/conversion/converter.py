@@ -1,7 +1,6 @@
 """`convert`: a dataset of typed samples from any source."""
 
 import contextlib
-import operator
 import os
 import time
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from ffrecord.inputs.stores import StoreSamples
 from ffrecord.reader import FileReader
 from ffrecord.reading.paths import check_outside
 from ffrecord.system import urls
+from ffrecord.system.values import whole_number
 
 
 def convert(
@@ -98,6 +98,8 @@ def convert(
         **_skip_options(max_skipped, arguments.check_flag("verify", verify)),
     }
     DatasetWriter(out, None, **asked)  # a wrong argument is refused before anything is opened
+    if not isinstance(fields, Mapping):
+        arguments.schema_of_fields(fields, None)
     # Before anything is opened: a reader opened now would see the output as a part of its source.
     check_outside(paths_of(source), out)
     # Counted before the write, because `verify` compares only the samples that this call adds.
@@ -122,7 +124,7 @@ def _skip_options(max_skipped: SupportsIndex, verify: bool) -> dict[str, Any]:
 
     There, skipping none and not skipping are different.
     """
-    most = operator.index(max_skipped)
+    most = whole_number("max_skipped", max_skipped)
     if most == 0:
         return {}
     if verify:

@@ -21,11 +21,13 @@ from ffrecord.conversion.input import paths_of
 from ffrecord.dataset_writer import Summary
 from ffrecord.dataset_writer import options as arguments
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, MismatchError, file_error, plural
+from ffrecord.processes.pool import start_method_of
 from ffrecord.reading.paths import check_outside, local_path
 from ffrecord.reading.store import Store
+from ffrecord.sources.opening import check_format_name, open_for
 from ffrecord.sources.opening import open as open_store
-from ffrecord.sources.opening import open_for
 from ffrecord.system import atomic_directory, filesystems, named_calls, signals
+from ffrecord.system.arguments import is_word
 from ffrecord.system.atomic_file import fsync_directory, lock, part_name, remove_tree
 from ffrecord.system.values import describe_wrong
 
@@ -178,6 +180,8 @@ def export(
     """
     started = time.monotonic()
     path = local_path("out", out)
+    check_format_name("format", format)
+    check_format_name("source_format", source_format)
     # Checked before anything is read or written.
     kind = _choose_format(path, format)
     per_shard = arguments.check_positive("samples_per_shard", samples_per_shard)
@@ -185,12 +189,16 @@ def export(
         raise ArgumentError("samples_per_shard is only for formats with several samples in a file, not for a folder")
     workers = arguments.check_num_workers(num_workers)
     arguments.check_flag("verify", verify)
+    arguments.check_optional_flag("progress", progress)
+    start_method_of(start_method)
     # Checked early; `_publish` finds what appears later.
     _check_free(path, directory=per_shard is not None or kind == "folder")
     check_outside(paths_of(source), path)
     opened = isinstance(source, Store) or not _are_paths(source)
     if opened and not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
         raise ArgumentTypeError(describe_wrong("source", source, "a path, a store or samples with len() and [i]"))
+    if isinstance(source, Mapping):
+        raise ArgumentTypeError("source is a dict, expected samples: make a dataset of its columns with convert")
     given_options = [*options, *([] if source_format is None else ["source_format"])]
     if given_options and opened:
         raise ArgumentTypeError(f"options {sorted(given_options)} are only for a source that is given by its path")
@@ -215,7 +223,7 @@ def _choose_format(path: str, format: str | None) -> str:
         if suffix.lower() not in SUFFIXES:
             raise ArgumentError(f"{path}: suffix is {suffix!r}, expected one of {', '.join(SUFFIXES)}; or pass format=")
         return SUFFIXES[suffix.lower()]
-    if format not in TARGETS:
+    if not is_word(format, TARGETS):
         raise ArgumentError(f"{path}: format is {format!r}, expected one of {', '.join(TARGETS)}")
     return format
 

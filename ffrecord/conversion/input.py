@@ -31,9 +31,10 @@ from ffrecord.sources.detect import detect
 from ffrecord.sources.files import expand
 from ffrecord.sources.images.image_folder import ImageFolderReader
 from ffrecord.sources.inflated import LONGEST, compression_of
-from ffrecord.sources.opening import check_options, detect_first, first_of, local_paths, open_for
+from ffrecord.sources.opening import check_format_name, check_options, detect_first, first_of, local_paths, open_for
 from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.tar.stream import iter_members, iter_samples
+from ffrecord.system.arguments import check_characters
 from ffrecord.system.values import describe_wrong
 
 CONVERT = "ffrecord.convert"
@@ -81,6 +82,7 @@ def open_input(
     Raises:
         The errors of `convert`.
     """
+    check_format_name("format", format)
     if isinstance(source, Store):
         # Options are of readers that are opened here.
         _refuse({**options, **_format_option(format)}, "an open store")
@@ -238,4 +240,4 @@ def paths_of(source: Any) -> list[str]:
     if not all(isinstance(each, str | os.PathLike) for each in several):
         # Objects in memory have no paths.
         return []
-    return [path for path in map(os.fspath, several) if isinstance(path, str)]  # paths of bytes are refused elsewhere
+    return [check_characters("source", path) for path in map(os.fspath, several) if isinstance(path, str)]

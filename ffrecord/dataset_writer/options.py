@@ -19,6 +19,7 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import Schema
 from ffrecord.processes.pool import usable_workers
 from ffrecord.system import urls
+from ffrecord.system.arguments import check_characters, is_word
 from ffrecord.system.sizes import Size, parse_limit
 from ffrecord.system.values import describe_wrong, whole_number
 
@@ -33,8 +34,7 @@ def check_path(path: Any, argument: str = "path") -> str:
     if not name:
         raise ArgumentError(f"{argument} is empty")
     # The system call would refuse it too, but without the name of the argument.
-    if "\0" in name:
-        raise ArgumentError(f"{argument} is {name!r}, expected a path without null characters")
+    check_characters(argument, name)
     # `pathlib` makes s3:/bucket of s3://bucket; without this check, a directory named "s3:" would appear here.
     if urls.has_lost_slash(name) and not os.path.isdir(name.partition("/")[0]):
         raise urls.lost_slash_error(name)
@@ -66,14 +66,14 @@ def _cut(name: str, value: Any) -> int | None:
 
 def check_mode(mode: str) -> bool:
     """Return whether `mode` is "append"."""
-    if mode not in ("create", "append"):
+    if not is_word(mode, ("create", "append")):
         raise ArgumentError(f"mode is {mode!r}, expected 'create' or 'append'")
     return mode == "append"
 
 
 def check_max_skipped(on_error: str, max_skipped: SupportsIndex | None) -> int | None:
     """Return the largest number of samples that may be skipped; None if the first failure is an error."""
-    if on_error not in ("raise", "skip"):
+    if not is_word(on_error, ("raise", "skip")):
         raise ArgumentError(f"on_error is {on_error!r}, expected 'raise' or 'skip'")
     most = check_count("max_skipped", max_skipped)
     if on_error == "skip":
@@ -185,7 +185,7 @@ class WriterOptions:
 
     def settings(self, chunksize: SupportsIndex) -> WorkerSettings:
         """Return the worker settings of a call."""
-        size = check_positive("chunksize", chunksize)
+        size = check_positive("chunksize", whole_number("chunksize", chunksize))
         return WorkerSettings(self.workers, size, self.start_method, self.stuck_after, self.progress)
 
     def cut(self, total: int | None) -> ByCount | ByBytes:

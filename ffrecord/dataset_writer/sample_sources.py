@@ -16,6 +16,7 @@ from ffrecord.dataset_writer.transport import Carrier
 from ffrecord.errors import ArgumentTypeError, CountError, FormatError, plural
 from ffrecord.processes.failure_messages import Name
 from ffrecord.processes.heartbeats import Beat
+from ffrecord.system.arguments import check_characters
 from ffrecord.system.braces import expand_braces
 from ffrecord.system.values import describe_wrong
 
@@ -152,7 +153,10 @@ class FromList(Source):
         self, lines: str | os.PathLike[str] | Iterable[str], function: Callable[[str], Any], first: int = 0
     ) -> None:
         self.arguments = {"function": function}
-        numbered = _file_lines(os.fspath(lines)) if isinstance(lines, str | os.PathLike) else _numbered_lines(lines)
+        if isinstance(lines, str | os.PathLike):
+            numbered = _file_lines(check_characters("lines_or_file", os.fspath(lines)))
+        else:
+            numbered = _numbered_lines(lines)
         # Counted after the filter: `first` counts samples, and empty lines give none.
         self._pairs: Iterator[tuple[int, str]] = islice(_nonempty_lines(numbered), first, None)
 

@@ -283,6 +283,7 @@ class DatasetWriter:
         shuffles = arguments.check_flag("shuffle_indices", shuffle_indices)
         if fingerprint is not None and not isinstance(fingerprint, str):
             raise ArgumentTypeError(describe_wrong("fingerprint", fingerprint, "str or None"))
+        fingerprint = None if fingerprint is None else str(fingerprint).encode(errors="backslashreplace").decode()
         if wanted is not None and not shuffles:
             raise ArgumentError(f"seed={wanted} needs shuffle_indices=True")
         data = self._look_at(dataset)

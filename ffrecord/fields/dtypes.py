@@ -54,7 +54,10 @@ def array_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     Raises:
         TypeError, ValueError: `dtype` is not a dtype, or cannot be stored; the message says what can.
     """
-    found = np.dtype(dtype)  # also checks that it is a dtype at all
+    try:
+        found = np.dtype(dtype)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"dtype is {repr(dtype)[:80]}, expected one of numpy, such as 'float32': {error}") from None
     if found.hasobject:
         raise ValueError(
             f"dtype {found} holds Python objects, which are never stored; declare JSONField() for lists and dicts"

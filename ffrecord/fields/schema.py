@@ -1,7 +1,7 @@
 """Schema: conversion of samples of one structure to records and back."""
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Sized
 from typing import Any, Generic
 
 import msgspec
@@ -115,6 +115,8 @@ class Schema(Generic[Sample]):
                 column.
             ValueError: there are no samples, values are out of range, or structures have different keys or lengths.
         """
+        if not isinstance(samples, Sized) or not hasattr(samples, "__getitem__") or isinstance(samples, Mapping):
+            raise TypeError(f"samples must be a list of samples, not {type(samples).__name__}")
         return cls(infer_tree(samples))
 
     @classmethod
@@ -302,7 +304,10 @@ class Schema(Generic[Sample]):
 
 
 def _flat_view(record: Any) -> memoryview:
-    view = memoryview(record)
+    try:
+        view = memoryview(record)
+    except TypeError:
+        raise TypeError(f"a record must be a buffer of bytes, not {type(record).__name__}") from None
     if view.format == "B" and view.ndim == 1 and view.contiguous:
         return view
     # Flat bytes, whatever the dtype of the array was.

@@ -21,6 +21,7 @@ from ffrecord.order.sliced import same_but_for_slices
 from ffrecord.order.split import Split
 from ffrecord.order.state import VERSION, Contents, Identity, State
 from ffrecord.reading.indices import as_subset, count_from_start
+from ffrecord.system.arguments import is_word
 from ffrecord.system.values import describe_wrong
 
 __all__ = ["Course"]
@@ -306,7 +307,7 @@ class Course:
             ValueError: `state` is not a state, or belongs to another dataset, filter or order; the message names the
                 difference. Nothing changes then.
         """
-        if appended not in ("refuse", "finish"):
+        if not is_word(appended, ("refuse", "finish")):
             raise ArgumentError(f"appended is {appended!r}, expected 'refuse' or 'finish'")
         loaded = State.from_builtins(state)
         before = self._compare(loaded, finish=appended == "finish")

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from ffrecord.errors import ArgumentError
 from ffrecord.order.environment import Placement
 from ffrecord.order.keys import check_range
+from ffrecord.system.arguments import is_word
 
 __all__ = ["POLICIES", "Split"]
 
@@ -51,7 +52,7 @@ class Split:
         rank = check_range("rank", self.rank, 0, WORLD_SIZES)
         if rank >= world_size:
             raise ArgumentError(f"rank is {rank}, expected 0 <= rank < {world_size}")
-        if self.policy not in POLICIES:
+        if not is_word(self.policy, POLICIES):
             raise ArgumentError(f"policy is {self.policy!r}, expected one of {', '.join(POLICIES)}")
         # Frozen, and therefore set this way; numbers may be of NumPy.
         object.__setattr__(self, "world_size", world_size)

@@ -133,7 +133,10 @@ def balance_classes(labels: Any) -> Floats:
         TypeError: labels are not a flat array of ints.
         ValueError: there are none.
     """
-    array = np.asarray(labels)
+    try:
+        array = np.asarray(labels)
+    except ValueError:
+        raise ArgumentTypeError("labels must be an int for each sample, not lists of different lengths") from None
     if array.ndim != 1 or array.dtype.kind not in "iub":
         raise ArgumentTypeError(describe_wrong("labels", array, "an int for each sample"))
     if not len(array):

@@ -33,6 +33,7 @@ from ffrecord.processes import failure_messages, heartbeats
 from ffrecord.processes.heartbeats import Beat, Heart, Heartbeats
 from ffrecord.processes.process import FAILURE, Channel, Failure, Link, Work, channel_pair, run_worker
 from ffrecord.system import resources, signals
+from ffrecord.system.arguments import is_word
 from ffrecord.system.forks import call_in_children
 
 TICK = 0.25  # seconds between two checks of all processes
@@ -56,7 +57,7 @@ def start_method_of(name: str | None) -> str:
     known = multiprocessing.get_all_start_methods()
     if name is None:
         return "fork" if "fork" in known else "spawn"
-    if name not in known:
+    if not is_word(name, known):
         raise ValueError(f"start_method is {name!r}, expected one of {', '.join(known)}")
     return name
 

@@ -21,7 +21,10 @@ def as_int64(index: SupportsIndex) -> int:
         TypeError: it is no integer.
         IndexError: it is beyond 64 bits.
     """
-    value = operator.index(index)
+    try:
+        value = operator.index(index)
+    except TypeError:
+        raise TypeError(describe_wrong("index", index, "an int")) from None
     if not -(1 << 63) <= value < 1 << 63:
         shown = describe_int(value)
         raise SampleIndexError(

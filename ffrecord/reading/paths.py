@@ -10,6 +10,7 @@ from ffrecord.errors import UNFINISHED, ArgumentError, ArgumentTypeError, Format
 from ffrecord.format import leftovers, manifest
 from ffrecord.format.ffr_layout import SUFFIX
 from ffrecord.system import filesystems, urls
+from ffrecord.system.arguments import check_characters
 from ffrecord.system.values import describe_wrong
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -36,6 +37,7 @@ def check_type(fname: object) -> str:
     path = os.fspath(fname) if isinstance(fname, str | os.PathLike) else None
     if not isinstance(path, str):
         raise TypeError(describe_wrong("fname", fname, "str, os.PathLike, list or tuple"))
+    check_characters("fname", path)
     # A file of that name may exist, and a pattern may match one.
     if urls.has_lost_slash(path) and not os.path.lexists(path) and not glob.glob(path):
         raise urls.lost_slash_error(path)
@@ -52,6 +54,7 @@ def local_path(argument: str, given: PathLike) -> str:
     path = os.fspath(given) if isinstance(given, str | os.PathLike) else None
     if not isinstance(path, str):
         raise ArgumentTypeError(describe_wrong(argument, given, "str or os.PathLike"))
+    check_characters(argument, path)
     if urls.has_lost_slash(path) and not os.path.lexists(path.partition("/")[0]):
         raise urls.lost_slash_error(path)
     if urls.is_remote(path) and not os.path.lexists(path):

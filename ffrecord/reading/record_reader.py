@@ -31,6 +31,7 @@ from ffrecord.reading.span_file import SpanFile, mapping_of
 from ffrecord.reading.stats import ReadStats, collect
 from ffrecord.reading.store import THREADS, Indices, OnError, Store, check_on_error
 from ffrecord.system import resources
+from ffrecord.system.arguments import is_word
 from ffrecord.system.closing import close_unless_done
 from ffrecord.system.sample_types import Sample_co
 
@@ -382,7 +383,7 @@ def _skip_at_once(index: object) -> Array | None:
 
 def check_io(io: object) -> None:
     """Raise ValueError unless `io` is a known way to read."""
-    if io not in _engine.MODES:
+    if not is_word(io, _engine.MODES):
         raise ValueError(f"io is {io!r}, expected one of {', '.join(_engine.MODES)}")
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import operator
 import os
 import re
 from abc import ABC, abstractmethod
@@ -41,9 +40,10 @@ from ffrecord.reading.indices import Indices, SampleSlice, as_indices, as_int64,
 from ffrecord.reading.prefetch import Prefetcher
 from ffrecord.reading.python_engine import PythonEngine
 from ffrecord.reading.stats import ReadStats, collect
+from ffrecord.system.arguments import check_iterable, is_word
 from ffrecord.system.closing import ClosedByWith
 from ffrecord.system.sample_types import UNTOLD, Sample_co
-from ffrecord.system.values import as_bytes, describe_wrong
+from ffrecord.system.values import as_bytes, describe_wrong, whole_number
 
 __all__ = [
     "SKIPPED_MOST",
@@ -678,7 +678,8 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         out: Callable[[int], Sequence[npt.NDArray[Any]]] | None = None,
         threads: int = THREADS,
     ) -> Prefetcher[Any]:
-        ahead = operator.index(prefetch)
+        ahead = whole_number("prefetch", prefetch)
+        check_iterable("batches", batches, "indices")
         if ahead < 0:
             raise ValueError(f"prefetch is {ahead}, expected >= 0")
 
@@ -763,7 +764,7 @@ def tell_skipped(messages: Iterable[str]) -> None:
 
 def check_on_error(on_error: object) -> None:
     """Raise ValueError unless `on_error` is valid for a `Store`."""
-    if not callable(on_error) and on_error not in ("raise", "skip"):
+    if not callable(on_error) and not is_word(on_error, ("raise", "skip")):
         raise ValueError(f"on_error is {on_error!r}, expected 'raise', 'skip' or a callable")
 
 

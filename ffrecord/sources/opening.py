@@ -15,6 +15,7 @@ from ffrecord.sources.detect import detect, is_packed_folder, is_torchrecord
 from ffrecord.sources.files import with_suffix
 from ffrecord.sources.registry import FORMATS, READERS, SUFFIXES
 from ffrecord.system import urls
+from ffrecord.system.arguments import is_word
 
 OPEN = "ffrecord.open"
 
@@ -50,6 +51,7 @@ def open(source: Source, format: str | None = None, **options: Any) -> Store:
 def open_for(caller: str, source: Source, format: str | None, options: Mapping[str, Any]) -> Store:
     """Open `source` for a public function `caller`, which passes on the options that it does not know."""
     paths = local_paths(source)
+    check_format_name("format", format)
     try:
         if is_remote(paths):
             format = _remote_format(paths, format)
@@ -99,8 +101,14 @@ def check_options(options: Iterable[str], format: str, known: Sequence[str], cal
             raise ArgumentTypeError(f"{takes}; it takes {', '.join(known)}")
 
 
+def check_format_name(argument: str, format: object) -> None:
+    """Raise TypeError unless a format is text, or None for any."""
+    if format is not None and not isinstance(format, str):
+        raise ArgumentTypeError(f"{argument} must be str or None, not {type(format).__name__}")
+
+
 def _reader(format: str) -> Any:
-    if format not in READERS:
+    if not is_word(format, READERS):
         raise ArgumentError(f"format is {format!r}, expected one of {', '.join(FORMATS)}")
     # Imported at use: a program that reads one format does not load the others.
     module, _, name = READERS[format].partition(":")

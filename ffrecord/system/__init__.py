@@ -1,6 +1,7 @@
 """Linux services, and what else needs nothing of this package.
 
 _calls.pyx           system calls that Python lacks, with places for faults in tests
+arguments.py         checks of arguments that many functions have
 named_calls.py       system calls whose errors know their names
 atomic_file.py       a file that appears whole or not at all; atomic_directory.py: a directory
 locked_directory.py  a hidden directory that one process holds

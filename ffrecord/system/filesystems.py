@@ -3,13 +3,13 @@
 import contextlib
 import errno
 import fcntl
-import operator
 import os
 import struct
 from typing import NamedTuple, SupportsIndex
 
 from ffrecord.errors import file_error
 from ffrecord.system import named_calls
+from ffrecord.system.values import whole_number
 
 GONE = "the working directory of this process was removed; give an absolute path, or change to another directory"
 
@@ -136,7 +136,7 @@ def checkFsAlign(fd: SupportsIndex, /) -> bool:  # noqa: N802, the original's na
     Raises:
         TypeError: `fd` is not an integer.
     """
-    descriptor, answer = operator.index(fd), bytearray(_ANSWER.size)
+    descriptor, answer = whole_number("fd", fd), bytearray(_ANSWER.size)
     try:
         fcntl.ioctl(descriptor, _CHECK_FS_ALIGN, answer)
     except (OSError, ValueError, OverflowError):

@@ -1,11 +1,10 @@
 """Sizes as text: one rule for every argument that is a number of bytes, and numbers of bytes for people."""
 
-import operator
 import re
 from typing import Any, SupportsIndex, TypeAlias
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, describe_int
-from ffrecord.system.values import describe_wrong
+from ffrecord.system.values import describe_wrong, whole_number
 
 Size: TypeAlias = SupportsIndex | str
 
@@ -37,7 +36,7 @@ def parse_size(name: str, value: Any, *, least: int = 1) -> int:
     elif isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ArgumentTypeError(describe_wrong(name, value, "an int or a str"))
     else:
-        size = operator.index(value)
+        size = whole_number(name, value)
     if not least <= size <= MOST:
         shown = repr(value) if isinstance(value, str) else describe_int(size)
         raise ArgumentError(f"{name} is {shown}, expected {least} to {MOST} bytes")

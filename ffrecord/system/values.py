@@ -94,7 +94,10 @@ def whole_number(name: str, value: Any) -> int:
     # `bool` is an `int` in Python; True as a seed is a mistake.
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ArgumentTypeError(describe_wrong(name, value, "an int"))
-    return operator.index(value)
+    try:
+        return operator.index(value)
+    except TypeError:  # arrays have the method, and refuse unless they are one int
+        raise ArgumentTypeError(describe_wrong(name, value, "an int")) from None
 
 
 def explain_surrogate(error: UnicodeEncodeError) -> str:

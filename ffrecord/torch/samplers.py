@@ -23,7 +23,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ffrecord.errors import ArgumentTypeError, StateError
 from ffrecord.order import Course, Identity, Order, Run, Step, identity_of
 from ffrecord.reading.store import Store
-from ffrecord.system.values import describe_wrong
+from ffrecord.system.values import describe_wrong, whole_number
 from ffrecord.torch.dataset import Dataset, plan_indices
 from ffrecord.torch.distributed import Place
 from ffrecord.torch.ordering import OrderArguments
@@ -589,7 +589,7 @@ def _identify(dataset: Any) -> Identity:
     if isinstance(dataset, Dataset):
         return dataset._identity()
     if isinstance(dataset, SupportsIndex):
-        return Identity(dataset.__index__())
+        return Identity(whole_number("dataset", dataset))
     if isinstance(dataset, Sized) and not isinstance(dataset, str | bytes):  # a path has a length, but no samples
         return Identity(len(dataset))
     raise ArgumentTypeError(describe_wrong("dataset", dataset, "a dataset with a length, or that length"))

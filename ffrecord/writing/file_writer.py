@@ -22,6 +22,7 @@ from ffrecord.errors import (
 from ffrecord.format import extension, ffr_layout
 from ffrecord.format.journal import Journal, JournalHeader
 from ffrecord.system import atomic_file, named_calls, urls
+from ffrecord.system.arguments import check_characters, check_iterable
 from ffrecord.system.closing import SingleFileWriter
 from ffrecord.system.values import describe_wrong, whole_number
 from ffrecord.writing._buffers import Appender
@@ -161,6 +162,8 @@ class FileWriter(Appender, SingleFileWriter):
         if given is None:
             # Without n the space before the samples needs a block that gives it a meaning.
             return b"" if self._n is None else None
+        if not isinstance(given, extension.Extension):
+            raise ArgumentTypeError(f"extension must be an Extension or None, not {type(given).__name__}")
         return extension.encode(given)
 
     def _reserve(self) -> int:
@@ -263,6 +266,7 @@ class FileWriter(Appender, SingleFileWriter):
         if isinstance(samples, list | tuple):
             super().write_many(samples)
             return
+        check_iterable("samples", samples, "buffers")
         for data in samples:
             self.write_one(data)
 
@@ -439,8 +443,7 @@ def _check_name(fname: Any) -> str:
     # A path that lost a slash in pathlib would put the file into a new directory; one named "s3:" may exist.
     if urls.has_lost_slash(path) and not os.path.isdir(path.partition("/")[0]):
         raise urls.lost_slash_error(path)
-    if "\0" in path:
-        raise ArgumentError(f"fname is {path!r}, expected a path without null characters")
+    check_characters("fname", path)
     if Path(path).suffix != ffr_layout.SUFFIX:
         raise ArgumentError(f"{path} does not end with {ffr_layout.SUFFIX}; give it such a name")
     return urls.local_path(path)

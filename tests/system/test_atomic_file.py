@@ -10,7 +10,7 @@ from pathlib import Path
 import children
 import pytest
 
-from ffrecord.system import _calls, atomic_file
+from ffrecord.system import _calls, atomic_file, named_calls
 from ffrecord.system.atomic_file import PartFile, insert_space, part_name, write_all
 
 pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
@@ -519,3 +519,35 @@ def test_write_zeros(tmp_path, monkeypatch):
         atomic_file.write_zeros(file.fileno(), 5, 3 * CHUNK)
         atomic_file.write_zeros(file.fileno(), 7, 2)
     assert (tmp_path / "f").read_bytes() == b"x" * 5 + bytes(3 * CHUNK - 5) + b"x" * CHUNK
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK])
+def test_a_file_system_without_links(tmp_path, monkeypatch, number):
+    """A file that may replace none gets its name by a rename that replaces none, where there is such a call."""
+
+    def refuse(source, target):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", refuse)
+    target = tmp_path / "a.ffr"
+    part = PartFile(str(target))
+    write_all(part.fd, memoryview(b"new"), 0)
+    part.publish(replace=False)
+    assert names(tmp_path) == ["a.ffr"] and target.read_bytes() == b"new"
+    later = PartFile(str(target))
+    with pytest.raises(FileExistsError):
+        later.publish(replace=False)
+    assert names(tmp_path) == ["a.ffr"] and target.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS])
+def test_neither_links_nor_a_rename_that_replaces_nothing(tmp_path, monkeypatch, number):
+    def refuse(source, target):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(named_calls, "_rename_to_free_name", lambda source, target: errno.EINVAL)
+    part = PartFile(str(tmp_path / "a.ffr"))
+    with pytest.raises(OSError, match=r"link is refused: .*; allow this call where it is refused") as caught:
+        part.publish(replace=False)
+    assert caught.value.errno == number and names(tmp_path) == []

@@ -1,6 +1,7 @@
 """The arguments of a `Loader` for threads, workers and placement, checked."""
 
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -123,6 +124,8 @@ def check_timeout(timeout: Any) -> float | None:
         raise ArgumentTypeError(describe_wrong("timeout", timeout, "seconds"))
     if not (0 <= timeout < math.inf):
         raise ArgumentError(f"timeout is {timeout} seconds, expected >= 0")
+    if timeout > threading.TIMEOUT_MAX:
+        raise ArgumentError(f"timeout is {timeout:.3g} seconds, expected at most {threading.TIMEOUT_MAX:.0f}, or None")
     return float(timeout) or None
 
 

@@ -25,7 +25,7 @@ def as_device(device: Any) -> torch.device | None:
         raise ArgumentTypeError(describe_wrong("device", device, "None or a torch device"))
     try:
         found = None if device is None else torch.device(device)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         raise ArgumentError(f"device is {device!r}: {error}") from None
     if found is not None and found.type not in ("cpu", "cuda"):
         raise ArgumentError(f"device is {device!r}, expected 'cpu' or 'cuda'")

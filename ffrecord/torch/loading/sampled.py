@@ -25,6 +25,7 @@ from ffrecord.order.cursor import check_batch_size, check_filter
 from ffrecord.order.keys import EPOCHS, SEEDS, check_range
 from ffrecord.order.state import Contents, Count
 from ffrecord.reading.indices import as_indices, count_from_start
+from ffrecord.system.arguments import is_word
 from ffrecord.system.values import describe_wrong
 
 __all__ = ["SampledCourse", "SampledRun"]
@@ -362,7 +363,7 @@ class SampledCourse:
         Raises:
             ValueError: `state` is not such a state; the message names the difference. Nothing changes then.
         """
-        if appended not in ("refuse", "finish"):
+        if not is_word(appended, ("refuse", "finish")):
             raise ArgumentError(f"appended is {appended!r}, expected 'refuse' or 'finish'")
         try:
             loaded = msgspec.convert(state, SampledState)
