@@ -40,8 +40,8 @@ DEFECTS = (
         "G1",
         "ffrecord/dataset_writer/publish.py",
         "            moved.append(name)  # before the rename: an exception may come between the two\n"
-        "            os.rename(Path(source) / name, place)\n",
-        "            os.rename(Path(source) / name, place)\n            moved.append(name)\n",
+        "            named_calls.rename(os.path.join(source, name), os.fspath(place))\n",
+        "            named_calls.rename(os.path.join(source, name), os.fspath(place))\n            moved.append(name)\n",
         ("test_part_directory.py::test_an_exception_after_a_rename_strands_nothing",),
     ),
     Defect(
