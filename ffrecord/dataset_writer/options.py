@@ -19,7 +19,7 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import Schema
 from ffrecord.processes.pool import usable_workers
 from ffrecord.system import urls
-from ffrecord.system.arguments import check_characters, is_word
+from ffrecord.system.naming.arguments import check_characters, is_word
 from ffrecord.system.sizes import Size, parse_limit
 from ffrecord.system.values import describe_wrong, whole_number
 

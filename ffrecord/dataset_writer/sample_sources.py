@@ -16,8 +16,8 @@ from ffrecord.dataset_writer.transport import Carrier
 from ffrecord.errors import ArgumentTypeError, CountError, FormatError, plural
 from ffrecord.processes.failure_messages import Name
 from ffrecord.processes.heartbeats import Beat
-from ffrecord.system.arguments import check_characters
 from ffrecord.system.braces import expand_braces
+from ffrecord.system.naming.arguments import check_characters
 from ffrecord.system.values import describe_wrong
 
 AHEAD = 2  # streams for each worker that may be at work before the first of all has ended

@@ -21,7 +21,8 @@ import msgspec
 from ffrecord.errors import SampleError
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Beat, Heart, Heartbeats
-from ffrecord.system import named_calls, signals
+from ffrecord.system import signals
+from ffrecord.system.naming import named_calls
 
 PACKET = 32 << 10  # bytes
 MORE, LAST = b"+", b"."

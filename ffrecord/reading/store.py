@@ -40,8 +40,8 @@ from ffrecord.reading.indices import Indices, SampleSlice, as_indices, as_int64,
 from ffrecord.reading.prefetch import Prefetcher
 from ffrecord.reading.python_engine import PythonEngine
 from ffrecord.reading.stats import ReadStats, collect
-from ffrecord.system.arguments import check_iterable, is_word
 from ffrecord.system.closing import ClosedByWith
+from ffrecord.system.naming.arguments import check_iterable, is_word
 from ffrecord.system.sample_types import UNTOLD, Sample_co
 from ffrecord.system.values import as_bytes, describe_wrong, whole_number
 

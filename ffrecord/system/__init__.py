@@ -1,8 +1,7 @@
 """Linux services, and what else needs nothing of this package.
 
 _calls.pyx           system calls that Python lacks, with places for faults in tests
-arguments.py         checks of arguments that many functions have
-named_calls.py       system calls whose errors know their names
+naming/              what errors name: arguments, and system calls
 atomic_file.py       a file that appears whole or not at all; atomic_directory.py: a directory
 locked_directory.py  a hidden directory that one process holds
 access.py            modes, groups and access lists that a replacement keeps

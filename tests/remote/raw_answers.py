@@ -27,6 +27,7 @@ def _answer(kind: str, first: int, stop: int, asked: bool, head: bool) -> bytes:
         said["Content_Range"] = f"bytes {first}-{stop - 1}/{SIZE}"
     ranges = {
         "another first byte": f"bytes {first + 1}-{stop}/{SIZE}",
+        "another first byte, the right last one": f"bytes {first + 1}-{stop - 1}/{SIZE}",
         "another last byte": f"bytes {first}-{stop + 9}/{SIZE}",
         "fewer bytes": f"bytes {first}-{stop - 11}/{SIZE}",
         "any size": f"bytes {first}-{stop - 1}/*",

@@ -23,7 +23,7 @@ TABLE: dict[str, Any] = {
     **dict.fromkeys(("as it should", "old", "interim", "encoding identity"), RIGHT),
     **dict.fromkeys(("another first byte", "another last byte", "fewer bytes", "negative", "other unit"), RANGE),
     **dict.fromkeys(("any size", "size too small", "size of 40 digits", "nothing of the range", "no digits"), RANGE),
-    **dict.fromkeys(("size of zero", "size beyond 63 bits"), RANGE),
+    **dict.fromkeys(("size of zero", "size beyond 63 bits", "another first byte, the right last one"), RANGE),
     **dict.fromkeys(("encoding gzip", "encoding br", "encoding aes128gcm", "packed"), PACKED),
     **dict.fromkeys(("bytes only", "ssh", "ftp", "zeros", "no status", "length many", "length -1"), NO_HTTP),
     **dict.fromkeys(("nothing", "cut", "empty part"), BROKEN),

@@ -41,7 +41,8 @@ DEFECTS = (
         "ffrecord/dataset_writer/publish.py",
         "            moved.append(name)  # before the rename: an exception may come between the two\n"
         "            named_calls.rename(os.path.join(source, name), os.fspath(place))\n",
-        "            named_calls.rename(os.path.join(source, name), os.fspath(place))\n            moved.append(name)\n",
+        "            named_calls.rename(os.path.join(source, name), os.fspath(place))\n"
+        "            moved.append(name)\n",
         ("test_part_directory.py::test_an_exception_after_a_rename_strands_nothing",),
     ),
     Defect(
