@@ -87,7 +87,7 @@ DEFECTS = (
     Defect(
         "nested-tensors-stored-by-a-shape-they-lack",
         "G2",
-        "ffrecord/fields/describe.py",
+        "ffrecord/system/values.py",
         "    if tensor.is_nested:\n",
         "    if tensor.is_nested and tensor.is_sparse:\n",
         ("test_user_errors.py::test_nested_tensors_are_refused_by_name",),
