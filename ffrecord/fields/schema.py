@@ -116,7 +116,7 @@ class Schema(Generic[Sample]):
             ValueError: there are no samples, values are out of range, or structures have different keys or lengths.
         """
         if not isinstance(samples, Sized) or not hasattr(samples, "__getitem__") or isinstance(samples, Mapping):
-            raise TypeError(f"samples must be a list of samples, not {type(samples).__name__}")
+            raise TypeError(describe_wrong("samples", samples, "a list of samples"))
         return cls(infer_tree(samples))
 
     @classmethod
@@ -307,7 +307,7 @@ def _flat_view(record: Any) -> memoryview:
     try:
         view = memoryview(record)
     except TypeError:
-        raise TypeError(f"a record must be a buffer of bytes, not {type(record).__name__}") from None
+        raise TypeError(describe_wrong("a record", record, "a buffer of bytes")) from None
     if view.format == "B" and view.ndim == 1 and view.contiguous:
         return view
     # Flat bytes, whatever the dtype of the array was.

@@ -96,7 +96,7 @@ WORDS: dict[str, Callable[[], Order]] = {}
 def register(kind: Kind) -> Kind:
     """Make a kind of order known to `from_builtins`, and to `parse` if it has a word."""
     if not isinstance(getattr(kind, "name", None), str):
-        raise ArgumentTypeError(f"an order must be a class with a name, found {repr(kind)[:80]}")
+        raise ArgumentTypeError(describe_wrong("kind", kind, "a class of orders with a name"))
     NAMES[kind.name] = kind
     if kind.word:
         WORDS[kind.word] = kind

@@ -136,7 +136,7 @@ def balance_classes(labels: Any) -> Floats:
     try:
         array = np.asarray(labels)
     except ValueError:
-        raise ArgumentTypeError("labels must be an int for each sample, not lists of different lengths") from None
+        raise ArgumentTypeError("labels has lists of different lengths, expected an int for each sample") from None
     if array.ndim != 1 or array.dtype.kind not in "iub":
         raise ArgumentTypeError(describe_wrong("labels", array, "an int for each sample"))
     if not len(array):

@@ -16,6 +16,7 @@ from ffrecord.sources.files import with_suffix
 from ffrecord.sources.registry import FORMATS, READERS, SUFFIXES
 from ffrecord.system import urls
 from ffrecord.system.naming.arguments import is_word
+from ffrecord.system.values import describe_wrong
 
 OPEN = "ffrecord.open"
 
@@ -104,7 +105,7 @@ def check_options(options: Iterable[str], format: str, known: Sequence[str], cal
 def check_format_name(argument: str, format: object) -> None:
     """Raise TypeError unless a format is text, or None for any."""
     if format is not None and not isinstance(format, str):
-        raise ArgumentTypeError(f"{argument} must be str or None, not {type(format).__name__}")
+        raise ArgumentTypeError(describe_wrong(argument, format, "str or None"))
 
 
 def _reader(format: str) -> Any:

@@ -25,6 +25,7 @@ from ffrecord.system import atomic_file, urls
 from ffrecord.system.closing import SingleFileWriter
 from ffrecord.system.naming import named_calls
 from ffrecord.system.naming.arguments import check_characters, check_iterable
+from ffrecord.system.values import describe_wrong
 from ffrecord.system.values import describe_wrong, whole_number
 from ffrecord.writing._buffers import Appender
 
@@ -164,7 +165,7 @@ class FileWriter(Appender, SingleFileWriter):
             # Without n the space before the samples needs a block that gives it a meaning.
             return b"" if self._n is None else None
         if not isinstance(given, extension.Extension):
-            raise ArgumentTypeError(f"extension must be an Extension or None, not {type(given).__name__}")
+            raise ArgumentTypeError(describe_wrong("extension", given, "an Extension or None"))
         return extension.encode(given)
 
     def _reserve(self) -> int:
