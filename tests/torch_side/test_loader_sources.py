@@ -586,10 +586,10 @@ def test_indices_out_of_range(at):
 
 
 @pytest.mark.parametrize("indices", [np.arange(COUNT) % 2 == 0, torch.arange(COUNT) % 2 == 0, [True] * COUNT, [1.0]])
-@pytest.mark.parametrize("ours", [False, True])
-def test_a_subset_by_a_mask_is_refused(at, ours, indices):
+@pytest.mark.parametrize("kind", ["ours", "Python", "Hugging Face"])
+def test_a_subset_by_a_mask_is_refused(at, kind, indices):
     """As indices they would be samples 0 and 1, many times."""
-    source = Dataset(f"{at}/all") if ours else Mapped()
+    source = Dataset(f"{at}/all") if kind == "ours" else Mapped() if kind == "Python" else hugging()
     with pytest.raises(ArgumentTypeError, match=r"indices must be .*ints"):
         Loader(torch_data.Subset(source, indices))
 
