@@ -125,7 +125,7 @@ def test_shuffle(path):
         ({"worker_init_fn": 3}, ArgumentTypeError, "worker_init_fn is int 3, expected a callable"),
         ({"device": True}, ArgumentTypeError, "device is True, expected None or a torch device"),
         ({"multiprocessing_context": "frok"}, ArgumentError, "is 'frok', expected one of fork, spawn, forkserver"),
-        ({"multiprocessing_context": 3}, ArgumentTypeError, "is 3, expected a start method such as 'spawn'"),
+        ({"multiprocessing_context": 3}, ArgumentTypeError, "is int 3, expected a start method such as 'spawn'"),
         ({"io": "fast"}, ArgumentError, "io is 'fast', expected one of auto"),
         ({"indices": 3}, ArgumentTypeError, "indices is int 3, expected a collection of ints"),
         ({"weights": [1, 2]}, ArgumentError, f"2 weights for {COUNT} samples, expected one for each"),

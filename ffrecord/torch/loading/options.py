@@ -116,7 +116,7 @@ def check_context(context: Any) -> Any:
     if context is None or isinstance(context, BaseContext):
         return context
     if not isinstance(context, str):
-        raise ArgumentTypeError(f"multiprocessing_context is {context!r}, expected a start method such as 'spawn'")
+        raise ArgumentTypeError(describe_wrong("multiprocessing_context", context, "a start method such as 'spawn'"))
     return check_choice("multiprocessing_context", context, tuple(get_all_start_methods()))
 
 
