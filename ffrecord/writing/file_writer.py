@@ -25,7 +25,6 @@ from ffrecord.system import atomic_file, urls
 from ffrecord.system.closing import SingleFileWriter
 from ffrecord.system.naming import named_calls
 from ffrecord.system.naming.arguments import check_characters, check_iterable
-from ffrecord.system.values import describe_wrong
 from ffrecord.system.values import describe_wrong, whole_number
 from ffrecord.writing._buffers import Appender
 
