@@ -23,7 +23,9 @@ from loader_hosts import Hosts
 from program import Program, measure
 from write_packing import writers
 
-PARTS = ("cifar", "dataloader", "photographs", "cold", "start")
+SMALL = {"cifar": "a loader", "dataloader": "DataLoader", "weighted": "weights", "python": "Python"}
+PICTURES = ("photographs", "normalised", "png")
+PARTS = (*SMALL, *PICTURES, "cold", "start")
 PACKAGES = ("torch", "simplejpeg", "pillow")
 WINDOWS = write_pictures.Windows((448, 640), 97)  # of about 110 kB, as large as those of ImageNet
 ROOM = 6 << 30  # of the disk; the largest part takes 4 GB
@@ -33,33 +35,42 @@ class Loading(Program):
     """One run of the benchmark."""
 
     def run(self) -> None:
-        if {"cifar", "dataloader"} & self.options.part:
+        if self.options.part.intersection(SMALL):
             self.small()
-        for part in ("photographs", "cold", "start"):
+        if self.options.part.intersection(PICTURES):
+            self.photographs()
+        for part in ("cold", "start"):
             if part in self.options.part:
                 getattr(self, part)()
 
     def small(self) -> None:
-        """Measure both parts over the same data."""
+        """Measure the parts over the same small images."""
         work = workloads.SMOKE_EPOCHS if self.smoke else workloads.EPOCHS
         directory = self.directory / "small"
         directory.mkdir()
         write_cifar.make(directory, workloads.Packs(work.samples, work.workers, work.seed))
         size = work.samples * (math.prod(write_cifar.SHAPE) + 8)
-        for part, through in (("cifar", work.through), ("dataloader", "DataLoader")):
+        for part, through in SMALL.items():
             if part in self.options.part:
                 self.hosted(directory, replace(work, through=through), size, work.samples)
         shutil.rmtree(directory)
 
     def photographs(self) -> None:
-        work = workloads.SMOKE_CROPS if self.smoke else workloads.CROPS
+        """Measure the parts over the same photographs."""
+        work, pngs = (workloads.SMOKE_CROPS, workloads.SMOKE_PNGS) if self.smoke else (workloads.CROPS, workloads.PNGS)
         directory = self.directory / "photographs"
         directory.mkdir()
         pictures = workloads.Pictures(work.files, work.workers, work.seed)
         with write_pictures.made(directory, pictures, WINDOWS) as folder:
             if folder is not None:
                 loader_folder.save_bounds(directory)
-                self.hosted(directory, work, loader_folder.Files(directory).size, work.files)
+                size = loader_folder.Files(directory).size
+                for part, form in (("photographs", "bytes"), ("normalised", "normalised")):
+                    if part in self.options.part:
+                        self.hosted(directory, replace(work, form=form), size, work.files)
+                if "png" in self.options.part:
+                    loader_folder.write_pngs(directory, pngs.files)
+                    self.hosted(directory, pngs, loader_folder.Files(directory, "png").size, pngs.files)
         shutil.rmtree(directory)
 
     def hosted(self, directory: Path, work: object, size: int, count: int) -> None:

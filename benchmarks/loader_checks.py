@@ -8,6 +8,7 @@ from harness import WrongAnswerError
 from loader_ways import Batches
 from write_cifar import SHAPE, Cifar
 
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 EVERY = 20  # the pixels of one batch in this many are compared
 
 
@@ -30,6 +31,21 @@ def shuffled(name: str, found: list[Any], order: Any) -> None:
 
 
 def cifar(name: str, batches: Batches, directory: Path, work: Any) -> None:
+    """Check that each image comes once, shuffled, with its own label."""
+    found = cifar_labels(name, batches, directory, work)
+    once_each(name, found, work.samples)
+    shuffled(name, found, np.array(Cifar(directory, work.samples).labels))
+
+
+def drawn(name: str, batches: Batches, directory: Path, work: Any) -> None:
+    """Check that as many images come as there are, each with its own label; images may come again."""
+    found = cifar_labels(name, batches, directory, work)
+    if sum(map(len, found)) != work.samples:
+        raise WrongAnswerError(f"{name}: {sum(map(len, found))} samples, expected {work.samples}")
+
+
+def cifar_labels(name: str, batches: Batches, directory: Path, work: Any) -> list[Any]:
+    """Return the labels of all batches; the pixels of some are compared."""
     data = Cifar(directory, work.samples)
     index_of = np.argsort(data.labels)
     found = []
@@ -39,8 +55,25 @@ def cifar(name: str, batches: Batches, directory: Path, work: Any) -> None:
             expected = data.images[index_of[found[-1]]]
             if not np.array_equal(np.asarray(images).reshape(-1, *SHAPE), expected):
                 raise WrongAnswerError(f"{name}: other pixels in batch {number}")
-    once_each(name, found, work.samples)
-    shuffled(name, found, np.array(data.labels))
+    return found
+
+
+def normalised(name: str, batches: Batches, directory: Path, work: Any) -> None:
+    """Check that numbers are float16 of normalised bytes, and the bytes as `pictures` does."""
+    pictures(name, ((whole_bytes(name, images), labels) for images, labels in batches), directory, work)
+
+
+def whole_bytes(name: str, images: Any) -> Any:
+    """Return the bytes of normalised numbers [k, 3, H, W], of which float16 keeps three digits."""
+    numbers = np.asarray(images)
+    if numbers.dtype != np.float16 or numbers.shape[1] != 3:
+        raise WrongAnswerError(f"{name}: {numbers.dtype} {numbers.shape}, expected float16 [k, 3, H, W]")
+    mean, std = (np.array(each)[:, None, None] for each in (MEAN, STD))
+    exact = (numbers.astype(np.float64) * std + mean) * 255
+    rounded = exact.round()
+    if np.abs(exact - rounded).max() > 0.3 or rounded.min() < 0 or rounded.max() > 255:
+        raise WrongAnswerError(f"{name}: numbers that are no normalised bytes")
+    return rounded.astype(np.uint8)
 
 
 def pictures(name: str, batches: Batches, directory: Path, work: Any) -> None:

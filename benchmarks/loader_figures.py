@@ -16,11 +16,18 @@ __all__ = ["KINDS", "describe", "figure_table", "figures", "groups"]
 
 def describe(work: Any) -> str:
     if isinstance(work, workloads.Epochs):
-        by = f"{work.workers} threads" if work.through == "a loader" else f"torch's DataLoader, {work.workers} workers"
+        by = {
+            "a loader": f"{work.workers} threads",
+            "DataLoader": f"torch's DataLoader, {work.workers} workers",
+            "weights": f"{work.workers} threads, drawn by weights",
+            "Python": "made by Python one by one",
+        }[work.through]
         return f"{work.samples:,} images of 32 x 32 x 3, batches of {work.batch}, {by}"
     if isinstance(work, workloads.Crops):
+        form = {"bytes": "", "normalised": ", flipped and normalised", "PNG": ", PNG files"}[work.form]
         return (
-            f"{work.files:,} photographs, random crops of {work.side}, batches of {work.batch}, {work.workers} workers"
+            f"{work.files:,} photographs, random crops of {work.side}, batches of {work.batch}, "
+            f"{work.workers} workers{form}"
         )
     if isinstance(work, workloads.ColdEpochs):
         return f"cold, samples of {size_name(work.mean)}, batches of {work.batch}"
@@ -40,6 +47,7 @@ def loader_figures(group: Group) -> list[Figure]:
     return [
         *ratio(where, ours, ffcv, 1),
         *ratio(where, mapped, ffcv, 1.5),
+        *ratio(where, group.named("Loader, random_split"), ours, 0.95),
         *ratio(where, ours, loop, 0.8),
         *ratio(where, mapped, loop, None),
         *ratio(where, ours, group.named("C loop, CRC-32"), None),
@@ -58,6 +66,43 @@ def torch_figures(group: Group) -> list[Figure]:
     ]
 
 
+def weighted_figures(group: Group) -> list[Figure]:
+    return ratio("images, weights", group.named("Loader, weights"), group.named("Loader, random"), 0.9)
+
+
+def python_figures(group: Group) -> list[Figure]:
+    where = "Python samples"
+    return [
+        *ratio(where, group.named("Loader, no threads"), group.named("DataLoader, no workers"), 1),
+        *ratio(where, group.named("Loader, workers"), group.named("DataLoader, workers"), 1),
+    ]
+
+
+def normalised_figures(group: Group) -> list[Figure]:
+    where = "photographs, normalised"
+    return [
+        *ratio(where, group.named("Loader, normalised"), best(group, "ffcv"), 1.3),
+        *ratio(
+            where,
+            group.named("DataLoader, Dataset, normalised"),
+            group.named("DataLoader, ImageFolder, normalised"),
+            None,
+        ),
+    ]
+
+
+def png_figures(group: Group) -> list[Figure]:
+    return ratio("photographs, PNG", group.named("Loader, PNG"), group.named("Pillow alone, PNG"), 0.95)
+
+
+BY_EPOCHS = {
+    "a loader": loader_figures,
+    "DataLoader": torch_figures,
+    "weights": weighted_figures,
+    "Python": python_figures,
+}
+
+
 def picture_figures(group: Group) -> list[Figure]:
     where, ours = "photographs", group.named("Loader, RandomResizedCrop")
     return [
@@ -68,6 +113,9 @@ def picture_figures(group: Group) -> list[Figure]:
         *ratio(where, ours, group.named("DataLoader, Pillow, draft"), None),
         *ratio(where, group.named("DataLoader, Dataset"), group.named("DataLoader, ImageFolder"), 1.5),
     ]
+
+
+BY_CROPS = {"bytes": picture_figures, "normalised": normalised_figures, "PNG": png_figures}
 
 
 def cold_figures(group: Group, mean: int) -> list[Figure]:
@@ -150,9 +198,9 @@ def figures(measurements: Sequence[Measurement]) -> list[Figure]:
     found = []
     for (_, work), group in groups(measurements).items():
         if isinstance(work, workloads.Epochs):
-            found += loader_figures(group) if work.through == "a loader" else torch_figures(group)
+            found += BY_EPOCHS[work.through](group)
         elif isinstance(work, workloads.Crops):
-            found += picture_figures(group)
+            found += BY_CROPS[work.form](group)
         elif isinstance(work, workloads.ColdEpochs):
             found += cold_figures(group, work.mean)
     return found + start_figures(measurements)

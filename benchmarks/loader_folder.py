@@ -12,8 +12,8 @@ BLOCK, MARGIN = 16, 12  # pixels; of 256 values
 class Files:
     """The files as samples: the bytes of each, and its number as the label."""
 
-    def __init__(self, directory: Path) -> None:
-        self.paths = sorted(directory.glob("folder/*/*.jpg"))
+    def __init__(self, directory: Path, suffix: str = "jpg") -> None:
+        self.paths = sorted(directory.glob(f"folder/*/*.{suffix}"))
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -32,6 +32,14 @@ def decoded(data: bytes) -> Any:
     from PIL import Image
 
     return np.asarray(Image.open(BytesIO(data)).convert("RGB"))
+
+
+def write_pngs(directory: Path, count: int) -> None:
+    """Write the first pictures as PNG files, too, with the same numbers."""
+    from PIL import Image
+
+    for path in Files(directory).paths[:count]:
+        Image.fromarray(decoded(path.read_bytes())).save(path.with_suffix(".png"), compress_level=6)
 
 
 def bounds(image: Any) -> Any:

@@ -28,6 +28,7 @@ class Part:
 
 LOADERS = {
     "Loader": Way("ours", "ffrecord", "loader_own.loader"),
+    "Loader, random_split": Way("ours", "ffrecord", "loader_own.of_split"),
     "Loader mmap": Way("ours", "ffrecord", "loader_own.loader", {"io": "mmap"}),
     "Loader mmap unchecked": Way("ours", "ffrecord", "loader_own.loader", {"io": "mmap", "check_data": False}),
     "ffcv": Way("peer", "ffcv", "loader_peers.ffcv"),
@@ -54,10 +55,34 @@ PICTURES = {
     "simplejpeg alone": Way("limit", "ffrecord", "loader_pictures.Bare"),
     "our decoder alone": Way("limit", "ffrecord", "loader_pictures.Alone"),
 }
+NORMALISED = {
+    "Loader, normalised": Way("ours", "ffrecord", "loader_pictures.loader"),
+    "ffcv, normalised": Way("peer", "ffcv", "loader_pictures.ffcv"),
+    "DataLoader, Dataset, normalised": Way("ours", "ffrecord", "loader_pictures.dataset"),
+    "DataLoader, ImageFolder, normalised": Way("plain", "pillow", "loader_pictures.normalised_folder"),
+}
+PNG = {
+    "Loader, PNG": Way("ours", "ffrecord", "loader_pictures.loader"),
+    "Pillow alone, PNG": Way("limit", "pillow", "loader_pictures.BarePillow"),
+}
+WEIGHTED = {
+    "Loader, random": Way("ours", "ffrecord", "loader_own.loader"),
+    "Loader, weights": Way("ours", "ffrecord", "loader_own.Weighted"),
+}
+PYTHON = {
+    "Loader, no threads": Way("ours", "ffrecord", "loader_own.of_python", {"num_threads": 0}),
+    "DataLoader, no workers": Way("plain", "torch", "loader_torch.memmap", {"processes": False}),
+    "Loader, workers": Way("ours", "ffrecord", "loader_own.of_python", {"num_workers": 2}),
+    "DataLoader, workers": Way("plain", "torch", "loader_torch.memmap"),
+}
 PARTS = {
     "a loader": Part(LOADERS, loader_checks.cifar),
     "DataLoader": Part(THROUGH_TORCH, loader_checks.cifar),
-    "pictures": Part(PICTURES, loader_checks.pictures),
+    "weights": Part(WEIGHTED, loader_checks.drawn),
+    "Python": Part(PYTHON, loader_checks.cifar),
+    "bytes": Part(PICTURES, loader_checks.pictures),
+    "normalised": Part(NORMALISED, loader_checks.normalised),
+    "PNG": Part(PNG, loader_checks.pictures),
 }
 
 
@@ -65,4 +90,4 @@ def of_work(work: Any) -> Part:
     if isinstance(work, workloads.Gathers | workloads.Shuffles | workloads.CropsBeside):
         newest: Mapping[type, Part] = importlib.import_module("newest_parts").PARTS
         return newest[type(work)]
-    return PARTS[work.through if isinstance(work, workloads.Epochs) else "pictures"]
+    return PARTS[work.through if isinstance(work, workloads.Epochs) else work.form]

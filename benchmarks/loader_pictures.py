@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import workloads
+from loader_checks import MEAN, STD
 from loader_folder import Files, decoded
 from loader_peers import pairs
 from loader_ways import Batches, Opened
@@ -20,17 +21,26 @@ SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)  # of the crops; the usual defaults
 def packed(directory: Path, work: workloads.Crops) -> Path:
     """Pack the files in this package's format, unchanged."""
     fields = importlib.import_module("ffrecord.fields")
-    out = directory / "pictures"
+    png = work.form == "PNG"
+    out = directory / ("pngs" if png else "pictures")
     if not out.exists():
-        columns = {"image": fields.JPEGField(), "label": fields.IntField()}
+        columns = {"image": fields.ImageFileField() if png else fields.JPEGField(), "label": fields.IntField()}
         writer = importlib.import_module("ffrecord").DatasetWriter(out, columns, num_workers=2, progress=False)
-        writer.from_indexed_dataset(Files(directory))
+        writer.from_indexed_dataset(Files(directory, "png" if png else "jpg"))
     return out
 
 
+def crop(work: workloads.Crops) -> Any:
+    """Return our decoder, which also flips; normalised, its numbers are float16."""
+    images = importlib.import_module("ffrecord.torch.images")
+    if work.form != "normalised":
+        return images.RandomResizedCrop(work.side)
+    half = importlib.import_module("torch").float16
+    return images.RandomResizedCrop(work.side, dtype=half, mean=MEAN, std=STD)
+
+
 def loader(directory: Path, work: workloads.Crops) -> Opened:
-    module, images = importlib.import_module("ffrecord.torch"), importlib.import_module("ffrecord.torch.images")
-    decode = {"image": images.RandomResizedCrop(work.side)}
+    module, decode = importlib.import_module("ffrecord.torch"), {"image": crop(work)}
     path, options = packed(directory, work), {"seed": work.seed, "num_threads": work.workers}
     made = module.Loader(path, work.batch, "random", decode=decode, **options)
     return Opened(lambda: pairs(made))
@@ -38,8 +48,7 @@ def loader(directory: Path, work: workloads.Crops) -> Opened:
 
 def dataset(directory: Path, work: workloads.Crops) -> Opened:
     """Open torch's DataLoader over our dataset."""
-    module, images = importlib.import_module("ffrecord.torch"), importlib.import_module("ffrecord.torch.images")
-    decode = {"image": images.RandomResizedCrop(work.side)}
+    module, decode = importlib.import_module("ffrecord.torch"), {"image": crop(work)}
     loader = through_torch(module.Dataset(packed(directory, work), decode=decode), work)
     return Opened(lambda: pairs(loader))
 
@@ -50,9 +59,9 @@ class Alone(Opened):
     Each thread has its own batches, so that none waits for another.
     """
 
-    def __init__(self, directory: Path, work: workloads.Crops) -> None:
+    def __init__(self, directory: Path, work: workloads.Crops, suffix: str = "jpg") -> None:
         images = importlib.import_module("ffrecord.torch.images")
-        files = Files(directory)
+        files = Files(directory, suffix)
         self.data, self.work = [memoryview(files[i]["image"]) for i in range(len(files))], work
         self.decoder = images.RandomResizedCrop(work.side)
         self.random = np.random.default_rng(work.seed)
@@ -103,6 +112,17 @@ class Bare(Alone):
             yield np.stack(crops), part
 
 
+class BarePillow(Bare):
+    """Pillow, called by threads on PNG files in memory: whole pictures, without any further step."""
+
+    def __init__(self, directory: Path, work: workloads.Crops) -> None:
+        super().__init__(directory, work, "png")
+
+    def _decode(self, part: Any, room: Any) -> None:
+        for index in part.tolist():
+            self.last = decoded(self.data[index])
+
+
 class AsTheyAre:
     """The pictures for FFCV's writer, which encodes pixels: it gets back the bytes that they were decoded from."""
 
@@ -132,14 +152,22 @@ def write_beton(path: Path, directory: Path) -> None:
 def ffcv(directory: Path, work: workloads.Crops) -> Opened:
     """Open FFCV's loader as for CIFAR; it decodes whole pictures, with the faster and coarser of libjpeg's
     transforms.
+
+    Normalised, it also flips them at random and gives float16 [k, 3, H, W], pixel by pixel, as ours does.
     """
     module, decoders = importlib.import_module("ffcv.loader"), importlib.import_module("ffcv.fields.decoders")
     transforms, path = importlib.import_module("ffcv.transforms"), directory / "pictures.beton"
     if not path.exists():
         write_beton(path, directory)
     crop = decoders.RandomResizedCropRGBImageDecoder((work.side, work.side), SCALE, RATIO)
+    if work.form == "normalised":
+        mean, std = 255 * np.array(MEAN), 255 * np.array(STD)
+        numbers = transforms.NormalizeImage(mean, std, np.float16)
+        steps = [transforms.RandomHorizontalFlip(), numbers, transforms.ToTensor(), transforms.ToTorchImage()]
+    else:
+        steps = [transforms.ToTensor()]
     pipelines = {
-        "image": [crop, transforms.ToTensor()],
+        "image": [crop, *steps],
         "label": [decoders.IntDecoder(), transforms.ToTensor(), transforms.Squeeze(1)],
     }
     options = {"num_workers": work.workers, "os_cache": True, "drop_last": False}
@@ -196,6 +224,22 @@ class CroppedTensors(Cropped):
         if torch.rand(1) < 0.5:
             pixels = np.ascontiguousarray(pixels[:, ::-1])
         return torch.from_numpy(pixels).permute(2, 0, 1).contiguous(), label
+
+
+class NormalisedTensors(CroppedTensors):
+    """The same, as float16 of normalised numbers, as torchvision's transforms make them."""
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        import torch
+
+        pixels, label = super().__getitem__(index)
+        mean, std = (torch.tensor(each)[:, None, None] for each in (MEAN, STD))
+        return pixels.to(torch.float32).div_(255).sub_(mean).div_(std).to(torch.float16), label
+
+
+def normalised_folder(directory: Path, work: workloads.Crops) -> Opened:
+    loader = through_torch(NormalisedTensors(directory, work.side, draft=False), work)
+    return Opened(lambda: loader)
 
 
 def image_folder(directory: Path, work: workloads.Crops) -> Opened:

@@ -18,11 +18,27 @@ PARTS: dict[str, tuple[str, Chosen]] = {
     ),
     "The same images through torch's DataLoader": (
         "load_dataloader.svg",
-        lambda work: isinstance(work, workloads.Epochs) and work.through != "a loader",
+        lambda work: isinstance(work, workloads.Epochs) and work.through == "DataLoader",
     ),
     "Photographs decoded and cropped at random": (
         "load_photographs.svg",
-        lambda work: isinstance(work, workloads.Crops),
+        lambda work: isinstance(work, workloads.Crops) and work.form == "bytes",
+    ),
+    "Photographs cropped, flipped and normalised": (
+        "load_normalised.svg",
+        lambda work: isinstance(work, workloads.Crops) and work.form == "normalised",
+    ),
+    "PNG files cropped at random": (
+        "load_png.svg",
+        lambda work: isinstance(work, workloads.Crops) and work.form == "PNG",
+    ),
+    "Small images drawn by weights": (
+        "load_weights.svg",
+        lambda work: isinstance(work, workloads.Epochs) and work.through == "weights",
+    ),
+    "Small images made by Python": (
+        "load_python.svg",
+        lambda work: isinstance(work, workloads.Epochs) and work.through == "Python",
     ),
 }
 

@@ -63,8 +63,8 @@ class Mapped(Dataset[tuple[Any, Any]]):
         return self.images[index], self.labels[index]
 
 
-def memmap(directory: Path, work: workloads.Epochs) -> Opened:
-    loader = DataLoader(Mapped(directory, work), work.batch, shuffle=True, **workers(work))
+def memmap(directory: Path, work: workloads.Epochs, processes: bool = True) -> Opened:
+    loader = DataLoader(Mapped(directory, work), work.batch, shuffle=True, **(workers(work) if processes else {}))
     return Opened(lambda: loader)
 
 

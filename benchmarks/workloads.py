@@ -188,7 +188,8 @@ class Epochs:
     Attributes:
         samples: number of samples. The pixels are random: they do not compress.
         batch: number of samples of a batch.
-        through: "a loader" of the contestant's own, or torch's "DataLoader" with worker processes.
+        through: "a loader" of the contestant's own, or torch's "DataLoader" with worker processes; "weights": a loader
+            that draws with replacement; "Python": samples that Python makes, one by one.
         workers: number of threads or processes.
         seed: seed of pixels and ints.
     """
@@ -210,6 +211,8 @@ class Crops:
         side: of a crop that is resized, pixels.
         workers: number of threads or processes.
         seed: seed of the windows.
+        form: "bytes" of crops of JPEG files; "normalised": float16 of crops that are flipped; "PNG": bytes of crops of
+            PNG files.
     """
 
     files: int
@@ -217,6 +220,7 @@ class Crops:
     side: int = 224
     workers: int = 2
     seed: int = 7
+    form: str = "bytes"
 
 
 class Gathers(Epochs):
@@ -573,6 +577,7 @@ REMOTE_OPENS, SMOKE_REMOTE_OPENS = RemoteOpens(10_000, 20), RemoteOpens(200, 20)
 
 EPOCHS, SMOKE_EPOCHS = Epochs(200_000, 512), Epochs(1_000, 64)
 CROPS, SMOKE_CROPS = Crops(2_000, 64), Crops(40, 8)
+PNGS, SMOKE_PNGS = Crops(500, 64, form="PNG"), Crops(20, 8, form="PNG")
 # As many as eight formats of both have on the disk together: less than 1.5 GB.
 GATHERS, SMOKE_GATHERS = Gathers(40_000, 256), Gathers(1_000, 64)
 SHUFFLES, SMOKE_SHUFFLES = Shuffles(40_000, 256), Shuffles(1_000, 64)

@@ -26,7 +26,7 @@ from ffrecord.inputs.classes import Classes, are_classes, classes_of_columns
 from ffrecord.inputs.columns import ColumnFacts, SampleColumns, choose_columns, find_renamed_columns
 from ffrecord.inputs.rows import TableRows
 from ffrecord.inputs.stores import PROBES
-from ffrecord.reading.indices import spread_indices
+from ffrecord.reading.indices import as_subset, spread_indices
 
 _log = logging.getLogger("ffrecord")
 
@@ -247,7 +247,7 @@ def _dataset_of(source: Any) -> Any:
         if inner is None:
             # An inner dataset with changes of its own.
             return None
-        places = np.arange(len(inner))[np.asarray(source.indices, np.int64)]  # as those below 0 count from the end
+        places = np.arange(len(inner))[as_subset(source.indices)]  # as those below 0 count from the end
         # In memory: the library would else write the indices to its cache directory.
         return _of_its_columns(inner).select(places, keep_in_memory=True)
     if type(source) is torch.ConcatDataset:

@@ -13,7 +13,7 @@ from ffrecord.errors import MismatchError, SampleIndexError, name_files
 from ffrecord.inputs.columns import SampleColumns
 from ffrecord.inputs.passthrough import Verbatim
 from ffrecord.inputs.stores import BYTES_AT_ONCE, StoreSamples
-from ffrecord.reading.indices import count_from_start
+from ffrecord.reading.indices import as_subset, count_from_start
 from ffrecord.reading.store import Store
 
 Positions = npt.NDArray[np.int64]
@@ -78,12 +78,15 @@ class ChosenSamples(Parts):
     Args:
         inner: the other parts.
         indices: indices of the samples, each in [-len(inner), len(inner)).
+
+    Raises:
+        TypeError: they are not ints, or a mask.
     """
 
     def __init__(self, inner: Parts, indices: Any) -> None:
         self._inner, self.stores = inner, inner.stores
-        # Kept as they are: a range needs no memory, and an array may be mapped.
-        self._indices: Any = indices if isinstance(indices, range | np.ndarray) else np.asarray(list(indices), np.int64)
+        # A range needs no memory, and an array may be mapped: neither is copied.
+        self._indices: Any = indices if isinstance(indices, range) else as_subset(indices)
 
     def __len__(self) -> int:
         return len(self._indices)

@@ -90,14 +90,14 @@ class Split:
                 have them too, or this rank had them before.
         """
         first = position + self.turn
-        positions = np.arange(start, stop, dtype=np.int64)
-        positions *= self.world_size
-        positions += first
+        world_size = self.world_size
+        positions = np.arange(first + start * world_size, first + stop * world_size, world_size, dtype=np.int64)
         # The smallest s with first + s * W >= length: from there on, positions are padding.
         # A division that rounds down, of a negative number: this rounds up.
-        real = max(0, -((first - length) // self.world_size))
-        padding = min(stop - start, max(0, stop - real))
-        if padding:
+        real = max(0, -((first - length) // world_size))
+        padding = 0
+        if stop > real:
+            padding = min(stop - start, stop - real)
             # The order itself goes on from its start, so padding repeats its first samples.
             positions[len(positions) - padding :] %= length
         return positions, padding

@@ -7,7 +7,7 @@ from typing import Any, Protocol, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import SampleIndexError, describe_int
+from ffrecord.errors import ArgumentTypeError, SampleIndexError, describe_int
 from ffrecord.system.values import describe_wrong
 
 INT64 = np.dtype(np.int64)
@@ -50,14 +50,14 @@ def as_indices(indices: Iterable[SupportsIndex]) -> Indices:
     if type(indices) is np.ndarray and indices.dtype is INT64 and indices.ndim == 1 and indices.flags.c_contiguous:
         return indices  # already converted by a caller; fast, because reading one record takes only microseconds
     if isinstance(indices, str | bytes | bytearray | slice) or not hasattr(indices, "__iter__"):
-        raise TypeError(describe_wrong("indices", indices, "a collection of ints"))
+        raise ArgumentTypeError(describe_wrong("indices", indices, "a collection of ints"))
     try:
         array = (
             # Other iterables, generators for instance, must not become an array of one object.
             np.asarray(indices) if isinstance(indices, list | tuple | range) or hasattr(indices, "__array__") else None
         )
     except ValueError:
-        raise TypeError("indices is a nested collection, expected a flat one of ints") from None
+        raise ArgumentTypeError("indices is a nested collection, expected a flat one of ints") from None
     # Not uint64, whose numbers may be too large; these are taken one by one below.
     if array is not None and array.ndim == 1 and array.dtype.kind in "iu" and array.dtype != np.uint64:
         return np.ascontiguousarray(array, np.int64)
@@ -69,12 +69,12 @@ def as_indices(indices: Iterable[SupportsIndex]) -> Indices:
         and array.size
     ):
         advice = "np.flatnonzero makes ints of a mask" if array.dtype.kind == "b" else ""
-        raise TypeError(describe_wrong("indices", array, "ints", advice))
+        raise ArgumentTypeError(describe_wrong("indices", array, "ints", advice))
     try:
         # Only now, because it takes a Python call for each index.
         return np.fromiter((as_int64(index) for index in indices), np.int64)
     except TypeError as error:
-        raise TypeError(describe_wrong("indices", indices, "a flat collection of ints", str(error))) from None
+        raise ArgumentTypeError(describe_wrong("indices", indices, "a flat collection of ints", str(error))) from None
 
 
 def as_subset(indices: Iterable[SupportsIndex]) -> Indices:
@@ -88,7 +88,7 @@ def as_subset(indices: Iterable[SupportsIndex]) -> Indices:
     """
     # NumPy's bools are refused anyway: they have no `__index__`.
     if isinstance(indices, list | tuple) and indices and all(type(index) is bool for index in indices):
-        raise TypeError("indices is a list of bools, expected ints; np.flatnonzero makes ints of a mask")
+        raise ArgumentTypeError("indices is a list of bools, expected ints; np.flatnonzero makes ints of a mask")
     return as_indices(indices)
 
 

@@ -224,8 +224,9 @@ def _is_array(value: Any) -> bool:
 
 
 def _is_tensor(value: Any) -> bool:
-    torch = sys.modules.get("torch")  # nobody can have made a tensor before torch was imported
-    return torch is not None and isinstance(value, torch.Tensor) and not value.is_nested  # which has no shape
+    # Nobody can have made a tensor before torch was imported; another thread may be importing it now.
+    tensor = getattr(sys.modules.get("torch"), "Tensor", ())
+    return isinstance(value, tensor) and not value.is_nested  # which has no shape
 
 
 def _text(value: Any) -> str:

@@ -36,7 +36,7 @@ def check_type(fname: object) -> str:
     """
     path = os.fspath(fname) if isinstance(fname, str | os.PathLike) else None
     if not isinstance(path, str):
-        raise TypeError(describe_wrong("fname", fname, "str, os.PathLike, list or tuple"))
+        raise ArgumentTypeError(describe_wrong("fname", fname, "str, os.PathLike, list or tuple"))
     check_characters("fname", path)
     # A file of that name may exist, and a pattern may match one.
     if urls.has_lost_slash(path) and not os.path.lexists(path) and not glob.glob(path):

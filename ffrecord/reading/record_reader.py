@@ -384,7 +384,7 @@ def _skip_at_once(index: object) -> Array | None:
 def check_io(io: object) -> None:
     """Raise ValueError unless `io` is a known way to read."""
     if not is_word(io, _engine.MODES):
-        raise ValueError(f"io is {io!r}, expected one of {', '.join(_engine.MODES)}")
+        raise ArgumentError(f"io is {io!r}, expected one of {', '.join(_engine.MODES)}")
 
 
 def _table_crc(file: SpanFile) -> int:

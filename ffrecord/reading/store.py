@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ffrecord.engine._engine import ARRAYS, CHECKED, PACKED, Slots
 from ffrecord.errors import (
     ArgumentError,
+    ArgumentTypeError,
     ClosedError,
     FFRecordError,
     FormatError,
@@ -681,7 +682,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         ahead = whole_number("prefetch", prefetch)
         check_iterable("batches", batches, "indices")
         if ahead < 0:
-            raise ValueError(f"prefetch is {ahead}, expected >= 0")
+            raise ArgumentError(f"prefetch is {ahead}, expected >= 0")
 
         def begin(indices: Any) -> Callable[[], Any]:
             # A generator of indices can be used only once.
@@ -765,7 +766,7 @@ def tell_skipped(messages: Iterable[str]) -> None:
 def check_on_error(on_error: object) -> None:
     """Raise ValueError unless `on_error` is valid for a `Store`."""
     if not callable(on_error) and not is_word(on_error, ("raise", "skip")):
-        raise ValueError(f"on_error is {on_error!r}, expected 'raise', 'skip' or a callable")
+        raise ArgumentError(f"on_error is {on_error!r}, expected 'raise', 'skip' or a callable")
 
 
 def as_out(out: Any) -> Array:
@@ -775,7 +776,7 @@ def as_out(out: Any) -> Array:
         TypeError: it is no such array, or not contiguous.
     """
     if not isinstance(out, np.ndarray) or not out.flags.c_contiguous or not out.flags.writeable or out.dtype.hasobject:
-        raise TypeError(describe_wrong("out", out, "a writable C-contiguous numpy array, not of objects"))
+        raise ArgumentTypeError(describe_wrong("out", out, "a writable C-contiguous numpy array, not of objects"))
     # As bytes, because records know no dtype.
     return out.reshape(-1).view(np.uint8)
 

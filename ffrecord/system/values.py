@@ -124,8 +124,7 @@ def _short_repr(value: Any) -> str:
 
 def is_tensor(value: Any) -> bool:
     """Tell whether `value` is a torch tensor, without importing torch."""
-    torch = sys.modules.get("torch")  # nobody can have made a tensor before torch was imported
-    return torch is not None and isinstance(value, torch.Tensor)
+    return _is_of("torch", "Tensor", value)
 
 
 def torch_dtype_name(tensor: Any) -> str:
@@ -146,5 +145,12 @@ def tensor_shape(tensor: Any) -> tuple[int, ...]:
 
 def is_image(value: Any) -> bool:
     """Tell whether `value` is a PIL image, without importing Pillow."""
-    pillow = sys.modules.get("PIL.Image")  # nobody can have made an image before Pillow was imported
-    return pillow is not None and isinstance(value, pillow.Image)
+    return _is_of("PIL.Image", "Image", value)
+
+
+def _is_of(module: str, name: str, value: Any) -> bool:
+    """Tell whether `value` is of a class of a module that may not be imported: then nobody can have made one.
+
+    Another thread may be importing it now, and the class not be there yet.
+    """
+    return isinstance(value, getattr(sys.modules.get(module), name, ()))

@@ -6,7 +6,7 @@ from typing import Any
 
 from ffrecord.errors import UserFunctionError
 
-__all__ = ["StopIterationGuard", "describe_batch"]
+__all__ = ["StopIterationGuard", "describe_batch", "stopped_error"]
 
 SHOWN = 8  # indices
 
@@ -30,10 +30,15 @@ class StopIterationGuard:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if isinstance(error, StopIteration):
-            raise UserFunctionError(
-                f"{self._describe()} raised StopIteration, which would end the loop as if there were no more samples; "
-                "catch it where next() is called, or give next() a default"
-            ) from error
+            raise stopped_error(self._describe()) from error
+
+
+def stopped_error(what: str) -> UserFunctionError:
+    """Return the error that takes the place of a StopIteration out of `what`."""
+    return UserFunctionError(
+        f"{what} raised StopIteration, which would end the loop as if there were no more samples; "
+        "catch it where next() is called, or give next() a default"
+    )
 
 
 def describe_batch(indices: Any) -> str:

@@ -3,6 +3,8 @@
 import datetime
 import fractions
 import math
+import sys
+import types
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from ffrecord.fields import (
     Schema,
     StrField,
 )
+from ffrecord.system.values import is_image, is_tensor
 
 
 @pytest.mark.parametrize(
@@ -234,3 +237,10 @@ def test_what_is_advised_for_lists_helps(lists: list[Any], advice: str | None) -
 
 def _as_float(item: Any) -> Any:
     return float(item) if isinstance(item, int) else item
+
+
+@pytest.mark.parametrize("name", ["PIL.Image", "torch"])
+def test_a_package_that_another_thread_is_importing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its module is there, but not its classes; so no value is of them."""
+    monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    assert not is_image(b"file") and not is_tensor(b"file")

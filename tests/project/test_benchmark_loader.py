@@ -11,7 +11,7 @@ import benchmark_runs
 import pytest
 
 WRITERS = ("--writers", sys.executable)
-WITHOUT_BATCHES = {"C loop", "C loop, CRC-32", "simplejpeg alone", "our decoder alone"}
+WITHOUT_BATCHES = {"C loop", "C loop, CRC-32", "simplejpeg alone", "our decoder alone", "Pillow alone, PNG"}
 LOADER_DATA = """
 import pathlib, sys, numpy as np, workloads, write_cifar
 directory, work = pathlib.Path(sys.argv[1]), workloads.Epochs(300, 64)

@@ -491,10 +491,30 @@ def test_batches_share_no_memory_with_samples(kind):
 @pytest.mark.parametrize("ragged", ["list", "padded"])
 @pytest.mark.parametrize("longer", [0, 1])
 def test_samples_that_are_read_only(longer, ragged):
-    samples = [np.frombuffer(b"x" * (3000 + longer * i), np.uint8) for i in range(2)]
+    samples = [np.frombuffer(b"x" * (30000 + longer * i), np.uint8) for i in range(2)]
     (batch,) = Loader(samples, 2, "sequential", ragged=ragged)
     first = batch.values[0] if longer and ragged == "padded" else batch[0]
     assert bytes(first[:3].numpy()) == b"xxx"
+
+
+@pytest.mark.parametrize("size", [3, 5000])
+def test_samples_that_are_reversed(size):
+    samples = [np.arange(i, size + i)[::-1] for i in range(2)]
+    (batch,) = Loader(samples, 2, "sequential")
+    assert torch.equal(batch, torch.from_numpy(np.stack(samples)))
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [[True, False], [1, -(1 << 63)], [0.5, float("inf")], [1j, 2j], [False, 2], [1, 2.5], [1.5, 2j]],
+    ids=str,
+)
+def test_numbers_as_torch_makes_them(samples):
+    (batch,) = Loader(samples, 2, "sequential")
+    expected = torch.tensor(samples)
+    kind = torch.float64 if expected.is_floating_point() else torch.complex128 if expected.is_complex() else None
+    assert batch.dtype == (kind or expected.dtype)
+    assert torch.equal(batch, torch.tensor(samples, dtype=kind))
 
 
 def test_streams_are_refused(at):
@@ -514,7 +534,10 @@ def test_streams_are_refused(at):
         ([(1, 2), {"a": 1, "b": 2}], "sample 1: it is a dict of 2, the first of the batch a tuple of 2"),
         ([{"a": 1}, {"a": 1, "b": 2}], "sample 1: it has column 'b', which the first of the batch lacks"),
         ([{"a": 1, "b": 2}, {"a": 1}], "sample 1: it lacks column 'b', which the first of the batch has"),
-        ([1, "two"], "sample 1: samples is str"),
+        ([1, "two"], "sample 1: it is str"),
+        ([1, 1 << 70], "sample 1: it is int 1180591620717411303424, expected -2"),
+        ([np.int8(1), 1 << 70], "sample 1: it is int 1180591620717411303424, but numpy int8 .* in the first"),
+        ([np.int8(1), None], "sample 1: it is None, but numpy int8 .* in the first sample"),
         ([{"a": np.zeros(2, np.int8)}, {"a": "text"}], "sample 1: column 'a' is str"),
     ],
 )
@@ -560,6 +583,15 @@ def test_indices_out_of_range(at):
         Loader([1, 2], indices=[3])
     with pytest.raises(SampleIndexError, match=r"indices\[0\] is 3, expected -2 <= index < 2"):
         Loader([1, 2], sampler=[0], indices=[3])
+
+
+@pytest.mark.parametrize("indices", [np.arange(COUNT) % 2 == 0, torch.arange(COUNT) % 2 == 0, [True] * COUNT, [1.0]])
+@pytest.mark.parametrize("kind", ["ours", "Python", "Hugging Face"])
+def test_a_subset_by_a_mask_is_refused(at, kind, indices):
+    """As indices they would be samples 0 and 1, many times."""
+    source = Dataset(f"{at}/all") if kind == "ours" else Mapped() if kind == "Python" else hugging()
+    with pytest.raises(ArgumentTypeError, match=r"indices is .*expected .*ints"):
+        Loader(torch_data.Subset(source, indices))
 
 
 def test_states_of_other_sources():

@@ -21,7 +21,7 @@ from ffrecord.torch.loading.ragged import Form
 from ffrecord.torch.loading.stacking import UnevenError, stack_samples
 from ffrecord.torch.loading.stats import NOTHING, Reading, Seconds
 from ffrecord.torch.loading.trace import BatchTrace, ReadTimes
-from ffrecord.torch.stop_iteration import StopIterationGuard, describe_batch
+from ffrecord.torch.stop_iteration import describe_batch, stopped_error
 
 __all__ = ["Activity", "BatchBuilder", "BuiltBatch", "RawBatch"]
 
@@ -157,8 +157,10 @@ class BatchBuilder:
     def begin(self, step: Step) -> Callable[[], RawBatch]:
         """Begin to read a batch; return a function that waits for it."""
         begun = perf_counter() if self._traced else 0.0
-        with StopIterationGuard(lambda: f"reading of {_describe_rows(step)}"):
+        try:
             wait = self._begin(step)
+        except StopIteration as error:
+            raise stopped_error(f"reading of {_describe_rows(step)}") from error
         return (lambda: self._wait_traced(step, wait, begun)) if self._traced else (lambda: self._wait(step, wait))
 
     def _begin(self, step: Step) -> Callable[[], Any]:
@@ -169,8 +171,10 @@ class BatchBuilder:
         return self._reader._begin_packed(step.indices)
 
     def _wait(self, step: Step, wait: Callable[[], Any]) -> RawBatch:
-        with StopIterationGuard(lambda: f"reading of {_describe_rows(step)}"):
+        try:
             return RawBatch(step, wait())
+        except StopIteration as error:
+            raise stopped_error(f"reading of {_describe_rows(step)}") from error
 
     def _wait_traced(self, step: Step, wait: Callable[[], Any], begun: float) -> RawBatch:
         asked = perf_counter()
@@ -184,8 +188,10 @@ class BatchBuilder:
             FFRecordError, OSError: a record cannot be read or decoded, and `on_error` does not skip or replace it.
             UserFunctionError: a function of the user raised.
         """
-        with StopIterationGuard(lambda: f"{activity.stage} of {_describe_rows(raw.step)}"):
+        try:
             return self._finish(raw, activity)
+        except StopIteration as error:
+            raise stopped_error(f"{activity.stage} of {_describe_rows(raw.step)}") from error
 
     def _finish(self, raw: RawBatch, activity: Activity) -> BuiltBatch:
         seconds = Seconds()

@@ -70,6 +70,7 @@ class DecodedColumns:
             if wanted is not None and name not in wanted and not self._is_inside(name, wanted):
                 raise ArgumentError(f"decode has {name!r}, expected some of the columns {', '.join(sorted(wanted))}")
         self.decodes = bool(self._decoders)
+        self._plain = fields is None and not self._decoders  # the samples are the store's
 
     def __reduce__(self) -> tuple[Any, ...]:
         return DecodedColumns, self._recipe
@@ -89,6 +90,8 @@ class DecodedColumns:
         Raises:
             FormatError: a sample cannot be decoded or lacks a column, or the samples differ in structure.
         """
+        if self._plain:
+            return [self._stack(self._samples_of(records, seeds))]
         samples = self._decode_records(records, seeds)
         images = self._images(samples, seeds)
         if not images:
@@ -179,7 +182,7 @@ class DecodedColumns:
     def _decode_records(self, records: StoreRecords, seeds: Seeds | None) -> list[Any]:
         samples = self._samples_of(records, seeds)
         wanted = self._wanted
-        if wanted is None and not self._decoders:
+        if self._plain:
             return samples
         for name in [*self._decoded, *(wanted or ())]:
             for sample in samples:

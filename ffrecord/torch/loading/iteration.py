@@ -18,6 +18,7 @@ from ffrecord.torch.loading.forecasting import Forecaster
 from ffrecord.torch.loading.options import LoaderOptions
 from ffrecord.torch.loading.placement import BatchPlacement
 from ffrecord.torch.loading.processes import WorkerKeeper, Workers
+from ffrecord.torch.loading.python_store import PythonStore
 from ffrecord.torch.loading.sampled import SampledCourse, SampledRun
 from ffrecord.torch.loading.stats import NOTHING, LoaderStats, Reading, Seconds
 from ffrecord.torch.loading.threads import CLOSED, BatchThreads
@@ -67,8 +68,6 @@ class BatchIterator:
             forecaster.tell_next()
             return builder.begin(step)
 
-        raws: Prefetcher[RawBatch] = Prefetcher(run, begin, options.prefetch)
-
         def finish(raw: RawBatch, activity: Activity) -> BuiltBatch:
             finished = builder.finish(raw, activity)
             if finished.trace is None or placement.effortless:
@@ -78,6 +77,11 @@ class BatchIterator:
             finished.trace.add("copy", start)
             return sent
 
+        if not options.threads and isinstance(reader, PythonStore):  # nothing is read, so nothing is read ahead
+            self._source = (finish(builder.begin(step)(), Activity()) for step in run)
+            self.stop = _stop_nothing
+            return
+        raws: Prefetcher[RawBatch] = Prefetcher(run, begin, options.prefetch)
         if options.threads and not (work.effortless and placement.effortless):
             # The number of batches of a sampler is not known before its end.
             most = options.threads if isinstance(run, SampledRun) else max(1, len(run))
@@ -93,7 +97,7 @@ class BatchIterator:
 
 
 def _stop_nothing() -> None:
-    """Leave persistent workers alone."""
+    """Leave persistent workers alone, or nothing that runs."""
 
 
 class BatchCounts:
@@ -119,11 +123,8 @@ class BatchCounts:
             FFRecordError: more than SKIPPED_MOST samples were left out or replaced.
         """
         rows = finished.rows
-        room = max(0, SKIPPED_MOST - self.skipped)
-        tell_skipped(rows.skipped[:room])
-        self.skipped += len(rows.skipped[:room])
-        if len(rows.skipped) > room:
-            raise FFRecordError(f"{rows.skipped[room]}: the limit of {SKIPPED_MOST} bad samples is reached")
+        if rows.skipped:
+            self._skip(rows.skipped)
         self.seconds.add(finished.seconds)
         if self.trace is not None and finished.trace is not None:
             self.trace.add_batch(finished.step, finished.trace)
@@ -133,6 +134,13 @@ class BatchCounts:
             self.batches += 1
             self.samples += len(rows.indices)
             self.rows = rows
+
+    def _skip(self, skipped: tuple[str, ...]) -> None:
+        room = max(0, SKIPPED_MOST - self.skipped)
+        tell_skipped(skipped[:room])
+        self.skipped += len(skipped[:room])
+        if len(skipped) > room:
+            raise FFRecordError(f"{skipped[room]}: the limit of {SKIPPED_MOST} bad samples is reached")
 
     def stats(self, reading: Reading) -> LoaderStats:
         """Return the sums, together with the reading of this process."""

@@ -20,7 +20,7 @@ from ffrecord.inputs.parts import Parts, WholeStore
 from ffrecord.inputs.recognised import parts_of
 from ffrecord.inputs.tables import table_of
 from ffrecord.reader import FileReader
-from ffrecord.reading.indices import as_indices, count_from_start
+from ffrecord.reading.indices import as_subset, count_from_start
 from ffrecord.reading.paths import Pinned
 from ffrecord.reading.record_reader import RecordReader
 from ffrecord.reading.store import Store
@@ -95,7 +95,7 @@ def _unwrap(source: Any) -> tuple[Any, npt.NDArray[np.int64] | None]:
     """
     indices: npt.NDArray[np.int64] | None = None
     while type(source) is TorchSubset and isinstance(source.dataset, Sized):
-        own = _check_subset(as_indices(source.indices), len(source.dataset))
+        own = _check_subset(as_subset(source.indices), len(source.dataset))
         source, indices = source.dataset, own if indices is None else own[indices]
     return source, indices
 

@@ -4,6 +4,8 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing import get_all_start_methods
+from multiprocessing.context import BaseContext
 from typing import Any
 
 import torch
@@ -82,7 +84,7 @@ class LoaderOptions:
             check_timeout(timeout),
             can_pin(bool(pin_memory)),
             as_device(device),
-            context,
+            check_context(context),
             check_function("worker_init_fn", worker_init_fn),
             bool(persistent_workers),
         )
@@ -103,6 +105,19 @@ def check_count(name: str, value: Any, least: int) -> int:
     if number < least:
         raise ArgumentError(f"{name} is {number}, expected >= {least}")
     return number
+
+
+def check_context(context: Any) -> Any:
+    """Return a start method of processes, or a context of multiprocessing, or None.
+
+    Raises:
+        ValueError, TypeError: it is something else.
+    """
+    if context is None or isinstance(context, BaseContext):
+        return context
+    if not isinstance(context, str):
+        raise ArgumentTypeError(describe_wrong("multiprocessing_context", context, "a start method such as 'spawn'"))
+    return check_choice("multiprocessing_context", context, tuple(get_all_start_methods()))
 
 
 def check_function(name: str, value: Any) -> Any:

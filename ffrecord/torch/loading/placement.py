@@ -21,7 +21,7 @@ def as_device(device: Any) -> torch.device | None:
         ValueError: there is no such device.
         TypeError: `device` is not a device.
     """
-    if device is not None and not isinstance(device, (str, int, torch.device)):
+    if device is not None and (isinstance(device, bool) or not isinstance(device, (str, int, torch.device))):
         raise ArgumentTypeError(describe_wrong("device", device, "None or a torch device"))
     try:
         found = None if device is None else torch.device(device)

@@ -111,7 +111,8 @@ class PythonStore(Store[Any]):
             elif self.takes_batches:
                 samples = list(self.dataset.__getitems__(indices))
             else:
-                samples = [self.dataset[index] for index in indices]
+                dataset = self.dataset
+                samples = [dataset[index] for index in indices]
         except Exception as error:
             raise UserFunctionError(
                 f"dataset {self.name} failed on {describe_batch(indices)}: {describe_error(error)}"

@@ -1,7 +1,7 @@
 """Collation of samples that a user's function returned."""
 
-import contextlib
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,13 @@ from ffrecord.torch.loading.ragged import Form, as_list
 
 __all__ = ["UnevenError", "stack_samples"]
 
-SMALL = 2048  # bytes of an array; numpy copies faster than torch, but holds the GIL
+# Bytes of an array. numpy holds the GIL while it copies, but so does the making of a tensor of each array, for longer.
+SMALL = 1 << 14
+LAYOUT = attrgetter("dtype", "shape")
 
 # Each type can hold the values of the types before it.
 NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+PLAIN = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}  # the same of numpy
 
 
 class UnevenError(ValueError):
@@ -52,7 +55,7 @@ def stack_samples(samples: list[Any], form: Form, path: str = "") -> Any:
     if isinstance(first, Mapping):
         return {key: stack_samples(_column(samples, key, f"{path}.{key}"), form, f"{path}.{key}") for key in first}
     if isinstance(first, (tuple, list)):
-        if any(len(sample) != len(first) for sample in samples):
+        if len(set(map(len, samples))) > 1:
             return samples
         columns = [
             stack_samples(list(column), form, f"{path}[{i}]") for i, column in enumerate(zip(*samples, strict=True))
@@ -62,8 +65,10 @@ def stack_samples(samples: list[Any], form: Form, path: str = "") -> Any:
 
 
 def _column(samples: list[Any], key: Any, path: str) -> list[Any]:
-    with contextlib.suppress(KeyError, TypeError, IndexError):
+    try:
         return [sample[key] for sample in samples]
+    except (KeyError, TypeError, IndexError):
+        pass  # found again below, with its place
     values = []
     for place, sample in enumerate(samples):
         try:
@@ -75,7 +80,7 @@ def _column(samples: list[Any], key: Any, path: str) -> list[Any]:
 
 
 def _label(path: str) -> str:
-    return f"column {path.removeprefix('.')!r}" if path else "samples"
+    return f"column {path.removeprefix('.')!r}" if path else "it"
 
 
 def _leaf(values: list[Any], form: Form, path: str) -> Any:
@@ -83,7 +88,12 @@ def _leaf(values: list[Any], form: Form, path: str) -> Any:
         return _stack_values(values, form, path)
     except ArgumentError:
         raise
-    except (AttributeError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+    except OverflowError as error:
+        place = next((i for i, value in enumerate(values) if isinstance(value, int) and not _fits(value)), 0)
+        raise UnevenError(
+            f"{_label(path)} is {describe(values[place])}, expected -2**63 <= int < 2**63: int64 holds no other", place
+        ) from error
+    except (AttributeError, TypeError, ValueError, RuntimeError) as error:
         place = next((i for i, value in enumerate(values) if _kind(value) != _kind(values[0])), 0)
         found = f"{_label(path)} is {describe(values[place])}"
         if place:
@@ -91,34 +101,54 @@ def _leaf(values: list[Any], form: Form, path: str) -> Any:
         raise UnevenError(f"{found}: {describe_error(error)}", place) from error
 
 
+def _fits(value: int) -> bool:
+    """Tell whether an int64 can hold `value`."""
+    return -(1 << 63) <= value < 1 << 63
+
+
 def _kind(value: Any) -> Any:
     return type(value), getattr(value, "dtype", None)
 
 
 def _stack_values(values: list[Any], form: Form, path: str) -> Any:
-    first = values[0]
+    first, kinds = values[0], set(map(type, values))
+    alike = len(kinds) == 1
+    if isinstance(first, torch.Tensor):
+        return _stack_tensors(values, form, path)
     numbers = type(first) in NUMBERS
-    if isinstance(first, np.generic) or (numbers and any(isinstance(value, np.number) for value in values)):
-        return tensor_of(np.array(values))
+    if numbers and alike:
+        return torch.from_numpy(np.fromiter(values, PLAIN[type(first)], len(values)))
+    if isinstance(first, np.generic) or (numbers and any(issubclass(kind, np.number) for kind in kinds)):
+        found = np.array(values)
+        if found.dtype.kind != "O":
+            return tensor_of(found)
+        if isinstance(first, np.number | np.bool_) or numbers:
+            raise TypeError("numpy has no number type for all of them")
+        return values
     if isinstance(first, np.ndarray):
-        if first.nbytes <= SMALL and len({(type(value), value.dtype, value.shape) for value in values}) == 1:
+        if first.nbytes <= SMALL and alike and len(set(map(LAYOUT, values))) == 1:
             stacked = tensor_of(np.array(values))
             return stacked if isinstance(stacked, torch.Tensor) else values
-        # torch warns of memory that is read-only, such as that of np.frombuffer.
-        converted = [tensor_of(value if value.flags.writeable else value.copy()) for value in values]
-        if not isinstance(converted[0], torch.Tensor):
-            return values
-        values = converted
-    if isinstance(values[0], torch.Tensor):
-        try:
-            return torch.stack(values)
-        except RuntimeError:
-            if all(value.shape == values[0].shape for value in values):
-                raise
-            # A list of tensors would share the memory of the samples, and a batch is its user's.
-            return form(path, [value.clone() for value in values] if form is as_list else values)
+        converted = [tensor_of(value if _is_shareable(value) else value.copy()) for value in values]
+        return _stack_tensors(converted, form, path) if isinstance(converted[0], torch.Tensor) else values
     if not numbers:
         return values
-    kinds = set(map(type, values))
     known = [dtype for kind, dtype in NUMBERS.items() if kind in kinds]
     return torch.tensor(values, dtype=known[-1] if len(known) == len(kinds) else None, device="cpu")
+
+
+def _is_shareable(array: Any) -> bool:
+    """Tell whether torch takes the memory of an array: it warns of read-only ones, such as those of np.frombuffer, and
+    refuses reversed ones.
+    """
+    return bool(array.flags.writeable) and min(array.strides, default=0) >= 0
+
+
+def _stack_tensors(tensors: list[torch.Tensor], form: Form, path: str) -> Any:
+    try:
+        return torch.stack(tensors)
+    except RuntimeError:
+        if all(tensor.shape == tensors[0].shape for tensor in tensors):
+            raise
+        # A list of tensors would share the memory of the samples, and a batch is its user's.
+        return form(path, [tensor.clone() for tensor in tensors] if form is as_list else tensors)
