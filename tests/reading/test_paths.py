@@ -99,7 +99,7 @@ def test_wrong_types(wrong):
     [
         ("missing.ffr", FileNotFoundError, "missing.ffr does not exist"),
         ("missing/a.ffr", FileNotFoundError, "a.ffr does not exist"),
-        ("nul\0.ffr", FileNotFoundError, "does not exist"),
+        ("nul\0.ffr", ValueError, "without null characters"),
         ("dangling.ffr", FileNotFoundError, "dangling.ffr does not exist"),
         ("notes.txt", ValueError, "notes.txt does not end with .ffr"),
         ("upper.FFR", ValueError, "upper.FFR does not end with .ffr"),
