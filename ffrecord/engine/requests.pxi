@@ -58,7 +58,7 @@ cdef struct Filesystem:
     shared_int fits           # all its files fit into the page cache
     int64_t batches
     int64_t ask_at            # time from which free memory may be asked for again
-    bint missing              # the last batch had records that were not cached
+    shared_int missing        # the last batch had records that were not cached
     shared_double missed      # moving average of the share of records that were not cached
     int64_t steady            # batches in COLD without misses
     double waits              # of the last batches in HOT, and their records: sums that fade
