@@ -101,7 +101,7 @@ cdef struct File:
     const int* lost           # flag: nonzero if pages of the tables were unreadable and read as zeros; or NULL
     char* mapped              # all of the file, read-only, or NULL
     char* window              # mapping of the whole file for copying, while the file is open; NULL: not mapped
-    bint windowless           # mapping it has failed
+    shared_int windowless     # mapping it has failed
     shared_byte* blocks       # state of each block of the window, see windows.pxi; NULL: page faults map it
     shared_long generation    # generation of the file system to which `blocks` belongs
     const char* path

@@ -72,6 +72,10 @@ cdef extern from "ffrecord/system/linux.h" nogil:
     void ffr_put(int64_t* target, int64_t value)
     int64_t ffr_fetch_add(int64_t* target, int64_t value)
     void ffr_sleep_ms(long ms)
+    void ffr_publish(int* target, int value)
+    int ffr_see(const int* target)
+    void ffr_publish_address "ffr_publish"(char** target, char* value)
+    char* ffr_see_address "ffr_see"(char** target)
     # Where Python has no GIL, they guard what the GIL guards elsewhere; see linux.h.
     enum: FFR_FREE_THREADED
     void ffr_lock_state(pthread_mutex_t* lock)

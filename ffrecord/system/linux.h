@@ -315,6 +315,10 @@ static inline void ffr_prefetch_start(const char *address) {
 #define ffr_put(target, value) __atomic_store_n(target, value, __ATOMIC_RELAXED)
 #define ffr_fetch_add(target, value) __atomic_fetch_add(target, value, __ATOMIC_RELAXED)
 
+/* Publish a value; see it, and with it all that was written before it was published. */
+#define ffr_publish(target, value) __atomic_store_n(target, value, __ATOMIC_RELEASE)
+#define ffr_see(target) __atomic_load_n(target, __ATOMIC_ACQUIRE)
+
 /* State that the GIL guards: a Python without one takes a lock in its place. With a GIL, these are nothing.
    A thread holds such a lock for a few loads and stores: it neither calls Python nor waits meanwhile. */
 #ifdef Py_GIL_DISABLED
