@@ -28,7 +28,7 @@ FLAGS = {"address": "address,undefined", "thread": "thread"}
 # Without the C++ library, the first exception that crosses it, in torch for instance, is the end.
 RUNTIMES = {"address": ["libasan.so", "libstdc++.so"], "thread": ["libtsan.so"]}
 
-# Modules that read batches and write samples: what threads run, and where a wrong offset would be memory that is not ours.
+# Modules that read batches and write samples: what threads run, and where a wrong offset is memory that is not ours.
 ENGINE = [
     "_cython_shared",
     "_crc",
@@ -105,7 +105,7 @@ def environment(kind: str, reports: Path | None = None, tree: Path | None = None
     return {
         **os.environ,
         "LD_PRELOAD": ":".join(map(str, map(_runtime, RUNTIMES[kind]))),
-        # Else one allocation of malloc holds many objects of Python, and is never freed. Without a GIL there is no choice.
+        # Else one allocation of malloc holds many objects of Python, and is never freed. Without a GIL it is refused.
         **({} if sysconfig.get_config_var("Py_GIL_DISABLED") else {"PYTHONMALLOC": "malloc"}),
         "FFRECORD_SANITIZED": kind,
         **({"PYTHONPATH": str(tree)} if tree else {}),
