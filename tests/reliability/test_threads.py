@@ -5,6 +5,7 @@ A writer is for one thread: others are refused while it is at work. All of this 
 
 import os
 import queue
+import sysconfig
 import threading
 import time
 from collections import Counter
@@ -379,6 +380,10 @@ def test_orders_side_by_side() -> None:
         assert together(*[work] * 8) == []
 
 
+@pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    reason="without a GIL, a fork may leave locks of Python's own objects to threads that the child has not",
+)
 def test_forks_beside_readers_that_come_and_go(equal_file: str, tmp_path: Path) -> None:
     """A child finds all locks free, and the registries whole."""
     stop = threading.Event()
