@@ -517,6 +517,25 @@ class RemoteOpens:
     milliseconds: int
 
 
+@dataclass(frozen=True)
+class Threads:
+    """An epoch with pure Python work on each sample, in threads: it takes the time, not reading.
+
+    Attributes:
+        samples: number of samples.
+        words: words of each sample, which Python turns into numbers.
+        batch: samples that a thread reads at once.
+        threads: number of threads, beside one thread.
+        seed: seed of the words.
+    """
+
+    samples: int
+    words: int = 500
+    batch: int = 64
+    threads: int = 2
+    seed: int = 7
+
+
 def from_fields(fields: dict[str, Any]) -> Any:
     """Return the workload with the kind and fields from a result file."""
     given = {name: value for name, value in fields.items() if name != "kind"}
@@ -530,6 +549,7 @@ def from_fields(fields: dict[str, Any]) -> Any:
 CHECKSUM_SIZES = [16, 64, 100, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, MIB, 64 * MIB]
 CHECKSUMS = [Checksum(size, calls) for calls in ("independent", "dependent") for size in CHECKSUM_SIZES]
 MIXED_CHECKSUMS = [MixedChecksums(1, 64), MixedChecksums(1, 256), MixedChecksums(1, 2048)]
+THREADS, SMOKE_THREADS = Threads(10_000), Threads(200, 20)
 SMOKE_CHECKSUMS = [Checksum(64, "independent"), Checksum(64, "dependent"), Checksum(16 * KIB, "independent")]
 SMOKE_MIXED = [MixedChecksums(1, 256, count=64)]
 

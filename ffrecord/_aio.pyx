@@ -21,6 +21,7 @@ from libc.string cimport memcpy
 from ffrecord.system._calls cimport call_munmap
 from ffrecord.system._linux cimport (
     ffr_aio_context,
+    ffr_fetch_add,
     ffr_io_destroy,
     ffr_io_event,
     ffr_io_getevents,
@@ -28,7 +29,9 @@ from ffrecord.system._linux cimport (
     ffr_io_submit,
     ffr_iocb,
     ffr_map_unforked,
+    ffr_peek,
     ffr_prepare_read,
+    ffr_put,
     ffr_sleep_ms,
     getpid,
     pthread_atfork,
@@ -70,14 +73,13 @@ cdef struct Context:
 cdef Context* _pool = NULL
 cdef pthread_mutex_t _lock
 cdef int64_t _made = 0, _stale = 0, _refused = 0
-cdef int _depth_most = DEPTH
+cdef int64_t _depth_most = DEPTH
 
 
 cdef void fit_contexts(int64_t available) noexcept nogil:
     """Limit the slots of contexts made from now on, so that their buffers fit into `available` bytes of free memory."""
-    global _depth_most
     cdef int64_t slots = available // (MEMORY_SHARE * SLOT_SIZE)
-    _depth_most = <int> max(<int64_t> DEPTH_LEAST, min(slots, <int64_t> DEPTH))
+    ffr_put(&_depth_most, max(<int64_t> DEPTH_LEAST, min(slots, <int64_t> DEPTH)))
 
 
 cdef void _before_fork() noexcept nogil:
@@ -107,7 +109,7 @@ cdef Context* _make(int64_t* error) noexcept nogil:
     if context == NULL:
         error[0] = -ENOMEM
         return NULL
-    context.depth = _depth_most
+    context.depth = <int> ffr_peek(&_depth_most)
     context.owner = getpid()
     error[0] = ffr_io_setup(context.depth, &context.id)
     while error[0] == -EAGAIN and context.depth > DEPTH_LEAST:
@@ -228,7 +230,6 @@ cdef int _collect(Context* context, on_piece done, void* state) noexcept nogil:
     It waits for a quarter of the requests in flight: so the thread wakes less often, and the device never runs out of
     requests.
     """
-    global _stale
     cdef int64_t rc = -EINTR, i, least = max(1, context.in_flight // 4)
     cdef int slot, stop = 0
     while rc == -EINTR:
@@ -237,7 +238,7 @@ cdef int _collect(Context* context, on_piece done, void* state) noexcept nogil:
         return -1
     for i in range(rc):
         if context.events[i].data >> 32 != context.batch:
-            _stale += 1
+            ffr_fetch_add(&_stale, 1)
             continue
         slot = <int> (context.events[i].data & 0xffffffffu)
         context.in_flight -= 1

@@ -19,7 +19,14 @@ from libc.string cimport memset
 
 from ffrecord._aio cimport fit_contexts
 from ffrecord.kernels._memory cimport array_start, guard_ready, guard_ready_lately, new_array
-from ffrecord.system._linux cimport ffr_filesystem_type, ffr_now_ns, ffr_usable_cpus, getpid
+from ffrecord.system._linux cimport (
+    ffr_filesystem_type,
+    ffr_lock_state,
+    ffr_now_ns,
+    ffr_unlock_state,
+    ffr_usable_cpus,
+    getpid,
+)
 from ffrecord.kernels._memory cimport OWN_BLOCK, SHARED_BLOCK, Block, Mapping, array_over, fit_pool
 from ffrecord.kernels._threads cimport Task, is_queued, submit, wait_for, withdraw
 from ffrecord.kernels._threads cimport finish as finish_task
@@ -284,9 +291,7 @@ cdef class Batch:
             with nogil:
                 there = finish_task(&self.task)
             self.submitted = False
-        if self.entered:
-            self.entered = False
-            self.files._leave(self)
+        self.files._leave(self)
         self.lost |= not there
         return None if self.lost else (self.delivered, self._failures())
 
@@ -309,22 +314,22 @@ cdef class Files:
     cdef int filesystem_count
     cdef Counters* totals         # one for each file system
     cdef readonly int64_t n
-    cdef readonly int64_t batches  # batches that have ended
-    cdef int64_t planned
+    cdef int64_t ended            # batches that have ended
+    cdef int64_t planned          # batches that were planned
     cdef list tables              # Mapping or Spans of each file
     cdef bint jumping             # reading by ascending numbers is no sequential read
     cdef list wholes              # mappings of whole files, or None
     cdef list names               # names of the file systems
     cdef list paths
-    cdef int users                # batches being read
-    cdef int owner                # process id that counted them
+    cdef int users                # batches being read, and other uses of the files
+    cdef shared_int owner         # process id that counted them
     cdef int64_t forks            # `_forks` of that process
     cdef shared_int unwanted      # always 0: `read_at_once` is never stopped
     cdef public bint checks       # compare checksums of records that `read_at_once` reads
-    cdef public bint once         # most records are read only once
-    cdef readonly bint closed
+    cdef shared_int _once         # most records are read only once
+    cdef shared_int _closed       # `close` was called
     cdef bint all_closed
-    cdef readonly int aio_error   # errno of the last refusal of AIO, 0 for none
+    cdef shared_int refusal       # errno of the last refusal of AIO, 0 for none
 
     def __cinit__(self, files, str io="auto", int held_most=1024):
         cdef int64_t count = len(files), i
@@ -414,7 +419,8 @@ cdef class Files:
     def __dealloc__(self):
         if self.table.files and self.table.held and self.filesystems and self.sweeps and self.windows:
             self._count_own()
-            self._close_all()
+            if not self.all_closed:
+                self._close_all()
         free(self.table.files)
         free(self.table.held)
         free(self.filesystems)
@@ -423,11 +429,8 @@ cdef class Files:
         free(self.totals)
 
     cdef void _close_all(self) noexcept:
-        """Close all files, once. No batch may be running, and none may come."""
+        """Close all files. Call it once, when `_ends` says so."""
         cdef int number
-        if self.all_closed:
-            return
-        self.all_closed = True
         with nogil:
             for number in range(self.filesystem_count):
                 stop(&self.sweeps[number])
@@ -436,18 +439,51 @@ cdef class Files:
 
     def close(self):
         """Refuse further batches, and close the descriptors once no batch is running. You may call it again."""
+        cdef bint last
         self._count_own()
-        self.closed = True
-        if self.users == 0:
+        ffr_lock_state(&_lock)
+        self._closed = True
+        last = self._ends()
+        ffr_unlock_state(&_lock)
+        if last:
+            self._close_all()
+
+    # The lock of these three is that of all readers, where Python has no GIL.
+
+    cdef inline bint _ends(self) noexcept:
+        """Tell whether to close all files now: `close` was called, and nothing uses them. The lock is held."""
+        cdef bint last = self._closed and self.users == 0 and not self.all_closed
+        self.all_closed |= last
+        return last
+
+    cdef inline bint _enter(self) noexcept:
+        """Count a use of the files; after `close`, return False instead."""
+        cdef bint may
+        ffr_lock_state(&_lock)
+        may = not self._closed
+        self.users += may
+        ffr_unlock_state(&_lock)
+        return may
+
+    cdef inline void _exit(self) noexcept:
+        """Undo one `_enter`. The last use after `close` closes the files."""
+        cdef bint last
+        ffr_lock_state(&_lock)
+        self.users -= 1
+        last = self._ends()
+        ffr_unlock_state(&_lock)
+        if last:
             self._close_all()
 
     def size_now(self, int64_t f):
         """Return the current size of file `f` in bytes; None after `close`."""
         cdef int64_t size
-        if self.closed:
+        self._count_own()
+        if not self._enter():
             return None
         with nogil:
             size = size_now(&self.table, f)
+        self._exit()
         return size
 
     def locate(self, int64_t index):
@@ -458,21 +494,39 @@ cdef class Files:
     cdef void _count_own(self) noexcept:
         """Forget the batches of the parent process after a fork: its threads do not run here."""
         cdef int64_t f
-        if self.owner != getpid():
-            self.owner, self.forks, self.users, self.batches = getpid(), _forks, 0, 0
+        if self.owner == getpid():
+            return
+        ffr_lock_state(&_lock)
+        if self.owner != getpid():  # no other thread was faster
+            self.users = self.ended = 0
             memset(self.totals, 0, self.filesystem_count * sizeof(Counters))
             for f in range(self.table.count):
                 self.table.files[f].users = 0
             for f in range(self.filesystem_count):
                 self.filesystems[f].generation += 1  # the child's page tables have no pages of file mappings
+            self.owner, self.forks = getpid(), _forks
+        ffr_unlock_state(&_lock)
 
     cdef void _leave(self, Batch batch) noexcept:
-        """Learn from a batch that was read, and close the files if it was the last one after `close`."""
+        """Learn from a batch that was read, once, and close the files if it was the last one after `close`."""
+        cdef bint last = False
+        if not batch.entered or batch.owner != getpid():
+            return  # a batch that began before a fork is not counted here
+        ffr_lock_state(&_lock)
+        if batch.entered:  # no other thread was faster
+            batch.entered = False
+            self._learn_from(batch)
+            self.users -= 1
+            last = self._ends()
+        ffr_unlock_state(&_lock)
+        if last:
+            self._close_all()
+
+    cdef inline void _learn_from(self, Batch batch) noexcept:
+        """Learn from a batch, and count it. The lock is held."""
         cdef int number
         cdef Counters* total
         cdef Counters* seen
-        if batch.owner != getpid():
-            return  # the batch began before a fork, so it is not counted here
         for number in range(self.filesystem_count):
             seen, total = &batch.reading.counters[number], &self.totals[number]
             if seen.requests + seen.records > 0:
@@ -480,20 +534,24 @@ cdef class Files:
                 if teaches(&batch.reading, &self.filesystems[number]):
                     learn(&self.filesystems[number], seen)
                 add_counters(total, seen)
-        self.batches += batch.planned
+        self.ended += batch.planned
         if batch.reading.aio_error:
-            self.aio_error = <int> batch.reading.aio_error
-        self.users -= 1
-        if self.closed and self.users == 0:
-            self._close_all()
+            self.refusal = <int> batch.reading.aio_error
 
     cdef int _ask_for_memory(self) except -1:
         cdef int number
-        cdef int64_t since
+        cdef bint asks
+        cdef int64_t since, available
         for number in range(self.filesystem_count):
-            if asks_for_memory(&self.filesystems[number]):
+            ffr_lock_state(&_lock)
+            asks = asks_for_memory(&self.filesystems[number])
+            ffr_unlock_state(&_lock)
+            if asks:
                 since = ffr_now_ns()
-                weigh(&self.filesystems[number], _available(), since)
+                available = _available()
+                ffr_lock_state(&_lock)
+                weigh(&self.filesystems[number], available, since)
+                ffr_unlock_state(&_lock)
         return 0
 
     cdef Batch _plan(self, const int64_t* indices, int64_t k, bint check, bint go_on):
@@ -501,12 +559,10 @@ cdef class Files:
         cdef int64_t bad = -1, number
         cdef Key* keys
         self._count_own()
-        if self.closed:
+        if not self._enter():
             raise ClosedError("FileReader has been closed.")
-        self.users += 1
         batch.entered, batch.owner = True, self.owner
-        self.planned += 1
-        number = self.planned
+        number = 1 + ffr_fetch_add(&self.planned, 1)
         if k:
             self._ask_for_memory()
             keys = <Key*> malloc(2 * k * sizeof(Key))
@@ -524,9 +580,16 @@ cdef class Files:
     cdef Batch _begin(self, const int64_t* indices, int64_t k, bint check, bint go_on, object form, object out):
         """Plan a batch and allocate its memory; it is not read yet."""
         cdef Batch batch = self._plan(indices, k, check, go_on)
-        batch.reading.once = self.once
+        batch.reading.once = self._once
         batch._place(form, out)
         return batch
+
+    cdef int _count_users(self) noexcept:
+        cdef int users
+        ffr_lock_state(&_lock)
+        users = self.users
+        ffr_unlock_state(&_lock)
+        return users
 
     cdef bint _computes(self) noexcept:
         """Tell whether batches probably need only CPU time, because everything is cached."""
@@ -544,7 +607,7 @@ cdef class Files:
         if ahead and self._computes():
             # More threads than CPUs would take turns, and each batch would take longer.
             batch.task.beside = ffr_usable_cpus()
-            batch.reading.crowded = self.users >= batch.task.beside
+            batch.reading.crowded = self._count_users() >= batch.task.beside
             threads = min(threads, batch.task.beside)
         submit(&batch.task, threads)
 
@@ -588,7 +651,7 @@ cdef class Files:
 
         It returns None if the index is out of range.
         """
-        if self.closed or not -self.n <= index < self.n:
+        if self._closed or not -self.n <= index < self.n:
             return None
         found = None
         while found is None:
@@ -601,7 +664,7 @@ cdef class Files:
         cdef int overflow = 0
         cdef int64_t i, f = 0
         cdef bint held
-        if type(index) is not int or self.closed or self.forks != _forks:
+        if type(index) is not int or self._closed or self.forks != _forks:
             return None
         i = PyLong_AsLongLongAndOverflow(index, &overflow)
         if i < 0:
@@ -610,18 +673,18 @@ cdef class Files:
             return None
         if self.table.count > 1:
             f = find(&self.table, i)
-        held = not all_stay_open(&self.table)
-        if held and not hold_if_open(&self.table, f):
+        if not self._enter():
             return None
-        self.users += 1
+        held = not all_stay_open(&self.table)
         try:
+            if held and not hold_if_open(&self.table, f):
+                held = False
+                return None
             return self._at_once(f, i - self.table.files[f].first)
         finally:
             if held:
                 release(&self.table, f)
-            self.users -= 1
-            if self.closed and self.users == 0:
-                self._close_all()
+            self._exit()
 
     cdef object _at_once(self, int64_t f, int64_t local):
         """Read record `local` of a file that is held, or return None."""
@@ -633,7 +696,7 @@ cdef class Files:
         cdef Single single
         if fs.network or fs.missing or not (engine == HOT or engine == MAPPED and fs.missed <= 0.01):
             return None
-        copies = engine == HOT and may_map(fs) and not self.once and self.checks and file.checksum != UNCHECKED
+        copies = engine == HOT and may_map(fs) and not self._once and self.checks and file.checksum != UNCHECKED
         # Check the size: after a truncation, pages of the mappings are missing, and the last page ends in zeros.
         start = ffr_now_ns()
         if not guard_ready_lately(start) or ffr_file_size(file.fd) < file.size:
@@ -662,13 +725,15 @@ cdef class Files:
         if not good:
             return None
         single.counters.probed, single.counters.cached_bytes = 1, single.request.size
+        ffr_lock_state(&_lock)
         if single.counters.waits > 0:
             learn(fs, &single.counters)
         else:
             learn_at_once(fs, &single.counters)
         fs.batches += 1
-        self.batches += 1
+        self.ended += 1
         add_counters(&self.totals[file.filesystem], &single.counters)
+        ffr_unlock_state(&_lock)
         return array
 
     def read_ahead(self, const int64_t[::1] indices not None, bint check, bint go_on, form=ARRAYS, out=None,
@@ -697,21 +762,55 @@ cdef class Files:
 
     def counters(self):
         """Return (name, device number, current engine, counters of ended batches as a dict) of each file system."""
+        cdef int number
+        cdef Counters total
+        cdef Filesystem* fs
+        cdef list found = []
         self._count_own()
-        return [
-            (
-                self.names[number],
-                self.filesystems[number].device,
-                _engine_name(&self.filesystems[number]),
-                self.totals[number],
-            )
-            for number in range(self.filesystem_count)
-        ]
+        for number in range(self.filesystem_count):
+            ffr_lock_state(&_lock)
+            total = self.totals[number]  # a copy: no Python objects are made under the lock
+            ffr_unlock_state(&_lock)
+            fs = &self.filesystems[number]
+            found.append((self.names[number], fs.device, _engine_name(fs), total))
+        return found
+
+    @property
+    def batches(self):
+        """Number of batches that have ended."""
+        cdef int64_t ended
+        ffr_lock_state(&_lock)
+        ended = self.ended
+        ffr_unlock_state(&_lock)
+        return ended
+
+    @property
+    def closed(self):
+        """True once `close` was called."""
+        return self._closed != 0
+
+    @property
+    def once(self):
+        """Whether most records are read only once."""
+        return self._once != 0
+
+    @once.setter
+    def once(self, bint value):
+        self._once = value
+
+    @property
+    def aio_error(self):
+        """The errno of the last refusal of AIO, 0 for none."""
+        return self.refusal
 
     @property
     def open_files(self):
         """Number of files that are open now."""
-        return self.table.held_count
+        cdef int count
+        pthread_mutex_lock(&_lock)
+        count = self.table.held_count
+        pthread_mutex_unlock(&_lock)
+        return count
 
 
 cdef int64_t _available() except -1:

@@ -21,8 +21,12 @@ from ffrecord.system._linux cimport (
     ffr_open,
     ffr_open_again,
     ffr_pread,
+    ffr_publish,
+    ffr_publish_address,
     ffr_random_access,
     ffr_replace,
+    ffr_see,
+    ffr_see_address,
     ffr_sequential_access,
     ffr_size_by_name,
     ffr_tells_cached,
@@ -92,7 +96,7 @@ cdef bint _take_idle(Table* table, int most, Taken* taken) noexcept nogil:
         file = &table.files[table.held[table.hand]]
         if file.users == 0 and not file.used:
             _take_away(file, taken)
-            table.held_count -= 1
+            ffr_publish(&table.held_count, table.held_count - 1)
             table.held[table.hand] = table.held[table.held_count]
             return True
         file.used = False
@@ -125,7 +129,7 @@ cdef void keep(Table* table, int64_t f, int fd) noexcept nogil:
     if table.files[f].fd < 0:
         table.files[f].fd = fd
         table.held[table.held_count] = <int> f
-        table.held_count += 1
+        ffr_publish(&table.held_count, table.held_count + 1)
         fd = -1
     pthread_mutex_unlock(&_lock)
     if fd >= 0:
@@ -174,9 +178,9 @@ cdef void _open_again(File* file, int* kept, bint direct) noexcept nogil:
         ffr_sequential_access(<int> fd)
     pthread_mutex_lock(&_lock)
     if kept[0] == -1 and fd != -EMFILE and fd != -ENFILE:
-        kept[0] = <int> fd if fd >= 0 else -2
         if direct:
             file.alignment = alignment if fd >= 0 else 0
+        ffr_publish(kept, <int> fd if fd >= 0 else -2)
         fd = -1
     pthread_mutex_unlock(&_lock)
     if fd >= 0:
@@ -212,10 +216,12 @@ cdef void _open_window(File* file) noexcept nogil:
     if window != NULL and file.size >= BLOCKWISE and ffr_tells_cached(file.fd):
         blocks = <shared_byte*> calloc(file.size // BLOCK + 1, sizeof(shared_byte))
     pthread_mutex_lock(&_lock)
-    file.windowless |= window == NULL
+    if window == NULL:
+        file.windowless = True
     if file.window == NULL:
         file.blocks, blocks = blocks, NULL
-        file.window, window = window, NULL
+        ffr_publish_address(&file.window, window)
+        window = NULL
     pthread_mutex_unlock(&_lock)
     if window != NULL:
         ffr_unmap(window, file.size)  # another thread was faster
@@ -224,7 +230,7 @@ cdef void _open_window(File* file) noexcept nogil:
 
 cdef inline void want_window(File* file) noexcept nogil:
     """Map a file that is held or stays open, unless it is mapped already or cannot be."""
-    if file.window == NULL and not file.windowless:
+    if ffr_see_address(&file.window) == NULL and not file.windowless:
         _open_window(file)
 
 
@@ -240,9 +246,9 @@ cdef int64_t hold(Table* table, int64_t f, Access access) noexcept nogil:
     pthread_mutex_unlock(&_lock)
     if not is_open:
         error = _open(table, f)
-    if error == 0 and access == AROUND and file.direct_fd == -1:
+    if error == 0 and access == AROUND and ffr_see(&file.direct_fd) == -1:
         _open_again(file, &file.direct_fd, True)
-    if error == 0 and access in (SEQUENTIAL, CHECKING) and file.sequential_fd == -1:
+    if error == 0 and access in (SEQUENTIAL, CHECKING) and ffr_see(&file.sequential_fd) == -1:
         _open_again(file, &file.sequential_fd, False)
     if error == 0 and access in (COPYING, CHECKING):
         want_window(file)
@@ -251,7 +257,7 @@ cdef int64_t hold(Table* table, int64_t f, Access access) noexcept nogil:
 
 cdef inline bint all_stay_open(const Table* table) noexcept nogil:
     """Tell whether all files stay open until `close_all`, so that none needs to be held. Once true, it stays true."""
-    return table.held_count == table.count and table.count <= table.held_most
+    return ffr_see(&table.held_count) == table.count and table.count <= table.held_most
 
 
 cdef bint hold_if_open(Table* table, int64_t f) noexcept nogil:

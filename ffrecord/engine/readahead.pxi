@@ -49,8 +49,8 @@ cdef struct Sweep:
     shared_int stopped
     int64_t waiting           # batches that wait for it, see `catch_up`
     int64_t quota             # bytes that the sweep may still read
-    int64_t file
-    int64_t offset
+    shared_long file
+    shared_long offset
     int fd                    # descriptor of `opened`, for sequential reading
     int64_t opened            # number of the file, valid if owner is set and fd >= 0
 

@@ -58,7 +58,7 @@ cdef struct Filesystem:
     shared_int fits           # all its files fit into the page cache
     int64_t batches
     int64_t ask_at            # time from which free memory may be asked for again
-    bint missing              # the last batch had records that were not cached
+    shared_int missing        # the last batch had records that were not cached
     shared_double missed      # moving average of the share of records that were not cached
     int64_t steady            # batches in COLD without misses
     double waits              # of the last batches in HOT, and their records: sums that fade
@@ -101,7 +101,7 @@ cdef struct File:
     const int* lost           # flag: nonzero if pages of the tables were unreadable and read as zeros; or NULL
     char* mapped              # all of the file, read-only, or NULL
     char* window              # mapping of the whole file for copying, while the file is open; NULL: not mapped
-    bint windowless           # mapping it has failed
+    shared_int windowless     # mapping it has failed
     shared_byte* blocks       # state of each block of the window, see windows.pxi; NULL: page faults map it
     shared_long generation    # generation of the file system to which `blocks` belongs
     const char* path

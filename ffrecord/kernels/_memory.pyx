@@ -11,7 +11,15 @@ from libc.stdlib cimport free
 
 from ffrecord.kernels._numpy cimport array_at, import_array, is_array, is_writeable, make_readonly, new_bytes, npy_intp, start_of
 from ffrecord.system._calls cimport call_madvise, call_mmap, call_munmap
-from ffrecord.system._linux cimport ffr_pread
+from ffrecord.system._linux cimport (
+    FFR_FREE_THREADED,
+    ffr_lock_state,
+    ffr_pread,
+    ffr_unlock_state,
+    pthread_atfork,
+    pthread_mutex_init,
+    pthread_mutex_t,
+)
 
 import os
 
@@ -58,17 +66,37 @@ cdef enum:
 cdef struct Idle:
     Idle* next
 
+cdef pthread_mutex_t _pool_lock    # of the three below, where Python has no GIL
 cdef Idle* _idle[CLASSES]
 cdef int64_t _idle_bytes = 0
 cdef int64_t _pool_limit = POOL_LIMIT
 
 
+cdef void _before_fork() noexcept nogil:
+    ffr_lock_state(&_pool_lock)
+
+
+cdef void _after_fork_parent() noexcept nogil:
+    ffr_unlock_state(&_pool_lock)
+
+
+cdef void _after_fork_child() noexcept nogil:
+    pthread_mutex_init(&_pool_lock, NULL)
+
+
+pthread_mutex_init(&_pool_lock, NULL)
+if FFR_FREE_THREADED and pthread_atfork(_before_fork, _after_fork_parent, _after_fork_child) != 0:
+    raise MemoryError("pthread_atfork")
+
+
 cdef void fit_pool(int64_t available) noexcept:
     """Limit the idle memory of the pool to a share of `available` bytes of free memory."""
     global _pool_limit
+    ffr_lock_state(&_pool_lock)
     _pool_limit = min(<int64_t> POOL_LIMIT, available // MEMORY_SHARE)
     if _idle_bytes > _pool_limit:
         _give_up_idle(0, _pool_limit)
+    ffr_unlock_state(&_pool_lock)
 
 
 cdef int64_t _class_size(int klass) noexcept:
@@ -109,29 +137,41 @@ cdef class Block:
         """Take an idle block of this class, or one of up to twice its size; return whether there was one."""
         global _idle_bytes
         cdef int klass
+        cdef bint taken = False
+        ffr_lock_state(&_pool_lock)
         for klass in range(self.klass, min(self.klass + 5, <int> CLASSES)):
             if _idle[klass] != NULL:
                 self.start = <char*> _idle[klass]
                 _idle[klass] = _idle[klass].next
                 self.klass, self.size = klass, _class_size(klass)
                 _idle_bytes -= self.size
-                return True
-        return False
+                taken = True
+                break
+        ffr_unlock_state(&_pool_lock)
+        return taken
 
     def __dealloc__(self):
         global _idle_bytes
         cdef Idle* idle = <Idle*> self.start
-        if self.klass >= 0 and idle != NULL and self.size <= _pool_limit:
-            _give_up_idle(self.klass, _pool_limit - self.size)
-            idle.next = _idle[self.klass]
-            _idle[self.klass] = idle
-            _idle_bytes += self.size
-        else:
+        cdef bint kept = False
+        if self.klass >= 0 and idle != NULL:
+            ffr_lock_state(&_pool_lock)
+            kept = self.size <= _pool_limit
+            if kept:
+                _give_up_idle(self.klass, _pool_limit - self.size)
+                idle.next = _idle[self.klass]
+                _idle[self.klass] = idle
+                _idle_bytes += self.size
+            ffr_unlock_state(&_pool_lock)
+        if not kept:
             free(self.start)
 
 
 cdef void _give_up_idle(int klass, int64_t most) noexcept:
-    """Free idle blocks until at most `most` bytes are left; blocks of `klass` come last, because it was used last."""
+    """Free idle blocks until at most `most` bytes are left; blocks of `klass` come last, because it was used last.
+
+    The lock is held.
+    """
     global _idle_bytes
     cdef int i = 0
     cdef Idle* idle

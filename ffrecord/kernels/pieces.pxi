@@ -3,11 +3,11 @@
 from cpython.bool cimport PyBool_Check
 from cpython.buffer cimport PyBuffer_IsContiguous
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_GetItemWithError
 from cpython.float cimport PyFloat_AS_DOUBLE
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
@@ -21,6 +21,22 @@ cdef struct Part:
     const char* start
     int64_t size
 
+
+cdef extern from *:
+    """
+    /* Return a new reference to a value, or NULL. Without a GIL, another thread may change the dict at any time. */
+    static PyObject *ffr_value_of(PyObject *dict, PyObject *key) {
+        PyObject *value = NULL;
+    #ifdef Py_GIL_DISABLED
+        PyDict_GetItemRef(dict, key, &value);
+    #else
+        value = PyDict_GetItemWithError(dict, key);
+        Py_XINCREF(value);
+    #endif
+        return value;
+    }
+    """
+    PyObject* ffr_value_of(dict values, object key)
 
 cdef extern from "Python.h":
     bint PyUnicode_IS_COMPACT_ASCII(object text)
@@ -186,8 +202,12 @@ cdef bint _flatten_dict(Pieces pieces, Branch branch, dict value) except -1:
     cdef PyObject* found
     cdef Py_ssize_t i
     for i in range(len(branch.keys)):
-        found = PyDict_GetItemWithError(value, branch.keys[i])
-        if found == NULL or not _flatten(pieces, branch.children[i], <object> found):
+        found = ffr_value_of(value, branch.keys[i])
+        if found == NULL:
+            return False
+        child = <object> found
+        Py_DECREF(child)  # `child` has a reference of its own
+        if not _flatten(pieces, branch.children[i], child):
             return False
     return True
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ffrecord.errors import ClosedError
 from ffrecord.reading.batch_forms import BatchOutcome
-from ffrecord.system.forks import renew_in_children
+from ffrecord.system.forks import renew_in_children, snapshot
 
 Load = Callable[[], BatchOutcome]
 IDLE_SECONDS = 1.0  # a thread ends after waiting so long for a job
@@ -89,6 +89,11 @@ class PythonEngine:
         """Forget all reads, in a forked child: no thread of the parent would ever end them."""
         self._pool = ReadThreads()
         self.batches = self.records = self.bytes = 0
+
+    @property
+    def lock(self) -> threading.Condition:
+        """Lock of the counts of this store; a signal handler may take it again in the same thread."""
+        return self._pool.changed
 
     def run(self, load: Load) -> BatchOutcome:
         """Run `load` in this thread, count its outcome and return it.
@@ -252,7 +257,7 @@ _ending = threading.Event()
 def _end() -> None:
     """Let threads end before the interpreter does, because it would stop them anywhere."""
     _ending.set()
-    for worker in [worker for each in list(_engines) for worker in each.drop()]:
+    for worker in [worker for each in snapshot(_engines) for worker in each.drop()]:
         worker.join()
 
 

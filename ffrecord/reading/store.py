@@ -745,7 +745,8 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
                     raise error
                 finally:
                     del error
-            self.skipped += 1
+            with self._python_engine.lock:
+                self.skipped += 1
             said.append(f"skipped or replaced: {error}")
             instead[place] = _replacement(self._on_error(error)) if callable(self._on_error) else None
 

@@ -26,7 +26,7 @@ from ffrecord.system._calls cimport (
     dirent,
     stat_t,
 )
-from ffrecord.system._linux cimport ffr_fetch_add, ffr_now_ns, ffr_pread, ffr_will_need
+from ffrecord.system._linux cimport ffr_clear_flag, ffr_fetch_add, ffr_has_flag, ffr_now_ns, ffr_pread, ffr_take_flag, ffr_will_need
 from ffrecord.kernels._memory cimport OWN_BLOCK, SHARED_BLOCK, Block, array_over
 from ffrecord.kernels._threads cimport Task, submit, withdraw
 
@@ -101,7 +101,7 @@ cdef struct Job:
     Part* part
 
 
-cdef bint _slow = False        # whether a file of the last part, of any batch, took long
+cdef int _slow = False         # whether a file of the last part, of any batch, took long
 
 
 cdef void _fail(File* file, int status, int error) noexcept nogil:
@@ -227,12 +227,11 @@ def read_files(
 
 cdef int _read_part(int root, File* files, int64_t count, list arrays, int64_t first, list failures) except -1:
     """Read a few files into `arrays`, from place `first` on. Failures go to `failures`."""
-    global _slow
     cdef Part part
     cdef int64_t i
     cdef int threads = <int> min((count + 3) // 4, <int64_t> THREADS)
     part.files, part.count, part.root = files, count, root
-    part.step = _open_ahead if _slow else _open_good
+    part.step = _open_ahead if ffr_has_flag(&_slow) else _open_good
     try:
         with nogil:
             _all(&part, threads)
@@ -240,7 +239,10 @@ cdef int _read_part(int root, File* files, int64_t count, list arrays, int64_t f
         with nogil:
             part.step = _read
             _all(&part, threads)
-        _slow = part.slow
+        if part.slow:
+            ffr_take_flag(&_slow)
+        else:
+            ffr_clear_flag(&_slow)
     finally:
         for i in range(count):
             if files[i].fd >= 0:

@@ -69,8 +69,20 @@ cdef extern from "ffrecord/system/linux.h" nogil:
     void ffr_prefetch(const void* address)
     void ffr_prefetch_start(const char* address)
     int64_t ffr_peek(const int64_t* target)
+    void ffr_put(int64_t* target, int64_t value)
     int64_t ffr_fetch_add(int64_t* target, int64_t value)
     void ffr_sleep_ms(long ms)
+    void ffr_publish(int* target, int value)
+    int ffr_see(const int* target)
+    void ffr_publish_address "ffr_publish"(char** target, char* value)
+    char* ffr_see_address "ffr_see"(char** target)
+    # Where Python has no GIL, they guard what the GIL guards elsewhere; see linux.h.
+    enum: FFR_FREE_THREADED
+    void ffr_lock_state(pthread_mutex_t* lock)
+    void ffr_unlock_state(pthread_mutex_t* lock)
+    bint ffr_take_flag(int* flag)
+    bint ffr_has_flag(const int* flag)
+    void ffr_clear_flag(int* flag)
     bint ffr_claim(int* target)
     void ffr_unclaim(int* target)
     ctypedef struct ffr_range:

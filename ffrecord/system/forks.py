@@ -8,7 +8,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 
 class Renewable(Protocol):
@@ -17,6 +17,8 @@ class Renewable(Protocol):
     def renew(self) -> None:
         """Take new locks, and drop whatever a thread of the parent was about to change."""
 
+
+T = TypeVar("T")
 
 _functions: list[Callable[[], object]] = []
 _objects: "weakref.WeakSet[Renewable]" = weakref.WeakSet()
@@ -30,6 +32,15 @@ def call_in_children(function: Callable[[], object]) -> None:
 def renew_in_children(thing: Renewable) -> None:
     """Call `thing.renew()` in every forked child, for as long as the object lives."""
     _objects.add(thing)
+
+
+def snapshot(objects: "weakref.WeakSet[T]") -> list[T]:
+    """Return the objects of a registry to which other threads may be adding."""
+    while True:
+        try:
+            return list(objects)
+        except RuntimeError:  # it changed meanwhile
+            continue
 
 
 def _renew_all() -> None:

@@ -7,6 +7,7 @@
 
 #include "ffrecord/system/calls.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -309,9 +310,31 @@ static inline void ffr_sequential_access(int fd) {
 static inline void ffr_prefetch_start(const char *address) {
     for (int line = 0; line < 4; line++) ffr_prefetch(address + 64 * line);
 }
-/* Atomically: return the value; add to it and return the previous value. */
+/* Atomically: return the value; set it; add to it and return the previous value. */
 #define ffr_peek(target) __atomic_load_n(target, __ATOMIC_RELAXED)
+#define ffr_put(target, value) __atomic_store_n(target, value, __ATOMIC_RELAXED)
 #define ffr_fetch_add(target, value) __atomic_fetch_add(target, value, __ATOMIC_RELAXED)
+
+/* Publish a value; see it, and with it all that was written before it was published. */
+#define ffr_publish(target, value) __atomic_store_n(target, value, __ATOMIC_RELEASE)
+#define ffr_see(target) __atomic_load_n(target, __ATOMIC_ACQUIRE)
+
+/* State that the GIL guards: a Python without one takes a lock in its place. With a GIL, these are nothing.
+   A thread holds such a lock for a few loads and stores: it neither calls Python nor waits meanwhile. */
+#ifdef Py_GIL_DISABLED
+enum { FFR_FREE_THREADED = 1 };
+static inline void ffr_lock_state(pthread_mutex_t *lock) { pthread_mutex_lock(lock); }
+static inline void ffr_unlock_state(pthread_mutex_t *lock) { pthread_mutex_unlock(lock); }
+/* Set a flag; return whether it was not set before. */
+static inline int ffr_take_flag(int *flag) { return __atomic_exchange_n(flag, 1, __ATOMIC_ACQUIRE) == 0; }
+#else
+enum { FFR_FREE_THREADED = 0 };
+static inline void ffr_lock_state(pthread_mutex_t *lock) { (void)lock; }
+static inline void ffr_unlock_state(pthread_mutex_t *lock) { (void)lock; }
+static inline int ffr_take_flag(int *flag) { return *flag ? 0 : (*flag = 1); }
+#endif
+static inline int ffr_has_flag(const int *flag) { return __atomic_load_n(flag, __ATOMIC_RELAXED); }
+static inline void ffr_clear_flag(int *flag) { __atomic_store_n(flag, 0, __ATOMIC_RELEASE); }
 
 /* Claim `target` unless a thread of this process has it. The claim is the process id, so after a fork the claim of a thread
    that exists only in the parent counts for nothing. */

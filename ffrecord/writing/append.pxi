@@ -15,7 +15,18 @@ from libc.string cimport memcpy, memset
 
 from ffrecord.system._calls cimport call_mmap, call_munmap
 from ffrecord._crc cimport crc32_update
-from ffrecord.system._linux cimport ffr_now_ns, ffr_pread, getpid, pthread_atfork
+from ffrecord.system._linux cimport (
+    FFR_FREE_THREADED,
+    ffr_clear_flag,
+    ffr_has_flag,
+    ffr_now_ns,
+    ffr_peek,
+    ffr_pread,
+    ffr_put,
+    ffr_take_flag,
+    getpid,
+    pthread_atfork,
+)
 from ffrecord.kernels._numpy cimport NPY_OBJECT, array_type, import_array, is_array, is_contiguous, size_of, start_of
 from ffrecord.kernels._threads cimport Task, finish, is_queued, submit, wait_for, withdraw
 
@@ -149,12 +160,14 @@ cdef class Appender:
     A subclass defines three methods. `_refuse(more)` raises the reason why `more` samples cannot be taken, or returns if
     the only reason is an error in the thread. `_abandon(error)` gives everything up after an error in the middle of a
     sample, and returns the exception to raise. `_type_error(error)` returns the exception to raise for a sample of a wrong
-    type. The subclass sets `_busy` during steps in which no sample may be appended.
+    type. The subclass claims the writer during steps in which no sample may be appended.
+
+    A small sample is appended with the GIL held, so nobody comes in between. Without a GIL, it claims the writer, too.
     """
 
     cdef EmptyJob _job
-    cdef bint _begun           # between _begin and _end
-    cdef public bint _busy     # a thread is inside, or was when a signal handler began
+    cdef int _begun            # a flag: between _begin and _end
+    cdef int _claimed          # a flag: a thread is inside, or was when a signal handler began
     cdef int _process          # id of the process that called _begin
     cdef int _forked           # value of _forks at _begin
     cdef int64_t _looked       # time of the last check for signals, nanoseconds
@@ -185,16 +198,33 @@ cdef class Appender:
         self._buffer, self._fill, self._offset, self._most = self._buffers, 0, offset, most
         self._room = BUFFER - offset % BUFFER
         self._process, self._forked = getpid(), _forks
-        self._begun = True
+        ffr_take_flag(&self._begun)
 
     def _stop(self):
         """Refuse further samples; a thread may be in the middle of one."""
-        self._begun = False
+        ffr_clear_flag(&self._begun)
+
+    @property
+    def _busy(self):
+        """True while somebody has claimed the writer."""
+        return ffr_has_flag(&self._claimed) != 0
+
+    def _claim(self, list claims not None):
+        """Claim the writer, unless somebody has: append True to `claims`, or do nothing.
+
+        No signal handler runs in between, so the list tells whether to release it.
+        """
+        if ffr_take_flag(&self._claimed):
+            claims.append(True)
+
+    def _unclaim(self):
+        """Release the writer."""
+        ffr_clear_flag(&self._claimed)
 
     def _end(self):
         """Wait for the thread and free the buffers; nothing more can be appended. It may be called again."""
         cdef Task* task = &self._job.task
-        self._begun = False
+        ffr_clear_flag(&self._begun)
         with nogil:
             withdraw(task)
         self._unmap()
@@ -215,7 +245,7 @@ cdef class Appender:
     @property
     def count(self):
         """Number of samples written so far."""
-        return self._count
+        return ffr_peek(&self._count)
 
     @property
     def _written(self):
@@ -239,24 +269,44 @@ cdef class Appender:
 
     # One sample
 
-    cdef inline bint _ready(self) noexcept:
+    cdef inline bint _is_open(self) noexcept:
+        """Tell whether a sample may be appended by whoever has claimed the writer."""
         return (
-            self._begun and not self._busy and self._count != self._most and self._forked == _forks
+            ffr_has_flag(&self._begun) and ffr_peek(&self._count) != self._most and self._forked == _forks
             and ffr_load(&self._job.error) == 0
         )
 
+    cdef inline bint _ready(self) noexcept:
+        return self._is_open() and not ffr_has_flag(&self._claimed)
+
     cdef int _admit(self, int64_t more=1) except -1:
         """Raise an error unless `more` samples can be appended now."""
-        if not self._ready() or (self._most >= 0 and more > self._most - self._count):
+        if not self._ready() or (self._most >= 0 and more > self._most - ffr_peek(&self._count)):
             self._refuse(more)
-            self._busy = True
+            if not ffr_take_flag(&self._claimed):
+                return 0  # somebody was faster: whoever appends has to claim the writer, and looks again
             try:
                 with nogil:
                     self._join()
             except OSError as error:
                 raise self._abandon(error) from None
             finally:
-                self._busy = False
+                ffr_clear_flag(&self._claimed)
+        return 0
+
+    cdef inline bint _claims(self, int64_t more) noexcept:
+        """Claim the writer for `more` samples, if they can be appended now; return whether it is claimed."""
+        if not ffr_take_flag(&self._claimed):
+            return False
+        if self._is_open() and (self._most < 0 or more <= self._most - self._count):
+            return True
+        ffr_clear_flag(&self._claimed)
+        return False
+
+    cdef int _claim_for(self, int64_t more) except -1:
+        """Claim the writer for `more` samples, or raise the reason why they cannot be appended."""
+        while not self._claims(more):
+            self._admit(more)
         return 0
 
     def write_one(self, data, /):
@@ -308,24 +358,30 @@ cdef class Appender:
         return size < RELEASE_SIZE and size <= self._room - self._fill
 
     cdef inline int _append(self, const char* start, int64_t size) except -1:
-        cdef int64_t at = self._count
+        cdef int64_t at
+        if FFR_FREE_THREADED:
+            self._claim_for(1)
+        at = self._count
         if at < self._slots and self._is_small(size):
             self._sizes[at], self._crcs[at] = size, self._copy(start, size)
-            self._count = at + 1
+            ffr_put(&self._count, at + 1)
+            if FFR_FREE_THREADED:
+                ffr_clear_flag(&self._claimed)
             return 0
-        return self._append_slowly(start, size)
+        if not FFR_FREE_THREADED:
+            self._claim_for(1)
+        return self._append_claimed(start, size)
 
-    cdef int _append_slowly(self, const char* start, int64_t size) except -1:
+    cdef int _append_claimed(self, const char* start, int64_t size) except -1:
+        """Append a sample of any size; the writer is claimed, and released at the end."""
         try:
             self._grow(1)
-            self._busy = True
-            try:
-                with nogil:
-                    self._enter(start, size)
-            finally:
-                self._busy = False
+            with nogil:
+                self._enter(start, size)
         except BaseException as error:
             raise self._abandon(error) from None
+        finally:
+            ffr_clear_flag(&self._claimed)
         return 0
 
     cdef inline int _enter(self, const char* start, int64_t size) except -1 nogil:
@@ -333,7 +389,7 @@ cdef class Appender:
         cdef int64_t at = self._count
         # Count the sample before its bytes are copied, so that an error can name it.
         self._sizes[at], self._crcs[at] = size, 0
-        self._count = at + 1
+        ffr_put(&self._count, at + 1)
         if self._is_small(size):
             self._crcs[at] = self._copy(start, size)
             return 0
@@ -425,17 +481,16 @@ cdef class Appender:
         self._admit(k)
         if k == 0:
             return
+        self._claim_for(k)
         try:
             self._grow(k)
-            self._busy = True
-            try:
-                with nogil:
-                    for i in range(k):
-                        self._enter(<const char*> &view[0] + ends[i], ends[i + 1] - ends[i])
-            finally:
-                self._busy = False
+            with nogil:
+                for i in range(k):
+                    self._enter(<const char*> &view[0] + ends[i], ends[i + 1] - ends[i])
         except BaseException as error:
             raise self._abandon(error) from None
+        finally:
+            ffr_clear_flag(&self._claimed)
 
     # Buffers
 
@@ -475,7 +530,7 @@ cdef class Appender:
         return 0
 
     def _drain(self):
-        """Give everything appended so far to the kernel. The caller has set `_busy`."""
+        """Give everything appended so far to the kernel. The caller has claimed the writer."""
         try:
             with nogil:
                 if self._fill > 0:

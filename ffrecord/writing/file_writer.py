@@ -203,7 +203,8 @@ class FileWriter(Appender, SingleFileWriter):
             raise CountError(f"Exceed total number of samples: {total}{rest}: {self._path}{state}")
         self._check_usable()
         if self._failure is not None:  # `_leave` was called while another thread was in the middle of a sample
-            self._discard()
+            with self._alone():
+                self._discard()
             raise self._failure
 
     def _check_usable(self) -> None:
@@ -232,15 +233,28 @@ class FileWriter(Appender, SingleFileWriter):
         self._failure = error if isinstance(error, OSError) else interrupted
 
     @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """Context manager that refuses other calls, and gives up if the block raises."""
+    def _alone(self) -> Iterator[None]:
+        """Context manager that refuses other calls.
+
+        Raises:
+            StateError: another call is in progress.
+        """
+        claims: list[bool] = []
         try:
-            # Inside the `try`: a signal may arrive between two steps.
-            self._busy = True
+            while not claims:
+                self._check_usable()
+                self._claim(claims)  # it fails if another thread began after the check
             yield
-            self._busy = False
+        finally:
+            if claims:
+                self._unclaim()
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Context manager inside `_alone` that gives up if the block raises."""
+        try:
+            yield
         except BaseException as error:
-            self._busy = False
             self._give_up(error)
             raise
 
@@ -289,12 +303,16 @@ class FileWriter(Appender, SingleFileWriter):
         """
         if self._failure is not None:
             raise self._failure
+        self._check_open()
+        with self._alone():
+            self._check_open()
+            with self._all_or_nothing():
+                self._drain()
+                self._flush()
+
+    def _check_open(self) -> None:
         if not self._open:
             raise ClosedError(f"{type(self).__name__} has been closed. {self._path}")
-        self._check_usable()
-        with self._all_or_nothing():
-            self._drain()
-            self._flush()
 
     def _flush(self) -> None:
         """Make the bytes that the kernel has durable, then record their samples in the journal."""
@@ -325,19 +343,21 @@ class FileWriter(Appender, SingleFileWriter):
             raise self._failure
         if not self._open:  # closing twice is no error for files either
             return
-        self._check_usable()
-        if self._n is not None and self.count != self._n:
-            raise CountError(
-                f"Number of samples mismatched! Wrote {self.count} samples but expected {self._n}: {self._path}"
-            )
-        with self._all_or_nothing():
-            # The thread has to be done before the size is looked at.
-            self._drain()
-            end = self._write_tables(self._written)
-            self._check_size(end)
-            # fsync, rename, fsync of the directory: only now the path changes.
-            self._part.publish()
-            self._discard()
+        with self._alone():
+            if not self._open:
+                return  # another thread has closed it meanwhile
+            if self._n is not None and self.count != self._n:
+                raise CountError(
+                    f"Number of samples mismatched! Wrote {self.count} samples but expected {self._n}: {self._path}"
+                )
+            with self._all_or_nothing():
+                # The thread has to be done before the size is looked at.
+                self._drain()
+                end = self._write_tables(self._written)
+                self._check_size(end)
+                # fsync, rename, fsync of the directory: only now the path changes.
+                self._part.publish()
+                self._discard()
 
     def _check_size(self, end: int) -> None:
         """Check that the size of the file is the size that its tables say, before it is published."""
@@ -407,9 +427,15 @@ class FileWriter(Appender, SingleFileWriter):
 
         That thread uses the buffers and the descriptor, so they are discarded when it is done.
         """
-        if not self._busy:
-            self._discard()
-            return
+        claims: list[bool] = []
+        try:
+            self._claim(claims)
+            if claims:
+                self._discard()
+                return
+        finally:
+            if claims:
+                self._unclaim()
         # The other thread notices it at its next sample.
         self._stop()
         self._failure = StateError(
@@ -420,7 +446,7 @@ class FileWriter(Appender, SingleFileWriter):
         return (self._path, plural(self.count, "sample")) if getattr(self, "_open", False) else None
 
     def _drop(self, path: str, written: str) -> str | None:
-        self._busy = False  # a thread inside would keep the object alive, so the flag remains from an interruption
+        self._unclaim()  # a thread inside would keep the object alive, so the claim remains from an interruption
         # Incomplete, failed or another process's: nothing may be published.
         if not self._part.owned or self._n is None or self.count != self._n or self._failure is not None:
             return super()._drop(path, written)

@@ -24,6 +24,7 @@ OUT = ROOT / "out" / "machines"
 PAGE = ROOT / "docs" / "machines.md"
 RESULTS = ROOT / "docs" / "machines.jsonl"  # every result; the page has the newest of each machine
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
+FREE_THREADED = ("3.14t",)  # without a GIL; no Debian system has one
 INSIDE = "root/ffrecord"  # the clone, in a Debian system
 BUSY = 1.5  # processes that wait for a CPU, on average over a minute: from here on the table has it
 OURS = str(ROOT / ".venv" / "bin")
@@ -73,9 +74,13 @@ def debian_systems() -> list[Machine]:
 
 def local_pythons() -> Iterator[Machine]:
     """Find the Pythons of this computer: on the path, and where pyenv has them."""
-    for version in PYTHONS:
-        name, code = f"python{version}", f"import sys; assert '%d.%d' % sys.version_info[:2] == '{version}'"
-        pyenv = sorted(map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/{name}")))
+    for version in (*PYTHONS, *FREE_THREADED):
+        name = f"python{version}"
+        code = (
+            "import sys, sysconfig; free = sysconfig.get_config_var('Py_GIL_DISABLED'); "
+            f"assert '%d.%d' % sys.version_info[:2] + 't' * bool(free) == '{version}'"
+        )
+        pyenv = sorted(map(str, Path.home().glob(f".pyenv/versions/{version.rstrip('t')}.*/bin/{name}")))
         for python in filter(None, [shutil.which(name, path=outer_path()), *pyenv]):
             if subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0:
                 yield Machine(name, python, version=version)

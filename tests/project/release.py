@@ -1,8 +1,9 @@
 """Make all that a release consists of, in out/release, and check it: `python3 run.py release [--here] [VERSION ...]`.
 
 From the last commit: the source archive, and from it a wheel for every supported Python that is here or that a bare
-Debian system has (`machines.py` makes those). Each wheel gets the tag of the Linux systems that it runs on, and is then
-installed where there is no compiler, and used. Nothing is uploaded: the last line says what is left to a person.
+Debian system has (`machines.py` makes those); for a free-threaded one (3.14t) only if it is here. Each wheel gets the
+tag of the Linux systems that it runs on, and is then installed where there is no compiler, and used. Nothing is
+uploaded: the last line says what is left to a person.
 """
 
 import argparse
@@ -25,6 +26,7 @@ SMOKE = ROOT / "tests" / "project" / "wheel_smoke.py"
 GOLDEN = ROOT / "tests" / "golden" / "ffrecord"
 CONSTRAINTS = ROOT / "constraints.txt"
 SUPPORTED = machines.PYTHONS
+FREE_THREADED = machines.FREE_THREADED  # left out, unless they are here or asked for
 COMPILERS = ("cc", "gcc", "clang")
 NEWEST_GLIBC = 34  # 2.34, of 2021: nothing here needs what is younger
 
@@ -36,9 +38,10 @@ def main() -> int:
     parser.add_argument("--here", action="store_true", help="only the Pythons of this computer, no Debian systems")
     parser.add_argument("--out", type=Path, default=OUT, help="a directory, made anew; default: out/release")
     options = parser.parse_args()
-    unknown = set(options.pythons) - set(SUPPORTED)
+    known = [*SUPPORTED, *FREE_THREADED]
+    unknown = set(options.pythons) - set(known)
     if unknown:
-        parser.error(f"Python {', '.join(sorted(unknown))} is not supported; {', '.join(SUPPORTED)} are")
+        parser.error(f"Python {', '.join(sorted(unknown))} is not supported; {', '.join(known)} are")
     out = options.out.resolve()
     if out.exists() and any(out.iterdir()) and not (out / "work").exists() and not (out / "SHA256SUMS").exists():
         parser.error(f"{out} holds something else than a release: name a new directory")
@@ -50,7 +53,7 @@ def main() -> int:
         say(f"not committed, so left out: {', '.join(left_out)}")
     source = source_archive(Path(sys.executable), ROOT, out)
     say(f"{source.name}: {format_size(source)}")
-    missing = options.pythons or list(SUPPORTED)
+    missing = options.pythons or [*SUPPORTED, *free_threaded_here()]
     for python, built in wheels(source, set(missing), options.here):
         missing.remove(python)
         say(f"{built.name}: {format_size(built)}, installed and used without a compiler")
@@ -115,6 +118,11 @@ def format_size(path: Path) -> str:
     return f"{path.stat().st_size / 1e6:.1f} MB"
 
 
+def free_threaded_here() -> list[str]:
+    """Return the versions of free-threaded Pythons on this computer."""
+    return [each.version for each in machines.local_pythons() if each.version in FREE_THREADED]
+
+
 def archives(directory: Path) -> list[Path]:
     """Return the archives that a directory has so far."""
     return sorted(directory.glob("ffrecord-*"))
@@ -153,7 +161,7 @@ def wheels(source: Path, asked: set[str], only_here: bool) -> Iterator[tuple[str
         # The version of Python in Debian's testing and unstable changes; it shows once the system is there.
         if not missing or (machine.version and machine.version not in missing):
             continue
-        if not machine.version and missing == {"3.15"}:
+        if not machine.version and missing <= {"3.15", *FREE_THREADED}:
             continue
         obstacle = machines.missing_tools(machine)
         if obstacle:

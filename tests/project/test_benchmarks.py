@@ -72,6 +72,20 @@ def test_order_measures_every_order(tmp_path: Path) -> None:
         assert result["samples_per_second"] > 0
 
 
+def test_threads_measures_each_number_of_threads(tmp_path: Path) -> None:
+    out = tmp_path / "smoke.jsonl"
+    command = [sys.executable, str(BENCHMARKS / "bench_threads.py"), "--smoke", "--rounds", "5", "--out", str(out)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    results = [json.loads(line) for line in out.read_text().splitlines()]
+    names = {f"with the GIL, {threads}" for threads in (1, 2)}
+    assert {(each["details"]["part"], each["contestant"]) for each in results} == {
+        (part, name) for part in ("reader", "loader") for name in names
+    }
+    for result in results:
+        assert set(result) >= CONTEXT
+        assert f"{result['contestant']} thread" in printed
+
+
 def test_numbers_are_as_people_write_them() -> None:
     program = """
 from human import duration, per_second, three

@@ -1,14 +1,17 @@
 """Everything the engine has threads for, at once: the program that the thread sanitizer watches. Arguments: files."""
 
+import contextlib
 import os
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 
 import numpy as np
 
-from ffrecord import ChecksumError, FileReader
+from ffrecord import ChecksumError, FileReader, FileWriter
+from ffrecord.errors import StateError
 from ffrecord.kernels import _threads
 
 BATCHES = 6
@@ -47,6 +50,30 @@ def batches(reader: FileReader, samples: list[bytes], seed: int) -> Callable[[],
             for arrays in reader.iter_batches([indices] * 4, 3):
                 assert [sample.tobytes() for sample in arrays] == wanted
             next(reader.iter_batches([indices] * 4, 3))  # the rest is dropped while it is read
+
+    return work
+
+
+def one_by_one(reader: FileReader, samples: list[bytes], seed: int) -> Callable[[], None]:
+    """Small reads, which a Python without a GIL makes side by side, and what they are counted by."""
+
+    def work() -> None:
+        random = np.random.default_rng(seed)
+        for _ in range(BATCHES):
+            for i in random.integers(0, len(samples), 30).tolist():
+                assert reader.read_one(i).tobytes() == reader[i].tobytes() == samples[i]
+            assert reader.stats().records > 0
+
+    return work
+
+
+def writing(writer: FileWriter) -> Callable[[], None]:
+    """Samples for a writer that others use, too: it refuses who comes while it is at work."""
+
+    def work() -> None:
+        for i in range(30 * BATCHES):
+            with contextlib.suppress(StateError):
+                writer.write_one(bytes((10, 3000, 40_000)[i % 3]))
 
     return work
 
@@ -108,7 +135,10 @@ def main(good: str, bad: str) -> None:
     for io in ("pread", "auto", "direct", "mmap"):
         with FileReader(good, io=io) as reader:
             works = [batches(reader, samples, seed) for seed in range(4)]
+            works += [one_by_one(reader, samples, seed) for seed in range(3)]
             together(*works, closing(good, io), failing(bad, io), forgetting(good), forking(reader, samples))
+    with tempfile.TemporaryDirectory() as directory, FileWriter(f"{directory}/shared.ffr") as writer:
+        together(*[writing(writer)] * 3)
     assert _threads.stats()["done"] > 0
 
 

@@ -28,8 +28,17 @@ FLAGS = {"address": "address,undefined", "thread": "thread"}
 # Without the C++ library, the first exception that crosses it, in torch for instance, is the end.
 RUNTIMES = {"address": ["libasan.so", "libstdc++.so"], "thread": ["libtsan.so"]}
 
-# Modules that read batches: what threads run, and where a wrong offset would be memory that is not ours.
-ENGINE = ["_cython_shared", "_crc", "_aio", "system/_calls", "kernels/_threads", "kernels/_memory", "engine/_engine"]
+# Modules that read batches and write samples: what threads run, and where a wrong offset is memory that is not ours.
+ENGINE = [
+    "_cython_shared",
+    "_crc",
+    "_aio",
+    "system/_calls",
+    "kernels/_threads",
+    "kernels/_memory",
+    "engine/_engine",
+    "writing/_buffers",
+]
 
 TESTS_FAILED = 1  # the exit status of pytest
 
@@ -96,7 +105,8 @@ def environment(kind: str, reports: Path | None = None, tree: Path | None = None
     return {
         **os.environ,
         "LD_PRELOAD": ":".join(map(str, map(_runtime, RUNTIMES[kind]))),
-        "PYTHONMALLOC": "malloc",  # else one allocation of malloc holds many objects of Python, and is never freed
+        # Else one allocation of malloc holds many objects of Python, and is never freed. Without a GIL it is refused.
+        **({} if sysconfig.get_config_var("Py_GIL_DISABLED") else {"PYTHONMALLOC": "malloc"}),
         "FFRECORD_SANITIZED": kind,
         **({"PYTHONPATH": str(tree)} if tree else {}),
         **{name: ":".join(f"{key}={value}" for key, value in given.items()) for name, given in options.items()},

@@ -1,6 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False, auto_pickle=False
 """Headers of tar archives: a parser, and a pass over a whole archive; documented in _tar.pyi."""
 
+cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR
@@ -165,21 +166,25 @@ cdef class Headers:
 
     @property
     def name(self):
-        return PyBytes_FromStringAndSize(<const char*> self._name.start, self._name.size)
+        with cython.critical_section(self):
+            return PyBytes_FromStringAndSize(<const char*> self._name.start, self._name.size)
 
     @property
     def link(self):
-        return PyBytes_FromStringAndSize(<const char*> self._link.start, self._link.size)
+        with cython.critical_section(self):
+            return PyBytes_FromStringAndSize(<const char*> self._link.start, self._link.size)
 
     @property
     def problem(self):
         return PROBLEMS.get(self._problem)
 
+    @cython.critical_section  # threads may share a stream by mistake; its memory must stay whole
     def block(self, const uint8_t[::1] data not None, /):
         if data.shape[0] != BLOCK_SIZE:
             raise ValueError(f"the header has {data.shape[0]} bytes, expected {BLOCK_SIZE}")
         return self._block(&data[0])
 
+    @cython.critical_section
     def extension(self, const uint8_t[::1] data not None, /):
         cdef uint8_t nothing = 0
         if data.shape[0] != self.size:

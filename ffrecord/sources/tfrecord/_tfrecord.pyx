@@ -5,6 +5,7 @@ Between two records are 16 bytes: the checksum of the first, and the length of t
 used only after its checksum was compared, and only if the file reaches so far.
 """
 
+cimport cython
 from cython cimport no_gc_clear
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EINTR
@@ -247,6 +248,7 @@ cdef class Ahead:
     def __cinit__(self, Mapping mapping not None):
         self._mapping = mapping
 
+    @cython.critical_section  # threads may share a stream by mistake; its task must be submitted once
     def have(self, int64_t start, int64_t size):
         cdef int64_t end = min(start + size, <int64_t> self._mapping.size)
         start &= -PAGE_MOST

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from ffrecord.errors import BatchTimeoutError, StateError
+from ffrecord.system.forks import snapshot
 from ffrecord.torch.loading.batch_builder import Activity, BuiltBatch, RawBatch
 from ffrecord.torch.stop_iteration import describe_batch
 
@@ -225,7 +226,7 @@ def _without_frames(error: BaseException) -> BaseException:
 
 def _stop_all() -> None:
     """Stop all threads before the interpreter ends: a daemon inside C++ code could crash the process then."""
-    pools = list(_pools)
+    pools = snapshot(_pools)
     for pool in pools:
         pool.stop()
     deadline = time.monotonic() + EXIT_SECONDS
