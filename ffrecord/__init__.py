@@ -8,7 +8,7 @@ import os as _os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ffrecord.system.compiled import check as _check
+from ffrecord.system.requirements import check as _check
 
 if TYPE_CHECKING:
     # `as` tells type checkers that a name is public though `__all__` leaves it out.

@@ -109,7 +109,7 @@ import sys
 import ffrecord
 assert {"FileReader", "__version__", "open", *ffrecord.__all__} <= {*dir(ffrecord)}
 loaded = {name for name in sys.modules if name.startswith(("numpy", "torch", "ffrecord."))}
-assert loaded == {"ffrecord.system", "ffrecord.system.compiled"}, loaded
+assert loaded == {"ffrecord.system", "ffrecord.system.requirements"}, loaded
 from ffrecord import *
 assert FileReader and "numpy" in sys.modules and "torch" not in sys.modules
 """

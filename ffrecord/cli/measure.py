@@ -21,7 +21,7 @@ from ffrecord.reader import FileReader
 from ffrecord.reading.store import Store
 from ffrecord.sources.fallback_reader import MixedReader
 from ffrecord.system import filesystems, resources
-from ffrecord.system.optional import import_optional, install_command
+from ffrecord.system.requirements import import_optional, install_command
 from ffrecord.system.threads import map_in_threads
 from ffrecord.writing.file_writer import FileWriter
 

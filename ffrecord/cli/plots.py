@@ -13,7 +13,7 @@ from ffrecord.cli.sizes import Sizes, choose_bin_width
 from ffrecord.cli.terminal.output import format_count, format_size, truncate
 from ffrecord.errors import ArgumentError
 from ffrecord.system.atomic_file import save_file
-from ffrecord.system.optional import require
+from ffrecord.system.requirements import require
 
 SUFFIXES = (".png", ".svg", ".pdf")
 WIDTH = 3.4  # inches

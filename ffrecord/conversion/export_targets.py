@@ -13,9 +13,8 @@ from ffrecord.conversion.export_files import key_of
 from ffrecord.conversion.export_samples import File, Packed, Sample, SampleSource
 from ffrecord.errors import FormatError, file_error
 from ffrecord.sources.tfrecord.writer import TFRecordWriter
-from ffrecord.system import atomic_directory, filesystems
+from ffrecord.system import atomic_directory, filesystems, named_calls
 from ffrecord.system.atomic_file import PartFile, part_name, remove_tree
-from ffrecord.system.naming import named_calls
 
 ZIP_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest date of zip; a fixed one, so that equal samples give equal bytes
 MODE = 0o644  # of members

@@ -26,11 +26,9 @@ from ffrecord.reading.paths import check_outside, local_path
 from ffrecord.reading.store import Store
 from ffrecord.sources.opening import check_format_name, open_for
 from ffrecord.sources.opening import open as open_store
-from ffrecord.system import atomic_directory, filesystems, signals
+from ffrecord.system import atomic_directory, filesystems, named_calls, signals
 from ffrecord.system.atomic_file import fsync_directory, lock, part_name, remove_tree
-from ffrecord.system.naming import named_calls
-from ffrecord.system.naming.arguments import is_word
-from ffrecord.system.values import describe_wrong
+from ffrecord.system.values import describe_wrong, is_word
 
 NAMED = 20  # differences that an error names
 AT_ONCE = 64  # files that are compared together

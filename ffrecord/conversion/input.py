@@ -34,8 +34,7 @@ from ffrecord.sources.inflated import LONGEST, compression_of
 from ffrecord.sources.opening import check_format_name, check_options, detect_first, first_of, local_paths, open_for
 from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.tar.stream import iter_members, iter_samples
-from ffrecord.system.naming.arguments import check_characters
-from ffrecord.system.values import describe_wrong
+from ffrecord.system.values import check_characters, describe_wrong
 
 CONVERT = "ffrecord.convert"
 

@@ -27,7 +27,7 @@ from ffrecord.reading.paths import check_type, resolve_directory
 from ffrecord.sources import files
 from ffrecord.sources.registry import SUFFIXES, ends_as, partition_of
 from ffrecord.system import filesystems
-from ffrecord.system.optional import require
+from ffrecord.system.requirements import require
 
 logger = logging.getLogger("ffrecord")
 

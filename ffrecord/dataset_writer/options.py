@@ -19,9 +19,8 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import Schema
 from ffrecord.processes.pool import usable_workers
 from ffrecord.system import urls
-from ffrecord.system.naming.arguments import check_characters, is_word
 from ffrecord.system.sizes import Size, parse_limit
-from ffrecord.system.values import describe_wrong, whole_number
+from ffrecord.system.values import check_characters, describe_wrong, is_word, whole_number
 
 MAX_SKIPPED = 1000
 

@@ -8,9 +8,8 @@ from ffrecord.dataset_writer.layout import Segment
 from ffrecord.dataset_writer.shards import Files
 from ffrecord.engine._engine import filesystem_type
 from ffrecord.errors import REFUSED, FFRecordError, file_error, plural
-from ffrecord.system import filesystems
+from ffrecord.system import filesystems, named_calls
 from ffrecord.system.atomic_file import write_all
-from ffrecord.system.naming import named_calls
 from ffrecord.writing._buffers import WriteBehind
 
 STEP = 4 << 20

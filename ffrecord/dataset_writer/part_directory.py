@@ -33,11 +33,10 @@ from ffrecord.errors import FFRecordError, StateError, file_error
 from ffrecord.format import ffr_layout, manifest
 from ffrecord.format.leftovers import FINISHED, INSIDE, WRITE_LOG, Publishing
 from ffrecord.format.manifest import Manifest, Shard
-from ffrecord.system import atomic_directory, filesystems, untrusted
+from ffrecord.system import atomic_directory, filesystems, named_calls, untrusted
 from ffrecord.system.atomic_file import NAME_BYTES, PART_SUFFIX, fsync_directory
 from ffrecord.system.forks import call_in_children
 from ffrecord.system.locked_directory import LockedDirectory
-from ffrecord.system.naming import named_calls
 from ffrecord.system.untrusted import Refused
 
 SYNC_EVERY = 1.0  # seconds between two syncs of the write log; a power cut may lose the entries since

@@ -11,9 +11,8 @@ from ffrecord.errors import FormatError, file_error
 from ffrecord.format import manifest
 from ffrecord.format.leftovers import Publishing
 from ffrecord.format.manifest import Manifest, Shard
-from ffrecord.system import access, untrusted
+from ffrecord.system import access, named_calls, untrusted
 from ffrecord.system.atomic_file import fsync_directory
-from ffrecord.system.naming import named_calls
 
 
 def move(source: str, target: str, names: Sequence[str]) -> None:

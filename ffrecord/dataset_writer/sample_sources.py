@@ -17,8 +17,7 @@ from ffrecord.errors import ArgumentTypeError, CountError, FormatError, plural
 from ffrecord.processes.failure_messages import Name
 from ffrecord.processes.heartbeats import Beat
 from ffrecord.system.braces import expand_braces
-from ffrecord.system.naming.arguments import check_characters
-from ffrecord.system.values import describe_wrong
+from ffrecord.system.values import check_characters, describe_wrong
 
 AHEAD = 2  # streams for each worker that may be at work before the first of all has ended
 RESERVE_ASKED = 3  # tasks whose samples are fetched ahead, so that the disk is never idle

@@ -15,8 +15,8 @@ from ffrecord.errors import ChecksumError, CountError, FormatError, file_error
 from ffrecord.format import ffr_layout
 from ffrecord.format.manifest import Shard
 from ffrecord.reading.ffr_file import OpenedFile
+from ffrecord.system import named_calls
 from ffrecord.system.atomic_file import move_range, read_into, reserve
-from ffrecord.system.naming import named_calls
 from ffrecord.writing.file_writer import compute_offsets, write_tables
 
 

@@ -12,9 +12,8 @@ from ffrecord.dataset_writer.layout import Start
 from ffrecord.format import manifest
 from ffrecord.format.leftovers import WRITE_LOG_MAX, Publishing
 from ffrecord.format.manifest import Shard
-from ffrecord.system import untrusted
+from ffrecord.system import named_calls, untrusted
 from ffrecord.system.atomic_file import read_all, write_all
-from ffrecord.system.naming import named_calls
 
 SHOWN = 60  # longest text of a value, characters
 ABSENT = "nothing"

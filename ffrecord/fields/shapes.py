@@ -9,8 +9,7 @@ import numpy as np
 
 from ffrecord.errors import FormatError
 from ffrecord.fields.field import SIZE_MAX, Array, Encoded, Fixed
-from ffrecord.system.naming.arguments import check_iterable
-from ffrecord.system.values import REPR_MAX, describe, describe_wrong, whole_number
+from ffrecord.system.values import REPR_MAX, check_iterable, describe, describe_wrong, whole_number
 
 Shape = tuple[int | None, ...]
 

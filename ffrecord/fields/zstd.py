@@ -11,7 +11,7 @@ from ffrecord.errors import FormatError
 from ffrecord.fields.field import KINDS, Encoded, Field, check_range, register
 from ffrecord.fields.shapes import CHECKED, check_items
 from ffrecord.fields.spec import field_from_spec, field_spec
-from ffrecord.system.optional import require
+from ffrecord.system.requirements import require
 from ffrecord.system.values import describe, describe_wrong
 
 CONTENT_MAX = 1 << 30  # bytes of a value before compression

@@ -17,8 +17,7 @@ import numpy.typing as npt
 from ffrecord.errors import ArgumentError, NotAFolderError, file_error
 from ffrecord.format.folder_index import Tree, encode_index, walk
 from ffrecord.reading.paths import PathLike, local_path
-from ffrecord.system import filesystems, signals
-from ffrecord.system.naming import named_calls
+from ffrecord.system import filesystems, named_calls, signals
 from ffrecord.writing.file_writer import FileWriter
 
 _KINDS = (

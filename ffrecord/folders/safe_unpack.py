@@ -10,9 +10,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ffrecord.errors import ArgumentError, FormatError, file_error
 from ffrecord.reading.paths import PathLike, local_path
-from ffrecord.system import atomic_directory, filesystems
+from ffrecord.system import atomic_directory, filesystems, named_calls
 from ffrecord.system.atomic_file import remove_tree
-from ffrecord.system.naming import named_calls
 from ffrecord.system.sizes import parse_limit
 
 AT_ONCE = 8 << 20  # bytes of small files read in one batch

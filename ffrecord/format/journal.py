@@ -31,9 +31,8 @@ import numpy as np
 from ffrecord._crc import crc32
 from ffrecord.errors import FormatError, describe_version
 from ffrecord.format import ffr_layout
-from ffrecord.system import untrusted
+from ffrecord.system import named_calls, untrusted
 from ffrecord.system.atomic_file import PART_SUFFIX, fsync_directory, write_all
-from ffrecord.system.naming import named_calls
 from ffrecord.system.untrusted import Refused
 
 SUFFIX = ".journal"

@@ -22,7 +22,7 @@ from ffrecord.fields import (
 )
 from ffrecord.fields.field import Field
 from ffrecord.fields.inner import DEPTH_MAX
-from ffrecord.system.optional import require
+from ffrecord.system.requirements import require
 
 # Ways to read the values of a column, see `arrow_values`.
 PYTHON, SCALARS, ARRAYS, TENSORS, FILES = "python", "scalars", "arrays", "tensors", "files"

@@ -9,7 +9,7 @@ import numpy as np
 from ffrecord.errors import FormatError
 from ffrecord.inputs import arrow_types as kinds
 from ffrecord.inputs.arrow_types import Missing, types
-from ffrecord.system.optional import require
+from ffrecord.system.requirements import require
 
 Values = list[Any]
 

@@ -21,8 +21,7 @@ from ffrecord.order.sliced import same_but_for_slices
 from ffrecord.order.split import Split
 from ffrecord.order.state import VERSION, Contents, Identity, State
 from ffrecord.reading.indices import as_subset, count_from_start
-from ffrecord.system.naming.arguments import is_word
-from ffrecord.system.values import describe_wrong
+from ffrecord.system.values import describe_wrong, is_word
 
 __all__ = ["Course"]
 

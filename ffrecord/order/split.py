@@ -8,7 +8,7 @@ import numpy.typing as npt
 from ffrecord.errors import ArgumentError
 from ffrecord.order.environment import Placement
 from ffrecord.order.keys import check_range
-from ffrecord.system.naming.arguments import is_word
+from ffrecord.system.values import is_word
 
 __all__ = ["POLICIES", "Split"]
 

@@ -34,7 +34,7 @@ from ffrecord.processes.heartbeats import Beat, Heart, Heartbeats
 from ffrecord.processes.process import FAILURE, Channel, Failure, Link, Work, channel_pair, run_worker
 from ffrecord.system import resources, signals
 from ffrecord.system.forks import call_in_children
-from ffrecord.system.naming.arguments import is_word
+from ffrecord.system.values import is_word
 
 TICK = 0.25  # seconds between two checks of all processes
 GRACE = 0.5  # seconds a worker gets to die of SIGTERM before SIGKILL, or to exit after closing its connection

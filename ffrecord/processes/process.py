@@ -21,8 +21,7 @@ import msgspec
 from ffrecord.errors import SampleError
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Beat, Heart, Heartbeats
-from ffrecord.system import signals
-from ffrecord.system.naming import named_calls
+from ffrecord.system import named_calls, signals
 
 PACKET = 32 << 10  # bytes
 MORE, LAST = b"+", b"."

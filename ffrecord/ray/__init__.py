@@ -12,7 +12,7 @@ target.py    the place of shards, and the step that makes them a dataset
 remote_target.py  place and step for a URL
 """
 
-from ffrecord.system.optional import install_command
+from ffrecord.system.requirements import install_command
 
 try:
     import ray.data as _data  # noqa: F401  (only to say what is missing before anything else does)

@@ -15,7 +15,7 @@ from ffrecord.fields.shapes import CHECKED, check_items
 from ffrecord.ray.pieces import Opening, ReadPiece, open_piece
 from ffrecord.ray.to_arrow import arrow_type, binary_array, column_array, row_size
 from ffrecord.reader import FileReader
-from ffrecord.system.optional import require
+from ffrecord.system.requirements import require
 
 pa: Any = require("pyarrow", "ray", "ffrecord.ray")
 

@@ -20,7 +20,7 @@ from ffrecord.fields import (
     StrField,
 )
 from ffrecord.ray.blocks import PLAIN
-from ffrecord.system.optional import require
+from ffrecord.system.requirements import require
 
 pa: Any = require("pyarrow", "ray", "ffrecord.ray")
 

@@ -16,7 +16,7 @@ from ffrecord.ray.columns import is_binary
 from ffrecord.ray.to_arrow import binary_array
 from ffrecord.ray.values import ArrowColumn, pack_chunk, schema_of_arrays
 from ffrecord.reading.batch_forms import Packed
-from ffrecord.system.optional import require
+from ffrecord.system.requirements import require
 
 pa: Any = require("pyarrow", "ray", "ffrecord.ray")
 compute: Any = require("pyarrow.compute", "ray", "ffrecord.ray")

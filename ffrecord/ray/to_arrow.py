@@ -29,7 +29,7 @@ from ffrecord.fields import (
 )
 from ffrecord.fields.field import Array, Encoded
 from ffrecord.reading.batch_forms import Packed
-from ffrecord.system.optional import require
+from ffrecord.system.requirements import require
 
 pa: Any = require("pyarrow", "ray", "ffrecord.ray")
 

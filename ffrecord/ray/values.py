@@ -33,7 +33,7 @@ from ffrecord.fields.field import Array, Encoded
 from ffrecord.ray.columns import is_binary, is_list
 from ffrecord.ray.to_arrow import joined_array, uncompressed_field
 from ffrecord.reading.batch_forms import Packed
-from ffrecord.system.optional import require
+from ffrecord.system.requirements import require
 from ffrecord.system.values import is_tensor
 
 pa: Any = require("pyarrow", "ray", "ffrecord.ray")

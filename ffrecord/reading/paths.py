@@ -10,8 +10,7 @@ from ffrecord.errors import UNFINISHED, ArgumentError, ArgumentTypeError, Format
 from ffrecord.format import leftovers, manifest
 from ffrecord.format.ffr_layout import SUFFIX
 from ffrecord.system import filesystems, urls
-from ffrecord.system.naming.arguments import check_characters
-from ffrecord.system.values import describe_wrong
+from ffrecord.system.values import check_characters, describe_wrong
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Source: TypeAlias = PathLike | Sequence[PathLike]

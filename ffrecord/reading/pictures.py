@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.system.optional import import_optional
+from ffrecord.system.requirements import import_optional
 
 Pixels = npt.NDArray[np.uint8]
 

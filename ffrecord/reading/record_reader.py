@@ -32,8 +32,8 @@ from ffrecord.reading.stats import ReadStats, collect
 from ffrecord.reading.store import THREADS, Indices, OnError, Store, check_on_error
 from ffrecord.system import resources
 from ffrecord.system.closing import close_unless_done
-from ffrecord.system.naming.arguments import is_word
 from ffrecord.system.sample_types import Sample_co
+from ffrecord.system.values import is_word
 
 
 def failure_error(failure: Failure, file: Any, index: int, name: str) -> Exception:

@@ -42,9 +42,8 @@ from ffrecord.reading.prefetch import Prefetcher
 from ffrecord.reading.python_engine import PythonEngine
 from ffrecord.reading.stats import ReadStats, collect
 from ffrecord.system.closing import ClosedByWith
-from ffrecord.system.naming.arguments import check_iterable, is_word
 from ffrecord.system.sample_types import UNTOLD, Sample_co
-from ffrecord.system.values import as_bytes, describe_wrong, whole_number
+from ffrecord.system.values import as_bytes, check_iterable, describe_wrong, is_word, whole_number
 
 __all__ = [
     "SKIPPED_MOST",

@@ -26,7 +26,7 @@ from ffrecord.remote.errors import (
 )
 from ffrecord.remote.fsspec_errors import error_of
 from ffrecord.system import urls
-from ffrecord.system.optional import import_optional, require
+from ffrecord.system.requirements import import_optional, require
 
 REDIRECTS = 10
 REDIRECTED = (301, 302, 303, 307, 308)

@@ -29,7 +29,7 @@ from ffrecord.remote.obstore_errors import error_of
 from ffrecord.remote.obstore_options import convert_options, option_error
 from ffrecord.system import urls
 from ffrecord.system.forks import call_in_children
-from ffrecord.system.optional import require
+from ffrecord.system.requirements import require
 
 LIBRARY = "obstore._obstore"
 

@@ -7,7 +7,7 @@ from ffrecord.errors import ArgumentError
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.packed_folder import PackedFolderReader
 from ffrecord.sources.zip.reader import ZipReader
-from ffrecord.system.optional import require
+from ffrecord.system.requirements import require
 
 _AbstractFileSystem: Any = require("fsspec.spec", "fsspec", "ffrecord.sources.fsspec_files").AbstractFileSystem
 

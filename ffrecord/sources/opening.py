@@ -15,8 +15,7 @@ from ffrecord.sources.detect import detect, is_packed_folder, is_torchrecord
 from ffrecord.sources.files import with_suffix
 from ffrecord.sources.registry import FORMATS, READERS, SUFFIXES
 from ffrecord.system import urls
-from ffrecord.system.naming.arguments import is_word
-from ffrecord.system.values import describe_wrong
+from ffrecord.system.values import describe_wrong, is_word
 
 OPEN = "ffrecord.open"
 

@@ -1,7 +1,7 @@
 """Linux services, and what else needs nothing of this package.
 
 _calls.pyx           system calls that Python lacks, with places for faults in tests
-naming/              what errors name: arguments, and system calls
+named_calls.py       the same as Python has them, with errors that name them
 atomic_file.py       a file that appears whole or not at all; atomic_directory.py: a directory
 locked_directory.py  a hidden directory that one process holds
 access.py            modes, groups and access lists that a replacement keeps
@@ -13,8 +13,8 @@ threads.py           lists that threads work through
 resources.py         memory, descriptors, CPUs
 filesystems.py       absolute paths, kinds of file systems
 urls.py              URLs, without their secrets
-values.py            values that users pass: their bytes, and their description for messages
+values.py            values that users pass: checks, descriptions for messages, bytes
 sizes.py             sizes as text; braces.py: patterns
-optional.py          packages that may be missing; compiled.py: compiled modules that are
+requirements.py      compiled modules and packages that may be missing
 sample_types.py      type variables
 """

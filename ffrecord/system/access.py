@@ -6,7 +6,7 @@ import os
 import stat
 
 from ffrecord.errors import file_error
-from ffrecord.system.naming import named_calls
+from ffrecord.system import named_calls
 
 ACCESS_LIST = "system.posix_acl_access"
 READ = 0o444

@@ -6,9 +6,8 @@ import os
 from collections.abc import Sequence
 
 from ffrecord.errors import REFUSED, file_error
-from ffrecord.system import access
+from ffrecord.system import access, named_calls
 from ffrecord.system.atomic_file import fsync_directory
-from ffrecord.system.naming import named_calls
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -18,10 +18,9 @@ import weakref
 from collections.abc import Callable
 
 from ffrecord.errors import REFUSED, file_error
-from ffrecord.system import access, filesystems, untrusted
+from ffrecord.system import access, filesystems, named_calls, untrusted
 from ffrecord.system._calls import fallocate
 from ffrecord.system.forks import call_in_children
-from ffrecord.system.naming import named_calls
 from ffrecord.system.untrusted import Refused
 
 PART_SUFFIX = ".part"

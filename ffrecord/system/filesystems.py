@@ -8,7 +8,7 @@ import struct
 from typing import NamedTuple, SupportsIndex
 
 from ffrecord.errors import file_error
-from ffrecord.system.naming import named_calls
+from ffrecord.system import named_calls
 from ffrecord.system.values import whole_number
 
 GONE = "the working directory of this process was removed; give an absolute path, or change to another directory"

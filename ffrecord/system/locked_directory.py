@@ -15,9 +15,8 @@ from errno import EEXIST, EIO, ENOENT, ENOTEMPTY, ESTALE, EWOULDBLOCK
 from pathlib import Path
 
 from ffrecord.errors import file_error
-from ffrecord.system import untrusted
+from ffrecord.system import named_calls, untrusted
 from ffrecord.system.atomic_file import fsync_directory, write_all
-from ffrecord.system.naming import named_calls
 from ffrecord.system.untrusted import Refused
 
 PATIENCE = 1.0  # seconds to wait for the processes of a killed writer to end, which frees its lock

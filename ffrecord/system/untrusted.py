@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from errno import ENXIO, EPERM
 
 from ffrecord.errors import FormatError, escape_unprintable
-from ffrecord.system.naming import named_calls
+from ffrecord.system import named_calls
 
 SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # opening a FIFO must not wait for a writer
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,15 +1,15 @@
-"""Values that users pass: their bytes, their description for messages, and tests for foreign types that do not import
-their packages.
-"""
+"""Values that users pass: checks, descriptions for messages, bytes; and tests for types of packages not imported."""
 
 import operator
+import os
 import re
 import sys
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
 
-from ffrecord.errors import ArgumentTypeError, describe_int
+from ffrecord.errors import ArgumentError, ArgumentTypeError, describe_int
 
 REPR_MAX = 60  # characters of a value in a message
 
@@ -154,3 +154,31 @@ def _is_of(module: str, name: str, value: Any) -> bool:
     Another thread may be importing it now, and the class not be there yet.
     """
     return isinstance(value, getattr(sys.modules.get(module), name, ()))
+
+
+def check_iterable(name: str, value: object, items: str) -> None:
+    """Raise ArgumentTypeError unless a value can be iterated; `items` says what it should give."""
+    try:
+        iter(value)  # type: ignore[call-overload]
+    except TypeError:
+        raise ArgumentTypeError(describe_wrong(name, value, f"an iterable of {items}")) from None
+
+
+def is_word(value: object, words: Container[str]) -> bool:
+    """Tell whether a value is one of some words. Comparing others, such as arrays, could fail."""
+    return isinstance(value, str) and value in words
+
+
+def check_characters(name: str, path: str) -> str:
+    """Return a path that the system can take.
+
+    Raises:
+        ValueError: it has a null character, or a part of a letter that no bytes stand for.
+    """
+    try:
+        if "\0" not in path:
+            os.fsencode(path)
+            return path
+    except UnicodeEncodeError:
+        raise ArgumentError(f"{name} is {path!r}, expected a path without half letters (surrogates)") from None
+    raise ArgumentError(f"{name} is {path!r}, expected a path without null characters")

@@ -27,7 +27,7 @@ stop_iteration.py    a guard: StopIteration of a user's function does not end a 
 """
 
 from ffrecord.reading.notebook import show as show
-from ffrecord.system.optional import install_command
+from ffrecord.system.requirements import install_command
 
 try:
     import torch as _torch  # noqa: F401  (only for a clear error if torch is missing)

@@ -21,11 +21,9 @@ from ffrecord.errors import (
 )
 from ffrecord.format import extension, ffr_layout
 from ffrecord.format.journal import Journal, JournalHeader
-from ffrecord.system import atomic_file, urls
+from ffrecord.system import atomic_file, named_calls, urls
 from ffrecord.system.closing import SingleFileWriter
-from ffrecord.system.naming import named_calls
-from ffrecord.system.naming.arguments import check_characters, check_iterable
-from ffrecord.system.values import describe_wrong, whole_number
+from ffrecord.system.values import check_characters, check_iterable, describe_wrong, whole_number
 from ffrecord.writing._buffers import Appender
 
 BLOCK = 4096  # if n is unknown, samples start at a multiple of this: file systems insert space in whole blocks

@@ -14,8 +14,7 @@ from ffrecord.format import extension, ffr_layout, journal
 from ffrecord.format.journal import Journal, JournalContent, journal_name
 from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.reading.paths import local_path
-from ffrecord.system import atomic_file, filesystems, untrusted
-from ffrecord.system.naming import named_calls
+from ffrecord.system import atomic_file, filesystems, named_calls, untrusted
 from ffrecord.writing import file_writer
 from ffrecord.writing._buffers import count_intact
 

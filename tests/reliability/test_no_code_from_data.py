@@ -32,7 +32,11 @@ ALLOWED = {
     ("cli/__init__.py", "main", "exec"): "nothing, a literal",
     ("cli/command_line.py", "_report_interrupt", "exec"): "nothing, a literal",
     ("cli/commands/__init__.py", "command", "import_module"): "modules of this package, by a table of commands",
-    ("system/optional.py", "import_optional", "import_module"): "names that the callers have as literals, see below",
+    (
+        "system/requirements.py",
+        "import_optional",
+        "import_module",
+    ): "names that callers have as literals, see below",
     ("format/folder_index.py", "", "pickle"): "dumps only: the index of a packed folder is what ffrecord 1.x wrote",
     ("sources/mds/encodings.py", "", "pickle"): "columns of encoding pkl, only with allow_pickle=True",
     (

@@ -14,7 +14,7 @@ from mutations import mutants
 
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError
 from ffrecord.sources.recordio import _recordio, snappy
-from ffrecord.system import optional
+from ffrecord.system import requirements
 
 MOST = 1 << 20
 TEXT = b"".join(b"line %d of a text\n" % (i // 3) for i in range(100))
@@ -114,7 +114,7 @@ def test_many_small_blocks_are_copied_at_once():
 
 
 def test_without_cramjam(monkeypatch):
-    monkeypatch.setattr(optional, "import_optional", lambda name: None)
+    monkeypatch.setattr(requirements, "import_optional", lambda name: None)
     with pytest.raises(ImportError, match="pip install cramjam"):
         expand(twin.raw(b"abc"), "raw")
 

@@ -20,7 +20,7 @@ from ffrecord.errors import FFRecordError, FormatError, TruncatedError
 from ffrecord.sources.tar.reader import TarReader
 from ffrecord.sources.tar.stream import iter_members, iter_samples
 from ffrecord.sources.tar.webdataset import WebDatasetReader
-from ffrecord.system import optional
+from ffrecord.system import requirements
 
 zstandard = pytest.importorskip("zstandard", reason="zstandard is not installed")
 PACKERS = {
@@ -238,7 +238,7 @@ def test_samples(tmp_path):
 
 
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(optional, "import_optional", lambda name: None)
+    monkeypatch.setattr(requirements, "import_optional", lambda name: None)
     path = tars.write(tmp_path / "a.tar.zst", PACKERS["zstd"](b""))
     with pytest.raises(ImportError, match="pip install zstandard"):
         listed(path)

@@ -11,7 +11,7 @@ from zip_builders import METHODS, Raw, lzma_with_mark, lzma_without_mark, raw, z
 
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, TruncatedError
 from ffrecord.sources.zip.reader import ZipReader
-from ffrecord.system.optional import import_optional
+from ffrecord.system.requirements import import_optional
 
 SMALL = [("a", b"first"), ("d/b", bytes(40)), ("c.txt", b"0123456789" * 9)]
 
@@ -191,7 +191,9 @@ def test_memory_is_taken_as_content_comes(opened):
 
 
 def test_no_zstandard(opened, monkeypatch):
-    monkeypatch.setattr("ffrecord.system.optional.import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
+    monkeypatch.setattr(
+        "ffrecord.system.requirements.import_module", lambda name: (_ for _ in ()).throw(ImportError(name))
+    )
     import_optional.cache_clear()
     try:
         with opened(raw([Raw(b"m", b"x", 93, size=3)])) as reader:

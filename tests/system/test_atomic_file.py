@@ -10,9 +10,8 @@ from pathlib import Path
 import children
 import pytest
 
-from ffrecord.system import _calls, atomic_file
+from ffrecord.system import _calls, atomic_file, named_calls
 from ffrecord.system.atomic_file import PartFile, insert_space, part_name, write_all
-from ffrecord.system.naming import named_calls
 
 pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 

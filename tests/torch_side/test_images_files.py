@@ -219,9 +219,9 @@ def test_claims_of_a_header() -> None:
 
 
 def test_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ffrecord.system import optional
+    from ffrecord.system import requirements
 
-    monkeypatch.setattr(optional, "import_optional", lambda name: None)
+    monkeypatch.setattr(requirements, "import_optional", lambda name: None)
     with pytest.raises(ImportError, match="a PNG needs PIL: pip install pillow"):
         decoded(Resize(4), saved(Image.fromarray(GREY), "PNG"))
 

@@ -9,7 +9,7 @@ from images_builders import Image, decoded, expected, jpeg, picture, psnr, simpl
 
 from ffrecord.errors import FormatError
 from ffrecord.fields.images import jpeg_codec
-from ffrecord.system import optional
+from ffrecord.system import requirements
 from ffrecord.torch.images import CenterCrop, RandomResizedCrop, Resize
 from ffrecord.torch.images import jpeg as module
 from ffrecord.torch.images.boxes import Box
@@ -33,8 +33,8 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Hides modules from the decoders."""
 
     def hide(*names: str) -> None:
-        known = optional.import_optional
-        for place in (module, jpeg_codec, optional):
+        known = requirements.import_optional
+        for place in (module, jpeg_codec, requirements):
             monkeypatch.setattr(place, "import_optional", lambda name: None if name in names else known(name))
 
     return hide

@@ -31,10 +31,9 @@ from ffrecord.format import manifest
 from ffrecord.format.leftovers import FINISHED
 from ffrecord.order import Random
 from ffrecord.reading.paths import check_outside
-from ffrecord.system import atomic_directory, filesystems, untrusted
+from ffrecord.system import atomic_directory, filesystems, named_calls, untrusted
 from ffrecord.system.atomic_file import PART_SUFFIX, fsync_directory
 from ffrecord.system.locked_directory import LockedDirectory
-from ffrecord.system.naming import named_calls
 from ffrecord.system.untrusted import Refused
 
 STATE = "part.json"

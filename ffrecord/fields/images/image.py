@@ -11,7 +11,7 @@ from ffrecord.errors import FormatError
 from ffrecord.fields.field import Field, check_range, mismatch, register
 from ffrecord.fields.images.image_header import PER_BYTE
 from ffrecord.fields.images.pixels import MODES, PIXELS_MAX, pack_pixels, too_large, unpack_pixels
-from ffrecord.system.optional import require
+from ffrecord.system.requirements import require
 from ffrecord.system.values import describe, is_image
 
 PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")

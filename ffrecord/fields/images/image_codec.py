@@ -11,7 +11,7 @@ from ffrecord.fields.field import Array
 from ffrecord.fields.images.image_header import Data, ImageHeader, image_format, read_image_header
 from ffrecord.fields.images.jpeg_codec import decompress
 from ffrecord.fields.images.pixels import too_large
-from ffrecord.system.optional import import_optional, require
+from ffrecord.system.requirements import import_optional, require
 
 # Image.open has a limit that belongs to the program, and warns below it: each format is opened by its plugin.
 PLUGINS: dict[str, Callable[[], Any]] = {

@@ -12,7 +12,7 @@ from ffrecord.fields.images.image import PNG_MODES, ImageField
 from ffrecord.fields.images.image_codec import FORMATS, check_image_header, decode_image_file
 from ffrecord.fields.images.image_header import Data, image_format, is_cut
 from ffrecord.fields.images.jpeg_values import check_frame
-from ffrecord.system.optional import require
+from ffrecord.system.requirements import require
 from ffrecord.system.values import describe_wrong, is_image
 
 PIXELS = (np.uint8, np.uint16)

@@ -9,7 +9,7 @@ from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array
 from ffrecord.fields.images.pixels import PIXELS_MAX, too_large
 from ffrecord.kernels import _pictures
-from ffrecord.system.optional import import_optional, require
+from ffrecord.system.requirements import import_optional, require
 
 MAGIC = b"\xff\xd8\xff"
 SIDE_MAX = 65535

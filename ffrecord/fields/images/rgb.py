@@ -12,7 +12,7 @@ from ffrecord.fields.images.image_header import Data
 from ffrecord.fields.images.jpeg_codec import MAGIC, check_begin, compress, decompress
 from ffrecord.fields.images.jpeg_values import check_frame, check_pixels, jpeg_file
 from ffrecord.fields.images.pixels import pack_pixels, unpack_pixels
-from ffrecord.system.optional import require
+from ffrecord.system.requirements import require
 from ffrecord.system.values import describe, describe_wrong
 
 MODES = ("RGB", "L")

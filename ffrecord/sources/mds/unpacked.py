@@ -21,7 +21,7 @@ from ffrecord.sources.index_file import check_owner
 from ffrecord.sources.mds.index import SHARD_MOST, MDSFile, MDSShard
 from ffrecord.system.atomic_file import PartFile, write_all
 from ffrecord.system.forks import renew_in_children
-from ffrecord.system.optional import require
+from ffrecord.system.requirements import require
 
 CHUNK = 4 << 20
 

@@ -12,7 +12,7 @@ from ffrecord.errors import FormatError
 from ffrecord.kernels._memory import pooled
 from ffrecord.reading.batch_forms import Array
 from ffrecord.sources.recordio import _recordio
-from ffrecord.system.optional import require
+from ffrecord.system.requirements import require
 
 Numbers = npt.NDArray[np.int64]
 RAW, FRAMED, BLOCKS = "raw", "framed", "blocks"

@@ -14,10 +14,9 @@ from ffrecord.sources.files import check_file
 from ffrecord.sources.recordio import snappy
 from ffrecord.sources.recordio.index import find_chunks, last_matches, torn_error
 from ffrecord.sources.recordio.layout import COMPRESSORS, GZIP, LENGTH, NONE, SIZE_MOST, SNAPPY, Dialect, dialect_of
-from ffrecord.system import filesystems
+from ffrecord.system import filesystems, named_calls
 from ffrecord.system.atomic_file import PartFile, write_all
 from ffrecord.system.closing import SingleFileWriter
-from ffrecord.system.naming import named_calls
 from ffrecord.system.sizes import Size, parse_size
 from ffrecord.system.values import as_bytes
 

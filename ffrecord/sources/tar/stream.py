@@ -19,7 +19,7 @@ from ffrecord.sources.names import Names, name_as_text
 from ffrecord.sources.tar import _tar
 from ffrecord.sources.tar._tar import split_names
 from ffrecord.sources.tar.index import BEHIND, header_error, log_behind, log_unended, not_tar_error
-from ffrecord.system.optional import require
+from ffrecord.system.requirements import require
 from ffrecord.system.sizes import Size, parse_size
 
 PIECE = 1 << 20  # bytes read at once

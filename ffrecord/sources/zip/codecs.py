@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ffrecord.errors import FormatError
-from ffrecord.system.optional import require
+from ffrecord.system.requirements import require
 
 STORED, DEFLATED, BZIP2, LZMA, ZSTD = 0, 8, 12, 14, 93
 READ_HERE = (STORED, DEFLATED, BZIP2, LZMA, ZSTD)

@@ -19,7 +19,7 @@ from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array
 from ffrecord.fields.images.jpeg_codec import CODECS, WITHOUT, check_size, decompress
 from ffrecord.kernels._pictures import FRAMES
-from ffrecord.system.optional import import_optional, require
+from ffrecord.system.requirements import import_optional, require
 from ffrecord.torch.images.boxes import Box
 
 __all__ = ["JPEGPart", "decode_part"]

@@ -11,7 +11,7 @@ from ffrecord.fields.images.image_codec import ORIENTATION, TURNS, byte_pixels, 
 from ffrecord.fields.images.image_header import TAGS_MOST
 from ffrecord.fields.images.jpeg_codec import MAGIC, SIDE_MAX
 from ffrecord.fields.images.pixels import MODES, unpack_pixels
-from ffrecord.system.optional import require
+from ffrecord.system.requirements import require
 from ffrecord.torch.images.boxes import Box
 from ffrecord.torch.images.jpeg import ESCAPE, SCAN, SEGMENT, Choose, Size, decode_part
 

@@ -25,8 +25,7 @@ from ffrecord.order.cursor import check_batch_size, check_filter
 from ffrecord.order.keys import EPOCHS, SEEDS, check_range
 from ffrecord.order.state import Contents, Count
 from ffrecord.reading.indices import as_indices, count_from_start
-from ffrecord.system.naming.arguments import is_word
-from ffrecord.system.values import describe_wrong
+from ffrecord.system.values import describe_wrong, is_word
 
 __all__ = ["SampledCourse", "SampledRun"]
 

@@ -104,8 +104,8 @@ DEFECTS = (
         "closed-under-a-batch",
         "G6",
         "ffrecord/engine/_engine.pyx",
-        "        self.closed = True\n        if self.users == 0:\n            self._close_all()\n",
-        "        self.closed = True\n        self._close_all()\n",
+        "self._closed and self.users == 0 and not self.all_closed\n",
+        "self._closed and not self.all_closed\n",
         ("test_threads.py::test_closing_during_reads",),
     ),
     Defect(

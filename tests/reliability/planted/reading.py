@@ -188,8 +188,8 @@ DEFECTS = (
         "a-single-record-counted-with-those-of-the-parent",
         "G6",
         "ffrecord/engine/_engine.pyx",
-        "        if type(index) is not int or self.closed or self.forks != _forks:\n",
-        "        if type(index) is not int or self.closed:\n",
+        "        if type(index) is not int or self._closed or self.forks != _forks:\n",
+        "        if type(index) is not int or self._closed:\n",
         ("test_read_at_once.py::test_fork",),
     ),
     Defect(

@@ -182,7 +182,7 @@ DEFECTS = (
     Defect(
         "no-file-without-links",
         "G2",
-        "ffrecord/system/naming/named_calls.py",
+        "ffrecord/system/named_calls.py",
         "            if error.errno not in WITHOUT_LINKS:\n",
         "            if error.errno:\n",
         ("test_atomic_file.py::test_a_file_system_without_links",),
@@ -190,7 +190,7 @@ DEFECTS = (
     Defect(
         "a-taken-name-taken-over-without-links",
         "G1",
-        "ffrecord/system/naming/named_calls.py",
+        "ffrecord/system/named_calls.py",
         "NOREPLACE = 1  #",
         "NOREPLACE = 0  #",
         ("test_atomic_file.py::test_a_file_system_without_links",),

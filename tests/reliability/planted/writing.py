@@ -32,9 +32,10 @@ DEFECTS = (
         "published-before-the-tables",
         "G1",
         "ffrecord/writing/file_writer.py",
-        "            end = self._write_tables(self._written)\n",
-        "            os.rename(self._part.path, self._part.target)\n            self._part.path = self._part.target\n"
-        "            end = self._write_tables(self._written)\n",
+        "                end = self._write_tables(self._written)\n",
+        "                os.rename(self._part.path, self._part.target)\n"
+        "                self._part.path = self._part.target\n"
+        "                end = self._write_tables(self._written)\n",
         ("test_writer_failures.py::test_every_call_failing_once",),
     ),
     Defect(

@@ -1,9 +1,15 @@
-"""Check for what the package cannot do without, so that its import fails with the command to run."""
+"""Modules that may be missing: errors that say what to install or run.
+
+`ffrecord/__init__.py` imports it before anything else, so it needs only Python.
+"""
 
 import os
 import sys
+from functools import cache
+from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
+from typing import Any
 
 # Packages that are always needed. pip installs them with ffrecord; a clone alone does not bring them.
 NEEDED = ("msgspec", "numpy", "tqdm")
@@ -29,6 +35,23 @@ MODULES = (
     "system/_calls",
     "writing/_buffers",
 )
+
+# The packages of each extra of pyproject.toml. Messages name these packages: no package index has ffrecord itself, so
+# users cannot install an extra by its name.
+EXTRAS = {
+    "torch": ["torch"],
+    "image": ["pillow"],
+    "jpeg": ["simplejpeg"],
+    "zstd": ["zstandard"],
+    "snappy": ["cramjam"],
+    "parquet": ["pyarrow"],
+    "huggingface": ["datasets"],
+    "xxhash": ["xxhash"],
+    "fsspec": ["fsspec"],
+    "remote": ["obstore"],
+    "plot": ["matplotlib"],
+    "ray": ["ray[data]", "pyarrow", "pydantic"],
+}
 
 
 def check(package: str) -> None:
@@ -93,3 +116,37 @@ def _remedy(root: str) -> str:
     if os.path.exists(os.path.join(root, "setup.py")):
         return "run `python3 run.py digits` there, or `pip install .` and then start Python in another directory"
     return "install it again with this Python, by `pip install --force-reinstall .` in a clone of ffrecord"
+
+
+@cache
+def import_optional(name: str) -> Any:
+    """Return the module `name`; None if it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
+
+
+def install_command(extra: str) -> str:
+    """Return the shell command that installs the packages of an extra."""
+    import shlex  # needed for errors only
+
+    return f"pip install {shlex.join(EXTRAS[extra])}"
+
+
+def require(name: str, extra: str, purpose: str, needed: str | None = None) -> Any:
+    """Return the module `name`.
+
+    Args:
+        name: full name of the module.
+        extra: extra that contains it, or one of several suitable ones.
+        purpose: subject of the message: the feature that needs the module.
+        needed: text for the message instead of the package's name.
+
+    Raises:
+        ImportError: the module is not installed. The message names the command that installs it.
+    """
+    module = import_optional(name)
+    if module is None:
+        raise ImportError(f"{purpose} needs {needed or name.partition('.')[0]}: {install_command(extra)}", name=name)
+    return module

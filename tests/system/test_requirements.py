@@ -1,4 +1,4 @@
-"""What whoever lacks something is told: the compiled modules in a clone, or a package that is not required."""
+"""Errors about what is missing: compiled modules in a clone, packages that are needed, and optional ones."""
 
 import re
 import shutil
@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ffrecord.system.compiled import MODULES, NEEDED
-from ffrecord.system.optional import EXTRAS, install_command
+from ffrecord.system.requirements import EXTRAS, MODULES, NEEDED, install_command
 
 ROOT = Path(__file__).parents[2]
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
