@@ -5,7 +5,6 @@ OSError of these functions has the name as its attribute `call`, which `errors.f
 """
 
 import contextlib
-import ctypes
 import errno
 import os
 from collections.abc import Iterator
@@ -102,6 +101,8 @@ def give_free_name(source: str, target: str) -> None:
 
 def _rename_to_free_name(source: str, target: str) -> int:
     """Call renameat2(2) with RENAME_NOREPLACE; return 0 or the errno."""
+    import ctypes  # takes milliseconds, and only file systems without links need it
+
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "renameat2"):
         return errno.ENOSYS

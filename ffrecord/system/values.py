@@ -7,8 +7,6 @@ import sys
 from collections.abc import Container
 from typing import Any
 
-import numpy as np
-
 from ffrecord.errors import ArgumentError, ArgumentTypeError, describe_int
 
 REPR_MAX = 60  # characters of a value in a message
@@ -23,6 +21,10 @@ def as_bytes(data: Any) -> memoryview:
     Raises:
         TypeError: `data` has no buffer, or is an array of Python objects.
     """
+    if type(data) is bytes:
+        return memoryview(data)  # most samples are: none of the checks below applies
+    import numpy as np  # here, so that help and errors need no numpy
+
     if isinstance(data, np.ndarray):
         if data.dtype.hasobject:
             raise TypeError(f"an array of {data.dtype} holds Python objects, not bytes")
@@ -48,9 +50,10 @@ def describe(value: Any) -> str:
     # Before int: bool is one.
     if value is None or isinstance(value, bool):
         return repr(value)
-    if isinstance(value, np.ndarray):
+    np = sys.modules.get("numpy")  # without it, there are no values of its types
+    if np and isinstance(value, np.ndarray):
         return with_article(f"{value.dtype} array of shape {value.shape}")
-    if isinstance(value, np.generic):
+    if np and isinstance(value, np.generic):
         return f"numpy {type(value).__name__} {_short_repr(value)}"
     if is_tensor(value):
         if value.is_nested:
