@@ -267,7 +267,10 @@ _FILE_ERRORS: dict[type[OSError], type[OSError]] = {
 
 # How containers, kernels and file systems say that they have no such call, or do not allow it.
 REFUSED = (EOPNOTSUPP, ENOSYS, EINVAL, EPERM)
-ALLOW = "allow this call where it is refused (seccomp of the container, mount options), or use another file system"
+ALLOW = (
+    "allow this call where it is refused (seccomp of the container, mount options, immutable or sticky files), "
+    "or use another file system"
+)
 
 
 def file_error(errno: int, sentence: str, path: Any, advice: str = "", *, call: str = "") -> OSError:
@@ -281,11 +284,12 @@ def file_error(errno: int, sentence: str, path: Any, advice: str = "", *, call: 
             appended.
         path: the file; None if the action has none.
         advice: what to do; it follows the text of the errno.
-        call: name of the system call; "" for that of the error that is being handled, see `system.named_calls`.
+        call: name of the system call, if the error that is being handled does not know it, see `system.named_calls`.
     """
     handled = sys.exc_info()[1]
     if isinstance(handled, OSError) and handled.errno == errno:
-        call = call or getattr(handled, "call", "")
+        # An error of our own checks is no refusal of the system, though it has an errno of one.
+        call = "" if getattr(handled, "is_ours", False) else getattr(handled, "call", call)
     if call and errno in REFUSED:
         sentence, advice = f"{sentence}: {call} is refused", advice or ALLOW
     message = f"{sentence}: {os.strerror(errno)}" + (f"; {advice}" if advice else "")

@@ -153,7 +153,7 @@ class FromList(Source):
     ) -> None:
         self.arguments = {"function": function}
         if isinstance(lines, str | os.PathLike):
-            numbered = _file_lines(check_characters("lines_or_file", os.fspath(lines)))
+            numbered = _file_lines(check_characters("lines_or_file", os.fsdecode(lines)))
         else:
             numbered = _numbered_lines(lines)
         # Counted after the filter: `first` counts samples, and empty lines give none.

@@ -184,7 +184,7 @@ def _to_msgpack(value: Any) -> Any:
         # The dtype's name comes first, since MessagePack does not know dtypes.
         name = scalar_dtype(value.dtype).str.encode()
         return msgspec.msgpack.Ext(SCALAR, bytes([len(name)]) + name + value.tobytes())
-    # The right type, but a value that does not fit.
+    # Ints and dicts have the right type, so their value does not fit.
     error = ValueError if kind in (int, dict) else TypeError
     raise error(mismatch(MsgpackField(), value))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ffrecord.errors import FormatError
 from ffrecord.fields.field import SIZE_MAX, Array, Encoded, Fixed
-from ffrecord.system.values import REPR_MAX, check_iterable, describe, describe_wrong, whole_number
+from ffrecord.system.values import REPR_MAX, describe, describe_wrong, iterator_of, whole_number
 
 Shape = tuple[int | None, ...]
 
@@ -31,9 +31,9 @@ def check_shape(shape: Sequence[int | None] | None, itemsize: int) -> Shape | No
         return None
     if isinstance(shape, (str, bytes)):
         raise TypeError(describe_wrong("shape", shape, "a tuple of ints and Nones"))
-    check_iterable("shape", shape, "ints and Nones")
     # Plain ints: NumPy ints do not go into a spec.
-    found = tuple(axis if axis is None else _axis(axis) for axis in shape)
+    axes = iterator_of("shape", shape, "ints and Nones")
+    found = tuple(axis if axis is None else _axis(axis) for axis in axes)
     if len(found) > NDIM_MAX:
         raise ValueError(f"shape has {len(found)} axes, expected at most {NDIM_MAX}")
     # NumPy fails with odd messages above that.

@@ -24,7 +24,7 @@ cdef struct Part:
 
 cdef extern from *:
     """
-    /* Return a new reference to a value, or NULL. Without a GIL, another thread may change the dict at any time. */
+    /* Return a new reference to a value; NULL if there is none, or if comparing keys failed, with an exception set. Without a GIL, another thread may change the dict at any time. */
     static PyObject *ffr_value_of(PyObject *dict, PyObject *key) {
         PyObject *value = NULL;
     #ifdef Py_GIL_DISABLED
@@ -36,7 +36,7 @@ cdef extern from *:
         return value;
     }
     """
-    PyObject* ffr_value_of(dict values, object key)
+    PyObject* ffr_value_of(dict values, object key) except? NULL
 
 cdef extern from "Python.h":
     bint PyUnicode_IS_COMPACT_ASCII(object text)

@@ -149,10 +149,10 @@ def balance_classes(labels: Any) -> Floats:
 
 def _check_weights(weights: Any) -> Floats:
     """Return weights as float64 [n]."""
+    # Text and mappings iterate as well, but over characters and keys.
     if isinstance(weights, str | bytes | Mapping) or not isinstance(weights, Iterable):
         raise ArgumentTypeError(describe_wrong("weights", weights, "a number for each sample"))
     try:
-        # Text and mappings iterate as well, but over characters and keys.
         given = weights if hasattr(weights, "__array__") else list(weights)
         found = np.asarray(given)
         if found.dtype.kind not in "biufO":  # astype would drop the imaginary part, and read numbers from text

@@ -81,7 +81,7 @@ def add_path_to_errors(path: str) -> Iterator[None]:
     except OSError as error:
         if error.filename is not None or not error.errno:  # an error without a number has a message of its own
             raise
-        raise file_error(error.errno, f"{path}: reading header and tables failed", path, call="pread") from None
+        raise file_error(error.errno, f"{path}: reading header and tables failed", path) from None
 
 
 class OpenedFile:

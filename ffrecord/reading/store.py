@@ -43,7 +43,7 @@ from ffrecord.reading.python_engine import PythonEngine
 from ffrecord.reading.stats import ReadStats, collect
 from ffrecord.system.closing import ClosedByWith
 from ffrecord.system.sample_types import UNTOLD, Sample_co
-from ffrecord.system.values import as_bytes, check_iterable, describe_wrong, is_word, whole_number
+from ffrecord.system.values import as_bytes, describe_wrong, is_word, iterator_of, whole_number
 
 __all__ = [
     "SKIPPED_MOST",
@@ -679,9 +679,9 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         threads: int = THREADS,
     ) -> Prefetcher[Any]:
         ahead = whole_number("prefetch", prefetch)
-        check_iterable("batches", batches, "indices")
         if ahead < 0:
             raise ArgumentError(f"prefetch is {ahead}, expected >= 0")
+        batches = iterator_of("batches", batches, "indices")
 
         def begin(indices: Any) -> Callable[[], Any]:
             # A generator of indices can be used only once.

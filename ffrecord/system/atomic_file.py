@@ -25,7 +25,6 @@ from ffrecord.system.untrusted import Refused
 
 PART_SUFFIX = ".part"
 FALLOC_FL_INSERT_RANGE = 0x20  # <linux/falloc.h>
-# Errnos of a kernel, container or file system that lacks a call or forbids it.
 COPY_CHUNK = 8 << 20
 LOCK_TRIES = 3  # new files to try: somebody may remove one as a leftover before it is locked
 NAME_BYTES = 200  # bytes of the target's name in the temporary name, which must not exceed NAME_MAX, 255

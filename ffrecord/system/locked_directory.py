@@ -28,6 +28,11 @@ NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _log = logging.getLogger("ffrecord")
 
 
+def _reason_of(error: OSError) -> str:
+    """Return the reason of an error of our own checks, as the end of a sentence; "" for errors of the system."""
+    return f": {error.strerror}" if isinstance(error, Refused) else ""
+
+
 class LockedDirectory:
     """Hidden directory that this process has created or taken over, and locked. Only its user may write to it.
 
@@ -208,7 +213,7 @@ class LockedDirectory:
             named_calls.fsync(self.fd)
         except OSError as error:
             path = os.path.join(self.path, name)
-            raise file_error(error.errno or EIO, f"{path} cannot be written", path) from None
+            raise file_error(error.errno or EIO, f"{path} cannot be written{_reason_of(error)}", path) from None
 
     def remove(self, name: str) -> None:
         """Remove the file or directory of that name with all its content, if it exists, without following links.
@@ -221,7 +226,7 @@ class LockedDirectory:
                 remove(name, self.fd)
         except OSError as error:
             path = os.path.join(self.path, name)
-            raise file_error(error.errno or EIO, f"{path} cannot be removed", path) from None
+            raise file_error(error.errno or EIO, f"{path} cannot be removed{_reason_of(error)}", path) from None
 
     def remove_all_but(self, names: set[str], inside: str) -> None:
         """Remove everything from its subdirectory `inside`, except these names."""

@@ -12,7 +12,7 @@ from typing import Any
 
 NOREPLACE = 1  # RENAME_NOREPLACE
 AT_FDCWD = -100
-# The links that a file may have are used up, or the file system has none.
+# The links that a file may have are used up, the file system has none, or a container refuses the call.
 WITHOUT_LINKS = (errno.EPERM, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EMLINK)
 
 

@@ -36,6 +36,8 @@ class Refused(PermissionError):
     reason.
     """
 
+    is_ours = True  # no system call was refused, see `errors.file_error`
+
     def __init__(self, reason: str) -> None:
         super().__init__(EPERM, escape_unprintable(reason))
 

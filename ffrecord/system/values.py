@@ -4,7 +4,7 @@ import operator
 import os
 import re
 import sys
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from typing import Any
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, describe_int
@@ -159,11 +159,23 @@ def _is_of(module: str, name: str, value: Any) -> bool:
     return isinstance(value, getattr(sys.modules.get(module), name, ()))
 
 
-def check_iterable(name: str, value: object, items: str) -> None:
-    """Raise ArgumentTypeError unless a value can be iterated; `items` says what it should give."""
+def iterator_of(name: str, value: Any, items: str) -> Iterator[Any]:
+    """Return the iterator of a value. Ask for it once: some draw random numbers for it, or start processes.
+
+    Args:
+        name: the argument.
+        value: the value, of any type.
+        items: what it should give.
+
+    Raises:
+        ArgumentTypeError: the value is not iterable. Errors of its own `__iter__` stay as they are.
+    """
     try:
-        iter(value)  # type: ignore[call-overload]
-    except TypeError:
+        return iter(value)
+    except TypeError as error:
+        # Raised inside of `__iter__`: its own error says more.
+        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+            raise
         raise ArgumentTypeError(describe_wrong(name, value, f"an iterable of {items}")) from None
 
 

@@ -23,7 +23,7 @@ from ffrecord.format import extension, ffr_layout
 from ffrecord.format.journal import Journal, JournalHeader
 from ffrecord.system import atomic_file, named_calls, urls
 from ffrecord.system.closing import SingleFileWriter
-from ffrecord.system.values import check_characters, check_iterable, describe_wrong, whole_number
+from ffrecord.system.values import check_characters, describe_wrong, iterator_of, whole_number
 from ffrecord.writing._buffers import Appender
 
 BLOCK = 4096  # if n is unknown, samples start at a multiple of this: file systems insert space in whole blocks
@@ -279,8 +279,7 @@ class FileWriter(Appender, SingleFileWriter):
         if isinstance(samples, list | tuple):
             super().write_many(samples)
             return
-        check_iterable("samples", samples, "buffers")
-        for data in samples:
+        for data in iterator_of("samples", samples, "buffers"):
             self.write_one(data)
 
     write_many.__doc__ = Appender.write_many.__doc__

@@ -217,3 +217,17 @@ def test_fields_of_users(gives: int) -> None:
     for encode in (schema.encode, schema.pieces()):
         with pytest.raises((TypeError, ValueError), match="Wide"):
             encode(value)
+
+
+def test_an_error_of_a_key_comes_out() -> None:
+    class Key(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            raise RuntimeError("keys that do not compare")
+
+    pieces = Schema.of({"a": IntField(), "b": IntField()}).pieces()
+    with pytest.raises(RuntimeError, match="keys that do not compare"):
+        pieces({Key("a"): 1, Key("b"): 2})
+    assert isinstance(pieces({"a": 1, "b": 2}), Pieces)

@@ -52,6 +52,8 @@ ALLOWED = {
     ("torch/transfer.py", "", "ForkingPickler"): "says how batches are sent to processes of one program",
     ("torch/loading/processes.py", "", "ForkingPickler"): "dumps only: what workers of one program get",
     ("system/atomic_directory.py", "", "ctypes"): "syncfs, of the C library that is loaded",
+    ("system/named_calls.py", "_rename_to_free_name", "ctypes"): "renameat2, of the C library that is loaded",
+    ("system/requirements.py", "_check_needed", "find_spec"): "names of packages, literals",
     ("inputs/passthrough.py", "RetypedDataset", "import_module"): "a module of this package, by a literal",
     ("torch/worker_queues.py", "", "pickle"): "batches and errors, between processes of one program",
     ("torch/worker_queues.py", "", "ForkingPickler"): "batches and errors, between processes of one program",

@@ -763,3 +763,16 @@ def test_what_is_removed_is_no_more_than_what_is_in_it(tmp_path: Path, victim: P
     own.close()
     own.close()
     assert sorted(os.listdir(tmp_path)) == ["victim"]
+
+
+def test_the_reason_of_our_own_check_comes_out(tmp_path, monkeypatch):
+    with contextlib.closing(LockedDirectory(str(tmp_path / "own"))) as own:
+
+        def check(*arguments, **options):
+            raise untrusted.Refused("it belongs to user 5, expected 0")
+
+        monkeypatch.setattr(untrusted, "open_file", check)
+        with pytest.raises(PermissionError) as refused:
+            own.write("note", b"text")
+    assert "cannot be written: it belongs to user 5, expected 0" in str(refused.value)
+    assert "seccomp" not in str(refused.value)

@@ -551,3 +551,14 @@ def test_neither_links_nor_a_rename_that_replaces_nothing(tmp_path, monkeypatch,
     with pytest.raises(OSError, match=r"link is refused: .*; allow this call where it is refused") as caught:
         part.publish(replace=False)
     assert caught.value.errno == number and names(tmp_path) == []
+
+
+def test_what_we_refuse_ourselves_is_no_refusal_of_the_system(tmp_path):
+    (tmp_path / "victim").write_bytes(b"kept")
+    left = tmp_path / ".a.ffr.0123456789ab.part"
+    left.symlink_to("victim")
+    with pytest.raises(PermissionError) as refused:
+        PartFile(str(tmp_path / "a.ffr"), left=str(left))
+    assert "it is a symbolic link" in str(refused.value)
+    assert "refused" not in str(refused.value) and "seccomp" not in str(refused.value)
+    assert (tmp_path / "victim").read_bytes() == b"kept"

@@ -485,3 +485,28 @@ def test_count_intact(tmp_path):
         with pytest.raises(OSError, match="Bad file") as caught:
             _buffers.count_intact(-1, 4, sizes[1:], parsed[1:])
     assert caught.value.errno == 9
+
+
+class Counted:
+    """Samples that count how often their iterator is asked for: a shuffled loader gives another order each time."""
+
+    def __init__(self, items):
+        self.items, self.asked = items, 0
+
+    def __iter__(self):
+        self.asked += 1
+        if not self.items:
+            raise TypeError("of the class itself")
+        return iter(self.items)
+
+
+def test_an_iterator_is_asked_for_once(tmp_path):
+    samples = Counted([b"a", b"b"])
+    with FileWriter(tmp_path / "a.ffr", 2) as writer:
+        writer.write_many(samples)
+    batches = Counted([[0], [1, 0]])
+    with FileReader(tmp_path / "a.ffr") as reader:
+        found = [[bytes(each) for each in batch] for batch in reader.iter_batches(batches)]
+    assert found == [[b"a"], [b"b", b"a"]] and (samples.asked, batches.asked) == (1, 1)
+    with pytest.raises(TypeError, match="of the class itself"), FileWriter(tmp_path / "b.ffr", 2) as writer:
+        writer.write_many(Counted([]))

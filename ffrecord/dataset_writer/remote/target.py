@@ -245,7 +245,7 @@ class StagedPart(PartDirectory):
         """Return advice for a full disk: shards are made on a disk of this machine."""
         if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return None
-        return (  # `made` is a path that does not exist; its parent has the disk
+        return (  # our path does not exist yet; its parent has the disk
             f"{self.label}: some shards at a time are kept in {os.path.dirname(self.path)} before they are sent; pass "
             "staging= for another directory, or a smaller shard_size="
         )

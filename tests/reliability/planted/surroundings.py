@@ -175,8 +175,8 @@ DEFECTS = (
         "calls-that-lose-their-names-on-the-way",
         "G2",
         "ffrecord/errors.py",
-        '        call = call or getattr(handled, "call", "")\n',
-        "        call = call or str()\n",
+        'else getattr(handled, "call", call)\n',
+        "else call\n",
         ("test_refused_calls.py::test_a_recovery_names_the_call_and_stays_possible",),
     ),
     Defect(
