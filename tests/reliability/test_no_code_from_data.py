@@ -131,7 +131,7 @@ def test_optional_modules_are_named_by_literals() -> None:
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("import_optional", "require"):
-                inside = path.name == "optional.py"
+                inside = path.name == "requirements.py"
                 assert inside or isinstance(node.args[0], ast.Constant), f"{path}:{node.lineno}"
 
 
