@@ -16,7 +16,7 @@ from ffrecord.dataset_writer.part_directory import PartDirectory, check_no_shard
 from ffrecord.dataset_writer.progress import WriteProgress
 from ffrecord.dataset_writer.sample_sources import FromDataset
 from ffrecord.dataset_writer.selection import dataset_length
-from ffrecord.dataset_writer.shards import Files
+from ffrecord.dataset_writer.shards import ShardFiles
 from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.format import manifest
 from ffrecord.inputs.recognised import StoreInput, input_of
@@ -128,7 +128,7 @@ def _dump_parallel(dataset: Any, total: int, directory: str, files: int, encodin
             resume.take_over(part, resume=True)
             resume.claim(part)
         check_no_shards(directory)
-        places = Files(part.open, directory)
+        places = ShardFiles(part.open, directory)
         job = ShardJob(FromDataset(dataset, range(total)), encoding, cut, places, part.keep)
         workers = min(count, usable_workers(), WORKERS_MAX)
         shards = write_shards(job, WorkerSettings(workers, progress=verbose)).shards

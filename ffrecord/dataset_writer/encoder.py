@@ -10,7 +10,7 @@ from ffrecord.dataset_writer.encoding import Encode, for_records
 from ffrecord.dataset_writer.layout import Segment
 from ffrecord.dataset_writer.messages import ChunkEncoded, ChunkWritten, Preassigned, Skipped, TaskDone
 from ffrecord.dataset_writer.output import RecordOutput, SpillFile
-from ffrecord.dataset_writer.shards import Files
+from ffrecord.dataset_writer.shards import ShardFiles
 from ffrecord.dataset_writer.tasks import ReplayedSamples, StreamEnd, TaskSamples
 from ffrecord.errors import FFRecordError
 from ffrecord.format import ffr_layout
@@ -94,7 +94,7 @@ class Encoder:
         ready: whether the encoding is known.
     """
 
-    def __init__(self, files: Files, heart: Heart, *, skips: bool = False) -> None:
+    def __init__(self, files: ShardFiles, heart: Heart, *, skips: bool = False) -> None:
         self._files, self._heart, self._skips = files, heart, skips
         self._output = RecordOutput(files)
         self._begun: Chunk | TaskDone | None = None  # the write in progress

@@ -30,7 +30,7 @@ PLAIN = (bytes, bytearray, memoryview)
 Encode = Callable[[Any], Any]  # sample → buffer
 
 
-class Probe(NamedTuple):
+class ProbedRecord(NamedTuple):
     """The record of one sample that was read beforehand.
 
     Attributes:
@@ -68,7 +68,7 @@ class Encoding:
     schema: dict[str, Any] | None
     extension: Extension | None
     record_size: int | None = None
-    probes: Sequence[Probe] = ()
+    probes: Sequence[ProbedRecord] = ()
 
     def payload(self, cut: ByCount | ByBytes) -> bytes | None:
         """Return the payload of the extension block of every shard; None for no block."""
@@ -188,7 +188,7 @@ class ProbeResult(msgspec.Struct):
     """The schema and records that a few samples show; `schema` is None for records without a schema."""
 
     schema: dict[str, Any] | None
-    probes: list[Probe]
+    probes: list[ProbedRecord]
 
 
 def infer_encoding(
@@ -306,7 +306,7 @@ def _probe_samples(
                 raise
         else:
             # The checksum lets a resumed write notice that the dataset has changed; see `WriterOptions.request`.
-            probes.append(Probe(index, len(record), crc32(record)))
+            probes.append(ProbedRecord(index, len(record), crc32(record)))
     return ProbeResult(schema, probes)
 
 

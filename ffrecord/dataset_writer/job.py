@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ffrecord.dataset_writer.encoding import Encoding
 from ffrecord.dataset_writer.layout import BEGINNING, ByBytes, ByCount, Start
 from ffrecord.dataset_writer.sample_sources import Source
-from ffrecord.dataset_writer.shards import Files
+from ffrecord.dataset_writer.shards import ShardFiles
 from ffrecord.fields import Schema
 from ffrecord.format.manifest import Shard
 
@@ -33,7 +33,7 @@ class ShardJob:
     source: Source
     encoding: Encoding | None
     cut: ByCount | ByBytes
-    files: Files
+    files: ShardFiles
     keep: Callable[[Shard, Start], None]
     start: Start = BEGINNING
     max_skipped: int | None = None

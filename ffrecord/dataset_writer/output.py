@@ -5,7 +5,7 @@ import os
 import tempfile
 
 from ffrecord.dataset_writer.layout import Segment
-from ffrecord.dataset_writer.shards import Files
+from ffrecord.dataset_writer.shards import ShardFiles
 from ffrecord.engine._engine import filesystem_type
 from ffrecord.errors import REFUSED, FFRecordError, file_error, plural
 from ffrecord.system import filesystems, named_calls
@@ -127,7 +127,7 @@ class RecordOutput:
         files: directory and names of the shards, which the coordinator creates.
     """
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: ShardFiles) -> None:
         self._files, self._behind = files, WriteBehind()  # another shard is never open while the thread writes
         self._fd, self._shard = -1, -1
         self._at: _NamedSegment | None = None  # the segment at work

@@ -21,7 +21,7 @@ from ffrecord.writing.file_writer import compute_offsets, write_tables
 
 
 @dataclass(frozen=True)
-class Files:
+class ShardFiles:
     """The directory and names of the shards of a write.
 
     Attributes:

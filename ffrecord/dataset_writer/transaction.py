@@ -13,7 +13,7 @@ from ffrecord.dataset_writer.layout import BEGINNING, STEM, Start
 from ffrecord.dataset_writer.options import WriterOptions
 from ffrecord.dataset_writer.resume import ResumedShards
 from ffrecord.dataset_writer.sample_sources import Source
-from ffrecord.dataset_writer.shards import Files
+from ffrecord.dataset_writer.shards import ShardFiles
 from ffrecord.dataset_writer.target import Base
 from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.dataset_writer.write_log import Request
@@ -168,7 +168,7 @@ class WriteTransaction:
         )
         # A write that was killed just before its publication has nothing left to encode.
         if not shards or start.samples + start.skipped != plan.total:
-            files = Files(part.open, options.path, STEM if found is None else found.stem, options.target.made)
+            files = ShardFiles(part.open, options.path, STEM if found is None else found.stem, options.target.made)
             source, cut, backlog = plan.source(start), options.cut(plan.total), options.target.backlog
             declared = options.declares(options.fields)
             job = ShardJob(source, encoding, cut, files, part.keep, start, options.max_skipped, backlog, declared)

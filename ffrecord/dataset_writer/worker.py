@@ -20,7 +20,7 @@ from ffrecord.dataset_writer.messages import (
     SchemaProposed,
     StreamTask,
 )
-from ffrecord.dataset_writer.shards import Files
+from ffrecord.dataset_writer.shards import ShardFiles
 from ffrecord.dataset_writer.tasks import TaskOpener, TaskSamples
 from ffrecord.dataset_writer.transport import Carrier
 from ffrecord.fields import Schema
@@ -37,7 +37,7 @@ def work(
     link: Link,
     heart: Heart,
     *,
-    files: Files,
+    files: ShardFiles,
     skips: bool,
     dataset: Any = None,
     function: Callable[[Any], Any] | None = None,

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from ffrecord.errors import SampleError, WorkerError
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Beat
-from ffrecord.processes.process import Failure
+from ffrecord.processes.process import WorkerFailure
 
 Name = Callable[[Beat], str]  # function: beat → name of the worker's sample
 
 
-def failure_error(who: str, failure: Failure, name: Name) -> tuple[Exception, BaseException | None]:
+def worker_error(who: str, failure: WorkerFailure, name: Name) -> tuple[Exception, BaseException | None]:
     """Return (exception, its cause) for an exception that a worker reported.
 
     An exception from this package's own code, such as a full disk, is returned unchanged.

@@ -31,7 +31,7 @@ import msgspec
 from ffrecord.errors import file_error
 from ffrecord.processes import failure_messages, heartbeats
 from ffrecord.processes.heartbeats import Beat, Heart, Heartbeats
-from ffrecord.processes.process import FAILURE, Channel, Failure, Link, Work, channel_pair, run_worker
+from ffrecord.processes.process import FAILURE, Channel, Link, Work, WorkerFailure, channel_pair, run_worker
 from ffrecord.system import resources, signals
 from ffrecord.system.forks import call_in_children
 from ffrecord.system.values import is_word
@@ -276,7 +276,7 @@ class WorkerPool:
         try:
             while (message := self._workers[number].channel.receive(wait=False)) is not None:
                 if message[:1] == FAILURE:
-                    self._raise_failure(number, msgspec.msgpack.decode(message[1:], type=Failure))
+                    self._raise_failure(number, msgspec.msgpack.decode(message[1:], type=WorkerFailure))
                 messages.append((number, message[1:]))
         # The messages that came first are returned first; the next call finds the end again.
         except EOFError:
@@ -307,8 +307,8 @@ class WorkerPool:
     def _who(self, number: int) -> str:
         return f"worker {number} (pid {self._workers[number].process.pid})"
 
-    def _raise_failure(self, number: int, failure: Failure) -> None:
-        error, cause = failure_messages.failure_error(self._who(number), failure, self._name)
+    def _raise_failure(self, number: int, failure: WorkerFailure) -> None:
+        error, cause = failure_messages.worker_error(self._who(number), failure, self._name)
         raise error from cause
 
     def _raise_death(self, number: int) -> list[tuple[int, bytes]]:

@@ -148,7 +148,7 @@ class ParentGone(Exception):
     """The signal that the parent has closed the connection or died: nothing is left to do."""
 
 
-class Failure(msgspec.Struct, array_like=True):
+class WorkerFailure(msgspec.Struct, array_like=True):
     """A worker's report of its failure.
 
     Attributes:
@@ -297,10 +297,12 @@ def _use_one_torch_thread() -> None:
 def _report(channel: Channel, beat: Beat, error: BaseException) -> None:
     """Report a failure to the parent, with less detail if memory is short."""
     try:
-        failure = Failure(beat.phase, beat.index, beat.task, sentence(error), _traceback(error), _pickle_error(error))
+        failure = WorkerFailure(
+            beat.phase, beat.index, beat.task, sentence(error), _traceback(error), _pickle_error(error)
+        )
     # Memory may be short, so a report of fixed size must do.
     except Exception:
-        failure = Failure(beat.phase, beat.index, beat.task, type(error).__name__, "", b"")
+        failure = WorkerFailure(beat.phase, beat.index, beat.task, type(error).__name__, "", b"")
     # The parent may be gone; nobody is left to tell.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         channel.send(FAILURE + msgspec.msgpack.encode(failure))

@@ -15,7 +15,7 @@ from ffrecord.dataset_writer.encoding import for_records
 from ffrecord.dataset_writer.layout import Segment
 from ffrecord.dataset_writer.messages import ChunkWritten, IndexTask, Preassigned, TaskDone
 from ffrecord.dataset_writer.output import RecordOutput
-from ffrecord.dataset_writer.shards import Files
+from ffrecord.dataset_writer.shards import ShardFiles
 from ffrecord.dataset_writer.tasks import TaskOpener, TaskSamples
 from ffrecord.errors import FFRecordError
 from ffrecord.fields import Schema
@@ -38,16 +38,16 @@ def rows(first: int, stop: int) -> bytes:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Files:
+def files(tmp_path: Path) -> ShardFiles:
     """Two empty shards."""
-    made = Files(str(tmp_path), "/final")
+    made = ShardFiles(str(tmp_path), "/final")
     for number in range(2):
         Path(made.path(number)).touch()
     return made
 
 
 @pytest.fixture
-def encoder(files: Files) -> Iterator[Encoder]:
+def encoder(files: ShardFiles) -> Iterator[Encoder]:
     encoder = Encoder(files, Heart())
     encoder.encode_by(Schema.infer([Rows()[0]]).encode)
     yield encoder
@@ -66,7 +66,7 @@ def told(encoder: Encoder, *, wait: bool) -> list[ChunkWritten | TaskDone]:
     return found
 
 
-def test_tasks_are_filled_one_after_the_other_and_each_is_told_of_once(files: Files, encoder: Encoder) -> None:
+def test_tasks_are_filled_one_after_the_other_and_each_is_told_of_once(files: ShardFiles, encoder: Encoder) -> None:
     messages: list[ChunkWritten | TaskDone] = []
     for task in range(5):
         encoder.fill(*run(task, 300 * task, 300 * (task + 1), [Segment(0, SIZE * 300 * task, 300)]))
@@ -77,7 +77,7 @@ def test_tasks_are_filled_one_after_the_other_and_each_is_told_of_once(files: Fi
     assert Path(files.path(0)).read_bytes() == rows(0, 1500)
 
 
-def test_a_task_of_two_shards(files: Files, encoder: Encoder) -> None:
+def test_a_task_of_two_shards(files: ShardFiles, encoder: Encoder) -> None:
     encoder.fill(*run(0, 0, 700, [Segment(0, 50, 600), Segment(1, 20, 100)]))
     (message,) = told(encoder, wait=True)
     assert isinstance(message, TaskDone) and message.samples == 700
@@ -85,7 +85,7 @@ def test_a_task_of_two_shards(files: Files, encoder: Encoder) -> None:
     assert Path(files.path(1)).read_bytes()[20:] == rows(600, 700)
 
 
-def test_pieces_and_foreseen_tasks_in_turn(files: Files, encoder: Encoder) -> None:
+def test_pieces_and_foreseen_tasks_in_turn(files: ShardFiles, encoder: Encoder) -> None:
     (chunk,) = encoder.chunks(TaskOpener(Rows()).open(IndexTask(0, np.arange(10).tobytes())))
     encoder.write(chunk, [Segment(0, 0, 10)])
     encoder.fill(*run(1, 10, 20, [Segment(0, 10 * SIZE, 10)]))
@@ -160,7 +160,9 @@ class Failing(WriteBehind):
 
 
 @pytest.mark.parametrize("shard", [0, 1])
-def test_what_the_disk_failed_to_take_is_never_told(files: Files, shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_disk_failed_to_take_is_never_told(
+    files: ShardFiles, shard: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Wherever the next task goes: it would be a shard that looks finished."""
     monkeypatch.setattr("ffrecord.dataset_writer.output.WriteBehind", Failing)
     encoder = Encoder(files, Heart())

@@ -11,23 +11,23 @@ import pytest
 
 from ffrecord.dataset_writer.layout import Segment
 from ffrecord.dataset_writer.output import RecordOutput, SpillFile
-from ffrecord.dataset_writer.shards import Files
+from ffrecord.dataset_writer.shards import ShardFiles
 from ffrecord.errors import FFRecordError
 
 LIMIT = 1 << 20
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Files:
+def files(tmp_path: Path) -> ShardFiles:
     """Three empty shards."""
-    made = Files(str(tmp_path), "/final")
+    made = ShardFiles(str(tmp_path), "/final")
     for number in range(3):
         Path(made.path(number)).touch()
     return made
 
 
 @pytest.fixture
-def output(files: Files) -> Iterator[RecordOutput]:
+def output(files: ShardFiles) -> Iterator[RecordOutput]:
     output = RecordOutput(files)
     yield output
     output.close()
@@ -42,11 +42,11 @@ def limited() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def content(files: Files, number: int) -> bytes:
+def content(files: ShardFiles, number: int) -> bytes:
     return Path(files.path(number)).read_bytes()
 
 
-def test_every_way_to_write(files: Files, output: RecordOutput) -> None:
+def test_every_way_to_write(files: ShardFiles, output: RecordOutput) -> None:
     spill = SpillFile(files.directory, files.label)
     where = spill.put(memoryview(b"spooled"))
     output.turn_to(Segment(0, 4, 2), "sample 1")
@@ -66,7 +66,7 @@ def test_every_way_to_write(files: Files, output: RecordOutput) -> None:
     spill.close()
 
 
-def test_one_shard_is_open_at_a_time(files: Files, output: RecordOutput) -> None:
+def test_one_shard_is_open_at_a_time(files: ShardFiles, output: RecordOutput) -> None:
     before = len(children.open_files(collect=True))
     for number in (0, 1, 2, 1):
         output.turn_to(Segment(number, 0, 1), "sample 0")
@@ -106,7 +106,7 @@ def test_what_is_refused_at_once(output: RecordOutput, limited: None) -> None:
     assert f"{what} {LIMIT - 2}" in str(caught.value)
 
 
-def test_a_shard_that_cannot_be_opened(files: Files, output: RecordOutput) -> None:
+def test_a_shard_that_cannot_be_opened(files: ShardFiles, output: RecordOutput) -> None:
     os.unlink(files.path(1))
     for last, said in (("sample 5", "7 samples, the last of them sample 5, could not"), (None, "7 samples could not")):
         with pytest.raises(FileNotFoundError) as caught:
@@ -114,7 +114,7 @@ def test_a_shard_that_cannot_be_opened(files: Files, output: RecordOutput) -> No
         assert f"/final/PART_00001.ffr: {said} be written at byte 0" in str(caught.value)
 
 
-def test_a_spool_that_fails(files: Files, output: RecordOutput, limited: None) -> None:
+def test_a_spool_that_fails(files: ShardFiles, output: RecordOutput, limited: None) -> None:
     spill = SpillFile(files.directory, files.label)
     where = spill.put(memoryview(bytes(100)))
     output.turn_to(Segment(0, LIMIT, 1), "sample 3")
