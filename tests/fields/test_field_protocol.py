@@ -155,7 +155,7 @@ class Raw(Field):
         ("text", "returned str 'text', expected bytes"),
         (5, "returned int 5, expected bytes"),
         ([b"x"], "returned a list of 1, expected bytes"),
-        (np.zeros(3, "<i4"), r"returned a int32 array of shape \(3,\), expected flat bytes"),
+        (np.zeros(3, "<i4"), r"returned an int32 array of shape \(3,\), expected flat bytes"),
         (np.zeros((2, 2), np.uint8), r"returned a uint8 array of shape \(2, 2\), expected flat bytes"),
         (np.zeros(6, np.uint8)[::2], "returned .*, expected flat bytes"),
         (memoryview(np.zeros(3, "<i4")), "returned .*, expected flat bytes"),

@@ -20,33 +20,34 @@ PROGRAMS = {
     "lint": "",
     "docs": "-d PATH --site-dir PATH -q --quiet -v --verbose",
     "bench": "[NAME] --smoke --rounds N --out PATH --data PATH --part NAME --writers PATH --dlio PATH --mean N "
-    "--most-samples N",
+    "--most-samples N --peers PATH --gil-python PATH --free-python PATH",
     "machines": "[NAME] --tests NAME --wheels PATH --keep",
     "release": "[VERSION] --here --out PATH",
 }
-# Of pytest and the plugins that come with it, and of tests/conftest.py.
+# Of pytest and the plugins that come with it, and of tests/conftest.py; less those whose value may be left out.
 PYTEST = (
-    "--co --collect-in-virtualenv --collect-only --collectonly --continue-on-collection-errors "
+    "--cache-clear --co --collect-in-virtualenv --collect-only --collectonly --continue-on-collection-errors "
     "--disable-plugin-autoload --disable-pytest-warnings --disable-warnings --doctest-continue-on-failure "
-    "--doctest-ignore-import-errors --doctest-modules --exitfirst --fixtures --fixtures-per-test "
+    "--doctest-ignore-import-errors --doctest-modules --exitfirst --failed-first --ff --fixtures --fixtures-per-test "
     "--force-short-summary --full-trace --fulltrace --funcargs --hypothesis-explain --hypothesis-show-statistics "
-    "--keep-duplicates --keepduplicates --loadscope-reorder --looponfail --markers --no-fold-skipped --no-header "
-    "--no-loadscope-reorder --no-showlocals --no-summary --noconftest --pdb --pyargs --quick --quiet --runxfail "
-    "--setup-only --setup-plan --setup-show --setuponly --setupplan --setupshow --showlocals --strict "
-    "--strict-config --strict-markers --timeout-disable-debugger-detection --trace --trace-config --traceconfig "
-    "--verbose --version --xfail-tb -V -d -f -l -q -s -v -x "
-    "--assert WAY --basetemp PATH --capture WAY --code-highlight WAY --color WAY --confcutdir PATH "
-    "--config-file PATH --deselect PATH --dist WAY --doctest-glob PATH --doctest-report WAY --durations S "
-    "--durations-min S --figures PATH --hypothesis-profile NAME --hypothesis-seed NAME --hypothesis-verbosity WAY "
-    "--ignore PATH --ignore-glob PATH --import-mode WAY --junit-prefix NAME --junit-xml PATH --junitprefix NAME "
-    "--junitxml PATH --log-auto-indent WAY --log-cli-date-format WAY --log-cli-format WAY --log-cli-level WAY "
-    "--log-date-format WAY --log-disable NAME --log-file PATH --log-file-date-format WAY --log-file-format WAY "
-    "--log-file-level WAY --log-file-mode WAY --log-format WAY --log-level WAY --max-warnings N "
+    "--keep-duplicates --keepduplicates --last-failed --lf --loadscope-reorder --looponfail --markers --new-first "
+    "--nf --no-fold-skipped --no-header --no-loadscope-reorder --no-showlocals --no-summary --noconftest --pdb "
+    "--pyargs --quick --quiet --runxfail --setup-only --setup-plan --setup-show --setuponly --setupplan --setupshow "
+    "--showlocals --strict --stepwise --stepwise-reset --stepwise-skip --strict-config --strict-markers --sw "
+    "--sw-reset --sw-skip --timeout-disable-debugger-detection --trace --trace-config --traceconfig --verbose "
+    "--version --xfail-tb -V -d -f -l -q -s -v -x "
+    "--assert WAY --basetemp PATH --capture WAY --code-highlight WAY --color WAY --confcutdir PATH --config-file PATH "
+    "--deselect PATH --dist WAY --doctest-glob PATH --doctest-report WAY --durations S --durations-min S --figures "
+    "PATH --hypothesis-profile NAME --hypothesis-seed NAME --hypothesis-verbosity WAY --ignore PATH --ignore-glob "
+    "PATH --import-mode WAY --junit-prefix NAME --junit-xml PATH --junitprefix NAME --junitxml PATH "
+    "--last-failed-no-failures WAY --lfnf WAY --log-auto-indent WAY --log-cli-date-format WAY --log-cli-format WAY "
+    "--log-cli-level WAY --log-date-format WAY --log-disable NAME --log-file PATH --log-file-date-format WAY "
+    "--log-file-format WAY --log-file-level WAY --log-file-mode WAY --log-format WAY --log-level WAY --max-warnings N "
     "--max-worker-restart N --maxfail N --maxprocesses N --maxschedchunk N --numprocesses N --override-ini NAME "
-    "--pastebin WAY --pdbcls NAME --px NAME --pythonwarnings WAY --report-chars NAME --rootdir PATH "
-    "--rsyncdir PATH --rsyncignore PATH --seed N --session-timeout S --show-capture WAY --tb WAY "
-    "--testrunuid NAME --timeout S --timeout-method WAY --timeout_method WAY --tx NAME --verbosity N "
-    "-W WAY -c PATH -k NAME -m NAME -n NAME -o NAME -p NAME -r NAME [PATH]"
+    "--pastebin WAY --pdbcls NAME --px NAME --pythonwarnings WAY --report-chars NAME --rootdir PATH --rsyncdir PATH "
+    "--rsyncignore PATH --seed N --session-timeout S --show-capture WAY --tb WAY --testrunuid NAME --timeout S "
+    "--timeout-method WAY --timeout_method WAY --tx NAME --verbosity N -W WAY -c PATH -k NAME -m NAME -n NAME -o NAME "
+    "-p NAME -r NAME [PATH]"
 )
 OF_PYTEST = ("test", "sanitize")
 KINDS = {"N": int, "S": float}

@@ -102,9 +102,9 @@ def test_report_of_writing(write_smoke: tuple[str, Path], tmp_path: Path) -> Non
 
 
 def test_peers_of_writing_have_an_environment_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS.parent))
+    monkeypatch.syspath_prepend(str(BENCHMARKS.parent / "tests" / "project"))
     monkeypatch.chdir(BENCHMARKS.parent)
-    run = importlib.import_module("run")
+    run = importlib.import_module("run_tasks")
     environment, bench = run.commands("bench", ["write", "--smoke"])
     assert all("bench" in run.parts("bench", [name]) for name in ("read", "write", "loader"))
     assert environment == [str(run.PYTHON), str(BENCHMARKS / "write_environment.py")]

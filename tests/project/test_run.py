@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import task_arguments
+from _pytest import cacheprovider, stepwise
 
 ROOT = Path(__file__).parents[2]
 OLD_NAMES = ("python2.7", *(f"python3.{minor}" for minor in (6, 7, 8, 9)))
@@ -348,13 +349,29 @@ def test_arguments_are_those_of_the_programs(run, task):
 
 
 def test_arguments_of_pytest_are_its_own(request):
-    """And each that takes a value here takes one there."""
-    here = {name: action.nargs for action in task_arguments._parser(task_arguments.PYTEST)._actions
+    """All of them, and each that takes a value here takes one there."""
+    here = {name: action.nargs == 0 for action in task_arguments._parser(task_arguments.PYTEST)._actions
             for name in action.option_strings}  # fmt: skip
-    there = {name: action.nargs for action in request.config._parser.optparser._actions
-             for name in action.option_strings}  # fmt: skip
-    assert here and {name: here[name] == 0 for name in here} == {name: there.get(name) == 0 for name in here}
-    assert set(here) <= set(there)
+    there = options_of(request.config._parser, here)
+    if not request.config.pluginmanager.has_plugin("cacheprovider"):
+        parser = pytest.Parser(_ispytest=True)
+        cacheprovider.pytest_addoption(parser)
+        stepwise.pytest_addoption(parser)
+        there |= options_of(parser, here)
+    assert len(here) > 100 and here == there
+
+
+def options_of(parser, known):
+    """The options of a parser of pytest, and whether each takes no value; less help and plugins that are not ours."""
+    groups = [group for group in [parser._anonymous, *parser._groups] if known.keys() & set(names_in(group.options))]
+    parts = [option for group in groups for option in group.options]
+    ours = set(names_in(parts)) - {"-h", "--help"}
+    actions = [action for action in parser.optparser._actions if action.nargs != "?"]
+    return {name: action.nargs == 0 for action in actions for name in action.option_strings if name in ours}
+
+
+def names_in(options):
+    return [name for option in options for name in option.names()]
 
 
 @pytest.mark.parametrize(

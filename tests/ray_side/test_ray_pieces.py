@@ -188,5 +188,5 @@ def test_columns_that_are_refused(tmp_path, columns, message):
 
 
 def test_a_name_is_no_list_of_names(tmp_path):
-    with pytest.raises(TypeError, match="a list of names, not 'data'"):
+    with pytest.raises(TypeError, match="columns is str 'data', expected a list of names"):
         source(plain(tmp_path / "d", 3), columns="data")

@@ -323,7 +323,7 @@ def test_subset_holds_what_it_was_given(small: list[Ints]):
     assert subset.indices is indices
     assert subset.dataset is small[0]
     assert subset[[0, 1, 2]] == [5, 5, 5]
-    with pytest.raises(TypeError, match="integer"):
+    with pytest.raises(TypeError, match=r"index is float 1\.5, expected an int"):
         Subset(small[0], [1.5])[[0]]
     with pytest.raises(IndexError, match="index >= number of samples \\(6 >= 6\\)"):
         Subset(small[0], [6])[[0]]
