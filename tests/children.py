@@ -5,6 +5,7 @@ import ctypes
 import gc
 import os
 import platform
+import shutil
 import signal
 import struct
 import subprocess
@@ -296,3 +297,14 @@ def small_disk(directory: str, size: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(b"none", os.fsencode(directory), b"tmpfs", 0, f"size={size}".encode()):
         raise OSError(ctypes.get_errno(), "mount")
+
+
+DIRECTORIES = "ffrecord-tests-"  # of names, before the number of the process that owns the directory
+
+
+def remove_left_directories(place: Path) -> None:
+    """Remove the directories of runs that were killed: what lies on tmpfs takes memory."""
+    for directory in place.glob(f"{DIRECTORIES}*-*"):
+        owner = directory.name.removeprefix(DIRECTORIES).partition("-")[0]
+        if owner.isdigit() and not Path("/proc", owner).exists():
+            shutil.rmtree(directory, ignore_errors=True)

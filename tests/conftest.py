@@ -86,6 +86,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """Collect garbage again where the collection of tests has failed."""
+    gc.enable()
+
+
 def pytest_make_parametrize_id(config: pytest.Config, val: object) -> str | None:
     """Names of tests are the same in every run: no addresses of objects."""
     return type(val).__name__ if " at 0x" in repr(val) and not callable(val) else None
@@ -108,7 +113,8 @@ def memory() -> Iterator[Path | None]:
     if "PYTEST_DEBUG_TEMPROOT" in os.environ or not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < ROOM:
         yield None
         return
-    directory = Path(tempfile.mkdtemp(prefix="ffrecord-tests-", dir=MEMORY))
+    children.remove_left_directories(MEMORY)
+    directory = Path(tempfile.mkdtemp(prefix=f"{children.DIRECTORIES}{os.getpid()}-", dir=MEMORY))
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
 

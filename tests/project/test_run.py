@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import children
 import pytest
 import task_arguments
 from _pytest import cacheprovider, stepwise
@@ -602,3 +603,13 @@ def test_a_reader_who_leaves_gets_no_traceback():
     finally:
         os.close(sender)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+def test_directories_of_killed_runs_are_removed(tmp_path):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    names = [f"ffrecord-tests-{ended.pid}-abc", f"ffrecord-tests-{os.getpid()}-abc", "ffrecord-tests-abc", "others-1-a"]
+    for name in names:
+        (tmp_path / name / "inner").mkdir(parents=True)
+    children.remove_left_directories(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == sorted(names[1:])
