@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, Protocol
 from ffrecord.errors import ChangedError, MissingFileError
 from ffrecord.remote.errors import changed_error
 
+SIZE_MAX = (1 << 63) - 1  # of an object, bytes
+
 
 def never() -> bool:
     """Return False: do not stop."""

@@ -10,7 +10,7 @@ from types import EllipsisType
 from typing import Any, NamedTuple
 
 from ffrecord.errors import ArgumentError, FFRecordError, MissingFileError, RemoteError, TransientError
-from ffrecord.remote.client import FetchedObject, check_there, never
+from ffrecord.remote.client import SIZE_MAX, FetchedObject, check_there, never
 from ffrecord.remote.errors import (
     answer_error,
     changed_error,
@@ -31,7 +31,6 @@ from ffrecord.system.requirements import import_optional, require
 REDIRECTS = 10
 REDIRECTED = (301, 302, 303, 307, 308)
 RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})\s*")
-SIZE_MAX = (1 << 63) - 1
 PIECE = 1 << 20  # bytes taken from a body at once
 # Options that identify the user. They are sent only to the origin of the URL.
 PRIVATE = ("headers", "auth", "cookies", "cookie_jar")

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from ffrecord.errors import ChangedError, NoRangesError, NotSupportedError
 from ffrecord.remote import redirects
-from ffrecord.remote.client import FetchedObject, check_there, never
+from ffrecord.remote.client import SIZE_MAX, FetchedObject, check_there, never
 from ffrecord.remote.errors import (
     changed_error,
     compressed_error,
@@ -117,7 +117,6 @@ SCHEMES = {"s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "htt
 NEVER = {"max_retries": 0}  # obstore does not retry: `retrying` does, and bounds the time of all tries together
 PART = 8 << 20  # bytes of each part of a large upload; more if there would be more parts than PARTS_MAX
 PARTS_MAX = 9_000  # S3 allows 10,000
-SIZE_MAX = (1 << 63) - 1  # of an object, bytes
 PARTS_AT_ONCE = 4  # parts of one upload that are in memory at once
 
 

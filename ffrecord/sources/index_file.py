@@ -49,7 +49,7 @@ ALIGNMENT = 64
 DESCRIPTION_MOST = 1 << 20  # bytes
 NUMBERS = re.compile(r"[<>|=]?(?:[iu][1248]|f[248])")  # dtypes of arrays
 # What decoding an index that is damaged, or was written by others, may raise.
-REFUSED = (OSError, ValueError, TypeError, LookupError, OverflowError, RecursionError)
+UNDECODABLE = (OSError, ValueError, TypeError, LookupError, OverflowError, RecursionError)
 # Two changes of a file within one tick may give it the same time. The tick is that of the kernel's clock, or of a file
 # system with coarse times, such as FAT with 2 s.
 TICK_NS, COARSE_TICK_NS = 10_000_000, 2_000_000_000
@@ -268,7 +268,7 @@ def _load(
             if check is not None:
                 check(arrays)
             return arrays
-        except (*REFUSED, msgspec.MsgspecError) as error:
+        except (*UNDECODABLE, msgspec.MsgspecError) as error:
             # No warning: that the file changed since is usual.
             logger.info("%s is made again: %s", place, error)
     return None

@@ -49,7 +49,7 @@ def list_names(path: str) -> list[str]:
         OSError (also a RuntimeError): it is no directory, or cannot be listed.
     """
     try:
-        return named_calls.list_names(path)
+        return named_calls.listdir(path)
     except OSError as error:
         raise file_error(error.errno or errno.EIO, f"{path}: the directory cannot be listed", path) from None
 

@@ -162,7 +162,7 @@ class LockedDirectory:
 
     def names(self) -> set[str]:
         """Return the names of the files and directories in it."""
-        return set(named_calls.list_names(self.fd))
+        return set(named_calls.listdir(self.fd))
 
     def holds(self, name: str) -> bool:
         """Tell whether it contains that name."""

@@ -71,7 +71,7 @@ def open_directory(path: str, flags: int, directory: int | None = None) -> int:
         return os.open(path, flags | os.O_DIRECTORY, dir_fd=directory)
 
 
-def list_names(path: str | int) -> list[str]:
+def listdir(path: str | int) -> list[str]:
     """Do as `os.listdir`."""
     with naming("getdents64"):
         return os.listdir(path)
