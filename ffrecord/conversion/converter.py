@@ -17,7 +17,7 @@ from ffrecord.inputs.stores import StoreSamples
 from ffrecord.reader import FileReader
 from ffrecord.reading.paths import check_outside
 from ffrecord.system import urls
-from ffrecord.system.values import whole_number
+from ffrecord.system.values import check_flag, whole_number
 
 
 def convert(
@@ -95,7 +95,7 @@ def convert(
         "resume": resume,
         "storage_options": storage_options,
         "staging": staging,
-        **_skip_options(max_skipped, arguments.check_flag("verify", verify)),
+        **_skip_options(max_skipped, check_flag("verify", verify)),
     }
     DatasetWriter(out, None, **asked)  # a wrong argument is refused before anything is opened
     if not isinstance(fields, Mapping):

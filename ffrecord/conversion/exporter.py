@@ -28,7 +28,7 @@ from ffrecord.sources.opening import check_format_name, open_for
 from ffrecord.sources.opening import open as open_store
 from ffrecord.system import atomic_directory, filesystems, named_calls, signals
 from ffrecord.system.atomic_file import fsync_directory, lock, part_name, remove_tree
-from ffrecord.system.values import describe_wrong, is_word
+from ffrecord.system.values import check_flag, describe_wrong, is_word
 
 NAMED = 20  # differences that an error names
 AT_ONCE = 64  # files that are compared together
@@ -187,7 +187,7 @@ def export(
     if per_shard is not None and kind == "folder":
         raise ArgumentError("samples_per_shard is only for formats with several samples in a file, not for a folder")
     workers = arguments.check_num_workers(num_workers)
-    arguments.check_flag("verify", verify)
+    check_flag("verify", verify)
     arguments.check_optional_flag("progress", progress)
     start_method_of(start_method)
     # Checked early; `_publish` finds what appears later.
@@ -197,7 +197,8 @@ def export(
     if opened and not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
         raise ArgumentTypeError(describe_wrong("source", source, "a path, a store or samples with len() and [i]"))
     if isinstance(source, Mapping):
-        raise ArgumentTypeError("source is a dict, expected samples: make a dataset of its columns with convert")
+        advice = "make a dataset of its columns with convert"
+        raise ArgumentTypeError(describe_wrong("source", source, "samples", advice))
     given_options = [*options, *([] if source_format is None else ["source_format"])]
     if given_options and opened:
         raise ArgumentTypeError(f"options {sorted(given_options)} are only for a source that is given by its path")

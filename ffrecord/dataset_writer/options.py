@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, SupportsIndex, overload
 
-import numpy as np
-
 from ffrecord.dataset_writer import resume
 from ffrecord.dataset_writer.encoding import Encoding, make_extension
 from ffrecord.dataset_writer.layout import ByBytes, ByCount, split_evenly
@@ -20,20 +18,16 @@ from ffrecord.fields import Schema
 from ffrecord.processes.pool import usable_workers
 from ffrecord.system import urls
 from ffrecord.system.sizes import Size, parse_limit
-from ffrecord.system.values import check_characters, describe_wrong, is_word, whole_number
+from ffrecord.system.values import check_flag, describe_wrong, is_word, path_text, whole_number
 
 MAX_SKIPPED = 1000
 
 
 def check_path(path: Any, argument: str = "path") -> str:
     """Return the path of a dataset as str; `argument` is its name for messages."""
-    name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
-    if not isinstance(name, str):
-        raise ArgumentTypeError(describe_wrong(argument, path, "str or os.PathLike"))
+    name = path_text(argument, path)
     if not name:
-        raise ArgumentError(f"{argument} is empty")
-    # The system call would refuse it too, but without the name of the argument.
-    check_characters(argument, name)
+        raise ArgumentError(describe_wrong(argument, path, "the path of a directory"))
     # `pathlib` makes s3:/bucket of s3://bucket; without this check, a directory named "s3:" would appear here.
     if urls.has_lost_slash(name) and not os.path.isdir(name.partition("/")[0]):
         raise urls.lost_slash_error(name)
@@ -100,13 +94,6 @@ def check_num_workers(number: SupportsIndex) -> int:
     if found < -1:
         raise ArgumentError(f"num_workers is {found}, expected -1 (one per usable CPU) or >= 0")
     return usable_workers() if found == -1 else found
-
-
-def check_flag(name: str, value: Any) -> bool:
-    """Return a bool; refuse other types, because any text would be true."""
-    if not isinstance(value, bool | np.bool_):
-        raise ArgumentTypeError(describe_wrong(name, value, "True or False"))
-    return bool(value)
 
 
 def check_optional_flag(name: str, value: Any) -> bool | None:

@@ -34,7 +34,7 @@ from ffrecord.processes.pool import start_method_of
 from ffrecord.reading.paths import check_outside
 from ffrecord.system import urls
 from ffrecord.system.sizes import format_size
-from ffrecord.system.values import describe_wrong, whole_number
+from ffrecord.system.values import check_flag, describe_wrong, whole_number
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class DatasetWriter:
             stuck_after=arguments.check_stuck_after(stuck_after),
             max_skipped=arguments.check_max_skipped(on_error, max_skipped),
             appends=arguments.check_mode(mode),
-            resumes=arguments.check_flag("resume", resume),
+            resumes=check_flag("resume", resume),
         )
         self._fields = fields
         # Before the caller makes samples, which may take long; each write checks again.
@@ -280,7 +280,7 @@ class DatasetWriter:
         """
         self._options.check_target()
         wanted = None if seed is None else whole_number("seed", seed)
-        shuffles = arguments.check_flag("shuffle_indices", shuffle_indices)
+        shuffles = check_flag("shuffle_indices", shuffle_indices)
         if fingerprint is not None and not isinstance(fingerprint, str):
             raise ArgumentTypeError(describe_wrong("fingerprint", fingerprint, "str or None"))
         fingerprint = None if fingerprint is None else str(fingerprint).encode(errors="backslashreplace").decode()
@@ -376,7 +376,7 @@ class DatasetWriter:
         if data.known is not None:
             return self._write_known(data, total, chunksize)
         if not isinstance(iterable, Iterable) and not hasattr(iterable, "__getitem__"):
-            raise ArgumentTypeError(describe_wrong("iterable", iterable, "iterable"))
+            raise ArgumentTypeError(describe_wrong("iterable", iterable, "an iterable"))
         samples = name_stream(iterable, self._options.fields)
         source, declared = FromIterable(samples, total), self._options.declares(self._options.fields)
 

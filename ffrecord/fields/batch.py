@@ -10,7 +10,7 @@ from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array, Field
 from ffrecord.fields.layout import SIZE, RecordLayout, Slot, column_label
 from ffrecord.fields.shapes import CHECKED, check_items
-from ffrecord.system.values import describe_wrong
+from ffrecord.system.values import check_offsets, describe_wrong
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
@@ -30,10 +30,9 @@ def check_records(data: Any, offsets: Any) -> tuple[Bytes, Offsets]:
     """
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
         raise TypeError(describe_wrong("data", data, "a contiguous uint8 array [bytes]"))
-    found = np.asarray(offsets)
-    if found.ndim != 1 or not len(found) or found.dtype.kind not in "iu":
-        raise TypeError(describe_wrong("offsets", found, "ints [k + 1]"))
-    found = found.astype(np.int64, copy=False)
+    found = check_offsets(offsets).astype(np.int64, copy=False)
+    if not len(found):
+        raise ValueError("offsets is empty, expected ints [k + 1]")
     # Checked once here: later steps copy by these numbers.
     if found[0] < 0 or found[-1] > len(data) or (found[1:] < found[:-1]).any():
         raise ValueError(

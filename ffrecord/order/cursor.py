@@ -21,7 +21,7 @@ from ffrecord.order.sliced import same_but_for_slices
 from ffrecord.order.split import Split
 from ffrecord.order.state import VERSION, Contents, Identity, State
 from ffrecord.reading.indices import as_subset, count_from_start
-from ffrecord.system.values import describe_wrong, is_word
+from ffrecord.system.values import check_flag, describe_wrong, is_word
 
 __all__ = ["Course"]
 
@@ -104,9 +104,7 @@ class Course:
         self._epoch_number = check_range("epoch", epoch, 0, EPOCHS)
         self._position = 0
         self.batch_size = check_batch_size(batch_size)
-        if not isinstance(drop_last, bool | np.bool_):
-            raise ArgumentTypeError(describe_wrong("drop_last", drop_last, "True or False"))
-        self.drop_last = bool(drop_last)
+        self.drop_last = check_flag("drop_last", drop_last)
         self.split = Split(rank, world_size, policy, placement)
         self.order = self._with_slices(placement)
         self.indices = None if indices is None else check_filter(indices, identity.samples)
@@ -411,6 +409,9 @@ def check_batch_size(batch_size: int) -> int:
         ValueError: it is less than 1, or more than any dataset can have.
         TypeError: it is not an int.
     """
+    if batch_size is None:  # torch's loaders take it, and make no batches then
+        advice = "1 makes batches of one sample; iterate over a dataset or reader for samples alone"
+        raise ArgumentTypeError(describe_wrong("batch_size", batch_size, "an int", advice))
     size = check_range("batch_size", batch_size, 1)
     if size > LENGTH_MAX:
         raise ArgumentError(

@@ -25,6 +25,7 @@ from ffrecord.ray.records import ArrowRecords
 from ffrecord.ray.target import LocalTarget, RayTarget, ShardPlace
 from ffrecord.reading.batch_forms import Packed
 from ffrecord.system import urls
+from ffrecord.system.values import check_flag
 from ffrecord.writing.file_writer import FileWriter
 
 
@@ -177,7 +178,7 @@ def write(
     name = options.check_path(path)
     given = schema if schema is None or isinstance(schema, Schema) else Schema.of(schema)
     started = time.perf_counter()
-    target = target_of(name, storage_options, appends=appends, resumes=options.check_flag("resume", resume))
+    target = target_of(name, storage_options, appends=appends, resumes=check_flag("resume", resume))
     try:
         place = target.begin()
         columns = given or target.schema() or _schema_of_dataset(ds)

@@ -10,7 +10,7 @@ from ffrecord.errors import UNFINISHED, ArgumentError, ArgumentTypeError, Format
 from ffrecord.format import leftovers, manifest
 from ffrecord.format.ffr_layout import SUFFIX
 from ffrecord.system import filesystems, urls
-from ffrecord.system.values import check_characters, describe_wrong
+from ffrecord.system.values import describe_wrong, path_text
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Source: TypeAlias = PathLike | Sequence[PathLike]
@@ -33,10 +33,7 @@ def check_type(fname: object) -> str:
         TypeError: it is not a str or an os.PathLike of one.
         ValueError: it is a URL that went through pathlib.Path, and no file has that name.
     """
-    path = os.fspath(fname) if isinstance(fname, str | os.PathLike) else None
-    if not isinstance(path, str):
-        raise ArgumentTypeError(describe_wrong("fname", fname, "str, os.PathLike, list or tuple"))
-    check_characters("fname", path)
+    path = path_text("fname", fname, "str, os.PathLike, list or tuple")
     # A file of that name may exist, and a pattern may match one.
     if urls.has_lost_slash(path) and not os.path.lexists(path) and not glob.glob(path):
         raise urls.lost_slash_error(path)
@@ -50,10 +47,7 @@ def local_path(argument: str, given: PathLike) -> str:
         TypeError: it is no path.
         ValueError: it is a URL of something else, which the system would take for a name with slashes.
     """
-    path = os.fspath(given) if isinstance(given, str | os.PathLike) else None
-    if not isinstance(path, str):
-        raise ArgumentTypeError(describe_wrong(argument, given, "str or os.PathLike"))
-    check_characters(argument, path)
+    path = path_text(argument, given)
     if urls.has_lost_slash(path) and not os.path.lexists(path.partition("/")[0]):
         raise urls.lost_slash_error(path)
     if urls.is_remote(path) and not os.path.lexists(path):

@@ -54,7 +54,8 @@ def describe(value: Any) -> str:
     if np and isinstance(value, np.ndarray):
         return with_article(f"{value.dtype} array of shape {value.shape}")
     if np and isinstance(value, np.generic):
-        return f"numpy {type(value).__name__} {_short_repr(value)}"
+        shown = _short_repr(value.item()) if isinstance(value, np.character) else str(value)[:REPR_MAX]
+        return f"numpy {type(value).__name__} {shown}"
     if is_tensor(value):
         if value.is_nested:
             return f"a nested torch {torch_dtype_name(value)} tensor"
@@ -101,6 +102,23 @@ def whole_number(name: str, value: Any) -> int:
         return operator.index(value)
     except TypeError:  # arrays have the method, and refuse unless they are one int
         raise ArgumentTypeError(describe_wrong(name, value, "an int")) from None
+
+
+def check_offsets(offsets: Any) -> Any:
+    """Return the argument `offsets`, [k + 1] ints, as an array of any integer dtype. Its values are not checked.
+
+    Raises:
+        ArgumentTypeError: it is not a flat collection of ints.
+    """
+    import numpy as np  # here, so that help and errors need no numpy
+
+    try:
+        found = np.asarray(offsets)
+    except ValueError:  # lists of different lengths
+        raise ArgumentTypeError(describe_wrong("offsets", offsets, "ints [k + 1]")) from None
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise ArgumentTypeError(describe_wrong("offsets", found, "ints [k + 1]"))
+    return found
 
 
 def explain_surrogate(error: UnicodeEncodeError) -> str:
@@ -182,6 +200,35 @@ def iterator_of(name: str, value: Any, items: str) -> Iterator[Any]:
 def is_word(value: object, words: Container[str]) -> bool:
     """Tell whether a value is one of some words. Comparing others, such as arrays, could fail."""
     return isinstance(value, str) and value in words
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """Return the bool that an argument `name` has; other types are refused, because any text would be true.
+
+    Raises:
+        ArgumentTypeError: it is no bool of Python or numpy.
+    """
+    if not isinstance(value, bool) and not _is_of("numpy", "bool_", value):
+        raise ArgumentTypeError(describe_wrong(name, value, "True or False"))
+    return bool(value)
+
+
+def path_text(name: str, value: object, expected: str = "str or os.PathLike") -> str:
+    """Return the path that an argument `name` has, as the system can take it.
+
+    Args:
+        name: the argument.
+        value: the value, of any type.
+        expected: the types that are allowed.
+
+    Raises:
+        ArgumentTypeError: it is no str, nor an os.PathLike of one.
+        ArgumentError: the errors of `check_characters`.
+    """
+    path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(path, str):
+        raise ArgumentTypeError(describe_wrong(name, value, expected))
+    return check_characters(name, path)
 
 
 def check_characters(name: str, path: str) -> str:

@@ -34,7 +34,7 @@ import os
 
 import numpy as np
 
-from ffrecord.system.values import as_bytes, describe_wrong
+from ffrecord.system.values import as_bytes, check_offsets
 
 import_array()
 
@@ -542,9 +542,7 @@ cdef class Appender:
 
 def _offsets(given, size):
     """Copy offsets to int64 [k + 1]: the caller may change the original after the check."""
-    offsets = np.asarray(given)
-    if offsets.dtype.kind not in "iu" or offsets.ndim != 1:
-        raise TypeError(describe_wrong("offsets", offsets, "ints [k + 1]"))
+    offsets = check_offsets(given)
     if offsets.dtype.kind == "i":
         return offsets.astype(np.int64, "C")
     offsets = offsets.astype(np.uint64, "C")

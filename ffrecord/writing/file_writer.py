@@ -23,7 +23,7 @@ from ffrecord.format import extension, ffr_layout
 from ffrecord.format.journal import Journal, JournalHeader
 from ffrecord.system import atomic_file, named_calls, urls
 from ffrecord.system.closing import SingleFileWriter
-from ffrecord.system.values import check_characters, describe_wrong, iterator_of, whole_number
+from ffrecord.system.values import describe_wrong, iterator_of, path_text, whole_number
 from ffrecord.writing._buffers import Appender
 
 BLOCK = 4096  # if n is unknown, samples start at a multiple of this: file systems insert space in whole blocks
@@ -457,9 +457,9 @@ class FileWriter(Appender, SingleFileWriter):
 
 
 def _check_name(fname: Any) -> str:
-    path = os.fspath(fname) if isinstance(fname, str | os.PathLike) else None
-    if not isinstance(path, str):
-        raise ArgumentTypeError(describe_wrong("fname", fname, "str or os.PathLike"))
+    path = path_text("fname", fname)
+    if not path:
+        raise ArgumentError(describe_wrong("fname", fname, f"the path of a file that ends with {ffr_layout.SUFFIX}"))
     if urls.is_remote(path):
         raise ArgumentError(
             f"{urls.redact(path)} is a URL, expected a path on this machine; DatasetWriter writes to URLs"
@@ -467,7 +467,6 @@ def _check_name(fname: Any) -> str:
     # A path that lost a slash in pathlib would put the file into a new directory; one named "s3:" may exist.
     if urls.has_lost_slash(path) and not os.path.isdir(path.partition("/")[0]):
         raise urls.lost_slash_error(path)
-    check_characters("fname", path)
     if Path(path).suffix != ffr_layout.SUFFIX:
         raise ArgumentError(f"{path} does not end with {ffr_layout.SUFFIX}; give it such a name")
     return urls.local_path(path)

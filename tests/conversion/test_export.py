@@ -485,3 +485,9 @@ def test_workers_that_are_spawned(typed, tmp_path):
     export(typed, tmp_path / "one", "tar", samples_per_shard=5, num_workers=2, start_method="spawn", progress=False)
     export(typed, tmp_path / "two", "tar", samples_per_shard=5, num_workers=0, progress=False)
     assert folder_files(tmp_path / "one") == folder_files(tmp_path / "two")
+
+
+def test_columns_are_no_samples(tmp_path: Path) -> None:
+    words = r"^source is a dict of 1, expected samples; make a dataset of its columns with convert$"
+    with pytest.raises(TypeError, match=words):
+        ffrecord.export({"x": [1, 2]}, tmp_path / "x.zip")

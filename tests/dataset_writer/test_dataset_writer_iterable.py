@@ -159,7 +159,7 @@ def test_samples_much_larger_than_shared_memory(tmp_path: Path) -> None:
 
 
 def test_not_iterable(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"iterable is int .*, expected iterable"):
+    with pytest.raises(TypeError, match=r"iterable is int .*, expected an iterable"):
         DatasetWriter(tmp_path / "set").from_iterable(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="length is -1, expected >= 0"):
         DatasetWriter(tmp_path / "set").from_iterable([], -1)

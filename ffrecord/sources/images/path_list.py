@@ -110,7 +110,7 @@ def _read_source(source: PathLike | Iterable[Any], labelled: bool) -> tuple[list
 def _pair(given: Any) -> Pair:
     """Return (path, label) from an item of `source`, which is a pair or a path."""
     path, label = given if isinstance(given, tuple | list) and len(given) == 2 else (given, None)
-    name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else None  # other paths fail when they are read
     if not isinstance(name, str):
         raise ArgumentTypeError(f"{given!r}, expected a path, or (path, label)")
     # To numpy, a timedelta64 is an integer.

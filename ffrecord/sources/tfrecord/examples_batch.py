@@ -11,7 +11,7 @@ from ffrecord.errors import ArgumentError
 from ffrecord.kernels._memory import pooled
 from ffrecord.reading.batch_forms import Packed
 from ffrecord.sources.tfrecord.examples_features import DTYPES, Feature, Features, FixedFeature, Ragged, RaggedStrings
-from ffrecord.system.values import as_bytes, describe_wrong
+from ffrecord.system.values import as_bytes, check_offsets
 
 Column = npt.NDArray[Any] | Ragged | RaggedStrings
 
@@ -29,11 +29,11 @@ def check_arguments(data: Any, offsets: Any) -> Packed:
     """Return the arguments of `parse_batch` as contiguous arrays of their dtypes.
 
     Raises:
-        ArgumentError: the offsets are not 1-D ints, or empty. Their values are checked later.
+        ArgumentError, ArgumentTypeError: the offsets are empty, or not 1-D ints. Their values are checked later.
     """
-    numbers = np.asarray(offsets)
-    if numbers.ndim != 1 or len(numbers) == 0 or numbers.dtype.kind not in "iu":
-        raise ArgumentError(describe_wrong("offsets", numbers, "ints [k + 1]"))
+    numbers = check_offsets(offsets)
+    if len(numbers) == 0:
+        raise ArgumentError("offsets is empty, expected ints [k + 1]")
     # Compiled code reads aligned numbers in one piece.
     return np.frombuffer(as_bytes(data), np.uint8), np.require(numbers, np.int64, ["C", "A"])
 
