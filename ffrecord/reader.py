@@ -1,7 +1,6 @@
 """Reader of one or many `.ffr` files as one sequence of samples."""
 
 import hashlib
-import operator
 import os
 import warnings
 from collections.abc import Iterable, Mapping
@@ -176,9 +175,9 @@ class FileReader(RecordReader[Sample_co]):
                 after them do not change the result.
 
         Raises:
-            ValueError: `shards` is out of range.
+            ValueError, TypeError: `shards` is out of range, or no int.
         """
-        count = len(self._files) if shards is None else operator.index(shards)
+        count = len(self._files) if shards is None else whole_number("shards", shards)
         if not 0 <= count <= len(self._files):
             raise ArgumentError(f"shards is {count}, expected 0 to {len(self._files)}")
         numbers = [(opened.n, opened.size, opened.crc) for opened in self._files[:count]]

@@ -1,6 +1,5 @@
 """`dump`: write a dataset into one `.ffr` file or several, laid out as ffrecord 1.x did."""
 
-import operator
 import os
 import warnings
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from ffrecord.inputs.recognised import StoreInput, input_of
 from ffrecord.processes.pool import usable_workers
 from ffrecord.reading.paths import local_path
 from ffrecord.system import signals
-from ffrecord.system.values import as_bytes
+from ffrecord.system.values import as_bytes, whole_number
 from ffrecord.writing.file_writer import FileWriter
 
 WORKERS_MAX = 16
@@ -55,7 +54,7 @@ def dump(
         FileExistsError (also a RuntimeError): the directory holds shards already.
         BlockingIOError (also a RuntimeError): another writer writes to the directory.
         MismatchError: a `DatasetWriter` of the directory was interrupted and has left finished shards.
-        ValueError: nfiles < 1.
+        ValueError, TypeError: nfiles < 1, or no int.
         WorkerError: (several files) the dataset failed at a sample, or a worker process died; names the sample.
         OSError (also a RuntimeError): writing failed.
 
@@ -64,7 +63,7 @@ def dump(
     show = bool(verbose) and not callable(verbose)
     if callable(verbose):  # the early form: dump(dataset, fname, nfiles, serializer)
         serializer = verbose
-    files = operator.index(nfiles)
+    files = whole_number("nfiles", nfiles)
     if files < 1:
         raise ValueError(f"nfiles is {files}, expected >= 1")
     dataset, encoding = _with_encoding(dataset, serializer)

@@ -21,6 +21,12 @@ _pack_int, _unpack_int = INT.pack, INT.unpack
 _pack_float, _unpack_float = FLOAT.pack, FLOAT.unpack
 
 
+def _size_error(field: Field, data: memoryview) -> FormatError:
+    """Return the error of a value of fixed size that has another number of bytes."""
+    size = 0 if field.fixed is None else field.fixed.size
+    return FormatError(f"{field.expects} has {plural(len(data), 'byte')}, expected {size}")
+
+
 @register
 @dataclass(frozen=True)
 class IntField(Field):
@@ -49,7 +55,10 @@ class IntField(Field):
             raise ValueError(f"{describe(value)}, expected an int in [-2**63, 2**63)") from None
 
     def decode(self, data: memoryview) -> int:
-        return int(_unpack_int(data)[0])
+        try:
+            return int(_unpack_int(data)[0])
+        except struct.error:
+            raise _size_error(self, data) from None
 
     def unstack(self, column: Array) -> list[Any]:
         return list(column.tolist())
@@ -89,7 +98,10 @@ class FloatField(Field):
         return exact
 
     def decode(self, data: memoryview) -> float:
-        return float(_unpack_float(data)[0])
+        try:
+            return float(_unpack_float(data)[0])
+        except struct.error:
+            raise _size_error(self, data) from None
 
     def unstack(self, column: Array) -> list[Any]:
         return list(column.tolist())
@@ -117,6 +129,8 @@ class BoolField(Field):
         return b"\1" if value else b"\0"
 
     def decode(self, data: memoryview) -> bool:
+        if len(data) != 1:
+            raise _size_error(self, data)
         # Any other byte is damage.
         if data[0] > 1:
             raise FormatError(f"a bool is byte {data[0]}, expected 0 or 1")
@@ -196,6 +210,8 @@ class ScalarField(Field):
         return value.tobytes()
 
     def decode(self, data: memoryview) -> Any:
+        if len(data) != self.dtype.itemsize:
+            raise _size_error(self, data)
         if self.dtype.kind == "b" and data[0] > 1:
             raise FormatError(f"a bool is byte {data[0]}, expected 0 or 1")
         return np.frombuffer(data, self.dtype)[0]

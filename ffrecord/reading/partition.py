@@ -1,6 +1,5 @@
 """Partition of a dataset into tasks for many processes or machines; a task is a range of samples of one file."""
 
-import operator
 import os
 from typing import NamedTuple, SupportsIndex
 
@@ -8,6 +7,7 @@ from ffrecord.format import ffr_layout
 from ffrecord.reading import paths
 from ffrecord.reading.ffr_file import add_path_to_errors
 from ffrecord.reading.paths import Source
+from ffrecord.system.values import whole_number
 
 
 class Task(NamedTuple):
@@ -34,11 +34,11 @@ def tasks(fname: Source, samples: SupportsIndex) -> list[Task]:
         samples: maximum number of samples of a task, > 0; the last task of a file may have fewer.
 
     Raises:
-        ValueError: `samples` is not positive, or there are no files.
+        ValueError, TypeError: `samples` is not a positive int, or there are no files.
         FileNotFoundError, IsADirectoryError, TypeError: the same as for `FileReader`.
         FormatError: a file is not an FFRecord file.
     """
-    size = operator.index(samples)
+    size = whole_number("samples", samples)
     if size <= 0:
         raise ValueError(f"samples is {size}, expected > 0")
     files, shards = paths.expand(fname)

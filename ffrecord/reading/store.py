@@ -322,7 +322,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
             The errors of `read`; FormatError: a sample has another size; ValueError: a slot is not within the sample,
             `out` is too small or does not have one array for each slot, or a replacement has another size.
         """
-        columns: list[Array] = self._read(Slots(record_size, slots), indices, as_outs(out))
+        columns: list[Array] = self._read(_check_slots(record_size, slots), indices, as_outs(out))
         return columns
 
     def read_range(self, start: SupportsIndex, stop: SupportsIndex) -> list[Array]:
@@ -448,7 +448,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         """
         if not 1 <= threads <= 32:
             raise ArgumentError(f"threads is {threads}, expected 1 to 32")
-        return self._iter(Slots(record_size, slots), batches, prefetch, out, threads)
+        return self._iter(_check_slots(record_size, slots), batches, prefetch, out, threads)
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Array: ...
@@ -802,3 +802,15 @@ def _reopen(cls: Callable[..., Store], source: Any, check_data: bool, options: d
             f"{name_files(store.fnames)}: the files differ from those that this reader was pickled with"
         )
     return store
+
+
+def _check_slots(record_size: SupportsIndex, slots: SlotList) -> Slots:
+    """Return the arguments of `read_columns`; their errors name them."""
+    size, pieces = whole_number("record_size", record_size), []
+    for i, slot in enumerate(iterator_of("slots", slots, "(offset, size)")):
+        try:
+            offset, length = slot
+        except (TypeError, ValueError):
+            raise ArgumentTypeError(describe_wrong(f"slots[{i}]", slot, "(offset, size)")) from None
+        pieces.append((whole_number(f"slots[{i}][0]", offset), whole_number(f"slots[{i}][1]", length)))
+    return Slots(size, pieces)

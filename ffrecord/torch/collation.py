@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import default_collate
 from torch.utils.data._utils import collate as torchs
 
+from ffrecord.errors import add_note
 from ffrecord.fields import BoolField, FloatField, IntField, NDArrayField, ScalarField, Schema, TensorField, ZstdField
 from ffrecord.fields.field import Field
 from ffrecord.fields.layout import Slot
@@ -37,7 +38,7 @@ def collate(batch: list[Any]) -> Any:
             lists.
 
     Raises:
-        As default_collate.
+        As default_collate; a note names the column.
         FormatError: a record is not of its schema.
     """
     if type(batch) is LazySamples and batch.records is not None and not batch.looked:
@@ -119,8 +120,13 @@ def _build_batch(node: Any, columns: Mapping[str, Any], functions: Any, in_dict:
     column = columns[node]
     if isinstance(column, torch.Tensor):
         return column
-    # default_collate passes a tuple of values for items of lists and tuples. The difference shows if they are strings.
-    return torchs.collate(column if in_dict else tuple(column), collate_fn_map=functions)
+    try:
+        # default_collate passes a tuple of values for items of lists and tuples. The difference shows if they are
+        # strings.
+        return torchs.collate(column if in_dict else tuple(column), collate_fn_map=functions)
+    except Exception as error:  # it stays the error of default_collate
+        add_note(error, f"This is column {node}.")
+        raise
 
 
 @lru_cache(maxsize=64)

@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -16,8 +15,9 @@ from ffrecord.errors import ArgumentError, StateError, plural
 from ffrecord.fields import Field
 from ffrecord.order import Course, Order, Run, Split, balance_classes, identity_of
 from ffrecord.reading.indices import as_subset, count_from_start
-from ffrecord.reading.paths import PathLike
+from ffrecord.reading.paths import PathLike, local_path
 from ffrecord.system.atomic_file import PartFile
+from ffrecord.system.values import check_flag
 from ffrecord.torch.distributed import Place, Ranks
 from ffrecord.torch.images import BoxDecoder, ImageDecoder, MaskDecoder
 from ffrecord.torch.loading.bad_records import ON_ERROR, BatchRows
@@ -209,7 +209,7 @@ class Loader(Iterable[Any]):
         if options.persistent:
             weakref.finalize(self, self._keeper.stop)
         remote = {"storage_options": storage_options, "cache_dir": cache_dir, "cache_limit": cache_limit}
-        source = open_source(dataset, check_data, io, remote)
+        source = open_source(dataset, check_flag("check_data", check_data), io, remote)
         self._owned, self.reader = source.owned, source.store
         self.dataset: Any = self.reader if is_path(dataset) else dataset
         self.num_workers = options.workers
@@ -367,12 +367,13 @@ class Loader(Iterable[Any]):
             path: JSON file to write when the context ends; an existing one is replaced as a whole.
 
         Raises:
+            TypeError, ValueError: it is no path on this machine.
             StateError: a trace is being made already.
             OSError: the file cannot be written. If the context raises, that is a warning in the log.
         """
         if self._counts.trace is not None:
             raise StateError("a trace of this loader is being made already")
-        part = PartFile(os.fsdecode(path))
+        part = PartFile(local_path("path", path))
         self._counts.trace = trace = LoaderTrace()
         try:
             yield

@@ -3,6 +3,7 @@
 import enum
 import math
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -132,3 +133,10 @@ def test_columns() -> None:
     assert columns["[3]"] == [None, None, None]
     assert same(columns["[4]"], np.arange(3).astype("m8[s]"))
     assert "[3]" in schema.slots and schema.slots["[4]"].offset == 17
+
+
+@pytest.mark.parametrize("field", [IntField(), FloatField(), BoolField(), ScalarField("float32"), ScalarField("bool")])
+@pytest.mark.parametrize("data", [b"", b"\0" * 3, b"\0" * 9])
+def test_values_of_other_sizes_are_refused(field: Any, data: bytes) -> None:
+    with pytest.raises(FormatError, match=rf"^an? .* has {len(data)} bytes, expected {field.fixed.size}$"):
+        field.decode(memoryview(data))

@@ -68,3 +68,13 @@ def test_bad_arguments(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"bad\.ffr"):
         tasks(tmp_path, 1)
     assert ffrecord.tasks is tasks
+
+
+@pytest.mark.parametrize("wrong", ["4", None, 1.5, True])
+def test_numbers_that_are_no_ints(sample_file, wrong):
+    with pytest.raises(TypeError, match=r"^samples is .*, expected an int$"):
+        tasks(sample_file.path, wrong)
+    with FileReader(sample_file.path) as reader:
+        if wrong is not None:
+            with pytest.raises(TypeError, match=r"^shards is .*, expected an int$"):
+                reader.fingerprint(wrong)

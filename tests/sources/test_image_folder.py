@@ -281,3 +281,8 @@ def test_a_directory_that_cannot_be_listed(tmp_path):
     with pytest.raises(NotADirectoryError):
         (tmp_path / "file").write_bytes(b"")
         _files.list_directory(os.fsencode(tmp_path / "file"), b"", (b".jpg",))
+
+
+def test_an_extension_that_is_no_text(folder):
+    with pytest.raises(TypeError, match=r"^extensions\[1\] is int 5, expected str$"):
+        ImageFolderReader(folder, extensions=[".txt", 5])

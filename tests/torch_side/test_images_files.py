@@ -285,3 +285,18 @@ def test_parameters_refused(options: Any, error: type[Exception], words: str) ->
 def test_rows_of_another_dtype_are_refused() -> None:
     with pytest.raises(ValueError, match=r"out has shape .* and dtype uint8, expected \(4, 4, 3\) and float32"):
         Resize(4, dtype=torch.float32).decode_into(COLOUR, np.zeros((4, 4, 3), np.uint8), 0)
+
+
+@pytest.mark.parametrize("given", [list, np.array, torch.tensor])
+def test_arrays_and_tensors_of_means(given: Any) -> None:
+    made = Resize(4, dtype=torch.float32, mean=given((0.5, 0.25, 0.0)), std=given((1.0, 2.0, 4.0)))
+    assert made == Resize(4, dtype=torch.float32, mean=(0.5, 0.25, 0.0), std=(1.0, 2.0, 4.0))
+    for wrong in ((0.5, 0.25), 0.5, ((0.5, 0.25, 0.0),) * 3):
+        with pytest.raises(TypeError, match="mean is "):
+            Resize(4, dtype=torch.float32, mean=given(wrong) if given is not list else wrong)
+
+
+def test_a_seed_that_is_no_int() -> None:
+    decoder = Resize(4)
+    with pytest.raises(TypeError, match="seed is str 'x', expected an int"):
+        decoder.decode_into(memoryview(b""), decoder.rows(decoder.allocate(1))[0], "x")  # type: ignore[arg-type]

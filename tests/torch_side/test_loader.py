@@ -13,7 +13,7 @@ from ffrecord.fields import BytesField, NDArrayField, StrField
 from ffrecord.order import Course, Identity, Sequential, sample_seeds
 from ffrecord.torch import Dataset, Loader, Padded
 from ffrecord.torch.images import CenterCrop
-from ffrecord.torch.loading.ragged import as_padded
+from ffrecord.torch.loading.ragged import as_nested, as_padded
 
 pytestmark = WORKERS_ANYWHERE
 COUNT = 30
@@ -179,6 +179,11 @@ def test_padded(shapes):
 def test_padded_pins():
     padded = as_padded("column", [torch.ones(2), torch.ones(3)]).pin_memory()
     assert padded.values.is_pinned() and padded.lengths.is_pinned()
+
+
+def test_nested_tensors_that_torch_refuses():
+    with pytest.raises(ValueError, match=r"^image: torch makes no nested tensor of these values: .*same dtype"):
+        as_nested("image", [torch.ones(2), torch.ones(3, dtype=torch.int8)])
 
 
 @pytest.mark.parametrize("ragged", ["padded", "nested"])

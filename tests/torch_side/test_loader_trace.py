@@ -175,3 +175,9 @@ def test_copies(path, tmp_path):
     with loader.trace(tmp_path / "trace.json"):
         list(loader)
     assert sum(span["name"] == "copy" for span in events_of(tmp_path / "trace.json", "X")) == len(loader)
+
+
+def test_a_trace_needs_a_path(path):
+    words = r"path is None, expected str or os\.PathLike"
+    with Loader(path) as loader, pytest.raises(TypeError, match=words), loader.trace(None):
+        pass

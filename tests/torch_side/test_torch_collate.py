@@ -421,3 +421,14 @@ def test_no_sample_is_decoded_for_torchs_loader(dataset: Dataset[Any], monkeypat
     decoded.clear()
     list(DataLoader(dataset + dataset, 12, collate_fn=collate))
     assert decoded == []
+
+
+def test_an_error_names_the_column(tmp_path: Path) -> None:
+    """And it is that of default_collate."""
+    path = tmp_path / "x.ffr"
+    schema = Schema.of({"id": fields.IntField(), "x": fields.NDArrayField("int64", (None,))})
+    with FileWriter(path, 2, extension=Extension(schema=schema.to_builtins())) as writer:
+        writer.write_many([schema.encode({"id": i, "x": np.arange(i)}) for i in range(2)])
+    with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size") as caught:
+        collate(Dataset(path).__getitems__([0, 1]))
+    assert caught.value.__notes__ == ["This is column x."]

@@ -124,9 +124,9 @@ def _directory(source: PathLike | Sequence[PathLike]) -> str:
 
 def _suffixes(extensions: Iterable[str]) -> tuple[str, ...]:
     given = (extensions,) if isinstance(extensions, str) else tuple(extensions)
-    for suffix in given:
+    for i, suffix in enumerate(given):
         if not isinstance(suffix, str):
-            raise ArgumentTypeError(describe_wrong("extensions", suffix, "strings"))
+            raise ArgumentTypeError(describe_wrong(f"extensions[{i}]", suffix, "str"))
         # The name of a file has at most 255 bytes.
         if not 0 < len(os.fsencode(suffix)) < 256 or "/" in suffix:
             raise ArgumentError(f"extensions has {suffix!r}, which cannot end the name of a file")

@@ -1,6 +1,5 @@
 """Readers of RecordIO files of the PaddlePaddle family, in place."""
 
-import operator
 import os
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -26,6 +25,7 @@ from ffrecord.sources.recordio.layout import Numbers, dialect_of
 from ffrecord.sources.registry import SUFFIXES
 from ffrecord.system.sizes import Size, parse_size
 from ffrecord.system.threads import map_in_threads
+from ffrecord.system.values import whole_number
 
 EXPANDED_MOST = 1 << 30  # most bytes that a chunk may expand to by default
 THREADS = 16  # files scanned at once
@@ -164,9 +164,9 @@ class RecordIOReader(Store):
             its records.
 
         Raises:
-            ValueError: `samples` is not positive.
+            ValueError, TypeError: `samples` is not positive, or no int.
         """
-        size = operator.index(samples)
+        size = whole_number("samples", samples)
         if size <= 0:
             raise ArgumentError(f"samples is {size}, expected > 0")
         return [

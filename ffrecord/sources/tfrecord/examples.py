@@ -216,6 +216,7 @@ class ExampleParser:
             ExampleError: a record is not an Example; names it and the byte.
             ArgumentError: offsets descend or leave `data`, an array of `into` does not fit, or `num_threads` is
                 invalid.
+            ArgumentTypeError: offsets are not ints [k + 1].
         """
         if whole_number("num_threads", num_threads) < 1:
             raise ArgumentError(f"num_threads is {num_threads}, expected > 0")

@@ -1,7 +1,6 @@
 """Decoders of image columns: files, or plain pixels → rows of one tensor, all of one size."""
 
 import math
-import operator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,7 +44,7 @@ class ImageDecoder:
         dtype: uint8; or float32, float16 or bfloat16 for numbers that are divided by 255, and normalised by `mean` and
             `std`. They equal torchvision's `ToDtype(torch.float32, scale=True)` and `Normalize` bit for bit, rounded to
             `dtype` at the end.
-        mean, std: numbers for each channel, subtracted and divided by; None for 0 and 1.
+        mean, std: numbers for each channel, subtracted and divided by (a list, array or tensor); None for 0 and 1.
 
     Attributes:
         mask: the decoder of masks of the same images: the same box and flip, see `MaskDecoder`.
@@ -87,6 +86,8 @@ class ImageDecoder:
             value = getattr(self, name)
             if value is None:
                 continue
+            if isinstance(value, (np.ndarray, torch.Tensor)):
+                value = value.tolist()
             if self.dtype == torch.uint8:
                 raise ArgumentError(f"{name} is {value!r} with dtype=torch.uint8, expected dtype=torch.float32 or half")
             if not isinstance(value, (tuple, list)) or len(value) != self.channels:
@@ -165,7 +166,7 @@ class ImageDecoder:
         """
         buffer: Any = data
         pixels = data if isinstance(data, np.ndarray) and data.ndim > 1 else memoryview(buffer)
-        seed = operator.index(seed)
+        seed = whole_number("seed", seed)
         if out.shape != (*self.sides, self.channels) or out.itemsize != DTYPES[self.dtype]:
             raise ArgumentError(
                 f"out has shape {out.shape} and dtype {out.dtype}, expected {(*self.sides, self.channels)} and "

@@ -12,7 +12,7 @@ import torch
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.system import resources
-from ffrecord.system.values import describe_wrong, whole_number
+from ffrecord.system.values import check_flag, describe_wrong, whole_number
 from ffrecord.torch.loading.placement import as_device, can_pin
 
 __all__ = ["LoaderOptions", "check_choice", "check_count", "check_function"]
@@ -71,7 +71,8 @@ class LoaderOptions:
             raise ArgumentError(
                 f"num_threads is {num_threads} and num_workers {workers}: batches are made by threads or by processes"
             )
-        if persistent_workers and not workers:
+        persistent = check_flag("persistent_workers", persistent_workers)
+        if persistent and not workers:
             raise ArgumentError("persistent_workers=True needs num_workers > 0")
         threads = usable_cpus() if num_threads is None else check_count("num_threads", num_threads, 0)
         ahead = max(PREFETCH, threads) if prefetch is None else check_count("prefetch", prefetch, 1)
@@ -82,11 +83,11 @@ class LoaderOptions:
             ahead,
             workers,
             check_timeout(timeout),
-            can_pin(bool(pin_memory)),
+            can_pin(check_flag("pin_memory", pin_memory)),
             as_device(device),
             check_context(context),
             check_function("worker_init_fn", worker_init_fn),
-            bool(persistent_workers),
+            persistent,
         )
 
 
@@ -116,7 +117,9 @@ def check_context(context: Any) -> Any:
     if context is None or isinstance(context, BaseContext):
         return context
     if not isinstance(context, str):
-        raise ArgumentTypeError(describe_wrong("multiprocessing_context", context, "a start method such as 'spawn'"))
+        raise ArgumentTypeError(
+            describe_wrong("multiprocessing_context", context, "a start method such as 'spawn', a context or None")
+        )
     return check_choice("multiprocessing_context", context, tuple(get_all_start_methods()))
 
 

@@ -89,13 +89,16 @@ def as_nested(column: str, tensors: list[torch.Tensor]) -> torch.Tensor:
     """Return the tensors as a nested one: jagged if they differ in their first axis only, else strided.
 
     Raises:
-        ValueError: they differ in their number of axes.
+        ValueError: they differ in their number of axes, or torch refuses them.
     """
     _check_axes(column, tensors)
     shapes = {tensor.shape[1:] for tensor in tensors}
     jagged = tensors and tensors[0].dim() > 0 and len(shapes) == 1
     device = tensors[0].device if tensors else torch.device("cpu")
-    return torch.nested.nested_tensor(tensors, device=device, layout=torch.jagged if jagged else torch.strided)
+    try:
+        return torch.nested.nested_tensor(tensors, device=device, layout=torch.jagged if jagged else torch.strided)
+    except RuntimeError as error:
+        raise ArgumentError(f"{column}: torch makes no nested tensor of these values: {error}") from error
 
 
 def as_padded(column: str, tensors: list[torch.Tensor]) -> Padded:
