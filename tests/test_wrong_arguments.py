@@ -135,6 +135,19 @@ def test_arguments_of_a_reader(path: str, name: str) -> None:
     tell(lambda value: FileReader(**{"fname": path, name: value}).close(), known)
 
 
+@pytest.mark.parametrize("name", ["storage_options", "cache_limit"])
+def test_arguments_of_a_reader_of_urls(tmp_path: Path, name: str) -> None:
+    """They are refused before anything is asked for."""
+    pytest.importorskip("obstore")
+    others = {"storage_options": {"max_tries": 1}, "cache_dir": tmp_path}
+
+    def read(value: Any) -> None:
+        if value is not None:
+            FileReader("http://127.0.0.1:9/x.ffr", **{**others, name: value}).close()
+
+    tell(read, name)
+
+
 @pytest.mark.parametrize("name", ["format", "io", "on_error", "index_cache"])
 def test_arguments_of_open(path: str, name: str) -> None:
     tell(lambda value: ffrecord.open(path, **{name: value}).close(), name)
