@@ -11,6 +11,7 @@ from ffrecord.errors import ArgumentTypeError, SampleIndexError, describe_int
 from ffrecord.system.values import describe_wrong
 
 INT64 = np.dtype(np.int64)
+BOOLS_MOST = 8  # a longer list of bools only is a mask
 Indices = npt.NDArray[np.int64]
 
 
@@ -44,7 +45,7 @@ def as_indices(indices: Iterable[SupportsIndex]) -> Indices:
     """Return a collection of ints as int64 [k].
 
     Raises:
-        TypeError: it is no collection, or not of ints.
+        TypeError: it is no collection, not of ints, or a mask.
         IndexError: a number is beyond 64 bits.
     """
     if type(indices) is np.ndarray and indices.dtype is INT64 and indices.ndim == 1 and indices.flags.c_contiguous:
@@ -62,12 +63,11 @@ def as_indices(indices: Iterable[SupportsIndex]) -> Indices:
     if array is not None and array.ndim == 1 and array.dtype.kind in "iu" and array.dtype != np.uint64:
         return np.ascontiguousarray(array, np.int64)
     # An array of floats or bools is a mistake; a list may still hold objects with `__index__`.
-    if (
-        array is not None
-        and not isinstance(indices, list | tuple | range)
-        and array.dtype.kind not in "iu"
-        and array.size
-    ):
+    # As in ffrecord 1.x, bools in a list are the indices 0 and 1; but nobody reads these two samples so often.
+    is_list = isinstance(indices, list | tuple | range) and not (
+        array is not None and array.dtype.kind == "b" and array.size > BOOLS_MOST
+    )
+    if array is not None and not is_list and array.dtype.kind not in "iu" and array.size:
         advice = "np.flatnonzero makes ints of a mask" if array.dtype.kind == "b" else ""
         raise ArgumentTypeError(describe_wrong("indices", array, "ints", advice))
     try:
@@ -80,7 +80,7 @@ def as_indices(indices: Iterable[SupportsIndex]) -> Indices:
 def as_subset(indices: Iterable[SupportsIndex]) -> Indices:
     """Return indices that choose a part of a dataset as int64 [k].
 
-    A list of bools is a mask, and refused. In a batch, as in ffrecord 1.x, bools are the indices 0 and 1.
+    A list of bools is a mask, and refused. In a batch, as in ffrecord 1.x, a few bools are the indices 0 and 1.
 
     Raises:
         TypeError: it is no collection, not of ints, or a mask.

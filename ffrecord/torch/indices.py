@@ -117,9 +117,9 @@ def _integers(indices: object) -> Sequence[int]:
         if set(map(type, indices)) == {int}:
             return indices
         try:
-            # numpy before 2.3 only warns if its bools are used as indices.
-            if any(isinstance(index, np.bool_) for index in indices):
-                raise TypeError("numpy bools are not indices")
+            # Python's bools are ints, and numpy before 2.3 only warns if its bools are used as indices.
+            if any(isinstance(index, bool | np.bool_) for index in indices):
+                raise TypeError("bools are no indices; np.flatnonzero makes ints of a mask")
             return list(map(operator.index, indices))
         except TypeError as error:
             raise TypeError(describe_wrong("indices", indices, "a list of ints", str(error))) from None

@@ -49,6 +49,8 @@ WRONG: list[Any] = [
     (slice(2),),
     np.array([1.0]),
     np.array([True]),
+    [True, False],
+    [False, False, True],
     np.array([[1]]),
     np.array(1.0),
     torch.tensor([True]),
