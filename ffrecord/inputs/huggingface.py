@@ -27,6 +27,7 @@ from ffrecord.inputs.columns import ColumnFacts, SampleColumns, choose_columns, 
 from ffrecord.inputs.rows import TableRows
 from ffrecord.inputs.stores import PROBES
 from ffrecord.reading.indices import as_subset, spread_indices
+from ffrecord.system.values import class_of
 
 _log = logging.getLogger("ffrecord")
 
@@ -230,19 +231,15 @@ def check_classes(source: Any, schema: Schema | None) -> None:
 
 
 def _dataset_of(source: Any) -> Any:
-    library = sys.modules.get("datasets")  # no object of it without it; and others call a module of theirs so, too
-    if library is None:
-        return None
-    if any(isinstance(source, getattr(library, name, ())) for name in SEVERAL):
+    # Others call a module of theirs `datasets`, too: it need not have these classes.
+    if any(isinstance(source, class_of("datasets", name)) for name in SEVERAL):
         kinds = ", ".join(repr(name) for name in source)
         raise ArgumentError(f"{type(source).__name__} has several datasets: pass one of {kinds}")
     if _is_dataset(source):
         # With a transform, or methods of a subclass, its samples are not its rows.
-        return source if source.format["type"] in STORED and _is_untouched(source, library.Dataset) else None
-    torch = sys.modules.get("torch.utils.data")
-    if torch is None:
-        return None
-    if type(source) is torch.Subset:
+        known = class_of("datasets", "Dataset")
+        return source if source.format["type"] in STORED and _is_untouched(source, known) else None
+    if type(source) is class_of("torch.utils.data", "Subset"):
         inner = _dataset_of(source.dataset)
         if inner is None:
             # An inner dataset with changes of its own.
@@ -250,7 +247,7 @@ def _dataset_of(source: Any) -> Any:
         places = np.arange(len(inner))[as_subset(source.indices)]  # as those below 0 count from the end
         # In memory: the library would else write the indices to its cache directory.
         return _of_its_columns(inner).select(places, keep_in_memory=True)
-    if type(source) is torch.ConcatDataset:
+    if type(source) is class_of("torch.utils.data", "ConcatDataset"):
         members = [_dataset_of(each) for each in source.datasets]
         if any(each is None for each in members):
             return None
@@ -259,7 +256,7 @@ def _dataset_of(source: Any) -> Any:
         _check_classes(members)
         alike = all(each.features == members[0].features for each in members)
         # Different columns: the samples are read one by one, as torch does.
-        return library.concatenate_datasets(members) if alike else None
+        return sys.modules["datasets"].concatenate_datasets(members) if alike else None
     return None
 
 
@@ -280,7 +277,7 @@ def _check_classes(members: Sequence[Any]) -> None:
 
 
 def _is_stream(source: Any) -> bool:
-    return isinstance(source, getattr(sys.modules.get("datasets"), "IterableDataset", ()))
+    return isinstance(source, class_of("datasets", "IterableDataset"))
 
 
 def _classes_of_stream(source: Any) -> dict[str, Classes]:
@@ -308,7 +305,7 @@ def _warn_of_stream(source: Any) -> None:
 
 
 def _is_dataset(source: Any) -> bool:
-    return isinstance(source, getattr(sys.modules.get("datasets"), "Dataset", ()))
+    return isinstance(source, class_of("datasets", "Dataset"))
 
 
 def _is_untouched(source: Any, known: type) -> bool:

@@ -1,6 +1,5 @@
 """Recognise an object and return its samples, if more is known about them than by `source[i]`: ours, and tables."""
 
-import sys
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
@@ -14,6 +13,7 @@ from ffrecord.reader import FileReader
 from ffrecord.reading.indices import SampleSlice
 from ffrecord.reading.store import Store
 from ffrecord.sources.images.image_folder import ImageFolderReader
+from ffrecord.system.values import class_of
 
 # Methods that a subclass may replace: then it makes the samples, and they are not the records.
 OVERRIDABLE = ("__getitem__", "__iter__", "__len__", "read", "read_one", "read_packed", "sample", "samples")
@@ -135,14 +135,11 @@ def parts_of(source: Any) -> Parts | None:
 
 def _parts_of_torch(source: Any) -> Parts | None:
     """Return the parts of torch's own wrappers of our datasets; None if torch is not imported."""
-    torch = sys.modules.get("torch.utils.data")
-    if torch is None:
-        return None
-    if type(source) is torch.Subset:
+    if type(source) is class_of("torch.utils.data", "Subset"):
         inner = parts_of(source.dataset)
         # Exactly torch's: subclasses may do anything.
         return None if inner is None else ChosenSamples(inner, source.indices)
-    return _join(source.datasets) if type(source) is torch.ConcatDataset else None
+    return _join(source.datasets) if type(source) is class_of("torch.utils.data", "ConcatDataset") else None
 
 
 def _join(members: Sequence[Any]) -> Parts | None:

@@ -14,7 +14,7 @@ from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows, check_names
 from ffrecord.inputs.stores import PROBES
 from ffrecord.reading.indices import spread_indices
-from ffrecord.system.values import describe_wrong
+from ffrecord.system.values import class_of, describe_wrong
 
 logger = logging.getLogger("ffrecord")
 
@@ -129,27 +129,20 @@ def table_of(source: Any) -> Table | None:
         FormatError: several columns have one name.
         ArgumentError: a dict has columns of different lengths, or objects that are not columns.
     """
-    # Without importing pandas: see `_is_instance`.
-    if _is_instance(source, "pandas", "DataFrame"):
+    if isinstance(source, class_of("pandas", "DataFrame")):
         check_names(source.columns)
         # A plain running number is no information.
         if source.index.dtype.kind not in "iu" or any(name is not None for name in source.index.names):
             logger.warning("the index of the DataFrame is left out: frame.reset_index() makes columns of it")
         return Table({name: _pandas_values(source.iloc[:, i]) for i, name in enumerate(source.columns)}, len(source))
-    if _is_instance(source, "polars", "DataFrame"):
+    if isinstance(source, class_of("polars", "DataFrame")):
         return PolarsTable(source)
-    if _is_instance(source, "pyarrow", "RecordBatch"):
+    if isinstance(source, class_of("pyarrow", "RecordBatch")):
         source = sys.modules["pyarrow"].Table.from_batches([source])  # a batch is a table of one chunk
-    if _is_instance(source, "pyarrow", "Table"):
+    if isinstance(source, class_of("pyarrow", "Table")):
         check_names(source.column_names)
         return ArrowTable(source)
     return _mapping_table(source) if isinstance(source, Mapping) else None
-
-
-def _is_instance(source: Any, module: str, kind: str) -> bool:
-    """Return whether an object is of a class of a package; False if the package is not imported."""
-    found = getattr(sys.modules.get(module), kind, None)
-    return found is not None and isinstance(source, found)
 
 
 def _pandas_values(series: Any) -> Any:
@@ -189,7 +182,8 @@ def _mapping_table(source: Mapping[Any, Any]) -> Table | None:
             "sample as [sample]"
         )
     columns = {
-        name: _pandas_values(each) if _is_instance(each, "pandas", "Series") else each for name, each in source.items()
+        name: _pandas_values(each) if isinstance(each, class_of("pandas", "Series")) else each
+        for name, each in source.items()
     }
     return Table(columns, next(iter(lengths.values())))
 

@@ -3,7 +3,6 @@
 import base64
 import html
 import reprlib
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from ffrecord.errors import escape_unprintable, plural
 from ffrecord.reading.indices import spread_indices
 from ffrecord.reading.pictures import picture_of
+from ffrecord.system.values import is_tensor
 
 __all__ = ["BatchPreview", "samples_html", "show"]
 
@@ -224,9 +224,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _is_tensor(value: Any) -> bool:
-    # Nobody can have made a tensor before torch was imported; another thread may be importing it now.
-    tensor = getattr(sys.modules.get("torch"), "Tensor", ())
-    return isinstance(value, tensor) and not value.is_nested  # which has no shape
+    return is_tensor(value) and not value.is_nested  # which has no shape
 
 
 def _text(value: Any) -> str:

@@ -50,11 +50,11 @@ def describe(value: Any) -> str:
     # Before int: bool is one.
     if value is None or isinstance(value, bool):
         return repr(value)
-    np = sys.modules.get("numpy")  # without it, there are no values of its types
-    if np and isinstance(value, np.ndarray):
+    if isinstance(value, class_of("numpy", "ndarray")):
         return with_article(f"{value.dtype} array of shape {value.shape}")
-    if np and isinstance(value, np.generic):
-        shown = _short_repr(value.item()) if isinstance(value, np.character) else str(value)[:REPR_MAX]
+    if isinstance(value, class_of("numpy", "generic")):
+        is_text = isinstance(value, class_of("numpy", "character"))
+        shown = _short_repr(value.item()) if is_text else str(value)[:REPR_MAX]
         return f"numpy {type(value).__name__} {shown}"
     if is_tensor(value):
         if value.is_nested:
@@ -145,7 +145,7 @@ def _short_repr(value: Any) -> str:
 
 def is_tensor(value: Any) -> bool:
     """Tell whether `value` is a torch tensor, without importing torch."""
-    return _is_of("torch", "Tensor", value)
+    return isinstance(value, class_of("torch", "Tensor"))
 
 
 def torch_dtype_name(tensor: Any) -> str:
@@ -166,15 +166,16 @@ def tensor_shape(tensor: Any) -> tuple[int, ...]:
 
 def is_image(value: Any) -> bool:
     """Tell whether `value` is a PIL image, without importing Pillow."""
-    return _is_of("PIL.Image", "Image", value)
+    return isinstance(value, class_of("PIL.Image", "Image"))
 
 
-def _is_of(module: str, name: str, value: Any) -> bool:
-    """Tell whether `value` is of a class of a module that may not be imported: then nobody can have made one.
+def class_of(module: str, name: str) -> Any:
+    """Return a class of a module that may not be imported, for `isinstance` and `is`.
 
-    Another thread may be importing it now, and the class not be there yet.
+    Without the class, the result is (), of which nothing is an instance: nobody can have made one. Another thread may
+    be importing the module now, and the class not be there yet.
     """
-    return isinstance(value, getattr(sys.modules.get(module), name, ()))
+    return getattr(sys.modules.get(module), name, ())
 
 
 def iterator_of(name: str, value: Any, items: str) -> Iterator[Any]:
@@ -208,7 +209,7 @@ def check_flag(name: str, value: Any) -> bool:
     Raises:
         ArgumentTypeError: it is no bool of Python or numpy.
     """
-    if not isinstance(value, bool) and not _is_of("numpy", "bool_", value):
+    if not isinstance(value, bool) and not isinstance(value, class_of("numpy", "bool_")):
         raise ArgumentTypeError(describe_wrong(name, value, "True or False"))
     return bool(value)
 
