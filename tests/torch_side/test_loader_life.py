@@ -432,8 +432,12 @@ def test_a_signal_handler_that_asks_for_a_batch(path):
     """It is refused, as it would wait for ever for the one that it interrupts."""
     told = []
 
-    def transform(sample):
-        time.sleep(0.02)
+    def transform(sample):  # in a thread, while the loop waits for the batch
+        if sample["id"] == 0:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
+            deadline = time.monotonic() + 30
+            while not told and time.monotonic() < deadline:
+                time.sleep(0.01)
         return 0
 
     iterator = iter(Loader(path, COUNT, num_threads=1, transform=transform))
@@ -444,6 +448,56 @@ def test_a_signal_handler_that_asks_for_a_batch(path):
         told.append(error)
 
     with children.alarms(ask):
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
         assert len(next(iterator)) == COUNT
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("moment", ["taken", "given back"])
+def test_a_signal_handler_that_asks_at_the_edge_of_a_batch(path, moment):
+    """While the loop has its turn, and does not wait yet or any more: the handler gets a batch of its own."""
+    iterator, told = iter(Loader(path, 4, transform=lambda sample: sample["id"])), []
+
+    class Turn:
+        def __enter__(self):
+            turn.acquire()
+            if moment == "taken":
+                self.come()
+
+        def __exit__(self, *_):
+            if moment != "taken":
+                self.come()
+            turn.release()
+
+        def come(self):
+            if not told:
+                told.append(None)
+                signal.raise_signal(signal.SIGALRM)
+
+    turn, iterator._turn = iterator._turn, Turn()
+    with children.alarms(lambda *_: told.append(next(iterator))):
+        got = next(iterator)
+    batches = [told[1], got, *iterator]
+    assert sorted(torch.cat(batches).tolist()) == list(range(COUNT))
+
+
+def test_the_thread_of_an_error_is_not_taken_for_a_later_one(path):
+    """Identifiers of threads are used again: one of eight threads gets that of the first."""
+
+    def fail(sample):
+        raise ValueError("bad")
+
+    iterator = iter(Loader(path, 4, transform=fail))
+    got = []
+
+    def take(_):
+        barrier.wait()
+        try:
+            next(iterator)
+        except (StateError, UserFunctionError, StopIteration) as error:
+            got.append(type(error))
+
+    for count in (1, 8):
+        barrier = threading.Barrier(count)
+        with ThreadPoolExecutor(count) as pool:
+            assert len([*pool.map(take, range(count))]) == count
+    assert got == [UserFunctionError] + [StateError] * 8

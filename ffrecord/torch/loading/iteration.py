@@ -183,19 +183,19 @@ class Iteration(Iterator[Any]):
         self._batches: BatchIterator | None = None
         self._over = False
         self._left: float | None = None  # time when the user got the last batch
-        self._turn = threading.Lock()
-        self._asking = 0  # the thread that has the turn
-        self._failed = 0  # the thread that got the error which has ended the loop
+        self._turn = threading.RLock()  # so that a signal handler gets it from the code that it interrupts
+        self._asking = False  # whether a thread waits for a batch
+        self._failed: threading.Thread | None = None  # which got the error that has ended the loop
 
     def __next__(self) -> Any:
-        if self._asking == threading.get_ident():  # waiting for the turn would never end
-            raise StateError("a signal handler asked for a batch while the loop that it interrupts waits for one")
         with self._turn:
-            self._asking = threading.get_ident()
+            if self._asking:
+                raise StateError("a signal handler asked for a batch while the loop that it interrupts waits for one")
             try:
+                self._asking = True
                 return self._next_timed()
             finally:
-                self._asking = 0
+                self._asking = False
 
     def _next_timed(self) -> Any:
         asked = perf_counter()
@@ -205,7 +205,7 @@ class Iteration(Iterator[Any]):
             return self._next()
         except BaseException as error:  # also an interrupt: a batch may be lost on its way, so the loop must not go on
             if not self._over and not isinstance(error, StopIteration):
-                self._failed = threading.get_ident()
+                self._failed = threading.current_thread()
             self.close()
             raise
         finally:
@@ -216,7 +216,8 @@ class Iteration(Iterator[Any]):
 
     def _next(self) -> Any:
         if self._over:
-            if self._failed not in (0, threading.get_ident()):  # the epoch is not whole, which only that thread knows
+            if self._failed is not None and self._failed is not threading.current_thread():
+                # The epoch is not whole, which only that thread knows.
                 raise StateError("the loop ended with an error in another thread")
             raise StopIteration
         if self._batches is None or self._run is None:
