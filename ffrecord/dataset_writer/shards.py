@@ -167,7 +167,7 @@ class ShardFinisher:
     @property
     def backlog(self) -> int:
         """Number of steps that are not done."""
-        # No lock: one thread changes each number, and the GIL makes both reads whole.
+        # No lock: one thread changes each number, and each number is one object, read whole.
         return self._added - len(self._done)
 
     def add(self, step: Step) -> None:

@@ -46,7 +46,8 @@ cdef enum Access:
     COPYING = 3               # with a window, if there is memory to map it
     CHECKING = 4              # with both of the last
 
-# One lock for all readers, because a fork must take it. It is held for a few loads, and never during a system call.
+# One lock for all readers, because a fork must take it. It is held for a few loads, once after a fork for
+# some per file, and never during a system call that waits.
 cdef pthread_mutex_t _lock
 cdef int64_t _forks = 0   # number of forks since the process that imported the module
 

@@ -92,11 +92,12 @@ if FFR_FREE_THREADED and pthread_atfork(_before_fork, _after_fork_parent, _after
 cdef void fit_pool(int64_t available) noexcept:
     """Limit the idle memory of the pool to a share of `available` bytes of free memory."""
     global _pool_limit
+    cdef Idle* given_up
     ffr_lock_state(&_pool_lock)
     _pool_limit = min(<int64_t> POOL_LIMIT, available // MEMORY_SHARE)
-    if _idle_bytes > _pool_limit:
-        _give_up_idle(0, _pool_limit)
+    given_up = _give_up_idle(0, _pool_limit)
     ffr_unlock_state(&_pool_lock)
+    _free_all(given_up)
 
 
 cdef int64_t _class_size(int klass) noexcept:
@@ -153,28 +154,31 @@ cdef class Block:
     def __dealloc__(self):
         global _idle_bytes
         cdef Idle* idle = <Idle*> self.start
+        cdef Idle* given_up = NULL
         cdef bint kept = False
         if self.klass >= 0 and idle != NULL:
             ffr_lock_state(&_pool_lock)
             kept = self.size <= _pool_limit
             if kept:
-                _give_up_idle(self.klass, _pool_limit - self.size)
+                given_up = _give_up_idle(self.klass, _pool_limit - self.size)
                 idle.next = _idle[self.klass]
                 _idle[self.klass] = idle
                 _idle_bytes += self.size
             ffr_unlock_state(&_pool_lock)
+            _free_all(given_up)
         if not kept:
             free(self.start)
 
 
-cdef void _give_up_idle(int klass, int64_t most) noexcept:
-    """Free idle blocks until at most `most` bytes are left; blocks of `klass` come last, because it was used last.
+cdef Idle* _give_up_idle(int klass, int64_t most) noexcept:
+    """Take idle blocks out until at most `most` bytes are left; blocks of `klass` come last, because it was used last.
 
-    The lock is held.
+    The lock is held, so the caller frees them afterwards: that may be a system call for each.
     """
     global _idle_bytes
     cdef int i = 0
     cdef Idle* idle
+    cdef Idle* given_up = NULL
     while _idle_bytes > most:
         if _idle[i] == NULL or (i == klass and _idle_bytes > _idle_of(klass)):
             i = (i + 1) % CLASSES
@@ -182,7 +186,17 @@ cdef void _give_up_idle(int klass, int64_t most) noexcept:
         idle = _idle[i]
         _idle[i] = idle.next
         _idle_bytes -= _class_size(i)
+        idle.next, given_up = given_up, idle
+    return given_up
+
+
+cdef void _free_all(Idle* idle) noexcept:
+    """Free blocks that were taken out of the pool."""
+    cdef Idle* next
+    while idle != NULL:
+        next = idle.next
         free(idle)
+        idle = next
 
 
 cdef int64_t _idle_of(int klass) noexcept:

@@ -187,12 +187,15 @@ cdef bint _flatten(Pieces pieces, node, value) except -1:
         return False
     if branch.cls is dict:
         return _flatten_dict(pieces, branch, <dict> value)
+    # Without a GIL, another thread may change a list; nobody can change the copy.
     return _flatten_tuple(pieces, branch, <tuple> value if branch.cls is tuple else tuple(value))
 
 
 cdef bint _flatten_tuple(Pieces pieces, Branch branch, tuple value) except -1:
     cdef Py_ssize_t i
-    for i in range(min(len(value), len(branch.children))):
+    if len(value) != len(branch.children):
+        return False
+    for i in range(len(value)):
         if not _flatten(pieces, branch.children[i], value[i]):
             return False
     return True

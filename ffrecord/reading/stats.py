@@ -126,4 +126,4 @@ class Counters:
             return self._sums.copy()
 
     def __getitem__(self, name: str) -> int:
-        return self._sums[name]  # one lookup, whole under the GIL
+        return self._sums[name]  # one lookup, which is whole

@@ -319,8 +319,9 @@ static inline void ffr_prefetch_start(const char *address) {
 #define ffr_publish(target, value) __atomic_store_n(target, value, __ATOMIC_RELEASE)
 #define ffr_see(target) __atomic_load_n(target, __ATOMIC_ACQUIRE)
 
-/* State that the GIL guards: a Python without one takes a lock in its place. With a GIL, these are nothing.
-   A thread holds such a lock for a few loads and stores: it neither calls Python nor waits meanwhile. */
+/* State that the GIL guards: a Python without one takes a lock in its place. With a GIL, the locks are nothing.
+   A thread holds such a lock for a few loads and stores, after a fork for some per file: it neither calls Python nor
+   waits meanwhile. */
 #ifdef Py_GIL_DISABLED
 enum { FFR_FREE_THREADED = 1 };
 static inline void ffr_lock_state(pthread_mutex_t *lock) { pthread_mutex_lock(lock); }

@@ -331,9 +331,10 @@ cdef class Appender:
         cdef Py_buffer view
         if type(data) is bytes:
             return self._append(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
-        # This shortcut is for samples that are copied with the GIL held. Other dtypes may contain Python objects.
+        # This shortcut is for samples that are copied with the GIL held: without one, another thread might resize the
+        # array meanwhile. Other dtypes may contain Python objects.
         if (
-            is_array(data) and is_contiguous(data)
+            not FFR_FREE_THREADED and is_array(data) and is_contiguous(data)
             and array_type(data) < NPY_OBJECT and self._is_small(size_of(data))
         ):
             return self._append(start_of(data), size_of(data))
@@ -354,7 +355,7 @@ cdef class Appender:
             PyBuffer_Release(view)
 
     cdef inline bint _is_small(self, int64_t size) noexcept nogil:
-        """Tell whether a sample is copied and checked at once, with the GIL held."""
+        """Tell whether a sample is copied and checked at once: while the GIL is held, if there is one."""
         return size < RELEASE_SIZE and size <= self._room - self._fill
 
     cdef inline int _append(self, const char* start, int64_t size) except -1:
