@@ -5,6 +5,7 @@ A writer is for one thread: others are refused while it is at work. All of this 
 
 import os
 import queue
+import signal
 import sysconfig
 import threading
 import time
@@ -47,6 +48,19 @@ def together(*works: Callable[[], None]) -> list[BaseException]:
         thread.join(60)
         assert not thread.is_alive(), "a thread hangs"
     return raised
+
+
+def ended(child: int) -> int:
+    """The exit status of a forked child, which has 10 s."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    pytest.fail(f"the forked child {child} hangs")
 
 
 def reading(reader: FileReader, samples: list[bytes], seed: int, batches: int) -> Callable[[], None]:
@@ -410,7 +424,7 @@ def test_forks_beside_readers_that_come_and_go(equal_file: str, tmp_path: Path) 
                         os._exit(0 if fine else 3)
                     finally:
                         os._exit(4)
-                assert os.waitpid(child, 0)[1] == 0
+                assert ended(child) == 0
         finally:
             stop.set()
 
