@@ -6,13 +6,18 @@ A signal may arrive between any two steps of Python: also between an error and t
 then skipped. So inside `signals_exit` one handler of ours calls the handlers of the program. It holds signals back
 inside `defer_signals`, and for a while after one of them has raised. A clean-up that starts again after that is not
 interrupted a second time: see `run_with_cleanup`.
+
+Python drops what a handler raises inside a `__del__` or a callback of the collector. Such a signal comes again.
 """
 
+import _thread
 import contextlib
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -34,6 +39,7 @@ class _Watch:
         held: whether all signals wait.
         noted: the waiting signals, oldest first.
         raised: time.monotonic() of the last exception that a handler raised.
+        hook: sys.unraisablehook of the program, while ours replaces it.
     """
 
     def __init__(self) -> None:
@@ -41,6 +47,7 @@ class _Watch:
         self.held = False
         self.noted: list[int] = []
         self.raised = -PATIENCE
+        self.hook = sys.__unraisablehook__
 
     def waits(self) -> bool:
         """Tell whether signals have to wait."""
@@ -73,6 +80,29 @@ def _note_signal(number: int, frame: FrameType | None) -> None:
         _watch.deliver()
     else:
         _watch.call(number, frame)
+
+
+def _hear_dropped(dropped: "sys.UnraisableHookArgs") -> None:
+    """Have a signal come again whose exception Python drops, for instance in a `__del__`; report others as before.
+
+    The handler is called at the next step at which Python looks for signals, which may drop its exception again.
+    """
+    place = dropped.exc_traceback
+    while place is not None and place.tb_frame.f_code is not _Watch.call.__code__:
+        place = place.tb_next
+    if place is None:
+        _watch.hook(dropped)
+        return
+    again = partial(_thread.interrupt_main, place.tb_frame.f_locals["number"])
+    # Inside this function, the exception would be dropped, too. So the signal comes when its variables die, after the
+    # last step: this `__del__` is no Python code, in which Python would look for signals.
+    _dies_last = type("Again", (), {"__del__": staticmethod(again)})()
+    _watch.raised = -PATIENCE  # the exception interrupts nothing, so there is no clean-up to spare
+
+
+def _put_back_hook(watch: _Watch) -> None:
+    if sys.unraisablehook is _hear_dropped:
+        sys.unraisablehook = watch.hook
 
 
 def _in_main_thread() -> bool:
@@ -147,6 +177,8 @@ def _install() -> None:
     # ignored.
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     _watch.handlers = {n: handler for n, handler in handlers.items() if handler not in (None, signal.SIG_IGN)}
+    _watch.hook = sys.unraisablehook
+    sys.unraisablehook = _hear_dropped
     for number in _watch.handlers:
         signal.signal(number, _note_signal)
 
@@ -168,6 +200,7 @@ def _put_back(watch: _Watch) -> None:
             for number, handler in watch.handlers.items():
                 if signal.getsignal(number) is _note_signal:
                     signal.signal(number, handler)
+            _put_back_hook(watch)
             _watch = _Watch()
         except BaseException as error:
             raised = error
@@ -308,6 +341,7 @@ def become_worker(blocked: set[int] | None) -> None:
         blocked: the signals to leave blocked; None to leave the mask unchanged.
     """
     global _watch
+    _put_back_hook(_watch)
     _watch = _Watch()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -142,6 +143,35 @@ def test_what_ends_it_leaves_no_files(dataset, tmp_path, number, code):
         said = child.stderr.read()
     assert (child.returncode, said) == (code, f"ffrecord bench: ended by {number.name}\n")
     assert [*tmp_path.iterdir()] == []
+
+
+DROPPED = """
+import signal, sys, time
+from ffrecord.cli import main
+from ffrecord.cli.commands import bench
+
+class Dying:
+    def __del__(self):
+        signal.raise_signal({number})
+
+def measure(*_):
+    Dying()
+    for _ in range(400):
+        time.sleep(0.1)
+
+bench.measure = measure
+sys.exit(main(["bench", {path!r}]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "told"),
+    [(signal.SIGTERM, 143, "ended by SIGTERM"), (signal.SIGINT, 130, "interrupted")],
+)
+def test_what_ends_it_counts_where_python_drops_exceptions(dataset, number, code, told):
+    program = [sys.executable, "-c", DROPPED.format(number=int(number), path=str(dataset))]
+    ran = subprocess.run(program, capture_output=True, text=True, timeout=50)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (code, "", f"ffrecord bench: {told}\n")
 
 
 def test_in_words(dataset):

@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import FrameType
@@ -34,6 +35,11 @@ def ends(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
+BEFORE = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
 HANDLERS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: ends, signal.SIGHUP: ends}
 
 
@@ -342,3 +348,103 @@ def test_signals_are_not_held_where_that_is_interrupted() -> None:
         assert isinstance(raised_by(partial(sweep.run, hold)), KeyboardInterrupt if sweep.step >= at else type(None))
         assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set(), at
     assert sweep.at > 3
+
+
+class Dying:
+    """A signal arrives while it dies; what the handler raises then is dropped by Python."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        come(self.number)
+
+
+def in_an_object_that_dies(number: int) -> None:
+    Dying(number)
+
+
+def in_a_callback_of_a_reference(number: int) -> None:
+    target = threading.Event()
+    reference = weakref.ref(target, lambda _: come(number))
+    del target
+    assert reference() is None
+
+
+def in_a_callback_of_the_collector(number: int) -> None:
+    def collected(phase: str, _: object) -> None:
+        if phase == "stop":
+            gc.callbacks.remove(collected)
+            come(number)
+
+    gc.callbacks.append(collected)
+    gc.collect()
+
+
+def in_one_of_several(number: int) -> None:
+    """And once more in each of those that die after it."""
+    several = [Dying(number), *(Dying(signal.SIGURG) for _ in range(3))]
+    several.reverse()
+    del several
+
+
+def in_a_block(work: Callable[[], object]) -> None:
+    with signals.signals_exit():
+        work()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("inside", [in_a_block, signals.exit_on_signals])
+@pytest.mark.parametrize(
+    "where",
+    [in_an_object_that_dies, in_a_callback_of_a_reference, in_a_callback_of_the_collector, in_one_of_several],
+)
+def test_what_python_drops_comes_again(
+    where: Callable[[int], None], inside: Callable[[Callable[[], object]], object], number: int
+) -> None:
+    hook, steps = sys.unraisablehook, []
+
+    def work() -> None:
+        where(number)
+        time.sleep(0)
+        steps.append("not reached")
+
+    raised = raised_by(partial(inside, work))
+    assert isinstance(raised, KeyboardInterrupt) or (isinstance(raised, SystemExit) and raised.code == 128 + number)
+    assert steps == []
+    assert sys.unraisablehook is hook
+    assert {number: signal.getsignal(number) for number in HANDLERS} == BEFORE
+
+
+def test_what_python_drops_at_the_last_step_comes_again() -> None:
+    """Then it comes while handlers are put back, or afterwards."""
+    with pytest.raises(SystemExit) as caught:
+        signals.exit_on_signals(partial(in_an_object_that_dies, signal.SIGTERM))
+    assert caught.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_what_python_drops_waits_for_a_clean_up() -> None:
+    steps = []
+
+    def work() -> None:
+        with signals.defer_signals():
+            in_an_object_that_dies(signal.SIGTERM)
+            steps.append("cleaned")
+        steps.append("not reached")
+
+    with pytest.raises(SystemExit):
+        signals.exit_on_signals(work)
+    assert steps == ["cleaned"]
+
+
+def test_what_else_python_drops_is_reported_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda dropped: told.append(dropped.exc_type))
+
+    class Failing:
+        def __del__(self) -> None:
+            raise OSError("no")
+
+    signals.exit_on_signals(lambda: Failing() and None)
+    assert told == [OSError]
