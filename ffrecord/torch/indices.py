@@ -119,7 +119,7 @@ def _integers(indices: object) -> Sequence[int]:
         try:
             # Python's bools are ints, and numpy before 2.3 only warns if its bools are used as indices.
             if any(isinstance(index, bool | np.bool_) for index in indices):
-                raise TypeError("bools are no indices; np.flatnonzero makes ints of a mask")
+                raise TypeError("a bool is not an index; np.flatnonzero makes ints of a mask")
             return list(map(operator.index, indices))
         except TypeError as error:
             raise TypeError(describe_wrong("indices", indices, "a list of ints", str(error))) from None

@@ -55,8 +55,8 @@ DEFECTS = (
         "a-transform-of-hugging-face-ignored",
         "G10",
         "ffrecord/inputs/huggingface.py",
-        'source.format["type"] in STORED and _is_untouched(source, library.Dataset)',
-        "_is_untouched(source, library.Dataset)",
+        'source.format["type"] in STORED and _is_untouched(source, known)',
+        "_is_untouched(source, known)",
         ("test_convert_tables.py::test_a_transform_is_what_samples_are",),
     ),
     Defect(
