@@ -27,7 +27,7 @@ from ffrecord.system._linux cimport (
     ffr_usable_cpus,
     getpid,
 )
-from ffrecord.kernels._memory cimport OWN_BLOCK, SHARED_BLOCK, Block, Mapping, array_over, fit_pool
+from ffrecord.kernels._memory cimport OWN_BLOCK, SHARED_BLOCK, MemoryBlock, Mapping, array_over, fit_pool
 from ffrecord.kernels._threads cimport Task, is_queued, submit, wait_for, withdraw
 from ffrecord.kernels._threads cimport finish as finish_task
 
@@ -108,7 +108,7 @@ cdef int64_t _sum(int64_t total, int64_t size) except -1:
 
 
 @no_gc_clear
-cdef class Batch:
+cdef class PendingBatch:
     """Batch that is being read or was read. It owns its requests, and its memory until the result is taken."""
 
     cdef Reading reading
@@ -178,7 +178,7 @@ cdef class Batch:
     cdef int _place_arrays(self) except -1:
         """Allocate memory for each record and create the arrays over it."""
         cdef int64_t i, room = 0, used = 0, total = 0
-        cdef Block shared = None
+        cdef MemoryBlock shared = None
         cdef object owner
         cdef list arrays = []
         cdef Request* request
@@ -189,12 +189,12 @@ cdef class Batch:
                 request.dest = self.files.table.files[request.file].mapped + request.offset
             elif request.size >= OWN_BLOCK:
                 total = _sum(total, request.size)
-                owner = Block(request.size + COPY_ALIGNMENT)
-                request.dest = (<Block> owner).start + request.offset % COPY_ALIGNMENT
+                owner = MemoryBlock(request.size + COPY_ALIGNMENT)
+                request.dest = (<MemoryBlock> owner).start + request.offset % COPY_ALIGNMENT
             else:
                 if shared is None or used + request.size > room:
                     room = self._rest(i)
-                    shared = Block(room)
+                    shared = MemoryBlock(room)
                     used = 0
                 owner = shared
                 request.dest = shared.start + used
@@ -218,7 +218,7 @@ cdef class Batch:
     cdef int _place_packed(self, object out) except -1:
         """Create one array for all records, in `out` if given."""
         cdef int64_t i, total = 0
-        cdef Block block
+        cdef MemoryBlock block
         cdef uint8_t[::1] view
         cdef char* start
         offsets_array = np.empty(self.reading.k + 1, np.int64)
@@ -228,7 +228,7 @@ cdef class Batch:
             total = _sum(total, self._request_at(i).size)
         offsets[self.reading.k] = total
         if out is None:
-            block = Block(total)
+            block = MemoryBlock(total)
             start = block.start
             data = array_over(block, start, total)
         else:
@@ -507,7 +507,7 @@ cdef class Files:
             self.owner, self.forks = getpid(), _forks
         ffr_unlock_state(&_lock)
 
-    cdef void _leave(self, Batch batch) noexcept:
+    cdef void _leave(self, PendingBatch batch) noexcept:
         """Learn from a batch that was read, once, and close the files if it was the last one after `close`."""
         cdef bint last = False
         if not batch.entered or batch.owner != getpid():
@@ -522,7 +522,7 @@ cdef class Files:
         if last:
             self._close_all()
 
-    cdef inline void _learn_from(self, Batch batch) noexcept:
+    cdef inline void _learn_from(self, PendingBatch batch) noexcept:
         """Learn from a batch, and count it. The lock is held."""
         cdef int number
         cdef Counters* total
@@ -554,8 +554,8 @@ cdef class Files:
                 ffr_unlock_state(&_lock)
         return 0
 
-    cdef Batch _plan(self, const int64_t* indices, int64_t k, bint check, bint go_on):
-        cdef Batch batch = Batch(self, k, check, go_on)
+    cdef PendingBatch _plan(self, const int64_t* indices, int64_t k, bint check, bint go_on):
+        cdef PendingBatch batch = PendingBatch(self, k, check, go_on)
         cdef int64_t bad = -1, number
         cdef Key* keys
         self._count_own()
@@ -577,9 +577,9 @@ cdef class Files:
         batch.planned = True
         return batch
 
-    cdef Batch _begin(self, const int64_t* indices, int64_t k, bint check, bint go_on, object form, object out):
+    cdef PendingBatch _begin(self, const int64_t* indices, int64_t k, bint check, bint go_on, object form, object out):
         """Plan a batch and allocate its memory; it is not read yet."""
-        cdef Batch batch = self._plan(indices, k, check, go_on)
+        cdef PendingBatch batch = self._plan(indices, k, check, go_on)
         batch.reading.once = self._once
         batch._place(form, out)
         return batch
@@ -601,7 +601,7 @@ cdef class Files:
                 return False
         return True
 
-    cdef void _submit(self, Batch batch, int threads, bint ahead) noexcept:
+    cdef void _submit(self, PendingBatch batch, int threads, bint ahead) noexcept:
         batch.task.run, batch.task.argument = read_all, &batch.reading
         batch.submitted, batch.reading.guarded = True, False
         if ahead and self._computes():
@@ -638,7 +638,7 @@ cdef class Files:
             found = self._read(self._begin(_start(indices), indices.shape[0], check, go_on, form, out))
         return found
 
-    cdef object _read(self, Batch batch):
+    cdef object _read(self, PendingBatch batch):
         if batch.size() >= LARGE:
             self._submit(batch, PREFETCH_THREADS, False)
         else:
@@ -738,20 +738,20 @@ cdef class Files:
 
     def read_ahead(self, const int64_t[::1] indices not None, bint check, bint go_on, form=ARRAYS, out=None,
                    int threads=PREFETCH_THREADS, bint sequential=False):
-        """Start reading a batch in another thread; return the `Batch`, whose `result()` is that of `read`.
+        """Start reading a batch in another thread; return the `PendingBatch`, whose `result()` is that of `read`.
 
         Args:
             threads: another thread is started if fewer exist and none is idle.
             sequential: the batch is a piece of a long sequence, of which one piece is read at a time.
         """
-        cdef Batch batch = self._begin(_start(indices), indices.shape[0], check, go_on, form, out)
+        cdef PendingBatch batch = self._begin(_start(indices), indices.shape[0], check, go_on, form, out)
         batch.reading.sequential = sequential and not self.jumping
         self._submit(batch, threads, True)
         return batch
 
     def sizes(self, const int64_t[::1] indices not None):
         """Return the sizes in bytes of the records at `indices`, int64 [k]; 0 if unreadable. Errors are those of `read`."""
-        cdef Batch batch = self._plan(_start(indices), indices.shape[0], False, False)
+        cdef PendingBatch batch = self._plan(_start(indices), indices.shape[0], False, False)
         cdef int64_t i
         sizes_array = np.empty(batch.reading.k, np.int64)
         cdef int64_t[::1] sizes = sizes_array

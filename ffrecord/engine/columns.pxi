@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from ffrecord.kernels._memory cimport Block, rows_over
+from ffrecord.kernels._memory cimport MemoryBlock, rows_over
 
 from operator import index
 
@@ -69,7 +69,7 @@ cdef class Slots:
         cdef int s
         cdef int64_t size
         cdef Slot* slot
-        cdef Block block
+        cdef MemoryBlock block
         cdef unsigned char[::1] view
         arrays = [None] * self._count
         columns.record_size, columns.count, columns.slots, columns.chained = self.record_size, self._count, self._slots, self._chained
@@ -84,7 +84,7 @@ cdef class Slots:
                 raise MemoryError(f"a batch has more than {MOST} bytes")
             size = k * slot.size
             if out is None:
-                block = Block(size)
+                block = MemoryBlock(size)
                 columns.starts[s] = block.start
                 arrays[slot.column] = rows_over(block, block.start, k, slot.size)
                 continue

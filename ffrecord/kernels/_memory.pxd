@@ -8,7 +8,7 @@ cdef enum:
     SHARED_BLOCK = 512 << 10   # bytes of a block that small samples share: keeping one sample keeps the block alive
     OWN_BLOCK = 64 << 10       # bytes; samples of this size or more have a block of their own
 
-cdef class Block:
+cdef class MemoryBlock:
     """Memory of a batch, aligned to 64 bytes. Arrays over it keep it alive."""
     cdef char* start
     cdef int64_t size     # bytes, at least as many as requested
@@ -30,7 +30,7 @@ cdef void fit_pool(int64_t available) noexcept
 cdef object array_over(object owner, char* start, int64_t size)
 cdef object new_array(int64_t size)
 cdef char* array_start(object array) noexcept
-cdef object rows_over(Block owner, char* start, int64_t k, int64_t size)
+cdef object rows_over(MemoryBlock owner, char* start, int64_t k, int64_t size)
 
 
 # Mapped memory whose pages may become unreadable.

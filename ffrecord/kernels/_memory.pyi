@@ -4,8 +4,8 @@ from typing_extensions import Self
 
 def pooled(size: int) -> npt.NDArray[np.uint8]: ...
 
-class Block:
-    def __new__(cls, size: int) -> Block: ...
+class MemoryBlock:
+    def __new__(cls, size: int) -> MemoryBlock: ...
 
 class Mapping:
     def __new__(

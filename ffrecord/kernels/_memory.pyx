@@ -114,7 +114,7 @@ cdef int _size_class(int64_t size) noexcept:
     return klass
 
 
-cdef class Block:
+cdef class MemoryBlock:
 
     def __cinit__(self, int64_t size):
         cdef void* memory = NULL
@@ -224,20 +224,20 @@ cdef char* array_start(object array) noexcept:
 
 cdef object new_array(int64_t size):
     """Return an uninitialised 1-D uint8 array: with memory of its own if small, else over a block of the pool."""
-    cdef Block block
+    cdef MemoryBlock block
     if size < POOLED_LEAST:
         return new_bytes(size)  # numpy's own allocation is a little faster
-    block = Block(size)
+    block = MemoryBlock(size)
     return array_over(block, block.start, size)
 
 
 def pooled(int64_t size):
     """Return uninitialised memory, uint8 [size], that returns to the pool when the last array over it dies."""
-    cdef Block block = Block(size)
+    cdef MemoryBlock block = MemoryBlock(size)
     return array_over(block, block.start, size)
 
 
-cdef object rows_over(Block owner, char* start, int64_t k, int64_t size):
+cdef object rows_over(MemoryBlock owner, char* start, int64_t k, int64_t size):
     """Return a writable array over memory of `owner`: uint8 [k, size]."""
     cdef npy_intp[2] shape = [k, size]
     return array_at(start, 2, shape, owner)

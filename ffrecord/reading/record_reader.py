@@ -313,7 +313,7 @@ class RecordReader(Store[Sample_co]):
     ) -> Callable[[], BatchOutcome]:
         positions = as_indices(indices).copy()  # the caller may change its array meanwhile
         go_on = go_on or self._on_error != "raise"
-        begin: Callable[..., _engine.Batch[Any]] = self._engine.read_ahead
+        begin: Callable[..., _engine.PendingBatch[Any]] = self._engine.read_ahead
         batch = self._call(begin, positions, self._check_data, go_on, form, out, threads, sequential)
 
         def wait() -> BatchOutcome:

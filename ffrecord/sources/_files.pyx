@@ -27,7 +27,7 @@ from ffrecord.system._calls cimport (
     stat_t,
 )
 from ffrecord.system._linux cimport ffr_clear_flag, ffr_fetch_add, ffr_has_flag, ffr_now_ns, ffr_pread, ffr_take_flag, ffr_will_need
-from ffrecord.kernels._memory cimport OWN_BLOCK, SHARED_BLOCK, Block, array_over
+from ffrecord.kernels._memory cimport OWN_BLOCK, SHARED_BLOCK, MemoryBlock, array_over
 from ffrecord.kernels._threads cimport Task, submit, withdraw
 
 import os
@@ -266,21 +266,21 @@ cdef void _open_ahead(File* file, int root) noexcept nogil:
 
 
 cdef int _allocate(File* files, int64_t count, list arrays, int64_t first) except -1:
-    cdef Block block = None
+    cdef MemoryBlock block = None
     cdef int64_t i, used = 0, room = 0
     for i in range(count):
         if files[i].status != FINE:
             continue
         if files[i].size >= OWN_BLOCK:
-            own = Block(files[i].size)
-            files[i].start = (<Block> own).start
+            own = MemoryBlock(files[i].size)
+            files[i].start = (<MemoryBlock> own).start
             arrays[first + i] = array_over(own, files[i].start, files[i].size)
             continue
         if used + files[i].size > room:
             room = _room(files, i, count)
-            block, used = Block(room), 0
+            block, used = MemoryBlock(room), 0
         if block is None:
-            block = Block(1)
+            block = MemoryBlock(1)
         files[i].start = block.start + used
         arrays[first + i] = array_over(block, files[i].start, files[i].size)
         # Several threads write to neighbours in memory: each file begins at its own cache line.

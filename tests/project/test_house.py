@@ -60,6 +60,10 @@ def test_a_class_name_means_one_thing() -> None:
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 homes[node.name].add(str(path.relative_to(PACKAGE)))
+    for path in sources():
+        if path.suffix in {".pyx", ".pxi"}:
+            for name in re.findall(r"^(?:cdef )?class (\w+)", path.read_text(), re.MULTILINE):
+                homes[name].add(str(path.relative_to(PACKAGE)))
     assert {name: places for name, places in homes.items() if len(places) > 1} == {}
 
 

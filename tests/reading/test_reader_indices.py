@@ -92,7 +92,8 @@ def test_nothing_packed(small_reader):
 WRONG_COLLECTIONS = [
     3, 3.0, None, "3", b"3", bytearray(b"3"), slice(0, 3), [1.0], [1, 2.0], ["1"], [None], [[1], [2]], [1, [2]],
     [[1], [2, 3]], np.array([1.0]), np.array(3), np.array([[1, 2]]), np.array([[1], [2]]), np.array(["1"]),
-    np.array([True]), [False] * 98 + [True] * 2, np.array([1], object), [np.array([1, 2])], np.array([1], "m8[s]"), [1, np.float32(2)],
+    np.array([True]), [False] * 98 + [True] * 2, np.array([1], object), [np.array([1, 2])], np.array([1], "m8[s]"),
+    [1, np.float32(2)],
     [1j], (i / 1 for i in range(2)),
 ]  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ffrecord.engine import _engine
-from ffrecord.engine._engine import ARRAYS, Batch, Failure
+from ffrecord.engine._engine import ARRAYS, Failure, PendingBatch
 from ffrecord.errors import ClosedError, FFRecordError
 from ffrecord.reading.batch_forms import Form, Out
 from ffrecord.reading.ffr_file import OpenedFile
@@ -161,7 +161,7 @@ class Local:
         if complete is None or own is None:
             return None
         try:
-            batch: Batch[Any] = complete.engine.read_ahead(own, True, True, form, out, threads, sequential)
+            batch: PendingBatch[Any] = complete.engine.read_ahead(own, True, True, form, out, threads, sequential)
         except ClosedError:
             return None
 
