@@ -3,9 +3,9 @@
 The order of an epoch is a pure function, so a position is one integer. A state is equally small for any dataset.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -13,8 +13,9 @@ from ffrecord.errors import ArgumentError, describe_version, plural
 from ffrecord.order.keys import EPOCHS, LENGTH_MAX, SEEDS, check_range
 from ffrecord.reader import FileReader
 from ffrecord.reading.store import Store
+from ffrecord.system.values import describe, describe_wrong
 
-__all__ = ["VERSION", "Contents", "Identity", "State", "identity_of"]
+__all__ = ["VERSION", "Contents", "Identity", "State", "convert_state", "identity_of"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,9 @@ def identity_of(reader: IdentifiedReader | Store) -> Identity:
 
 
 VERSION = 1
+KEYS_SHOWN = 3  # in a message
 
+S = TypeVar("S", bound=msgspec.Struct)
 Count = Annotated[int, msgspec.Meta(ge=0, le=LENGTH_MAX)]
 Crc = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 
@@ -128,13 +131,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Raises:
             ValueError: the version is a later one, or `state` is not a state.
         """
-        # Before it is converted: a later version may have fields that this one does not know.
-        if isinstance(state, dict) and "version" in state and state["version"] != VERSION:
-            raise ArgumentError(describe_version("the state", state["version"], VERSION))
-        try:
-            converted = msgspec.convert(state, cls)
-        except msgspec.ValidationError as error:
-            raise ArgumentError(f"this is not the state of an order: {error}") from None
+        converted = convert_state(state, cls, VERSION, "an order")
         # msgspec cannot check bounds beyond 63 bits.
         check_range("seed of the state", converted.seed, 0, SEEDS)
         check_range("epoch of the state", converted.epoch, 0, EPOCHS)
@@ -144,3 +141,40 @@ class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Return the state as a dict that JSON can hold."""
         builtins: dict[str, Any] = msgspec.to_builtins(self)
         return builtins
+
+
+def convert_state(state: Any, cls: type[S], version: int, owner: str) -> S:
+    """Return a state that went through JSON or not.
+
+    Args:
+        state: what the user passes for a state, of any type.
+        cls: the state's layout, with a field `version`.
+        version: the version that this release reads.
+        owner: words for what has such states.
+
+    Raises:
+        ArgumentError: the version is another one, or `state` is no such state; the message names the fields that it
+            lacks or has besides.
+    """
+    if not isinstance(state, Mapping):
+        advice = "json.loads makes it of text" if isinstance(state, str | bytes) else ""
+        raise ArgumentError(describe_wrong("the state", state, "the dict that state_dict() returned", advice))
+    # Before it is converted: a later version may have fields that this one does not know.
+    if state.get("version", version) != version:
+        raise ArgumentError(describe_version("the state", state["version"], version))
+    lacks = [each.name for each in msgspec.structs.fields(cls) if each.required and each.name not in state]
+    more = [key for key in state if key not in cls.__struct_fields__]
+    if lacks or more:
+        told = [f"it has no {_name_some(lacks)}"] * bool(lacks) + [f"it has {_name_some(more)}"] * bool(more)
+        raise ArgumentError(
+            f"this is not the state of {owner}: {', and '.join(told)}; give the dict that its state_dict() returned"
+        )
+    try:
+        return msgspec.convert(state, cls)
+    except msgspec.ValidationError as error:
+        raise ArgumentError(f"this is not the state of {owner}: {error}") from None
+
+
+def _name_some(keys: Sequence[Any]) -> str:
+    names = [repr(key) if isinstance(key, str) and len(key) < 40 else describe(key) for key in keys[:KEYS_SHOWN]]
+    return ", ".join(names) + (f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else "")

@@ -13,7 +13,8 @@ import torch
 from torch.utils.data import SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from ffrecord.errors import ArgumentError, describe_version
+from ffrecord.errors import ArgumentError
+from ffrecord.order.state import convert_state
 
 __all__ = ["VERSION", "Generators", "LoaderState"]
 
@@ -64,12 +65,7 @@ class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Raises:
             ValueError: the version is another one, or `state` is not a state.
         """
-        if isinstance(state, dict) and state.get("version") != VERSION:
-            raise ArgumentError(describe_version("the loader state", state.get("version"), VERSION))
-        try:
-            converted = msgspec.convert(state, cls)
-        except msgspec.ValidationError as error:
-            raise ArgumentError(f"not a loader state: {error}") from None
+        converted = convert_state(state, cls, VERSION, "a DataLoader")
         for text in (*converted.generators, converted.default, converted.default_now):
             if text is not None:
                 decode(text)

@@ -278,10 +278,33 @@ def test_filters_are_told_apart():
     Course(TEN, indices=np.array([1, -8, 3], np.int8)).load_state_dict(state)
 
 
-@pytest.mark.parametrize("state", [None, [], {}, {**Course(TEN).state_dict(), "position": 11}])
-def test_no_state(state):
+GIVEN = r"expected the dict that state_dict\(\) returned"
+STATE = Course(TEN).state_dict()
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (None, f"the state is None, {GIVEN}$"),
+        ([], f"the state is a list of 0, {GIVEN}$"),
+        (json.dumps(STATE), f"the state is str '.*…, {GIVEN}; json.loads makes it of text$"),
+        (b"{}", f"the state is a bytes of 2, {GIVEN}; json.loads makes it of text$"),
+        (
+            {},
+            "this is not the state of an order: it has no 'version', 'order', 'dataset' and 4 more; give the dict",
+        ),
+        (
+            {**STATE, "sampler": 1, 7: 1},
+            "this is not the state of an order: it has 'sampler', int 7; give the dict",
+        ),
+        ({"version": 2}, "the state has version 2, this release of ffrecord reads version 1"),
+        ({**STATE, "seed": "1"}, r"this is not the state of an order: .* at `\$.seed`"),
+        ({**STATE, "position": 11}, "position 11, but its epoch has 10"),
+    ],
+)
+def test_no_state(state, words):
     course = Course(TEN, epoch=4)
-    with pytest.raises(ValueError, match=r"this is not the state of an order|position 11, but its epoch has 10"):
+    with pytest.raises(ValueError, match=words):
         course.load_state_dict(state)
     assert place(course) == (4, 0)
 

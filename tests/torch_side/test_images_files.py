@@ -274,6 +274,12 @@ def test_normalised_where_the_image_is_turned(exif: bool) -> None:
         ({"dtype": torch.float32, "std": (1, 1)}, TypeError, r"std is \(1, 1\), expected 3 numbers"),
         ({"dtype": torch.float32, "std": (1, 1, 0)}, ValueError, r"std is \(1, 1, 0\), expected finite numbers, > 0"),
         ({"dtype": torch.float32, "mean": (1, 1, float("nan"))}, ValueError, "mean is .*, expected finite numbers$"),
+        (
+            {"dtype": torch.float32, "mean": (123.7, 116.3, 103.5), "std": (58.4, 57.1, 57.4)},
+            ValueError,
+            r"mean is \(123.7, .*\), expected numbers for pixels in 0 to 1; divide .* FFCV's, by 255$",
+        ),
+        ({"dtype": torch.float32, "std": (1, 1, 57.4)}, ValueError, "std is .*, expected numbers for pixels"),
         ({"exif": 1}, TypeError, "exif is int 1, expected True or False"),
     ],
 )  # fmt: skip
@@ -289,8 +295,8 @@ def test_rows_of_another_dtype_are_refused() -> None:
 
 @pytest.mark.parametrize("given", [list, np.array, torch.tensor])
 def test_arrays_and_tensors_of_means(given: Any) -> None:
-    made = Resize(4, dtype=torch.float32, mean=given((0.5, 0.25, 0.0)), std=given((1.0, 2.0, 4.0)))
-    assert made == Resize(4, dtype=torch.float32, mean=(0.5, 0.25, 0.0), std=(1.0, 2.0, 4.0))
+    made = Resize(4, dtype=torch.float32, mean=given((0.5, 0.25, 0.0)), std=given((1.0, 2.0, 0.5)))
+    assert made == Resize(4, dtype=torch.float32, mean=(0.5, 0.25, 0.0), std=(1.0, 2.0, 0.5))
     for wrong in ((0.5, 0.25), 0.5, ((0.5, 0.25, 0.0),) * 3):
         with pytest.raises(TypeError, match="mean is "):
             Resize(4, dtype=torch.float32, mean=given(wrong) if given is not list else wrong)

@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,10 @@ from ffrecord.torch.images import BoxDecoder, CenterCrop, ImageDecoder, MaskDeco
 
 Array = np.ndarray[Any, Any]
 CROPS = [RandomResizedCrop((24, 40)), RandomResizedCrop(50, flip=1), CenterCrop(32), Resize((60, 30))]
+NO_LEADER = (
+    "decode: mask has masks of a decoder that no other column has, expected the decoder of its images, too: "
+    r'\{"image": crop, "mask": crop.mask\}'
+)
 HOW = [{"num_threads": 0}, {"num_threads": 2}, {"num_workers": 2}]
 
 
@@ -207,6 +212,33 @@ def test_boxes_outside_have_no_area_and_stay_in_place() -> None:
 def test_boxes_refused(boxes: Any) -> None:
     with pytest.raises(FormatError, match=r"expected boxes \[n, 4\] of numbers: left, top, right, bottom"):
         Resize(4).boxes.decode(boxes, 0, (9, 9))
+
+
+@pytest.mark.parametrize(
+    ("boxes", "words"),
+    [
+        (np.array([[60, 70, 20, 10]]), "boxes[0] is [60, 70, 20, 10], expected its right, 20, at least its left, 60; "),
+        (np.float32([[1, 2, 1, 2], [3, 4.5, 9, 2]]), "boxes[1] is [3.0, 4.5, 9.0, 2.0], expected its bottom, 2.0, "),
+        (np.array([9, 0, 8, 9], np.uint16), "boxes is [9, 0, 8, 9], expected its right, 8, at least its left, 9; "),
+        (np.array([[[0, 0, 1, 1], [0, 2, 1, 1]]]), "boxes[0, 1] is [0, 2, 1, 1], expected its bottom, 1, at least"),
+    ],
+)
+def test_boxes_of_coco_refused(boxes: Array, words: str) -> None:
+    with pytest.raises(FormatError, match=re.escape(words)) as caught:
+        Resize(4).boxes.decode(boxes, 0, (90, 90))
+    assert "(COCO's are left, top, width, height: boxes[:, 2:] += boxes[:, :2])" in str(caught.value)
+
+
+def test_boxes_of_coco_are_refused_with_their_sample() -> None:
+    coco = [np.array([[0, 0, 9, 9]]), np.array([[0, 0, 9, 9], [20, 25, 10, 4]])]
+    samples = [{"image": picture(30, 40, i), "boxes": each} for i, each in enumerate(coco)]
+    crop = Resize((15, 20))
+    with pytest.raises(FormatError, match=r"sample 1: boxes: boxes\[1\] is \[20, 25, 10, 4\], expected its right, 10"):
+        list(Loader(samples, 1, "sequential", decode={"image": crop, "boxes": crop.boxes}))
+    for boxes in coco:
+        boxes[:, 2:] += boxes[:, :2]  # as the message says
+    first, second = Loader(samples, 1, "sequential", decode={"image": crop, "boxes": crop.boxes})
+    assert first["boxes"].shape == (1, 1, 4) and second["boxes"][0, 1].tolist() == [10, 12.5, 15, 14.5]
 
 
 def test_frozen_pickled_equal() -> None:
@@ -400,11 +432,44 @@ def test_a_folder_and_a_webdataset_in_place(tmp_path: Any) -> None:
         ),
         ({"boxes": Resize(4).boxes}, "decode: boxes has boxes of a decoder that no other column has"),
         ({"image": Resize(4), "boxes": Resize(5).boxes}, "decode: boxes has boxes of a decoder that no other column"),
+        *(
+            ({"image": RandomResizedCrop(64), "mask": other.mask}, NO_LEADER)
+            for other in (
+                CenterCrop(64),
+                RandomResizedCrop(32),
+                RandomResizedCrop(64, flip=0),
+                RandomResizedCrop(64, scale=(0.5, 1)),
+            )
+        ),
     ],
 )
 def test_columns_refused(path: str, decode: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Loader(path, 3, decode=decode)
+
+
+def test_a_mask_of_another_decoder_is_refused_everywhere(path: str) -> None:
+    """It would show another part than its image."""
+    decode = {"image": RandomResizedCrop(16), "mask": CenterCrop(16).mask}
+    with ffrecord.torch.Dataset(path) as plain:
+        samples = [plain[i] for i in range(3)]
+    with pytest.raises(ArgumentError, match=NO_LEADER):
+        Loader(samples, 3, decode=decode)
+    with pytest.raises(ArgumentError, match=NO_LEADER):
+        ffrecord.torch.Dataset(path, decode=decode)
+
+
+def test_a_mask_of_an_equal_decoder_and_a_mask_alone(path: str) -> None:
+    crop = RandomResizedCrop(16)
+    one, equal, alone = (
+        next(iter(Loader(path, 3, seed=1, decode=decode, fields=[*decode])))["mask"]
+        for decode in (
+            {"image": crop, "mask": crop.mask},
+            {"image": crop, "mask": RandomResizedCrop(16).mask},
+            {"mask": crop.mask},
+        )
+    )
+    assert torch.equal(one, equal) and torch.equal(one, alone)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -639,6 +639,25 @@ def test_classes_of_other_names_are_not_mixed(tmp_path, kind, load, names, place
     assert len(list(load(JOINED[kind](b, same), 1))) in (2, 4)
 
 
+@pytest.mark.parametrize("load", [Loader, ffrecord.torch.DataLoader])
+@pytest.mark.parametrize("kind", JOINED)
+def test_classes_are_not_mixed_with_numbers(tmp_path, kind, load):
+    named, plain = classes_at(tmp_path / "named", ["c", "d"]), str(tmp_path / "plain")
+    samples = [{"label": 0, "id": 5}, {"label": 1, "id": 6}]
+    ffrecord.DatasetWriter(plain, num_workers=0, progress=False).from_indexed_dataset(samples)
+    if load is not Loader and kind == "the files":
+        pytest.skip("torch's arguments know no files")
+    for pair in ((named, plain), (plain, named)):
+        with pytest.raises(ffrecord.FormatError, match=r"column 'label' is \w+Field\(.*\), there \w+Field\("):
+            load(JOINED[kind](*pair), 2)
+    with pytest.raises(
+        ffrecord.FormatError, match=r"plain/?.*: its schema .* is IntField\(\), there LabelField\(.*; write"
+    ):
+        Dataset(plain) + Dataset(named)
+    assert len(list(Loader(Dataset(plain) + Dataset(plain), 1))) == 4
+    assert len(Dataset(plain, fields=["id"]) + Dataset(named)) == 4
+
+
 def test_classes_that_are_not_read_or_not_known_may_differ(tmp_path):
     a, b = classes_at(tmp_path / "a", ["c", "d"]), classes_at(tmp_path / "b", ["d", "c"])
     joined = ConcatDataset([Dataset(a, fields=["id"]), Dataset(b, fields={"id": None})])

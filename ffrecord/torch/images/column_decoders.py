@@ -28,7 +28,8 @@ WIDER = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(
 class ColumnDecoders:
     """The decoders of the columns of a batch.
 
-    Masks and boxes follow the column whose decoder is theirs, or an equal one.
+    Masks and boxes follow the column whose decoder is theirs, or an equal one. Masks without any column of images take
+    the box of their own decoder.
 
     Args:
         decoders: column → decoder.
@@ -36,7 +37,7 @@ class ColumnDecoders:
         pin: put images into pinned memory.
 
     Raises:
-        ArgumentError: boxes have no column of images to follow.
+        ArgumentError: boxes have no column of images to follow; or masks have none, among columns of other decoders.
     """
 
     def __init__(self, decoders: Mapping[str, Decoder], form: Form, pin: bool) -> None:
@@ -45,10 +46,13 @@ class ColumnDecoders:
         self._followers = {name: each for name, each in decoders.items() if not isinstance(each, ImageDecoder)}
         self._leaders = {name: self._leader(each.image) for name, each in self._followers.items()}
         for name, each in self._followers.items():
-            if isinstance(each, BoxDecoder) and self._leaders[name] is None:
+            # Of another decoder, boxes and masks would silently show other parts than their images.
+            boxes = isinstance(each, BoxDecoder)
+            if self._leaders[name] is None and (boxes or self._images):
+                kind = "boxes" if boxes else "masks"
                 raise ArgumentError(
-                    f"decode: {name} has boxes of a decoder that no other column has, expected the decoder of its "
-                    'images, too: {"image": crop, "boxes": crop.boxes}'
+                    f"decode: {name} has {kind} of a decoder that no other column has, expected the decoder of its "
+                    f'images, too: {{"image": crop, "{name}": crop.{"boxes" if boxes else "mask"}}}'
                 )
 
     def _leader(self, decoder: BoxChooser) -> str | None:

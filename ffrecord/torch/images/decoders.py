@@ -21,6 +21,7 @@ from ffrecord.torch.images.picture import ImagePart, Sides, picture_of
 __all__ = ["CenterCrop", "ImageDecoder", "RandomResizedCrop", "Resize"]
 
 DTYPES = {torch.uint8: 1, torch.float32: 4, torch.float16: 2, torch.bfloat16: 2}  # dtype → bytes
+NUMBER_MAX = 2  # of mean and std; those of pixels in 0 to 1 are less, those of pixels in 0 to 255 are more
 LUMA = np.array([19595, 38470, 7471], np.uint32)  # ITU-R BT.601 in units of 1/65536, like JPEG and Pillow
 
 
@@ -44,7 +45,8 @@ class ImageDecoder:
         dtype: uint8; or float32, float16 or bfloat16 for numbers that are divided by 255, and normalised by `mean` and
             `std`. They equal torchvision's `ToDtype(torch.float32, scale=True)` and `Normalize` bit for bit, rounded to
             `dtype` at the end.
-        mean, std: numbers for each channel, subtracted and divided by (a list, array or tensor); None for 0 and 1.
+        mean, std: numbers for each channel (a list, array or tensor), subtracted and divided by, for pixels in 0 to 1,
+            so at most 2; None for 0 and 1.
 
     Attributes:
         mask: the decoder of masks of the same images: the same box and flip, see `MaskDecoder`.
@@ -96,6 +98,11 @@ class ImageDecoder:
                 _check_number(name, number)
                 if not math.isfinite(number) or (name == "std" and number <= 0):
                     raise ArgumentError(f"{name} is {value!r}, expected finite numbers" + ", > 0" * (name == "std"))
+            if max(value) > NUMBER_MAX:
+                raise ArgumentError(
+                    f"{name} is {value!r}, expected numbers for pixels in 0 to 1; divide those for 0 to 255, such as "
+                    "FFCV's, by 255"
+                )
             object.__setattr__(self, name, tuple(value))
         if self.dtype != torch.uint8:
             object.__setattr__(self, "_table", _numbers(self.dtype, self.channels, self.mean, self.std))

@@ -96,7 +96,7 @@ class BoxDecoder:
             An array of the same shape: float64 of float64, else float32.
 
         Raises:
-            FormatError: `boxes` is no such array.
+            FormatError: `boxes` is no such array, or one has its right before its left, or its bottom above its top.
         """
         if not isinstance(boxes, np.ndarray) or boxes.ndim < 1 or boxes.shape[-1] != 4 or boxes.dtype.kind not in "iuf":
             found = (
@@ -106,12 +106,40 @@ class BoxDecoder:
         box: Box = self.image.box(*sides, seed)
         rows, columns = self.image.sides
         made = boxes.astype(np.float64)
+        _check_corners(boxes, made)
         across, down = made[..., 0::2], made[..., 1::2]
         across[:] = ((across - box.left) * columns / box.width).clip(0, columns)
         down[:] = ((down - box.top) * rows / box.height).clip(0, rows)
         if box.flip:
             across[:] = columns - across[..., ::-1]
         return made.astype(np.float64 if boxes.dtype == np.float64 else np.float32, copy=False)
+
+
+def _check_corners(boxes: Array, numbers: Array) -> None:
+    """Refuse boxes [..., 4] that have no such corners: those of (left, top, width, height) mostly have none.
+
+    Args:
+        boxes: the boxes as they were given, for the message.
+        numbers: their float64 numbers.
+
+    Raises:
+        FormatError: the right of a box is less than its left, or its bottom less than its top.
+    """
+    wrong = (numbers[..., 2:] < numbers[..., :2]).any(axis=-1)
+    if not wrong.any():
+        return
+    place = tuple(np.argwhere(wrong)[0].tolist())
+    left, top, right, bottom = (str(number) for number in boxes[place])
+    difference = (
+        f"its right, {right}, at least its left, {left}"
+        if numbers[place][2] < numbers[place][0]
+        else f"its bottom, {bottom}, at least its top, {top}"
+    )
+    index = f"[{', '.join(map(str, place))}]" if place else ""
+    raise FormatError(
+        f"boxes{index} is [{left}, {top}, {right}, {bottom}], expected {difference}; boxes are left, top, right, "
+        "bottom in pixels (COCO's are left, top, width, height: boxes[:, 2:] += boxes[:, :2])"
+    )
 
 
 def _nearest(start: int, size: int, out: int) -> Array:

@@ -1,13 +1,14 @@
 """Datasets that are joined: whether the same number means the same class in all of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torch.utils.data import ConcatDataset as TorchConcatDataset
 from torch.utils.data import Subset as TorchSubset
 
 from ffrecord.errors import FormatError, name_files
-from ffrecord.fields import Field, schema_of
+from ffrecord.fields import Field, IntField, schema_of
 from ffrecord.fields.labels import class_names_of, describe_other_class
 from ffrecord.inputs.huggingface import classes_of_dataset
 from ffrecord.reader import FileReader
@@ -25,11 +26,13 @@ class ClassColumns(NamedTuple):
         files: name of the files, for messages.
         names: column → names of its classes, by number.
         described: column → words for it, for messages; without an entry, its names.
+        numbers: column of numbers without names → words for it.
     """
 
     files: str
     names: Mapping[str, Sequence[str]]
     described: Mapping[str, str]
+    numbers: Mapping[str, str] = MappingProxyType({})
 
 
 def class_columns(store: Store[Any], fields: Sequence[str] | Mapping[str, Field | None] | None = None) -> ClassColumns:
@@ -48,7 +51,8 @@ def class_columns(store: Store[Any], fields: Sequence[str] | Mapping[str, Field 
         given = fields if isinstance(fields, Mapping) else dict.fromkeys(fields)
         known = {name: given[name] or field for name, field in known.items() if name in given}
     found = {name: names for name, field in known.items() if (names := class_names_of(field)) is not None}
-    return ClassColumns(files, found, {name: repr(known[name]) for name in found})
+    numbers = {name: repr(field) for name, field in known.items() if isinstance(field, IntField) and name not in found}
+    return ClassColumns(files, found, {name: repr(known[name]) for name in found}, numbers)
 
 
 def check_class_names(source: Any) -> None:
@@ -57,10 +61,11 @@ def check_class_names(source: Any) -> None:
     Datasets whose samples are made by methods of the user are not looked at.
 
     Raises:
-        FormatError: a column has other class names in two of them, or another order.
+        FormatError: a column has other class names in two of them, or another order; or in one of them, none.
     """
     first: dict[str, ClassColumns] = {}
-    for each in _all_class_columns(source):
+    parts = [*_all_class_columns(source)]
+    for each in parts:
         for name, here in each.names.items():
             known = first.setdefault(name, each)
             there = known.names[name]
@@ -71,6 +76,14 @@ def check_class_names(source: Any) -> None:
                     f"{describe_other_class(here, there)}; write one of them again with the field of the other: "
                     "ffrecord.DatasetWriter(path, fields=...) matches classes by name"
                 )
+    for each in parts:
+        for name in each.numbers.keys() & first.keys():
+            known = first[name]
+            raise FormatError(
+                f"{each.files}: its schema differs from that of {known.files}: column {name!r} is "
+                f"{each.numbers[name]}, there {known.described.get(name, known.names[name])}; write the numbers "
+                "again with class names: ffrecord.DatasetWriter(path, fields=...)"
+            )
 
 
 def _all_class_columns(source: Any) -> Iterable[ClassColumns]:

@@ -16,14 +16,13 @@ from ffrecord.errors import (
     StateError,
     UserFunctionError,
     describe_error,
-    describe_version,
     plural,
 )
 from ffrecord.order import Epoch, Identity, Placement, Sequential, Split, Step
 from ffrecord.order.batch_plan import batches
 from ffrecord.order.cursor import check_batch_size, check_filter
 from ffrecord.order.keys import EPOCHS, SEEDS, check_range
-from ffrecord.order.state import Contents, Count
+from ffrecord.order.state import Contents, Count, convert_state
 from ffrecord.reading.indices import as_indices, count_from_start
 from ffrecord.system.values import describe_wrong, is_word
 
@@ -364,12 +363,7 @@ class SampledCourse:
         """
         if not is_word(appended, ("refuse", "finish")):
             raise ArgumentError(f"appended is {appended!r}, expected 'refuse' or 'finish'")
-        try:
-            loaded = msgspec.convert(state, SampledState)
-        except msgspec.ValidationError as error:
-            raise ArgumentError(f"this is not the state of a loader with a {self._word}: {error}") from None
-        if loaded.version != VERSION:
-            raise ArgumentError(describe_version("the state", loaded.version, VERSION))
+        loaded = convert_state(state, SampledState, VERSION, f"a loader with a {self._word}")
         if loaded.batched != self.batched:
             word = "batch_sampler" if loaded.batched else "sampler"
             raise ArgumentError(f"the state is that of a loader with a {word}, but this one has a {self._word}")
