@@ -34,7 +34,7 @@ from ffrecord.sources.inflated import LONGEST, compression_of
 from ffrecord.sources.opening import check_format_name, check_options, detect_first, first_of, local_paths, open_for
 from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.tar.stream import iter_members, iter_samples
-from ffrecord.system.values import check_characters, describe_wrong
+from ffrecord.system.values import check_characters, check_samples, describe_wrong
 
 CONVERT = "ffrecord.convert"
 
@@ -153,6 +153,7 @@ def _from_columns(dataset: Any) -> ConversionInput:
 
 
 def _from_object(source: Any, fields: Any, skips: bool) -> ConversionInput:
+    check_samples("source", source)
     # Before `input_of`, which takes such a dataset for an unknown object.
     huggingface.check_format(source)
     found = input_of(source)
