@@ -9,7 +9,7 @@ import numpy as np
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, MissingFileError, NotAFolderError
 from ffrecord.reading.paths import PathLike, check_type, resolve_directory
-from ffrecord.reading.store import OnError
+from ffrecord.reading.store import OnError, reopening
 from ffrecord.sources._files import list_directory
 from ffrecord.sources.images.file_store import FileStore
 from ffrecord.sources.index_file import IndexCache
@@ -145,6 +145,7 @@ def _classes(root: str) -> list[str]:
 
 def _warn_of_empty(root: str, classes: Sequence[str]) -> None:
     """Log classes without pictures: they take numbers, as in torchvision, but may be directories of another purpose."""
-    if classes:
+    # Worker processes open the folder once more, and need not say it again.
+    if classes and not reopening.get():
         more = f" and {len(classes) - SHOWN} more" if len(classes) > SHOWN else ""
         logger.warning("%s: classes without pictures: %s%s", root, ", ".join(map(repr, classes[:SHOWN])), more)
