@@ -150,7 +150,7 @@ def test_missing_files_are_errors_when_they_are_read(root):
 @pytest.mark.parametrize(
     ("labels", "said"),
     [
-        (["1", "2", "0.5"], "1 of 3 labels are no whole numbers, so all are text; the first is '0.5' of 2.jpg"),
+        (["1", "2", "0.5"], "1 of 3 labels are not whole numbers, so all are text; the first is '0.5' of 2.jpg"),
         (["1", "2", "3"], None),
         (["cat", "dog", "3"], None),  # most are names: nobody meant numbers
     ],

@@ -201,7 +201,7 @@ def _warn_of_texts(pairs: Sequence[Pair]) -> None:
     if 2 * len(others) < len(pairs) and not reopening.get():
         path, label = others[0]
         logger.warning(
-            "%d of %d labels are no whole numbers, so all are text; the first is %r of %s",
+            "%d of %d labels are not whole numbers, so all are text; the first is %r of %s",
             len(others),
             len(pairs),
             label,
