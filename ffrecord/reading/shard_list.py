@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from errno import EMFILE, ENFILE, ENOMEM
 from itertools import chain, islice, pairwise
 
-from ffrecord.errors import DAMAGE, FFRecordError, FormatError, file_error
+from ffrecord.errors import DAMAGE, FFRecordError, FormatError, file_error, plural
 from ffrecord.format import manifest
 from ffrecord.format.manifest import Shard
 from ffrecord.reading import paths
@@ -133,5 +133,10 @@ def _difference(opened: OpenedFile, shard: Shard) -> str:
     found, listed = (opened.n, opened.size, opened.crc), (shard.samples, shard.size, shard.crc)
     if found == listed:
         return ""
+    if found[::2] == listed[::2]:  # the header is the same, so only the end differs
+        if opened.size < shard.size:
+            return f"{opened.path} was cut: it has {opened.size} of {shard.size} bytes; copy it again"
+        more = plural(opened.size - shard.size, "byte")
+        return f"{opened.path} has {more} more than the {shard.size} that were written; copy it again"
     what = f"is not the shard that {manifest.NAME} lists, but another one or an old copy"
     return f"{opened.path} {what}: (samples, size, CRC-32 of tables) are {found}, listed are {listed}"

@@ -1,13 +1,15 @@
-"""Shards missing between others, in a directory that has lost its dataset.json: the log says so."""
+"""Copies that are not whole: shards missing between others, without a dataset.json; and shards that were cut."""
 
 import os
+import re
 from pathlib import Path
 
 import builders
 import pytest
 
 import ffrecord
-from ffrecord import FileReader
+from ffrecord import DatasetWriter, FileReader
+from ffrecord.errors import FormatError
 
 
 def shards(directory: Path, *names: str) -> Path:
@@ -50,3 +52,16 @@ def test_other_names_are_not_counted(tmp_path: Path, caplog) -> None:
     os.symlink(path, tmp_path / "link")
     FileReader(tmp_path / "link").close()
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [(-3, "was cut: it has {} of {} bytes; copy it again"), (1, "has 1 byte more than the {1} that were written")],
+)
+def test_a_listed_shard_of_another_size(tmp_path: Path, change: int, said: str) -> None:
+    DatasetWriter(tmp_path / "d", samples_per_shard=3, num_workers=0).from_indexed_dataset([b"sample"] * 3)
+    path = tmp_path / "d" / "PART_00000.ffr"
+    size = path.stat().st_size
+    os.truncate(path, size + change)
+    with pytest.raises(FormatError, match=f"^{re.escape(f'{path} {said.format(size + change, size)}')}"):
+        FileReader(tmp_path / "d")
