@@ -216,6 +216,9 @@ class FileError(OSError, RuntimeError):
     """Error of creating, reading or writing a file."""
 
 
+DAMAGE = {"damage": True}  # `extra` of a warning that data are missing or left out: commands then exit with 1
+
+
 class _EscapedLines(logging.Filter):
     """Log filter that escapes unprintable characters, as exceptions do."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ffrecord.conversion import parquet
-from ffrecord.errors import ArgumentTypeError
+from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import BytesField, Schema
 from ffrecord.inputs import huggingface
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
@@ -34,7 +34,7 @@ from ffrecord.sources.inflated import LONGEST, compression_of
 from ffrecord.sources.opening import check_format_name, check_options, detect_first, first_of, local_paths, open_for
 from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.tar.stream import iter_members, iter_samples
-from ffrecord.system.values import check_characters, describe_wrong
+from ffrecord.system.values import check_characters, check_samples, describe_wrong
 
 CONVERT = "ffrecord.convert"
 
@@ -116,6 +116,8 @@ def _open_path(
 ) -> Iterator[ConversionInput]:
     paths = local_paths(source)
     kind = detect_first(paths) if format is None else format
+    if kind == "zip" and format is None:
+        _refuse_arrays(first_of(paths))
     if kind == "parquet":
         _refuse(options, "Parquet files")
         with closing(parquet.ParquetDataset(paths, fields, skips=skips)) as dataset:
@@ -128,6 +130,15 @@ def _open_path(
     else:
         with open_for(CONVERT, source, format, options) as store:
             yield _from_store(store, fields, skips)
+
+
+def _refuse_arrays(path: str) -> None:
+    """Refuse a file of numpy: as a zip, each array would be one sample, of the bytes of its `.npy`."""
+    if path.lower().endswith(".npz"):
+        raise ArgumentError(
+            f"{path} has arrays of numpy: run `ffrecord write {path} OUT` to make samples of them; pass "
+            'format="zip" to convert its files'
+        )
 
 
 def _is_compressed(path: str) -> bool:
@@ -153,6 +164,7 @@ def _from_columns(dataset: Any) -> ConversionInput:
 
 
 def _from_object(source: Any, fields: Any, skips: bool) -> ConversionInput:
+    check_samples("source", source)
     # Before `input_of`, which takes such a dataset for an unknown object.
     huggingface.check_format(source)
     found = input_of(source)

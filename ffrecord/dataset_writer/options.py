@@ -229,7 +229,7 @@ class WriterOptions:
             "serializer": None if said is None else said.serializer,
             "writer": None if said is None else said.writer,
             # Sizes and checksums of a few samples notice a dataset that has changed since.
-            "samples looked at": {
+            resume.LOOKED: {
                 str(probe.sample): [probe.size, probe.crc] for probe in (encoding.probes if encoding else ())
             },
         }

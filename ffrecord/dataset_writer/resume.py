@@ -19,6 +19,7 @@ HASH_SAMPLES = 1 << 14
 HASH_BYTES = 8 << 20
 THREADS_MAX = 8
 BASE = "dataset appended to"  # key of a request: fingerprint of that dataset's manifest
+LOOKED = "samples looked at"  # key of the sizes and checksums of a few samples
 
 _log = logging.getLogger("ffrecord")
 
@@ -161,7 +162,7 @@ def continue_write(
     if not state.request or not (there or published):
         return _begin_afresh(part, request, start)
     # The publication itself has changed the dataset that was appended to.
-    found = differences(state.request, request | ({BASE: state.request.get(BASE)} if published else {}))
+    found = compare_requests(state.request, request | ({BASE: state.request.get(BASE)} if published else {}))
     # The published dataset is of another request, so nothing of its log is of use.
     if published and found:
         return _begin_afresh(part, request, start)
@@ -191,6 +192,23 @@ def _keep_published(part: PartDirectory, start: Start) -> ResumedShards:
     return ResumedShards(
         [entry.shard for entry in entries], end._replace(skipped=max(end.skipped, skipped)), published=True
     )
+
+
+def compare_requests(before: Request, now: Request) -> list[str]:
+    """Return the differences of two requests, each as "path was this, is that"; those of samples are counted."""
+    one, other = before.get(LOOKED), now.get(LOOKED)
+    if not isinstance(one, dict) or not isinstance(other, dict):
+        return differences(before, now)
+    told = differences({**before, LOOKED: None}, {**now, LOOKED: None})
+    both = [key for key in one if key in other]
+    changed = [key for key in both if differences(one[key], other[key])]
+    if changed:
+        told.append(
+            f"{LOOKED}: {len(changed)} of the {len(both)} that were compared differ, the first is sample {changed[0]}"
+        )
+    elif one.keys() != other.keys():
+        told.append(f"{LOOKED} were {', '.join(one) or 'none'}, are {', '.join(other) or 'none'}")
+    return told
 
 
 def _begin_afresh(part: PartDirectory, request: Request, start: Start) -> ResumedShards:

@@ -34,7 +34,7 @@ from ffrecord.processes.pool import start_method_of
 from ffrecord.reading.paths import check_outside
 from ffrecord.system import urls
 from ffrecord.system.sizes import format_size
-from ffrecord.system.values import check_flag, describe_wrong, whole_number
+from ffrecord.system.values import check_flag, check_samples, describe_wrong, whole_number
 
 
 @dataclass(frozen=True)
@@ -286,6 +286,7 @@ class DatasetWriter:
         fingerprint = None if fingerprint is None else str(fingerprint).encode(errors="backslashreplace").decode()
         if wanted is not None and not shuffles:
             raise ArgumentError(f"seed={wanted} needs shuffle_indices=True")
+        check_samples("dataset", dataset)
         data = self._look_at(dataset)
         chosen = select(data.length, indices)
         # Of the order before the shuffle: the seed may be that of the write to resume.
@@ -372,6 +373,7 @@ class DatasetWriter:
         """
         self._options.check_target()
         total = arguments.check_count("length", length)
+        check_samples("iterable", iterable)
         data = self._look_at(iterable)
         if data.known is not None:
             return self._write_known(data, total, chunksize)

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import FormatError, describe_version
+from ffrecord.errors import FormatError, describe_version, plural
 
 PREFIX = struct.Struct("<Iq")
 CRC = np.dtype("<u4")
@@ -43,6 +43,18 @@ PAYLOAD_MAX = 1 << 20  # bytes; a reader loads no more on opening, whatever size
 BLOCK_MAX = 64 << 20  # bytes of payload and reserved space; a reader scans no more on opening
 
 SUFFIX = ".ffr"
+
+HEAD_SIZE = 23  # first bytes of a file that tell what else it is
+TEXT = frozenset(b"\t\n\r" + bytes(range(32, 127)))
+HTML = "; it is an HTML page, so the download failed: download it again"
+OTHERS = (  # in lower case
+    (b"version https://git-lfs", "; it is a Git LFS pointer: run `git lfs pull`"),
+    (b"<!doctype html", HTML),
+    (b"<html", HTML),
+    (b"\x1f\x8b\x08", "; it is compressed by gzip: run gunzip on it"),
+    (b"pk\x03\x04", "; it is a zip file: unpack it, or name it .zip"),
+    (b"par1", "; it is a Parquet file: name it .parquet, and use ffrecord.convert"),
+)
 
 Checksums = npt.NDArray[np.uint32]
 Offsets = npt.NDArray[np.int64]
@@ -62,7 +74,7 @@ def unpack_prefix(data: bytes, file_size: int) -> tuple[int, int]:
     """Return (header CRC, number of samples) from the first bytes of a file.
 
     Args:
-        data: the first 12 bytes, or all bytes of a shorter file.
+        data: the first HEAD_SIZE bytes, or all bytes of a shorter file.
         file_size: size of the whole file, bytes.
 
     Raises:
@@ -76,10 +88,27 @@ def unpack_prefix(data: bytes, file_size: int) -> tuple[int, int]:
     # n was not checked by a checksum yet, so compare it before anything is allocated by it; by division, which cannot
     # overflow.
     if not 0 <= n <= (file_size - PREFIX.size) // PER_SAMPLE:
-        raise FormatError(f"{n} samples do not fit in {file_size} bytes")
+        other = describe_other(data)
+        raise FormatError(f"it is not {other}" if other else f"{n} samples do not fit in {file_size} bytes")
     if n == 0 and crc == 0 and file_size > PREFIX.size:
         raise FormatError(f"unfinished file: no samples and no checksum in {file_size} bytes")
     return crc, n
+
+
+def describe_other(data: bytes) -> str:
+    """Return how the first bytes of a file show that it is no `.ffr` file, for messages; "" if they do not.
+
+    Ask only about a file whose numbers are impossible: those of a valid one may begin like anything.
+
+    Args:
+        data: the first HEAD_SIZE bytes, or all bytes of a shorter file.
+    """
+    start = data[:HEAD_SIZE]
+    low = start.lstrip().lower()
+    hint = next((hint for begins, hint in OTHERS if low.startswith(begins)), "")
+    if not hint and not all(byte in TEXT for byte in start):
+        return ""
+    return f"an .ffr file: it begins with {start!r}{hint}"
 
 
 def check_first_offset(offset: int, n: int, file_size: int) -> None:
@@ -157,5 +186,8 @@ def unpack_block_header(data: bytes, gap: int, file_size: int) -> BlockHeader:
     if payload_size > min(block_size - BLOCK.size, PAYLOAD_MAX):
         raise FormatError(f"the extension block of {block_size} bytes has a payload of {payload_size}")
     if stored_size != file_size:
-        raise FormatError(f"the file has {file_size} bytes, its extension block says {stored_size}")
+        if file_size < stored_size:
+            raise FormatError(f"the file was cut: it has {file_size} of {stored_size} bytes; copy it again")
+        more = plural(file_size - stored_size, "byte")
+        raise FormatError(f"the file has {more} more than the {stored_size} that were written; copy it again")
     return BlockHeader(crc, block_size, payload_size, stored_size)

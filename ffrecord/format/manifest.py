@@ -73,8 +73,10 @@ class _Kind(msgspec.Struct):
 
     @property
     def foreign(self) -> bool:
-        """True if the file has none of the keys that every manifest has."""
-        return self.version is self.shards is self.fingerprint is msgspec.UNSET
+        """True if the file has none of the keys that every manifest has; "version" alone is one if it is an int."""
+        if not self.shards is self.fingerprint is msgspec.UNSET:
+            return False
+        return self.version is msgspec.UNSET or not bytes(self.version).strip().isdigit()
 
 
 class _Version(msgspec.Struct):
@@ -119,6 +121,9 @@ def parse(data: bytes, path: str) -> Manifest | None:
         FormatError: it is damaged, of a later version, or its numbers contradict each other.
     """
     try:
+        # Decoded as a whole: a manifest whose first byte was damaged is not a list of another program.
+        if data.lstrip().startswith(b"[") and isinstance(msgspec.json.decode(data), list):
+            return None
         if msgspec.json.decode(data, type=_Kind).foreign:
             return None
         version = msgspec.json.decode(data, type=_Version).version

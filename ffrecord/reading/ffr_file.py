@@ -160,7 +160,7 @@ class OpenedFile:
         self.filesystem = filesystems.from_type(filesystem_type(self.fd))
 
     def _map(self, room: TableRoom) -> None:
-        self.crc, self.n = ffr_layout.unpack_prefix(read_up_to(self.fd, ffr_layout.PREFIX.size, 0), self.size)
+        self.crc, self.n = ffr_layout.unpack_prefix(read_up_to(self.fd, ffr_layout.HEAD_SIZE, 0), self.size)
         self.data_start = self.size
         if self.n > 0:
             # This read rejects sparse files and zeros before anything is mapped or allocated according to n.

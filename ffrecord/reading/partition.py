@@ -54,4 +54,4 @@ def tasks(fname: Source, samples: SupportsIndex) -> list[Task]:
 def _count(path: str) -> int:
     """Return the number of samples in a file's header."""
     with add_path_to_errors(path), open(path, "rb") as file:
-        return ffr_layout.unpack_prefix(file.read(ffr_layout.PREFIX.size), os.fstat(file.fileno()).st_size)[1]
+        return ffr_layout.unpack_prefix(file.read(ffr_layout.HEAD_SIZE), os.fstat(file.fileno()).st_size)[1]

@@ -261,6 +261,8 @@ def _no_files_message(fname: Source) -> str:
         given = f"the {type(fname).__name__} is empty"
     elif os.path.isdir(_local_path(fname)):
         given = f"{fname!r} is a directory without one"
+        if os.path.exists(os.path.join(_local_path(fname), manifest.NAME)):
+            given += f", whose {manifest.NAME} is not ffrecord's manifest"
         expected = f"; ffrecord.open opens other formats{expected}"
     else:
         given = f"no file matches {fname!r}"

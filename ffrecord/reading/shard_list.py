@@ -1,15 +1,24 @@
 """Opening of the `.ffr` files of a reader."""
 
+import logging
+import os
+import re
+from collections.abc import Iterable
 from errno import EMFILE, ENFILE, ENOMEM
+from itertools import chain, islice, pairwise
 
-from ffrecord.errors import FFRecordError, FormatError, file_error
+from ffrecord.errors import DAMAGE, FFRecordError, FormatError, file_error, plural
 from ffrecord.format import manifest
 from ffrecord.format.manifest import Shard
 from ffrecord.reading import paths
 from ffrecord.reading.ffr_file import OpenedFile, TableRoom
-from ffrecord.system import resources
+from ffrecord.system import resources, urls
 
+NUMBERED = re.compile(r"PART_([0-9]{5,18})\.ffr")  # a shard of DatasetWriter
+SHOWN = 5  # most missing shards that the log names
 TRIES = 10  # attempts to open a dataset that is being replaced
+
+logger = logging.getLogger("ffrecord")
 
 
 def open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFile]:
@@ -65,7 +74,27 @@ def _open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFi
         for opened in files:
             opened.close()
         raise
+    unlisted = [path for path, shard in zip(names, shards, strict=True) if shard is None]
+    for each in fname if isinstance(fname, list | tuple) else [fname]:
+        # Whoever names files, or a pattern of them, may leave some out.
+        directory = urls.local_path(paths.check_type(each))
+        if unlisted and os.path.isdir(directory):
+            _warn_of_gaps(paths.resolve_directory(directory), unlisted)
     return files
+
+
+def _warn_of_gaps(directory: str, files: Iterable[str]) -> None:
+    """Log the numbers that are missing between the shards of a directory without dataset.json."""
+    directory = directory.rstrip("/")
+    found = [NUMBERED.fullmatch(name) for above, name in map(os.path.split, files) if above == directory]
+    numbers = sorted(int(each[1]) for each in found if each)
+    missing = sum(after - number - 1 for number, after in pairwise(numbers))
+    if missing:
+        gaps = chain.from_iterable(range(number + 1, after) for number, after in pairwise(numbers))
+        shown = ", ".join(f"PART_{number:05d}.ffr" for number in islice(gaps, SHOWN))
+        more = f" and {missing - SHOWN} more" if missing > SHOWN else ""
+        said = "%s: no %s%s between its shards, and no %s that says if they are missing"
+        logger.warning(said, directory, shown, more, manifest.NAME, extra=DAMAGE)
 
 
 def _open(path: str, files: list[OpenedFile], room: TableRoom, *, check: bool, whole: bool) -> OpenedFile:
@@ -104,5 +133,10 @@ def _difference(opened: OpenedFile, shard: Shard) -> str:
     found, listed = (opened.n, opened.size, opened.crc), (shard.samples, shard.size, shard.crc)
     if found == listed:
         return ""
+    if found[::2] == listed[::2]:  # the header is the same, so only the end differs
+        if opened.size < shard.size:
+            return f"{opened.path} was cut: it has {opened.size} of {shard.size} bytes; copy it again"
+        more = plural(opened.size - shard.size, "byte")
+        return f"{opened.path} has {more} more than the {shard.size} that were written; copy it again"
     what = f"is not the shard that {manifest.NAME} lists, but another one or an old copy"
     return f"{opened.path} {what}: (samples, size, CRC-32 of tables) are {found}, listed are {listed}"

@@ -6,6 +6,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
@@ -67,6 +68,7 @@ SKIPPED_MOST = 10_000  # bad samples of one reader; a dataset with more should b
 INDEX = re.compile(r"Sample \d+: ")  # the start of an error message
 
 logger = logging.getLogger("ffrecord")
+reopening: ContextVar[bool] = ContextVar("reopening", default=False)  # whether a store is being unpickled
 
 
 SHOWN_MOST = 64 << 20  # bytes of a record; a larger one is not read only to be shown
@@ -794,7 +796,11 @@ def _replacement(data: Any) -> Array:
 
 def _reopen(cls: Callable[..., Store], source: Any, check_data: bool, options: dict[str, Any], expected: str) -> Store:
     """Unpickle a store: open the same files by path."""
-    store = cls(source, check_data, **options)
+    token = reopening.set(True)
+    try:
+        store = cls(source, check_data, **options)
+    finally:
+        reopening.reset(token)
     # Samples of other files under the same indices would be wrong without a sign.
     if store._identity_text() != expected:
         store.close()

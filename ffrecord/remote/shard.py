@@ -297,7 +297,7 @@ def _open_shard(storage: Storage, *, check: bool) -> RemoteShard:
         # The end of the last sample is the size of the file.
         if found.size < 0:
             raise ArgumentError(f"{storage.shown}: the server does not say how large the file is (Content-Length)")
-        crc, n = ffr_layout.unpack_prefix(bytes(memoryview(data)[: ffr_layout.PREFIX.size]), found.size)
+        crc, n = ffr_layout.unpack_prefix(bytes(memoryview(data)[: ffr_layout.HEAD_SIZE]), found.size)
         shard = RemoteShard(storage, "", ShardFacts(n, found.size, crc), check=check)
         stop = min(found.size, ffr_layout.tables_end(n) + MORE)
         if stop > len(data):

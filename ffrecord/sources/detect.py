@@ -80,6 +80,9 @@ def detect(path: str) -> str:
         return empty
     if size == 0:
         raise FormatError(f"{path}: unknown format: the file is empty")
+    other = ffr.describe_other(head) if path.endswith(ffr.SUFFIX) else ""
+    if other:
+        raise FormatError(f"{path} is not {other}")
     begins = f"{size} bytes that begin with {head[:16].hex(' ')}"
     raise FormatError(f"{path}: unknown format: {begins}{files.file_hint(path, head)}")
 
@@ -283,7 +286,7 @@ def is_torchrecord(path: str) -> bool:
 def _detect_directory(path: str) -> str:
     # Sorted, since only some are looked at: which ones must not depend on the file system.
     names = sorted(os.listdir(path))
-    if manifest.NAME in names or any(name.endswith(ffr.SUFFIX) for name in names):
+    if any(name.endswith(ffr.SUFFIX) for name in names) or (manifest.NAME in names and _is_listed(path)):
         return "ffrecord"
     if "data.mdb" in names:
         return "lmdb"
@@ -294,6 +297,14 @@ def _detect_directory(path: str) -> str:
         return "torchrecord"
     # A directory has the format of most of its files.
     return _most_common_format(path, names)
+
+
+def _is_listed(path: str) -> bool:
+    """Tell whether the dataset.json of a directory is ours, or damaged; other programs have files of that name."""
+    try:
+        return manifest.load(path) is not None
+    except FormatError:
+        return True
 
 
 def _most_common_format(path: str, names: list[str]) -> str:

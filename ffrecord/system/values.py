@@ -198,6 +198,17 @@ def iterator_of(name: str, value: Any, items: str) -> Iterator[Any]:
         raise ArgumentTypeError(describe_wrong(name, value, f"an iterable of {items}")) from None
 
 
+def check_samples(name: str, value: Any) -> None:
+    """Refuse a text or bytes as samples: they have len() and [i], but nobody means to store their letters.
+
+    Raises:
+        ArgumentTypeError: it is a str or bytes.
+    """
+    if isinstance(value, str | bytes | bytearray):
+        advice = "of a path: pass ffrecord.open(path), or use ffrecord.convert(path, out)"
+        raise ArgumentTypeError(describe_wrong(name, value, "samples", advice))
+
+
 def is_word(value: object, words: Container[str]) -> bool:
     """Tell whether a value is one of some words. Comparing others, such as arrays, could fail."""
     return isinstance(value, str) and value in words

@@ -1,12 +1,15 @@
 """What `convert` says of a source that was perhaps meant as another thing than it is taken as."""
 
 import io
+import re
 import tarfile
 import zipfile
 
 import numpy as np
 import pytest
 from cli_runs import run
+
+import ffrecord
 
 
 def tar_of(path, *names, mode="w"):
@@ -49,9 +52,14 @@ def test_a_plain_tar(tmp_path, names):
 def test_arrays(tmp_path):
     path = tmp_path / "arrays.npz"
     np.savez(path, x=np.zeros((3, 2)), y=np.arange(3))
+    told = f"{path} has arrays of numpy: run `ffrecord write {path} OUT` to make samples of them; "
     ran = run("convert", path, tmp_path / "out", "-j", "1")
-    told = f"ffrecord convert: {path} is read as a zip: run `ffrecord write {path} OUT` to make samples of its arrays\n"
-    assert (ran.code, ran.err) == (0, told)
+    assert (ran.code, ran.err) == (2, f"ffrecord convert: {told}use --format zip to convert its files\n")
+    with pytest.raises(ValueError, match=re.escape(told)):
+        ffrecord.convert(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert run("convert", path, tmp_path / "out", "-j", "1", "--format", "zip").code == 0
+    assert len(ffrecord.open(tmp_path / "out")) == 2
 
 
 def test_a_plain_zip(tmp_path):

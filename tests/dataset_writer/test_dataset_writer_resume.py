@@ -15,6 +15,8 @@ from written_datasets import files_in
 
 from ffrecord import FileReader, MismatchError
 from ffrecord.dataset_writer import write_log
+from ffrecord.dataset_writer.resume import LOOKED, compare_requests
+from ffrecord.dataset_writer.write_log import differences
 from ffrecord.errors import WorkerError
 from ffrecord.fields import IntField
 from ffrecord.format import manifest
@@ -167,8 +169,22 @@ def test_changed_samples_are_noticed_where_they_were_looked_at(tmp_path: Path) -
         def __getitem__(self, index: int) -> bytes:
             return b"else" * 3 if index == 0 else record(index)
 
-    with pytest.raises(MismatchError, match=r"samples looked at\.0\[0\] was 4, is 12"):
+    with pytest.raises(
+        MismatchError, match=r"samples looked at: 1 of the \d that were compared differ, the first"
+    ) as caught:
         write(tmp_path / "set", Changed(), shard_size=3000)
+    assert [each.partition(" differ, ")[2] for each in caught.value.differences] == ["the first is sample 0"]
+
+
+def test_samples_of_two_requests_are_counted() -> None:
+    before = {"a": 1, LOOKED: {"0": [4, 7], "3": [4, 8], "9": [4, 9]}}
+    assert compare_requests(before, {"a": 1, LOOKED: {"0": (4, 7), "3": (4, 8), "9": (4, 9)}}) == []
+    assert compare_requests(before, {"a": 2, LOOKED: {"0": [4, 7], "3": [4, 1], "8": [5, 9]}}) == [
+        "a was 1, is 2",
+        "samples looked at: 1 of the 2 that were compared differ, the first is sample 3",
+    ]
+    assert compare_requests(before, {"a": 1, LOOKED: {}}) == ["samples looked at were 0, 3, 9, are none"]
+    assert compare_requests(before, {"a": 1}) == differences(before, {"a": 1}) != []
 
 
 def test_a_schema_that_changed_is_noticed(tmp_path: Path) -> None:

@@ -114,7 +114,8 @@ def test_block_header_round_trip():
         (GOOD._replace(payload_size=2**64 - 1), 64, "payload of 18446744073709551615"),
         (GOOD._replace(block_size=BLOCK_MAX, payload_size=PAYLOAD_MAX + 1), BLOCK_MAX, "payload of"),
         (GOOD._replace(block_size=BLOCK_MAX + 1), BLOCK_MAX + 1, f"expected at most {BLOCK_MAX}"),
-        (GOOD._replace(file_size=999), 64, "the file has 1000 bytes, its extension block says 999"),
+        (GOOD._replace(file_size=999), 64, "the file has 1 byte more than the 999 that were written; copy it again"),
+        (GOOD._replace(file_size=1001), 64, "the file was cut: it has 1000 of 1001 bytes; copy it again"),
     ],
 )
 def test_bad_block_header(header, gap, message):
@@ -140,3 +141,30 @@ def test_other_magic():
     data = b"x" + ffr_layout.pack_block_header(GOOD)[1:]
     with pytest.raises(FormatError, match="not an extension block"):
         ffr_layout.unpack_block_header(data, 64, 1000)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid", "b'version https://git-lfs'; it is a Git LFS pointer"),
+        (b"\n<!DOCTYPE html><html lang=en>", "b'\\n<!DOCTYPE html><html l'; it is an HTML page, so the download"),
+        (b"<html><body>404</body></html>", "; it is an HTML page, so the download failed"),
+        (b"\x1f\x8b\x08\x00" + bytes(4) + b"\0\x03" + b"x" * 30, "; it is compressed by gzip: run gunzip on it"),
+        (b"PK\x03\x04\x14\0\0\0\x08\0" + b"x" * 30, "; it is a zip file"),
+        (b"PAR1\x15\x04\x15\x10\x15\x14\x4c" + b"x" * 30, "; it is a Parquet file"),
+        (b"plain words, nothing else", "it begins with b'plain words, nothing el'"),
+    ],
+)
+def test_something_else_is_named(data: bytes, said: str) -> None:
+    with pytest.raises(FormatError, match=r"it is not an \.ffr file: it begins with") as caught:
+        ffr_layout.unpack_prefix(data[: ffr_layout.HEAD_SIZE], len(data))
+    assert said in str(caught.value)
+
+
+def test_possible_numbers_are_never_something_else() -> None:
+    """A checksum may begin like anything."""
+    data = b"PK\x03\x04" + (3).to_bytes(8, "little")
+    assert ffr_layout.unpack_prefix(data, 1000) == (int.from_bytes(data[:4], "little"), 3)
+    damaged = b"PAR2" + (2**60).to_bytes(8, "little") + bytes(11)
+    with pytest.raises(FormatError, match=f"^{2**60} samples do not fit in 404 bytes"):
+        ffr_layout.unpack_prefix(damaged, 404)

@@ -115,7 +115,7 @@ def test_contradictions_are_refused(tmp_path: Path, changes: dict[str, Any], wor
 @pytest.mark.parametrize(
     "data",
     [
-        *[b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"version": 1}'],
+        *[b"", b"{", b'["version": 1]', b"null", b"\xff\xfe", b'{"version": 1}'],
         b'{"version": 1, "samples": NaN, "shards": []}',
         b"[" * 200_000,
         b'{"version": 1, "samples": 0, "shards": [], "schema": ' + b'{"a":' * 200_000,
@@ -128,7 +128,9 @@ def test_garbage_is_refused(tmp_path: Path, data: bytes) -> None:
         manifest.load(str(tmp_path))
 
 
-@pytest.mark.parametrize("data", [b"{}", b'{"name": "imagenet", "samples": 3}'])
+@pytest.mark.parametrize(
+    "data", [b"{}", b'{"name": "imagenet", "samples": 3}', b' [["a.png", 3]]', b'{"version": "1.0"}']
+)
 def test_another_programs_file_of_that_name_is_none_of_ours(tmp_path: Path, data: bytes) -> None:
     with FileWriter(tmp_path / "a.ffr", 1) as writer:
         writer.write_one(b"sample")

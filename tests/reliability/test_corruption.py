@@ -43,7 +43,7 @@ VOCABULARY = [
     ),
     ("block block_size", EXTENDED, chain(set_block("block_size", 40), fix_block), "block has 40 bytes, expected"),
     ("block payload_size", EXTENDED, set_block("payload_size", 4), "extension block: checksum|reserved"),
-    ("block file_size", EXTENDED, chain(set_block("file_size", 9), fix_block), "its extension block says 9"),
+    ("block file_size", EXTENDED, chain(set_block("file_size", 9), fix_block), "more than the 9 that were written"),
     ("block payload", EXTENDED, flip(8 * (BLOCK_START + 41)), "extension block: checksum"),
     (
         "block payload",
@@ -55,7 +55,7 @@ VOCABULARY = [
     ("sample", PLAIN, builders.flip_in_sample(3), "Sample 3: checksum mismatch:"),
     ("end of the last sample", PLAIN, truncate(-1), "Sample 7: checksum mismatch:"),
     ("end of the last sample", PLAIN, append(b"\0"), "Sample 7: checksum mismatch:"),
-    ("end of the last sample", EXTENDED, append(b"\0"), "its extension block says"),
+    ("end of the last sample", EXTENDED, append(b"\0"), "1 byte more than the"),
 ]
 
 

@@ -191,7 +191,8 @@ def test_files_written_to_while_they_are_read(folder, preloadable):
         children.run(
             textwrap.dedent(
                 f"""
-                import os, re
+                import logging, os, re
+                logging.disable()  # of its class without pictures
                 from ffrecord.sources.images.image_folder import ImageFolderReader
                 reader = ImageFolderReader({folder!r})
                 os.environ["FFR_TEST_SHIFT"] = {shift!r}
@@ -286,3 +287,20 @@ def test_a_directory_that_cannot_be_listed(tmp_path):
 def test_an_extension_that_is_no_text(folder):
     with pytest.raises(TypeError, match=r"^extensions\[1\] is int 5, expected str$"):
         ImageFolderReader(folder, extensions=[".txt", 5])
+
+
+@pytest.mark.parametrize(("names", "said"), [([], ""), ([".ipynb_checkpoints"], "'.ipynb_checkpoints'")])
+def test_classes_without_pictures_are_logged(tmp_path, caplog, names, said):
+    for name in ("cat", *names):
+        (tmp_path / name).mkdir()
+    (tmp_path / "cat" / "0.png").write_bytes(b"x")
+    with ImageFolderReader(tmp_path) as reader, pickle.loads(pickle.dumps(reader)):  # which says it only once
+        assert (reader.classes, reader.labels.tolist()) == ([*names, "cat"], [len(names)])  # as in torchvision
+    assert caplog.messages == ([f"{tmp_path}: classes without pictures: {said}"] if said else [])
+
+
+def test_of_many_classes_without_pictures_some_are_logged(tmp_path, caplog):
+    for name in "abcdefgh":
+        (tmp_path / name).mkdir()
+    with ImageFolderReader(tmp_path):
+        assert caplog.messages == [f"{tmp_path}: classes without pictures: 'a', 'b', 'c', 'd', 'e' and 3 more"]

@@ -145,3 +145,18 @@ def test_missing_files_are_errors_when_they_are_read(root):
     with PathListReader([("x\0y", 1)], on_error="skip") as reader:
         assert reader.samples([0]) == [] and reader.skipped == 1
     assert os.path.exists(root / "a.jpg")
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (["1", "2", "0.5"], "1 of 3 labels are not whole numbers, so all are text; the first is '0.5' of 2.jpg"),
+        (["1", "2", "3"], None),
+        (["cat", "dog", "3"], None),  # most are names: nobody meant numbers
+    ],
+)
+def test_a_few_labels_that_are_no_numbers_are_logged(tmp_path, caplog, labels, said):
+    path = write(tmp_path / "a.txt", "".join(f"{i}.jpg {label}\n" for i, label in enumerate(labels)))
+    with PathListReader(path) as reader, pickle.loads(pickle.dumps(reader)):  # which says it only once
+        assert list(reader.labels) == ([1, 2, 3] if labels[0] == "1" and said is None else labels)
+    assert caplog.messages == ([] if said is None else [said])

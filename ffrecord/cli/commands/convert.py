@@ -24,8 +24,6 @@ def format_hint(source: str) -> str:
     with suppress(Exception):  # the conversion itself reports what is wrong with the source
         paths = local_paths(source)
         format = detect_first(paths)
-        if format == "zip" and first_of(paths).endswith(".npz"):
-            return f"{source} is read as a zip: run `ffrecord write {source} OUT` to make samples of its arrays"
         if format == "tar" and _are_grouped(_read_names(first_of(paths, SUFFIXES["tar"]))):
             return f"{source} looks like a WebDataset: use --format webdataset to group its files"
     return ""

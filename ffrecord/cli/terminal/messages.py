@@ -38,7 +38,7 @@ FORMAT_ADVICE = re.compile(r'(pass )?(?<![\w/])format="([^"]*)"')  # advice to p
 SAID = (errno.EINVAL, errno.EEXIST, errno.EWOULDBLOCK)  # the system's words for these add nothing to our own sentence
 
 SHOWN = 3  # differences in a message
-LOOKED = "samples looked at."  # begins the difference of a single sample, in the notes of a write
+LOOKED = "samples looked at"  # begins the difference of samples, in the messages of a write
 
 
 def format_error(error: BaseException) -> str:
@@ -91,9 +91,9 @@ def _advise_for_command(text: str) -> str:
 
 
 def _shorten_differences(error: BaseException, text: str) -> str:
-    """Shorten a list of differences to its first ones. Notes on single samples are left out if others differ, too."""
+    """Shorten a list of differences to its first ones. What it says of samples is left out if more differs."""
     found = error.differences if isinstance(error, MismatchError) else []
-    told = [each for each in found if not each.startswith(LOOKED)] or ["its samples were others"]
+    told = [each for each in found if not each.startswith(LOOKED)] or found
     first = "; ".join(told[:SHOWN])
     more = f"; and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
     return text.replace(_join_lines("; ".join(found)), f"{first}{more}") if found else text

@@ -1,5 +1,6 @@
 """Folders of images in place: a directory for each class, or none."""
 
+import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
@@ -8,7 +9,7 @@ import numpy as np
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, MissingFileError, NotAFolderError
 from ffrecord.reading.paths import PathLike, check_type, resolve_directory
-from ffrecord.reading.store import OnError
+from ffrecord.reading.store import OnError, reopening
 from ffrecord.sources._files import list_directory
 from ffrecord.sources.images.file_store import FileStore
 from ffrecord.sources.index_file import IndexCache
@@ -17,6 +18,9 @@ from ffrecord.sources.registry import IMAGES
 from ffrecord.system.values import describe_wrong
 
 DEPTH_MOST = 64  # most levels of directories
+SHOWN = 5  # most classes without pictures that the log names
+
+logger = logging.getLogger("ffrecord")
 
 
 class ImageFolderReader(FileStore):
@@ -75,6 +79,7 @@ class ImageFolderReader(FileStore):
         if self.classes:
             parts = [list(self._files(root, name)) for name in self.classes]
             counts = [sum(map(len, part)) for part in parts]
+            _warn_of_empty(root, [name for name, count in zip(self.classes, counts, strict=True) if not count])
             numbers = np.repeat(np.arange(len(counts)), counts)
             names = concatenate_names([name for part in parts for name in part] or [Names.of([])])
         else:
@@ -136,3 +141,11 @@ def _suffixes(extensions: Iterable[str]) -> tuple[str, ...]:
 def _classes(root: str) -> list[str]:
     with os.scandir(root) as entries:
         return sorted(entry.name for entry in entries if entry.is_dir())
+
+
+def _warn_of_empty(root: str, classes: Sequence[str]) -> None:
+    """Log classes without pictures: they take numbers, as in torchvision, but may be directories of another purpose."""
+    # Worker processes open the folder once more, and need not say it again.
+    if classes and not reopening.get():
+        more = f" and {len(classes) - SHOWN} more" if len(classes) > SHOWN else ""
+        logger.warning("%s: classes without pictures: %s%s", root, ", ".join(map(repr, classes[:SHOWN])), more)

@@ -2,6 +2,7 @@
 
 import csv
 import io as streams
+import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, NotAFolderError, add_file_to_errors
 from ffrecord.reading.paths import PathLike
-from ffrecord.reading.store import OnError
+from ffrecord.reading.store import OnError, reopening
 from ffrecord.sources.files import check_file
 from ffrecord.sources.images.file_store import FileStore
 from ffrecord.sources.index_file import IndexCache
@@ -26,6 +27,8 @@ PATH_TITLES = {"path", "file", "filename", "file_name", "image", "image_path", "
 LABEL_TITLES = {"label", "class", "target", "y", "category"}
 
 Pair = tuple[str, str | int | None]
+
+logger = logging.getLogger("ffrecord")
 
 
 class PathListReader(FileStore):
@@ -78,6 +81,8 @@ class PathListReader(FileStore):
         self._lists, pairs = _read_source(source, labels)
         names = Names.of(path for path, _ in pairs)
         found = _labels([label for _, label in pairs])
+        if isinstance(found, list):
+            _warn_of_texts(pairs)
         fnames = self._lists or [directory]
         settings = {"root": directory, "labels": labels}
         super().__init__(fnames, directory, names, found, check_data, io=io, on_error=on_error, settings=settings)
@@ -188,6 +193,20 @@ def _labels(found: Sequence[str | int | None]) -> npt.NDArray[np.int64] | list[s
     if all(_is_number(label) for label in found):
         return np.array([int(label) for label in found], np.int64)  # type: ignore[arg-type]
     return [str(label) for label in found]
+
+
+def _warn_of_texts(pairs: Sequence[Pair]) -> None:
+    """Log that all labels are text because some are, if most are whole numbers: that may be a slip."""
+    others = [pair for pair in pairs if not _is_number(pair[1])]
+    if 2 * len(others) < len(pairs) and not reopening.get():
+        path, label = others[0]
+        logger.warning(
+            "%d of %d labels are not whole numbers, so all are text; the first is %r of %s",
+            len(others),
+            len(pairs),
+            label,
+            path,
+        )
 
 
 def _is_number(label: str | int | None) -> bool:

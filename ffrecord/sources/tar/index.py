@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import FormatError, TruncatedError, add_file_to_errors, file_error
+from ffrecord.errors import DAMAGE, FormatError, TruncatedError, add_file_to_errors, file_error
 from ffrecord.sources.files import check_file
 from ffrecord.sources.index_file import IndexCache, cached_index
 from ffrecord.sources.inflated import compression_of
@@ -135,7 +135,7 @@ def _build(path: str, ignore_zeros: bool, cut: Callable[[str], None] | None) -> 
 def log_unended(path: str, size: int, members: int) -> None:
     """Log that an archive lacks the zeros at its end. Nothing else shows that it was cut between two members."""
     end = "but no zeros at its end: the archive may have been cut"
-    logger.warning("%s: %d members in %d bytes, %s", path, members, size, end)
+    logger.warning("%s: %d members in %d bytes, %s", path, members, size, end, extra=DAMAGE)
 
 
 def log_behind(path: str, offset: int, data: bytes | bytearray) -> None:
@@ -154,6 +154,7 @@ def log_behind(path: str, offset: int, data: bytes | bytearray) -> None:
             path,
             offset - _tar.BLOCK,
             offset + zeros,
+            extra=DAMAGE,
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import FormatError
+from ffrecord.errors import DAMAGE, FormatError
 from ffrecord.folders.member_file import RunningChecksum, SpanRaw, reopen
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.paths import Source
@@ -122,7 +122,7 @@ def cut_handler(on_error: OnError) -> Callable[[str], None] | None:
 
 
 def _log_cut(message: str) -> None:
-    logger.warning("%s; everything before it can be read", message)
+    logger.warning("%s; everything before it can be read", message, extra=DAMAGE)
 
 
 def open_archives(archives: Sequence[Members], io: str, spans: Sequence[tuple[Any, Any]]) -> list[SpanFile]:

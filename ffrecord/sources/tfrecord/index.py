@@ -11,7 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord._crc import crc32c, mask
-from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, add_file_to_errors, file_error
+from ffrecord.errors import (
+    DAMAGE,
+    ArgumentError,
+    ChecksumError,
+    FormatError,
+    TruncatedError,
+    add_file_to_errors,
+    file_error,
+)
 from ffrecord.sources.index_file import IndexCache, cached_index, check_columns
 from ffrecord.sources.inflated import STATE_SIZE, Inflated
 from ffrecord.sources.tfrecord import _tfrecord
@@ -238,7 +246,7 @@ def refuse_or_log(path: str, torn: TornRecord, skip: bool) -> Exception | None:
         return torn.as_error(path)
     if not skip:
         return torn.as_error(path, "; pass on_torn='skip' to read everything before it")
-    logger.warning("left out, with everything after it: %s", torn.as_error(path))
+    logger.warning("left out, with everything after it: %s", torn.as_error(path), extra=DAMAGE)
     return None
 
 

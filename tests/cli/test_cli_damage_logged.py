@@ -1,0 +1,44 @@
+"""A warning of damage in the log makes the exit code 1: scripts do not read warnings."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+from cli_runs import run
+
+BLOCKS = 4 * 512  # two members of a header and a block of data each
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w") as tar:
+        for name in ("0", "1", "2"):
+            member = tarfile.TarInfo(name)
+            member.size = 100
+            tar.addfile(member, io.BytesIO(bytes(100)))
+    return path
+
+
+@pytest.mark.parametrize("command", ["verify", "info", "convert", "stats"])
+def test_a_tar_cut_between_two_members(archive: Path, tmp_path: Path, command: str) -> None:
+    more = [tmp_path / "out"] if command == "convert" else []
+    assert run(command, archive, *more).code == 0
+    archive.write_bytes(archive.read_bytes()[:BLOCKS])
+    more = [tmp_path / "other"] if command == "convert" else []
+    ran = run(command, archive, *more)
+    assert ran.code == 1
+    assert f"{archive}: 2 members in {BLOCKS} bytes, but no zeros at its end: the archive may have been cut" in ran.err
+
+
+def test_data_behind_the_end(archive: Path) -> None:
+    archive.write_bytes(2 * archive.read_bytes())
+    ran = run("verify", archive)
+    assert (ran.code, "is left out" in ran.err) == (1, True)
+
+
+def test_a_failure_stays_one(archive: Path, tmp_path: Path) -> None:
+    """Cut in a member, which cannot be read on."""
+    archive.write_bytes(archive.read_bytes()[: BLOCKS - 500])
+    assert run("verify", archive).code == 3
