@@ -97,13 +97,16 @@ def class_names_of(field: Any) -> tuple[str, ...] | None:
 
 
 def describe_other_class(here: Sequence[str] | None, there: Sequence[str] | None) -> str:
-    """Return a text to append that names the first class that differs; "" if none does, or one has no classes."""
+    """Return a text to append: the first class that differs, and what to do; "" if none does, or one has no classes."""
     if here is None or there is None or here == there:
         return ""
     # One list may be longer; then the first extra class differs.
     place = next(i for i, (one, two) in enumerate(zip_longest(here, there)) if one != two)
     one, two = (repr(each[place]) if place < len(each) else "none" for each in (here, there))
-    return f" (class {place} is {one}, there {two})"
+    return (
+        f" (class {place} is {one}, there {two}); write one of them again with the field of the other: "
+        "ffrecord.DatasetWriter(path, fields=...) matches classes by name"
+    )
 
 
 def _check_name(place: str, name: Any) -> None:

@@ -73,8 +73,7 @@ def check_class_names(source: Any) -> None:
                 raise FormatError(
                     f"{each.files}: its schema differs from that of {known.files}: column {name!r} is "
                     f"{each.described.get(name, here)}, there {known.described.get(name, there)}"
-                    f"{describe_other_class(here, there)}; write one of them again with the field of the other: "
-                    "ffrecord.DatasetWriter(path, fields=...) matches classes by name"
+                    f"{describe_other_class(here, there)}"
                 )
     for each in parts:
         for name in each.numbers.keys() & first.keys():
