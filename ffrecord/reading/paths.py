@@ -26,18 +26,27 @@ def check_several(argument: str, given: object, expected: str = "paths") -> None
         raise ArgumentTypeError(describe_wrong(argument, given, f"a list of {expected}", f"write [{given!r}]"))
 
 
-def check_type(fname: object) -> str:
-    """Return the path as a str.
+def check_type(fname: object, name: str = "fname") -> str:
+    """Return the path as a str; `name` is its name for messages.
 
     Raises:
         TypeError: it is not a str or an os.PathLike of one.
         ValueError: it is a URL that went through pathlib.Path, and no file has that name.
     """
-    path = path_text("fname", fname, "str, os.PathLike, list or tuple")
+    path = path_text(name, fname, "str, os.PathLike, list or tuple" if name == "fname" else "str or os.PathLike")
+    if not path:
+        raise ArgumentError(describe_wrong(name, path, "a path"))
     # A file of that name may exist, and a pattern may match one.
     if urls.has_lost_slash(path) and not os.path.lexists(path) and not glob.glob(path):
         raise urls.lost_slash_error(path)
     return path
+
+
+def check_types(fname: object) -> list[str]:
+    """Return the paths of a source, which may be a list or a tuple; as `check_type`, which names the item."""
+    if isinstance(fname, list | tuple):
+        return [check_type(each, f"fname[{i}]") for i, each in enumerate(fname)]
+    return [check_type(fname)]
 
 
 def local_path(argument: str, given: PathLike) -> str:
@@ -136,7 +145,7 @@ def identify_directories(fname: Source) -> Generation:
     It is (path, device, inode) by the given path, None for a missing directory. It shows whether another directory
     takes its place.
     """
-    items = [urls.local_path(check_type(each)) for each in (fname if isinstance(fname, list | tuple) else [fname])]
+    items = [urls.local_path(path) for path in check_types(fname)]
     found: Generation = {}
     for path in items:
         # Do not call isdir for each file of a long list.
@@ -179,7 +188,7 @@ def expand(fname: Source, *, resolve: bool = False) -> Expanded:
     """
     if isinstance(fname, list | tuple):
         # Paths first: a wrong type anywhere in the list is reported before any directory is read.
-        items = [_expand_item(path, resolve) for path in [_local_path(each) for each in fname]]
+        items = [_expand_item(path, resolve) for path in [_local_path(each) for each in check_types(fname)]]
     else:
         items = [_expand_one(_local_path(fname), resolve)]
     expanded = Expanded([path for each in items for path in each.files], [s for each in items for s in each.shards])
@@ -219,6 +228,7 @@ def _expand_one(path: str, resolve: bool) -> Expanded:
             path = os.path.join(glob.escape(resolve_directory(directory)), pattern)
         # `glob` gives no order.
         files = sorted(glob.glob(path))
+        check_matches(path, files)
     return Expanded(files, [None] * len(files))
 
 
@@ -278,6 +288,18 @@ def _remark(fname: Source) -> str:
     return leftovers.remark(path) + filesystems.remark(path)
 
 
+def check_matches(pattern: str, found: Sequence[str]) -> None:
+    """Refuse a pattern that finds a directory first: as a list, the directories would be datasets.
+
+    Raises:
+        IsADirectoryError (also an AssertionError): it does; the message shows how to write the list.
+    """
+    if found and os.path.isdir(found[0]):
+        raise NotAFileError(
+            21, f"the pattern found the directory {found[0]}; pass the list sorted(glob.glob({pattern!r}))", found[0]
+        )
+
+
 def check_file(path: str) -> None:
     """Raise unless `path` exists, is a regular file and ends in `.ffr`."""
     try:
@@ -289,4 +311,6 @@ def check_file(path: str) -> None:
     if not stat.S_ISREG(mode):
         raise ArgumentError(f"{path} is not a file")
     if os.path.splitext(path)[1] != SUFFIX:
+        if os.path.basename(path) == manifest.NAME:
+            raise ArgumentError(f"{path} lists the shards of a dataset; pass {os.path.dirname(path) or '.'!r}")
         raise ArgumentError(f"{path} does not end with {SUFFIX}; ffrecord.open opens others")

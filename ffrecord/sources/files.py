@@ -13,7 +13,7 @@ from itertools import islice
 from ffrecord.errors import ArgumentError, MissingFileError, NotAFileError, plural
 from ffrecord.format import ffr_layout as ffr
 from ffrecord.format import manifest
-from ffrecord.reading.paths import PathLike, Source, check_type, resolve_directory
+from ffrecord.reading.paths import PathLike, Source, check_matches, check_type, resolve_directory
 from ffrecord.sources.mds.index import INDEX_MOST
 from ffrecord.sources.registry import IMAGES, SHARD, SUFFIXES, ends_as
 from ffrecord.system import filesystems
@@ -33,6 +33,17 @@ BEGINNINGS = (
     (b"\x04\x22\x4d\x18", "it looks like lz4 data, which cannot be read here: decompress the file"),
     (b"ARROW1\0\0", "it looks like Arrow: pass datasets.Dataset.from_file(FILE) to ffrecord.convert"),
 )
+ROWS = "DatasetWriter(out).from_indexed_dataset(pandas.read_{}) writes its rows"
+# Files that other libraries read, known by their names.
+TABLES = (
+    (
+        (".csv",),
+        f'{ROWS.format("csv(path)")}; if its lines are "path,label", pass format="path list"',
+    ),
+    ((".jsonl", ".ndjson"), ROWS.format("json(path, lines=True)")),
+    ((".h5", ".hdf5"), "it may be HDF5: pass a dict of its arrays, read by h5py, to ffrecord.convert"),
+    ((".pkl", ".pickle"), f"it may be a pickle, which is not loaded here; {CONVERTED}"),
+)
 SAVED = {"dataset_dict.json", "state.json"}  # written by datasets.save_to_disk
 ENTRIES = 1000  # most entries of a directory that are looked at
 DIRECTORIES = 20  # most directories below each entry that are searched for pictures
@@ -48,6 +59,11 @@ def file_hint(path: str, head: bytes) -> str:
             return f"; {said}"
     if ends_as(os.path.basename(path), SUFFIXES["tfrecord"]):
         return '; it has the name of a TFRecord, so its start may be damaged: pass format="tfrecord" to see how'
+    if os.path.basename(path) == manifest.NAME:
+        return f"; it lists the shards of a dataset: pass {os.path.dirname(path) or '.'!r}"
+    for suffixes, said in TABLES:
+        if path.lower().endswith(suffixes):
+            return f"; {said}"
     # Editors on Windows put a mark at the start of a file, and end lines with CR LF.
     lines = head.decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")[:2]
     if b"\0" not in head and any(LISTED.fullmatch(line) for line in lines):
@@ -204,6 +220,7 @@ def _expand_one(path: str, suffixes: Sequence[str]) -> list[str]:
             found = sorted(glob.glob(path))
         if not found:
             raise MissingFileError(2, f"no file matches {path!r}{filesystems.remark(path)}", path)
+        check_matches(path, found)
         return found
     return [path]
 

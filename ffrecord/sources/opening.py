@@ -8,7 +8,7 @@ from inspect import signature
 from typing import Any
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, FormatError
-from ffrecord.reading.paths import Source, check_type, is_remote
+from ffrecord.reading.paths import Source, check_types, is_remote
 from ffrecord.reading.paths import expand as expand_ffr
 from ffrecord.reading.store import Store
 from ffrecord.sources.detect import detect, is_packed_folder, is_torchrecord
@@ -72,8 +72,9 @@ def _open_reader(reader: Any, source: Any, paths: list[str], options: Mapping[st
     """Construct the reader. If a URL is not a dataset, raise an error that names the format of its suffix."""
     try:
         return reader(source, **options)
-    # Any URL is taken for a dataset at first, since its name may be anything: that of a zip fails only here.
-    except FileNotFoundError:
+    # Any URL is taken for a dataset at first, since its name may be anything: that of a zip fails only here. Nobody
+    # need install a package to learn that.
+    except (FileNotFoundError, ImportError):
         other = next((path for path in paths if is_remote(path) and urls.name_of(path).lower().endswith(OTHERS)), None)
         if other is None:
             raise
@@ -137,7 +138,7 @@ def local_paths(source: Source) -> list[str]:
     Raises:
         TypeError, ValueError: see `open`.
     """
-    return [_local(check_type(each)) for each in (source if isinstance(source, list | tuple) else [source])]
+    return [_local(path) for path in check_types(source)]
 
 
 def detect_readable(paths: list[str]) -> str:

@@ -10,6 +10,7 @@ import pytest
 from ffrecord.errors import FormatError
 from ffrecord.format import manifest
 from ffrecord.reading import paths
+from ffrecord.sources import files
 
 MANIFEST_CRC = int.from_bytes(ffr_twin.build([b"x"])[:4], "little")
 
@@ -90,7 +91,7 @@ class BytesPath:
     "wrong", [b"a.ffr", 3, None, 1.5, {"a.ffr"}, BytesPath(), ["a.ffr", 3], [["a.ffr"]], (b"a.ffr",)]
 )
 def test_wrong_types(wrong):
-    with pytest.raises(TypeError, match=r"fname is .*, expected str, os\.PathLike, list or tuple"):
+    with pytest.raises(TypeError, match=r"fname(\[\d\])? is .*, expected str(, | or )os\.PathLike(, list or tuple)?$"):
         paths.expand(wrong)
 
 
@@ -166,3 +167,22 @@ def test_a_subdirectory_with_the_suffix(directory):
 def test_a_symlink_to_a_file_is_a_file(directory):
     (directory / "link.ffr").symlink_to("b.ffr")
     assert paths.expand(directory / "link.ffr").files == [f"{directory}/link.ffr"]
+
+
+def test_a_pattern_that_finds_directories(tmp_path):
+    for name in ("j1", "j2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "dataset.json").touch()
+    told = r"found the directory .*j1; pass the list sorted\(glob\.glob\('.*j\*'\)\)"
+    for find in (paths.expand, lambda pattern: files.expand(pattern, (".zip",))):
+        with pytest.raises(IsADirectoryError, match=told):
+            find(str(tmp_path / "j*"))
+    with pytest.raises(ValueError, match=r"dataset\.json lists the shards of a dataset; pass '.*j1'"):
+        paths.expand(str(tmp_path / "j1" / "*"))
+
+
+def test_an_item_of_a_list_is_named(tmp_path):
+    with pytest.raises(TypeError, match=r"^fname\[1\] is None, expected str or os\.PathLike$"):
+        paths.expand([str(tmp_path), None])
+    with pytest.raises(ValueError, match=r"^fname is str '', expected a path$"):
+        paths.expand("")

@@ -336,3 +336,19 @@ def test_packed_folders(tmp_path):
     assert is_packed_folder(str(tmp_path / "packed.ffr"))
     found = {path.name for path in (GOLDEN / "ffrecord").glob("*.ffr") if is_packed_folder(str(path))}
     assert found == {"packed_folder.ffr"} and not is_packed_folder(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    {
+        "a.csv": 'read_csv.*; if its lines are "path,label", pass format="path list"',
+        "a.jsonl": r"read_json\(path, lines=True\)",
+        "a.HDF5": "HDF5.*h5py",
+        "a.pkl": "pickle, which is not loaded here",
+        "dataset.json": "lists the shards of a dataset: pass '",
+    }.items(),
+)
+def test_files_of_other_libraries(tmp_path, name, said):
+    (tmp_path / name).write_bytes(b"id,text\n")
+    with pytest.raises(FormatError, match=f"unknown format: 8 bytes .*; .*{said}"):
+        detect(str(tmp_path / name))

@@ -160,3 +160,21 @@ def test_a_few_labels_that_are_no_numbers_are_logged(tmp_path, caplog, labels, s
     with PathListReader(path) as reader, pickle.loads(pickle.dumps(reader)):  # which says it only once
         assert list(reader.labels) == ([1, 2, 3] if labels[0] == "1" and said is None else labels)
     assert caplog.messages == ([] if said is None else [said])
+
+
+def test_a_missing_file_names_the_line(root):
+    lists = [write(root / "first.txt", "a.jpg 1\n"), write(root / "second.csv", "label,name\n1,a.jpg\n")]
+    with PathListReader(lists, root=root) as reader:
+        told = r"Sample 1: .*second\.csv: line 1: no file 'label': .*; a line is path,label: "
+        with pytest.raises(FileNotFoundError, match=told):
+            reader.read([1])
+        write(root / "second.csv", "a.jpg,1\n")
+        with pytest.raises(FileNotFoundError, match=r"Sample 1: .*/label: reading it: "):
+            reader.read([1])
+    with PathListReader(lists[1], root=root) as reader:
+        assert len(reader.read([0])) == 1
+    with PathListReader(write(root / "head.csv", "id,filename,label\n\n1,a.jpg,2\n"), root=root) as reader:
+        with pytest.raises(FileNotFoundError, match=r"line 1: no file 'id,filename': .*; is it a header"):
+            reader.read([0])
+        with pytest.raises(FileNotFoundError, match=r"line 3: no file '1,a\.jpg': .*path,label: "):
+            reader.read([1])

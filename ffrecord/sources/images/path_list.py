@@ -5,12 +5,21 @@ import io as streams
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from errno import ENOENT
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, NotAFolderError, add_file_to_errors
+from ffrecord.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    FormatError,
+    NotAFolderError,
+    add_file_to_errors,
+    file_error,
+)
 from ffrecord.reading.paths import PathLike
 from ffrecord.reading.store import OnError, reopening
 from ffrecord.sources.files import check_file
@@ -87,6 +96,27 @@ class PathListReader(FileStore):
         settings = {"root": directory, "labels": labels}
         super().__init__(fnames, directory, names, found, check_data, io=io, on_error=on_error, settings=settings)
 
+    def _error(self, index: int, what: str, errno: int, size: int, found: int) -> Exception:
+        place = self._find_line(index) if errno == ENOENT else None
+        if place is None:
+            return super()._error(index, what, errno, size, found)
+        path, number = place
+        form = "path,label" if path.lower().endswith(".csv") else "path label"
+        advice = f"a line is {form if self.labels is not None else 'path'}"
+        name = self._names[index]
+        header = "; is it a header?" if index == 0 and "." not in os.path.basename(name) else ""
+        told = f"Sample {index}: {path}: line {number}: no file {name!r}"
+        return file_error(errno, told, os.path.join(self.root, name), f"{advice}{header}")
+
+    def _find_line(self, index: int) -> tuple[str, int] | None:
+        """Return the list and the line that record `index` is from; None if no list says so, or it was changed."""
+        try:
+            lines = ((path, *each) for path in self._lists for each in _read(path, self.labels is not None))
+            path, number, pair = next(islice(lines, index, None))
+        except (StopIteration, OSError, FormatError):
+            return None
+        return (path, number) if pair[0] == self._names[index] else None
+
     def _source(self) -> Any:
         if self._lists:
             return self._lists
@@ -109,7 +139,7 @@ def _read_source(source: PathLike | Iterable[Any], labelled: bool) -> tuple[list
     paths = [os.fspath(each) for each in source]
     for path in paths:
         check_file(path)
-    return paths, [pair for path in paths for pair in _read(path, labelled)]
+    return paths, [pair for path in paths for _, pair in _read(path, labelled)]
 
 
 def _pair(given: Any) -> Pair:
@@ -126,7 +156,8 @@ def _pair(given: Any) -> Pair:
     return name, label
 
 
-def _read(path: str, labelled: bool) -> Iterator[Pair]:
+def _read(path: str, labelled: bool) -> Iterator[tuple[int, Pair]]:
+    """Go through the lines of a list: (number of the line from 1, its pair)."""
     with add_file_to_errors("reading it", path), open(path, "rb") as file:
         data = file.read()
     try:
@@ -142,7 +173,7 @@ def _read(path: str, labelled: bool) -> Iterator[Pair]:
         pair = _split_line(line, labelled)
         if pair is None:
             raise FormatError(f"{path}: line {number}: {_show_line(line)}, expected a path and a label")
-        yield pair
+        yield number, pair
 
 
 def _rows(path: str, text: str) -> Iterator[tuple[int, list[str]]]:
