@@ -112,6 +112,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
                 module = command(name)
             module.arguments(own)
             add_common(own)
+    if asked and asked not in COMMANDS:
+        from difflib import get_close_matches  # here, as only mistakes need it
+
+        if close := get_close_matches(asked, COMMANDS, 1):
+            parser.error(f"there is no command {asked!r}; do you mean {close[0]}?")
     given, unknown = parser.parse_known_args(argv)
     if unknown:  # raise the error from the command's own parser: its --help lists the options
         own = several.choices.get(given.command, parser)

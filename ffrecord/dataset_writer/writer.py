@@ -34,7 +34,7 @@ from ffrecord.processes.pool import start_method_of
 from ffrecord.reading.paths import check_outside
 from ffrecord.system import urls
 from ffrecord.system.sizes import format_size
-from ffrecord.system.values import check_flag, check_samples, describe_wrong, whole_number
+from ffrecord.system.values import check_flag, check_samples, describe_wrong, suggest_words, whole_number
 
 
 @dataclass(frozen=True)
@@ -193,6 +193,7 @@ class DatasetWriter:
         TypeError, ValueError: an argument has the wrong type or range.
     """
 
+    @suggest_words({"workers": "num_workers"})
     def __init__(
         self,
         path: str | os.PathLike[str],

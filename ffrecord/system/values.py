@@ -1,13 +1,16 @@
 """Values that users pass: checks, descriptions for messages, bytes; and tests for types of packages not imported."""
 
+import functools
 import operator
 import os
 import re
 import sys
-from collections.abc import Container, Iterator
-from typing import Any
+from collections.abc import Callable, Container, Iterator, Mapping
+from typing import Any, TypeVar
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, describe_int
+
+Init = TypeVar("Init", bound=Callable[..., None])
 
 REPR_MAX = 60  # characters of a value in a message
 
@@ -256,3 +259,41 @@ def check_characters(name: str, path: str) -> str:
     except UnicodeEncodeError:
         raise ArgumentError(f"{name} is {path!r}, expected a path without half letters (surrogates)") from None
     raise ArgumentError(f"{name} is {path!r}, expected a path without null characters")
+
+
+def suggest_words(words: Mapping[str, str]) -> Callable[[Init], Init]:
+    """Return a decorator of `__init__` that names the right word for a keyword that it does not know.
+
+    Args:
+        words: wrong word → the right one, for words that are not spelt alike.
+    """
+    import inspect  # here, as most modules need no signatures
+
+    def decorate(init: Init) -> Init:
+        known = [name for name in inspect.signature(init).parameters if name != "self"]
+        owner = init.__qualname__.partition(".")[0]  # a subclass may have other arguments
+
+        @functools.wraps(init)
+        def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+            for word in kwargs:
+                if word not in known:
+                    raise ArgumentTypeError(_describe_word(owner, word, known, words))
+            init(self, *args, **kwargs)
+
+        return checked  # type: ignore[return-value]
+
+    return decorate
+
+
+def _describe_word(name: str, word: str, known: list[str], words: Mapping[str, str]) -> str:
+    if word in words:
+        return f"{name} has no argument {word!r}: take {words[word]}"
+    from difflib import get_close_matches  # here, as only mistakes need it
+
+    close = get_close_matches(word, [*known, *words], 1)
+    if close:
+        right = close[0]
+        return (
+            f"{name} has no argument {word!r}: {f'take {words[right]}' if right in words else f'do you mean {right}?'}"
+        )
+    return f"{name} has no argument {word!r}; it has {', '.join(known)}"

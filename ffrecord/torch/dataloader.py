@@ -11,6 +11,7 @@ from torch.utils.data import IterableDataset, Sampler
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from ffrecord.errors import ArgumentError, StateError
+from ffrecord.system.values import suggest_words
 from ffrecord.torch.dataset import Dataset
 from ffrecord.torch.iterators import MultiProcessIterator, SingleProcessIterator, WorkersIterator
 from ffrecord.torch.loader import Loader
@@ -19,7 +20,6 @@ from ffrecord.torch.progress import LoaderProgress
 from ffrecord.torch.sampler_progress import SamplerProgress, index_source, sampler_of
 from ffrecord.torch.sampler_wrappers import SingleIndexSampler, SkipableSampler
 from ffrecord.torch.trainer_epoch import ShuffleSampler
-from ffrecord.torch.words import suggest_words
 
 __all__ = ["DataLoader", "SkipableSampler", "track"]
 

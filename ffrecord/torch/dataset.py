@@ -22,7 +22,7 @@ from ffrecord.reading.notebook import samples_html
 from ffrecord.reading.paths import PathLike, Source, redact_source
 from ffrecord.reading.store import OnError, Store
 from ffrecord.system.sample_types import UNTOLD
-from ffrecord.system.values import describe_wrong
+from ffrecord.system.values import describe_wrong, suggest_words
 from ffrecord.torch.fetching import FetchedSamples, both_message, decode_records, fetch, merge_parts
 from ffrecord.torch.images import BoxDecoder, ImageDecoder, MaskDecoder
 from ffrecord.torch.indices import (
@@ -41,7 +41,7 @@ from ffrecord.torch.indices import (
 from ffrecord.torch.loading.class_names import ClassColumns, check_class_names, class_columns
 from ffrecord.torch.loading.forecasting import tell_planned
 from ffrecord.torch.sample_work import Fields, SampleWork
-from ffrecord.torch.words import DATASET_WORDS, suggest_words
+from ffrecord.torch.words import DATASET_WORDS
 
 __all__ = ["ConcatDataset", "Dataset", "ReaderRegistry", "Subset", "seed_indices"]
 

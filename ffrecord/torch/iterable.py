@@ -14,13 +14,13 @@ from ffrecord.inputs.parts import ChosenSamples, Parts
 from ffrecord.inputs.recognised import is_untouched, parts_of
 from ffrecord.order import Order, Run
 from ffrecord.system.sample_types import UNTOLD
-from ffrecord.system.values import describe_wrong
+from ffrecord.system.values import describe_wrong, suggest_words
 from ffrecord.torch.dataset import Dataset, plan_indices
 from ffrecord.torch.distributed import Place
 from ffrecord.torch.ordering import OrderArguments
 from ffrecord.torch.samplers import BatchSampler, State
 from ffrecord.torch.stop_iteration import StopIterationGuard, describe_batch
-from ffrecord.torch.words import SAMPLER_WORDS, suggest_words
+from ffrecord.torch.words import SAMPLER_WORDS
 
 __all__ = ["IterableDataset"]
 

@@ -17,7 +17,7 @@ from ffrecord.order import Course, Order, Run, Split, balance_classes, identity_
 from ffrecord.reading.indices import as_subset, count_from_start
 from ffrecord.reading.paths import PathLike, local_path
 from ffrecord.system.atomic_file import PartFile
-from ffrecord.system.values import check_flag
+from ffrecord.system.values import check_flag, suggest_words
 from ffrecord.torch.distributed import Place, Ranks
 from ffrecord.torch.images import BoxDecoder, ImageDecoder, MaskDecoder
 from ffrecord.torch.loading.bad_records import ON_ERROR, BatchRows
@@ -34,7 +34,7 @@ from ffrecord.torch.loading.sampled import SampledCourse, SampledRun
 from ffrecord.torch.loading.stats import LoaderStats, Reading
 from ffrecord.torch.loading.trace import LoaderTrace
 from ffrecord.torch.ordering import OrderArguments
-from ffrecord.torch.words import LOADER_WORDS, suggest_words
+from ffrecord.torch.words import LOADER_WORDS
 
 __all__ = ["Loader"]
 

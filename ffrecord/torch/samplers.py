@@ -23,11 +23,11 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ffrecord.errors import ArgumentTypeError, StateError
 from ffrecord.order import Course, Identity, Order, Run, Step, identity_of
 from ffrecord.reading.store import Store
-from ffrecord.system.values import describe_wrong, whole_number
+from ffrecord.system.values import describe_wrong, suggest_words, whole_number
 from ffrecord.torch.dataset import Dataset, plan_indices
 from ffrecord.torch.distributed import Place
 from ffrecord.torch.ordering import OrderArguments
-from ffrecord.torch.words import SAMPLER_WORDS, suggest_words
+from ffrecord.torch.words import SAMPLER_WORDS
 
 __all__ = ["BatchSampler", "Sampler"]
 

@@ -59,6 +59,7 @@ def test_help_is_quick_and_loads_little():
     ("arguments", "code", "words"),
     [
         (["nonsense"], 2, "invalid choice: 'nonsense'"),
+        (["inof"], 2, "there is no command 'inof'; do you mean info?"),
         (["info"], 2, "required: PATH"),
         (["info", "--format", "nonsense", "x"], 2, "invalid choice: 'nonsense'"),
         (["info", ""], 2, "argument PATH: the path is empty"),

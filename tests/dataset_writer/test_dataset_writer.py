@@ -4,6 +4,7 @@ import errno
 import multiprocessing
 import os
 import pickle
+import re
 import sys
 import threading
 import time
@@ -565,3 +566,9 @@ def test_a_dataset_may_have_processes_of_its_own(tmp_path: Path) -> None:
 def test_importing_needs_no_torch() -> None:
     code = "import sys, ffrecord.dataset_writer, ffrecord.dataset_writer.dump; sys.exit('torch' in sys.modules)"
     assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0
+
+
+def test_misspelt_arguments(tmp_path: Path) -> None:
+    for word, right in (("num_worker", "do you mean num_workers?"), ("workers", "take num_workers")):
+        with pytest.raises(TypeError, match=rf"^DatasetWriter has no argument '{word}': {re.escape(right)}$"):
+            DatasetWriter(tmp_path / "a", **{word: 2})  # type: ignore[arg-type]

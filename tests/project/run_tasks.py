@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
@@ -105,6 +106,9 @@ def run_task() -> int:
     if len(sys.argv) == 1:
         parser.print_help()
         return 2
+    asked = sys.argv[1]
+    if asked not in TASKS and (close := get_close_matches(asked, TASKS, 1)):
+        parser.error(f"there is no task {asked!r}; do you mean {close[0]}?")
     given = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGHUP):  # so that what was started ends, too
         signal.signal(number, lambda number, _: sys.exit(128 + number))
