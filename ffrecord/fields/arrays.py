@@ -17,6 +17,7 @@ from ffrecord.fields.dtypes import (
     array_dtype,
     as_array,
     dtype_repr,
+    flatten_lists,
     spec_dtype,
     torch_dtype,
 )
@@ -126,6 +127,12 @@ class NDArrayField(ShapedField):
         """Convert a list of numbers to an array of this field."""
         array = as_array(value, self.dtype, self.shape)
         if array is None:
+            _, items = flatten_lists(value) or ((), [])
+            part = next((each for each in items if isinstance(each, float)), None)
+            if part is not None and self.dtype.kind in "iu":
+                float64 = NDArrayField("float64", self.shape)
+                advice = f"{float64!r} holds both; np.asarray(value, {self.dtype.name!r}) rounds"
+                raise TypeError(f"a list with {mismatch(self, part, advice)}")
             raise TypeError(
                 mismatch(
                     self,

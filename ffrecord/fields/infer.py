@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from os import PathLike
 from typing import Any
@@ -232,8 +233,20 @@ def _leaf(value: Any, path: str) -> Field:
     if field is None:
         # A path is often meant as the file that it names.
         advice = "; of a path, JPEGField() or ImageFileField() stores the file" if isinstance(value, PathLike) else ""
+        if isinstance(value, date):
+            raise ArgumentTypeError(f"{label(path)}: no field holds {describe(value)}; store {_advise_time(value)}")
         raise ArgumentTypeError(f"{label(path)}: no field holds {describe(value)}{advice}; fields hold {SUPPORTED}")
     return field
+
+
+def _advise_time(value: date) -> str:
+    """Return the expression that makes a value of numpy of a date or a time; one with a zone is kept in UTC."""
+    if getattr(value, "tzinfo", None) is None:
+        return "np.datetime64(value)"
+    return (
+        "its time in UTC, np.datetime64(value.astimezone(datetime.timezone.utc).replace(tzinfo=None)); of a column of "
+        "pandas, column.dt.tz_convert('UTC').dt.tz_localize(None)"
+    )
 
 
 def _field(value: Any) -> Field | None:

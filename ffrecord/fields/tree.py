@@ -92,7 +92,8 @@ def check_key(key: Any, path: str) -> str:
     """
     if not isinstance(key, str):
         raise ArgumentTypeError(
-            f"{label(path)}: a key is {describe(key)}, expected str keys; convert it, as by str(key)"
+            f"{label(path)}: a key is {describe(key)}, expected str keys; convert it, as by str(key), or "
+            "frame.columns = frame.columns.map(str) of a DataFrame"
         )
     if len(key) > KEY_MAX:
         raise ArgumentError(f"{label(path)}: a key has {len(key)} characters, expected at most {KEY_MAX}")

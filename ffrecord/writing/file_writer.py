@@ -194,11 +194,11 @@ class FileWriter(Appender, SingleFileWriter):
         # Later calls repeat the reason, which may be a full disk, and not only "closed".
         if self._failure is not None and not self._open:
             raise self._failure
-        if not self._open or (self._n is not None and self.count + more > self._n):
-            total = self.count if self._n is None else self._n
-            state = "" if self._open else " (closed)"
+        if not self._open:
+            raise CountError(f"{type(self).__name__} has been closed. {self._path}")
+        if self._n is not None and self.count + more > self._n:
             rest = "" if more <= 1 else f", {self.count} written and {more} more given"
-            raise CountError(f"Exceed total number of samples: {total}{rest}: {self._path}{state}")
+            raise CountError(f"Exceed total number of samples: {self._n}{rest}: {self._path}")
         self._check_usable()
         if self._failure is not None:  # `_leave` was called while another thread was in the middle of a sample
             with self._alone():

@@ -122,7 +122,7 @@ def test_payload_of_varying_shapes() -> None:
             ValueError,
             r"a list of shape \(1,\), expected .*; NDArrayField\('float32', \(None,\)\)",
         ),
-        (NDArrayField("i8", (None,)), [1, 2.0], TypeError, "a list of 2"),
+        (NDArrayField("i8", (None,)), [1, 2.0], TypeError, "a list with float 2.0"),
         (NDArrayField("i8", (None,)), [1, True], TypeError, "a list of 2"),
         (NDArrayField("u1", (None,)), [1, 256], TypeError, "a list of 2"),
         (NDArrayField("u8", (None,)), [-1], TypeError, "a list of 1"),
@@ -262,3 +262,11 @@ def test_lists_of_numbers(field: NDArrayField, value: Any, shape: Any) -> None:
     record = schema.encode({"x": value, "y": 1})
     assert same(schema.decode(record)["x"], np.array(value, field.dtype).reshape(shape))
     assert schema.encode({"x": np.array(value, field.dtype).reshape(shape), "y": 1}) == record
+
+
+def test_a_list_of_floats_in_a_column_of_ints():
+    told = (
+        r"a list with float 1\.5, expected an int64 array of shape \(2,\); NDArrayField\('float64', \(2,\)\) holds both"
+    )
+    with pytest.raises(TypeError, match=told):
+        NDArrayField("int64", (2,)).encode([1, 1.5])

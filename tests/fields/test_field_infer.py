@@ -3,6 +3,7 @@
 import datetime
 import fractions
 import math
+import re
 import sys
 import types
 from typing import Any
@@ -244,3 +245,23 @@ def test_a_package_that_another_thread_is_importing(name: str, monkeypatch: pyte
     """Its module is there, but not its classes; so no value is of them."""
     monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     assert not is_image(b"file") and not is_tensor(b"file")
+
+
+@pytest.mark.parametrize(
+    ("value", "advice"),
+    [
+        (datetime.date(2020, 1, 2), "store np.datetime64(value)"),
+        (datetime.datetime(2020, 1, 2, 3), "store np.datetime64(value)"),
+        (
+            datetime.datetime(2020, 1, 2, 3, tzinfo=datetime.timezone(datetime.timedelta(hours=1))),
+            "store its time in UTC, np.datetime64(value.astimezone(datetime.timezone.utc).replace(tzinfo=None))",
+        ),
+    ],
+)
+def test_the_advice_for_dates_works(value, advice):
+    with pytest.raises(TypeError, match=re.escape(f"when: no field holds a datetime.{type(value).__name__}; {advice}")):
+        Schema.infer([{"when": value}])
+    expression = advice.rpartition(", ")[2].removeprefix("store ")
+    stored = eval(expression, {"np": np, "datetime": datetime, "value": value})
+    schema = Schema.infer([{"when": stored}])
+    assert schema.decode(schema.encode({"when": stored}))["when"] == stored

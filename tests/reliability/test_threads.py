@@ -361,7 +361,7 @@ def test_closing_a_writer_beside_threads_that_write(tmp_path: Path) -> None:
             close_in_turn(writer)
 
         raised = together(*(appending(writer, number, accepted[number]) for number in range(3)), close, close)
-        assert all(isinstance(error, CountError) and "(closed)" in str(error) for error in raised), raised
+        assert all(isinstance(error, CountError) and "has been closed" in str(error) for error in raised), raised
         with FileReader(tmp_path / "a.ffr") as reader:
             assert Counter(map(bytes, reader)) == Counter(sample for each in accepted for sample in each)
     assert [path.name for path in tmp_path.iterdir()] == ["a.ffr"]

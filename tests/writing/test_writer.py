@@ -166,7 +166,7 @@ def test_after_close(tmp_path, n):
     writer = FileWriter(tmp_path / "a.ffr", n)
     writer.write_one(b"x")
     writer.close()
-    with pytest.raises(RuntimeError, match="Exceed total number of samples: 1"):
+    with pytest.raises(RuntimeError, match="FileWriter has been closed"):
         writer.write_one(b"y")
     writer.close()
     assert (writer.n, writer.count) == (n, 1)

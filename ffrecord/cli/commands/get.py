@@ -88,7 +88,9 @@ def _index_of_name(store: Store, name: str) -> int:
         names = store.keys()
     except MissingNamesError:
         wanted = "0, -1 or 3:7 (no steps)" if ":" in name else "0, -1 or 3:7"
-        raise ArgumentError(f"{name!r} is not an index, such as {wanted}, and {store.format} has no names") from None
+        raise ArgumentError(
+            f"{name!r} is not an index, such as {wanted}, and the format {store.format} has no names"
+        ) from None
     find: Callable[[str], int] | None = getattr(names, "find", None)
     found = _last_index(list(names), name) if find is None else find(name)
     if found < 0:
