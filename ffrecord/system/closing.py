@@ -1,7 +1,6 @@
 """Opening and closing of objects with files: all or none, at the end of a `with` block, and when nobody closes them."""
 
 import contextlib
-import logging
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -10,8 +9,6 @@ from typing import Any, Protocol, TypeVar
 
 from ffrecord.errors import escape_unprintable
 from ffrecord.system.atomic_file import PartFile
-
-logger = logging.getLogger("ffrecord")
 
 
 class Closable(Protocol):
@@ -75,7 +72,7 @@ class SingleFileWriter:
     """A base of writers of one file, which appears complete at `close`, or not at all.
 
     The end of a `with` block closes the writer; an exception discards everything. A writer that nobody closes is
-    discarded with a ResourceWarning, which is logged, too.
+    discarded with a ResourceWarning.
 
     Subclasses define `close`, `_discard` and `_describe_unfinished`, and keep their temporary file in `_part`.
     """
@@ -107,8 +104,7 @@ class SingleFileWriter:
         """Discard a writer that nobody refers to any more. Return a warning in the process that opened it."""
         owned = self._part is not None and self._part.owned
         self._discard()
-        said = f"{path}: nobody called close() on the writer, which discarded {written}; use it in a `with` block"
-        return said if owned else None
+        return f"{path}: nobody called close() on the writer, which discarded {written}" if owned else None
 
     def __enter__(self: Self) -> Self:
         return self
@@ -126,8 +122,6 @@ class SingleFileWriter:
         unfinished = self._describe_unfinished()
         sentence = None if unfinished is None else self._drop(*unfinished)
         if sentence is not None:
-            # Logged as well, since Python hides the warning; before it, which may raise.
-            logger.warning("%s", sentence)
             warnings.warn(escape_unprintable(sentence), ResourceWarning, stacklevel=2, source=self)
 
     def __reduce__(self) -> Any:

@@ -195,7 +195,8 @@ class FileWriter(Appender, SingleFileWriter):
         if self._failure is not None and not self._open:
             raise self._failure
         if not self._open:
-            raise CountError(f"{type(self).__name__} has been closed. {self._path}")
+            total = self.count if self._n is None else self._n  # programs for 1.x may look for these words
+            raise CountError(f"Exceed total number of samples: {total}: {self._path}, whose writer has been closed")
         if self._n is not None and self.count + more > self._n:
             rest = "" if more <= 1 else f", {self.count} written and {more} more given"
             raise CountError(f"Exceed total number of samples: {self._n}{rest}: {self._path}")

@@ -175,7 +175,7 @@ ROWS = [
     (index_too_small, (IndexError, RuntimeError), "-9", "a.ffr"),
     (closed_reader, (RuntimeError, ValueError), "FileReader has been closed.", "a.ffr"),
     (one_too_many, (RuntimeError, ValueError), "Exceed total number of samples: 0", "a.ffr"),
-    (after_close, (RuntimeError, ValueError), "FileWriter has been closed.", "a.ffr"),
+    (after_close, (RuntimeError, ValueError), "Exceed total number of samples: 0", "a.ffr"),
     (wrong_count, (RuntimeError, ValueError), "Number of samples mismatched! Wrote 1 samples but expected 2", "a.ffr"),
     (sample_checksum, (ChecksumError, RuntimeError, ValueError), "Sample 3: checksum mismatch:", "a.ffr: sample 3"),
     (

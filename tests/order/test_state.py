@@ -44,14 +44,14 @@ def test_what_it_looks_like():
 
 
 WRONG = {
-    "None": (None, "Expected `object`, got `null`"),
-    "a list": ([1, 2], "got `array`"),
-    "text": ("state", "got `str`"),
-    "nothing": ({}, "missing required field `version`"),
+    "None": (None, "the state is None, expected the dict"),
+    "a list": ([1, 2], "the state is a list of 2, expected the dict"),
+    "text": ("state", "expected the dict that state_dict.. returned; json.loads makes it of text"),
+    "nothing": ({}, "it has no 'version', "),
     "a later version": ({**GOOD, "version": 2}, "state has version 2, this release of ffrecord reads version 1"),
     "a version in words": ({**GOOD, "version": "1"}, "state has version '1', this release of ffrecord reads version 1"),
-    "a field too many": ({**GOOD, "more": 1}, "unknown field `more`"),
-    "a field too few": ({name: GOOD[name] for name in GOOD if name != "epoch"}, "missing required field `epoch`"),
+    "a field too many": ({**GOOD, "more": 1}, "it has 'more'; give the dict"),
+    "a field too few": ({name: GOOD[name] for name in GOOD if name != "epoch"}, "it has no 'epoch'; give the dict"),
     "a dataset too much": ({**GOOD, "dataset": {**DATASET, "more": 1}}, "unknown field `more`"),
     "no dataset": ({**GOOD, "dataset": None}, "got `null`"),
     "a number for the order": ({**GOOD, "order": 3}, "got `int`"),
