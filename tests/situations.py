@@ -27,7 +27,8 @@ def unmap_pages(path: str, advice: int = mmap.MADV_DONTNEED) -> None:
     was looked up, its memory is zeroed.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    for line in Path("/proc/self/maps").read_text().splitlines():
+    # Names may hold other ends of lines than this one, which is escaped.
+    for line in os.fsdecode(Path("/proc/self/maps").read_bytes()).split("\n")[:-1]:
         addresses, _, _, _, _, *name = line.split(maxsplit=5)
         if name == [path]:
             first, last = (int(address, 16) for address in addresses.split("-"))
