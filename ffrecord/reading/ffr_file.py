@@ -152,7 +152,7 @@ class OpenedFile:
     def _identify(self) -> None:
         status = os.fstat(self.fd)
         if stat.S_ISDIR(status.st_mode):
-            raise NotAFileError(21, f"{self.path} is not a file", self.path)
+            raise NotAFileError(errno.EISDIR, f"{self.path} is not a file", self.path)
         if not stat.S_ISREG(status.st_mode):
             raise ArgumentError(f"{self.path} is not a file")
         self.size, self.device, self.inode = status.st_size, status.st_dev, status.st_ino

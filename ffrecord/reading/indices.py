@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import ArgumentTypeError, SampleIndexError, describe_int
-from ffrecord.system.values import describe_wrong
+from ffrecord.system.values import describe, describe_wrong
 
 INT64 = np.dtype(np.int64)
-BOOLS_MOST = 8  # a longer list of bools only is a mask
+BOOLS_MOST = 8
 Indices = npt.NDArray[np.int64]
 
 
@@ -41,8 +41,13 @@ def spread_indices(n: int, count: int) -> list[int]:
     return [k * (n - 1) // max(wanted - 1, 1) for k in range(wanted)]
 
 
-def as_indices(indices: Iterable[SupportsIndex]) -> Indices:
+def as_indices(indices: Iterable[SupportsIndex], *, bools_most: int = BOOLS_MOST) -> Indices:
     """Return a collection of ints as int64 [k].
+
+    Args:
+        indices: the collection.
+        bools_most: a longer list of bools only is a mask. As in ffrecord 1.x, bools in a batch are the indices 0 and 1,
+            but nobody reads these two samples many times.
 
     Raises:
         TypeError: it is no collection, not of ints, or a mask.
@@ -52,24 +57,21 @@ def as_indices(indices: Iterable[SupportsIndex]) -> Indices:
         return indices  # already converted by a caller; fast, because reading one record takes only microseconds
     if isinstance(indices, str | bytes | bytearray | slice) or not hasattr(indices, "__iter__"):
         raise ArgumentTypeError(describe_wrong("indices", indices, "a collection of ints"))
+    is_list = isinstance(indices, list | tuple | range)
     try:
-        array = (
-            # Other iterables, generators for instance, must not become an array of one object.
-            np.asarray(indices) if isinstance(indices, list | tuple | range) or hasattr(indices, "__array__") else None
-        )
+        # Other iterables, generators for instance, must not become an array of one object.
+        array = np.asarray(indices) if is_list or hasattr(indices, "__array__") else None
     except ValueError:
         raise ArgumentTypeError("indices is a nested collection, expected a flat one of ints") from None
     # Not uint64, whose numbers may be too large; these are taken one by one below.
     if array is not None and array.ndim == 1 and array.dtype.kind in "iu" and array.dtype != np.uint64:
         return np.ascontiguousarray(array, np.int64)
-    # An array of floats or bools is a mistake; a list may still hold objects with `__index__`.
-    # As in ffrecord 1.x, bools in a list are the indices 0 and 1; but nobody reads these two samples so often.
-    is_list = isinstance(indices, list | tuple | range) and not (
-        array is not None and array.dtype.kind == "b" and array.size > BOOLS_MOST
-    )
+    if array is not None and array.dtype.kind == "b" and array.size > (bools_most if is_list else 0):
+        given = "a list of bools" if is_list else describe(array)
+        raise ArgumentTypeError(f"indices is {given}, expected ints; np.flatnonzero makes ints of a mask")
+    # An array of floats is a mistake; a list may still hold objects with `__index__`.
     if array is not None and not is_list and array.dtype.kind not in "iu" and array.size:
-        advice = "np.flatnonzero makes ints of a mask" if array.dtype.kind == "b" else ""
-        raise ArgumentTypeError(describe_wrong("indices", array, "ints", advice))
+        raise ArgumentTypeError(describe_wrong("indices", array, "ints"))
     try:
         # Only now, because it takes a Python call for each index.
         return np.fromiter((as_int64(index) for index in indices), np.int64)
@@ -78,18 +80,13 @@ def as_indices(indices: Iterable[SupportsIndex]) -> Indices:
 
 
 def as_subset(indices: Iterable[SupportsIndex]) -> Indices:
-    """Return indices that choose a part of a dataset as int64 [k].
-
-    A list of bools is a mask, and refused. In a batch, as in ffrecord 1.x, a few bools are the indices 0 and 1.
+    """Return indices that choose a part of a dataset as int64 [k]. Each list of bools is a mask.
 
     Raises:
         TypeError: it is no collection, not of ints, or a mask.
         IndexError: a number is beyond 64 bits.
     """
-    # NumPy's bools are refused anyway: they have no `__index__`.
-    if isinstance(indices, list | tuple) and indices and all(type(index) is bool for index in indices):
-        raise ArgumentTypeError("indices is a list of bools, expected ints; np.flatnonzero makes ints of a mask")
-    return as_indices(indices)
+    return as_indices(indices, bools_most=0)
 
 
 def count_from_start(indices: Indices, n: int, error: Callable[[int, int], Exception] | None = None) -> Indices:

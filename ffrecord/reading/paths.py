@@ -4,6 +4,7 @@ import glob
 import os
 import stat
 from collections.abc import Iterable, Sequence
+from errno import EISDIR
 from typing import NamedTuple, TypeAlias
 
 from ffrecord.errors import UNFINISHED, ArgumentError, ArgumentTypeError, FormatError, MissingFileError, NotAFileError
@@ -296,7 +297,9 @@ def check_matches(pattern: str, found: Sequence[str]) -> None:
     """
     if found and os.path.isdir(found[0]):
         raise NotAFileError(
-            21, f"the pattern found the directory {found[0]}; pass the list sorted(glob.glob({pattern!r}))", found[0]
+            EISDIR,
+            f"the pattern found the directory {found[0]}; pass the list sorted(glob.glob({pattern!r}))",
+            found[0],
         )
 
 
@@ -307,7 +310,7 @@ def check_file(path: str) -> None:
     except (OSError, ValueError):  # ValueError: a null character in the path
         raise MissingFileError(2, f"{path} does not exist{_unfinished_remark(path)}", path) from None
     if stat.S_ISDIR(mode):
-        raise NotAFileError(21, f"{path} is not a file", path)
+        raise NotAFileError(EISDIR, f"{path} is not a file", path)
     if not stat.S_ISREG(mode):
         raise ArgumentError(f"{path} is not a file")
     if os.path.splitext(path)[1] != SUFFIX:

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from errno import ESTALE
+from errno import EISDIR, ESTALE
 from typing import Any
 
 import numpy as np
@@ -89,7 +89,7 @@ class SpanFile:
     def _identify(self, expected: os.stat_result | None) -> None:
         status = os.fstat(self.fd)
         if stat.S_ISDIR(status.st_mode):
-            raise NotAFileError(21, f"{self.path} is not a file", self.path)
+            raise NotAFileError(EISDIR, f"{self.path} is not a file", self.path)
         if not stat.S_ISREG(status.st_mode):
             raise ArgumentError(f"{self.path} is not a file")
         # The spans of another version would cut it in wrong places.

@@ -8,6 +8,7 @@ import re
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
+from errno import EISDIR
 from itertools import islice
 
 from ffrecord.errors import ArgumentError, MissingFileError, NotAFileError, plural
@@ -260,6 +261,6 @@ def check_file(path: str) -> None:
     except (FileNotFoundError, NotADirectoryError, ValueError):
         raise MissingFileError(2, f"{path} does not exist{missing_hint(path)}", path) from None
     if stat.S_ISDIR(mode):
-        raise NotAFileError(21, f"{path} is not a file", path)
+        raise NotAFileError(EISDIR, f"{path} is not a file", path)
     if not stat.S_ISREG(mode):
         raise ArgumentError(f"{path} is not a file")

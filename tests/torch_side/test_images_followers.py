@@ -436,7 +436,7 @@ def test_a_folder_and_a_webdataset_in_place(tmp_path: Any) -> None:
             ({"image": RandomResizedCrop(64), "mask": other.mask}, NO_LEADER)
             for other in (
                 CenterCrop(64),
-                RandomResizedCrop(32),
+                RandomResizedCrop(64, exif=True),
                 RandomResizedCrop(64, flip=0),
                 RandomResizedCrop(64, scale=(0.5, 1)),
             )
@@ -470,6 +470,23 @@ def test_a_mask_of_an_equal_decoder_and_a_mask_alone(path: str) -> None:
         )
     )
     assert torch.equal(one, equal) and torch.equal(one, alone)
+
+
+def test_a_mask_of_a_decoder_that_shows_the_same_part(path: str) -> None:
+    """Numbers, channels and size of the images do not matter, as for outputs of a network that are smaller."""
+    numbers = {"dtype": torch.float32, "mean": (0.5, 0.5, 0.5), "channels_first": False}
+    for image, smaller in (
+        (RandomResizedCrop(16, **numbers), RandomResizedCrop(8)),
+        (CenterCrop((16, 32), **numbers), CenterCrop((4, 8))),
+    ):
+        found, alone = (
+            next(iter(Loader(path, 3, seed=1, decode=decode, fields=[*decode])))["mask"]
+            for decode in ({"image": image, "mask": smaller.mask}, {"mask": smaller.mask})
+        )
+        assert torch.equal(found, alone) and found.shape[1:] == smaller.sides
+    with pytest.raises(ArgumentError, match=NO_LEADER):  # a central part has the proportions of the result
+        Loader(path, 3, decode={"image": CenterCrop((16, 32)), "mask": CenterCrop(16).mask})
+    Loader(path, 3, decode={"image": RandomResizedCrop(16, **numbers), "boxes": RandomResizedCrop(16).boxes})
 
 
 @pytest.mark.parametrize("workers", [0, 2])

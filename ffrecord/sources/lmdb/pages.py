@@ -16,6 +16,7 @@ Sources are the documentation and the structures of the library (lmdb.h, mdb.c o
 import os
 import stat
 from dataclasses import dataclass
+from errno import EISDIR
 
 import numpy as np
 import numpy.typing as npt
@@ -214,7 +215,7 @@ def changed_error(path: str, opened: int, now: int) -> FormatError:
 def _size(fd: int, path: str) -> int:
     status = os.fstat(fd)
     if stat.S_ISDIR(status.st_mode):
-        raise NotAFileError(21, f"{path} is not a file", path)
+        raise NotAFileError(EISDIR, f"{path} is not a file", path)
     if not stat.S_ISREG(status.st_mode):
         raise ArgumentError(f"{path} is not a file")
     return status.st_size

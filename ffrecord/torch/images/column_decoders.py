@@ -1,7 +1,9 @@
 """The decoders of several columns of a batch: those of images, and those that follow them."""
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,8 +30,8 @@ WIDER = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(
 class ColumnDecoders:
     """The decoders of the columns of a batch.
 
-    Masks and boxes follow the column whose decoder is theirs, or an equal one. Masks without any column of images take
-    the box of their own decoder.
+    Masks and boxes follow the column whose decoder is theirs, or one that takes the same part of each image; masks may
+    have another size. Masks without any column of images take the box of their own decoder.
 
     Args:
         decoders: column → decoder.
@@ -44,7 +46,7 @@ class ColumnDecoders:
         self._form, self._pin = form, pin
         self._images = {name: each for name, each in decoders.items() if isinstance(each, ImageDecoder)}
         self._followers = {name: each for name, each in decoders.items() if not isinstance(each, ImageDecoder)}
-        self._leaders = {name: self._leader(each.image) for name, each in self._followers.items()}
+        self._leaders = {name: self._leader(each) for name, each in self._followers.items()}
         for name, each in self._followers.items():
             # Of another decoder, boxes and masks would silently show other parts than their images.
             boxes = isinstance(each, BoxDecoder)
@@ -55,10 +57,11 @@ class ColumnDecoders:
                     f'images, too: {{"image": crop, "{name}": crop.{"boxes" if boxes else "mask"}}}'
                 )
 
-    def _leader(self, decoder: BoxChooser) -> str | None:
-        """Return the column with the decoder itself, else the first column with an equal one, or None."""
-        equal = [name for name, each in self._images.items() if each == decoder]
-        return next((name for name in equal if self._images[name] is decoder), equal[0] if equal else None)
+    def _leader(self, follower: MaskDecoder | BoxDecoder) -> str | None:
+        """Return the column with the own decoder of a follower, else the first that shows the same part, or None."""
+        own, sized = follower.image, isinstance(follower, BoxDecoder)
+        same = [name for name, each in self._images.items() if _part(each, sized) == _part(own, sized)]
+        return next((name for name in same if self._images[name] is own), same[0] if same else None)
 
     def __bool__(self) -> bool:
         return bool(self._images or self._followers)
@@ -123,6 +126,22 @@ class ColumnDecoders:
         if samples and varies:
             return tensors
         return self._form(name, tensors) if varies or not made else torch.stack(tensors)
+
+
+def _part(decoder: BoxChooser, sized: bool) -> BoxChooser:
+    """Return the decoder that takes the same part of images, and is equal for all decoders that take it.
+
+    Args:
+        decoder: a decoder of images.
+        sized: decoders of other sizes are different, since boxes are in pixels of the result. Otherwise only their
+            proportions count, because a central box follows these.
+    """
+    if not isinstance(decoder, ImageDecoder):
+        return decoder
+    divisor = 1 if sized else math.gcd(*decoder.sides)
+    height, width = (side // divisor for side in decoder.sides)
+    plain = {"channels": 3, "channels_first": True, "dtype": torch.uint8, "mean": None, "std": None}
+    return replace(decoder, size=(height, width), **plain)
 
 
 def _to_one_dtype(masks: list[Array]) -> list[Array]:
