@@ -140,8 +140,9 @@ def _part(decoder: BoxChooser, sized: bool) -> BoxChooser:
         return decoder
     divisor = 1 if sized else math.gcd(*decoder.sides)
     height, width = (side // divisor for side in decoder.sides)
-    plain = {"channels": 3, "channels_first": True, "dtype": torch.uint8, "mean": None, "std": None}
-    return replace(decoder, size=(height, width), **plain)
+    return replace(
+        decoder, size=(height, width), channels=3, channels_first=True, dtype=torch.uint8, mean=None, std=None
+    )
 
 
 def _to_one_dtype(masks: list[Array]) -> list[Array]:
