@@ -20,14 +20,15 @@ PARTS: dict[type, tuple[str, str]] = {
 
 def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> str:
     """Return the tables of all parts that were measured."""
-    missing = lines[-1]["not_measured"]
+    missing = [f"- not measured: {name}: {why}" for name, why in lines[-1]["not_measured"].items()]
+    missing += [f"- not measured: {title}" for kind, (title, _) in PARTS.items() if not of_kind(measured, kind)]
     parts = [
-        "\n".join([about(lines, measured), *(f"- not measured: {name}: {why}" for name, why in missing.items())]),
+        "\n".join([about(lines, measured), *missing]),
         "### Ratios of speeds: ffrecord / the package at its faster setting",
         figure_rows(figures(measured)),
     ]
     for kind, (title, file) in PARTS.items():
-        if found := [m for m in measured if type(m.workload) is kind]:
+        if found := of_kind(measured, kind):
             header, *table = rows(found)
             image = [f"![{title}: samples for each second](../../docs/plots/{file})"] if file else []
             parts += [f"### {title}", f"{describe(found[0].workload)}.", *image, markdown(header, table)]
@@ -35,6 +36,10 @@ def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> st
             if waits := tails(best_settings(found)):
                 parts += [f"#### {title}: waits for a batch", waits]
     return "\n\n".join(parts)
+
+
+def of_kind(measured: Sequence[Measurement], kind: type) -> list[Measurement]:
+    return [m for m in measured if type(m.workload) is kind]
 
 
 def others(measured: Sequence[Measurement]) -> str:
@@ -50,5 +55,5 @@ def speed(m: Measurement) -> str:
 def plots(measured: Sequence[Measurement], directory: Path) -> None:
     """Make the plots of rates."""
     for kind, (title, file) in PARTS.items():
-        if file and (found := [m for m in measured if type(m.workload) is kind]):
+        if file and (found := of_kind(measured, kind)):
             bars(best_settings(found), title, directory / file)
