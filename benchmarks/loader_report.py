@@ -1,6 +1,6 @@
 """Make benchmarks/tables/loading.md: `report.py` calls it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,37 +10,21 @@ from human import three
 from loader_figures import added, describe, figures, groups, largest_worker
 from report_tables import about, bars, figure_rows, markdown, tails
 
-Chosen = Callable[[Any], bool]
+Chosen = tuple[type, str]  # kind of workload; its `through` or `form`
 PARTS: dict[str, tuple[str, Chosen]] = {
-    "Shuffled epochs of small images": (
-        "load_images.svg",
-        lambda work: isinstance(work, workloads.Epochs) and work.through == "a loader",
-    ),
-    "The same images through torch's DataLoader": (
-        "load_dataloader.svg",
-        lambda work: isinstance(work, workloads.Epochs) and work.through == "DataLoader",
-    ),
-    "Photographs decoded and cropped at random": (
-        "load_photographs.svg",
-        lambda work: isinstance(work, workloads.Crops) and work.form == "bytes",
-    ),
-    "Photographs cropped, flipped and normalised": (
-        "load_normalised.svg",
-        lambda work: isinstance(work, workloads.Crops) and work.form == "normalised",
-    ),
-    "PNG files cropped at random": (
-        "load_png.svg",
-        lambda work: isinstance(work, workloads.Crops) and work.form == "PNG",
-    ),
-    "Small images drawn by weights": (
-        "load_weights.svg",
-        lambda work: isinstance(work, workloads.Epochs) and work.through == "weights",
-    ),
-    "Small images made by Python": (
-        "load_python.svg",
-        lambda work: isinstance(work, workloads.Epochs) and work.through == "Python",
-    ),
+    "Shuffled epochs of small images": ("load_images.svg", (workloads.Epochs, "a loader")),
+    "The same images through torch's DataLoader": ("load_dataloader.svg", (workloads.Epochs, "DataLoader")),
+    "Photographs decoded and cropped at random": ("load_photographs.svg", (workloads.Crops, "bytes")),
+    "Photographs cropped, flipped and normalised": ("load_normalised.svg", (workloads.Crops, "normalised")),
+    "PNG files cropped at random": ("load_png.svg", (workloads.Crops, "PNG")),
+    "Small images drawn by weights": ("load_weights.svg", (workloads.Epochs, "weights")),
+    "Small images made by Python": ("load_python.svg", (workloads.Epochs, "Python")),
 }
+
+
+def is_chosen(work: Any, chosen: Chosen) -> bool:
+    kind, way = chosen
+    return isinstance(work, kind) and way == (work.through if kind is workloads.Epochs else work.form)
 
 
 def of_rates(measured: Sequence[Measurement]) -> str:
@@ -81,7 +65,7 @@ def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> st
         figure_rows(figures(measured)),
     ]
     for title, (file, chosen) in PARTS.items():
-        if found := [m for m in measured if chosen(m.workload)]:
+        if found := [m for m in measured if is_chosen(m.workload, chosen)]:
             image = f"![{title}: samples for each second](../../docs/plots/{file})"
             parts += [f"### {title}", f"{sentence(describe(found[0].workload))}.", image, *of_batches(title, found)]
     for (_, work), group in groups(measured).items():
@@ -95,5 +79,5 @@ def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> st
 
 def plots(measured: Sequence[Measurement], directory: Path) -> None:
     for title, (file, chosen) in PARTS.items():
-        if found := [m for m in measured if chosen(m.workload)]:
+        if found := [m for m in measured if is_chosen(m.workload, chosen)]:
             bars(found, title, directory / file)
