@@ -102,7 +102,7 @@ def pytest_report_header() -> str | None:
 
 
 # Folders of tests that are not about files: a disk would only make them wait. All else is tested on a real one.
-IN_MEMORY = {"cli", "compat", "conversion", "fields", "format", "order", "remote", "sources"}
+IN_MEMORY = {"cli", "compat", "conversion", "fields", "format", "inputs", "order", "remote", "sources"}
 MEMORY = Path("/dev/shm")
 ROOM = 1 << 30  # bytes
 
