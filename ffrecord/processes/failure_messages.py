@@ -4,7 +4,7 @@ import pickle
 import signal
 from collections.abc import Callable
 
-from ffrecord.errors import SampleError, WorkerError
+from ffrecord.errors import SampleError, WorkerError, escape_unprintable
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Beat
 from ffrecord.processes.process import WorkerFailure
@@ -12,10 +12,21 @@ from ffrecord.processes.process import WorkerFailure
 Name = Callable[[Beat], str]  # function: beat → name of the worker's sample
 
 
+class WorkerTraceback(Exception):
+    """Traceback of a worker's exception, as text, because tracebacks do not pickle.
+
+    It is the cause of that exception, so Python prints it above.
+    """
+
+    def __str__(self) -> str:
+        return "\n" + escape_unprintable(super().__str__(), lines=True).rstrip()
+
+
 def worker_error(who: str, failure: WorkerFailure, name: Name) -> tuple[Exception, BaseException | None]:
     """Return (exception, its cause) for an exception that a worker reported.
 
-    An exception from this package's own code, such as a full disk, is returned unchanged.
+    The cause is the worker's exception, and its own cause the traceback; only the traceback if it did not unpickle. An
+    exception from this package's own code, such as a full disk, is returned unchanged.
     """
     cause, beat = _unpickle_error(failure.cause), Beat(failure.phase, failure.index, 0, failure.task)
     # An OSError of ours, a full disk for instance, is the same error with and without workers.
@@ -23,8 +34,11 @@ def worker_error(who: str, failure: WorkerFailure, name: Name) -> tuple[Exceptio
         return cause, None
     sentence = f"{who} failed {_place(beat, name)}: {failure.sentence}"
     kind = SampleError if beat.phase == heartbeats.SAMPLE else WorkerError
-    # The text of the worker's traceback: the exception's own one does not pickle.
-    return kind(f"{sentence}\n\n{failure.text}", index=_index(beat)), cause
+    traceback = WorkerTraceback(failure.text)
+    if cause is None:
+        return kind(sentence, index=_index(beat)), traceback
+    cause.__cause__ = traceback
+    return kind(sentence, index=_index(beat)), cause
 
 
 def death_error(who: str, beat: Beat, code: int | None, name: Name) -> WorkerError:

@@ -129,7 +129,8 @@ def test_cause_and_traceback(tmp_path: Path) -> None:
     with pytest.raises(WorkerError) as caught:
         DatasetWriter(tmp_path / "set", num_workers=2).from_indexed_dataset(Failing("raises"))
     assert isinstance(caught.value.__cause__, KeyError)
-    assert 'raise KeyError("no such picture")' in str(caught.value)
+    assert 'raise KeyError("no such picture")' in str(caught.value.__cause__.__cause__)
+    assert str(caught.value).endswith("failed at sample 137: KeyError: 'no such picture'")
 
 
 @pytest.mark.parametrize("workers", [0, 2])

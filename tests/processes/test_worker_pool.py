@@ -12,6 +12,7 @@ import sys
 import textwrap
 import threading
 import time
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -199,10 +200,18 @@ def test_failures_are_noticed_and_named(act: Callable[[], Any], words: str, code
 def test_traceback_and_cause_reach_the_parent() -> None:
     error, _ = failure_of(fail)
     assert isinstance(error.__cause__, KeyError)
-    assert "in fail\n    raise KeyError(" in str(error)
+    assert "in fail\n    raise KeyError(" in str(error.__cause__.__cause__)
     error, _ = failure_of(fail_unpicklably)
-    assert error.__cause__ is None
-    assert "in fail_unpicklably\n" in str(error)
+    assert "in fail_unpicklably\n" in str(error.__cause__)
+
+
+@pytest.mark.parametrize("act", [fail, fail_unpicklably])
+def test_the_message_is_one_line_and_python_prints_the_traceback_above(act: Callable[[], Any]) -> None:
+    error, _ = failure_of(act)
+    printed = "".join(traceback.format_exception(error))
+    assert str(error).count("\n") == 0
+    assert printed.count(f"in {act.__name__}\n") == 1
+    assert printed.index(f"in {act.__name__}\n") < printed.index("failed at sample 17")
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])

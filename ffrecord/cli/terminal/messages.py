@@ -42,13 +42,11 @@ LOOKED = "samples looked at"  # begins the difference of samples, in the message
 
 
 def format_error(error: BaseException) -> str:
-    """Format an error in one line, without the traceback of a worker.
+    """Format an error in one line.
 
     Errors of other types than ours, OSError, ImportError and ValueError begin with the name of their type.
     """
-    text = _advise_for_command(
-        _shorten_differences(error, _join_lines(str(error).partition("\nTraceback (most recent call last)")[0]))
-    )
+    text = _advise_for_command(_shorten_differences(error, _join_lines(str(error))))
     if isinstance(error, OSError) and error.strerror and error.args[:1] == (error.errno,):
         return _format_os_error(error)
     if isinstance(error, FFRecordError | OSError | ImportError | ValueError) and text:
