@@ -193,8 +193,8 @@ class SelectedDataset:
     def sample_name_for_errors(self, index: int) -> str:
         """Return the name of a sample for messages: with its place in its file."""
         found = self._parts.find(np.array([index], np.int64))
-        path, local = self._parts.stores[int(found.stores[0])].locate(int(found.indices[0]))
-        return f"sample {index} ({path}: record {local})"
+        place = self._parts.stores[int(found.stores[0])]._describe_place(int(found.indices[0]))
+        return f"sample {index} ({place})"
 
     @contextlib.contextmanager
     def read_once(self) -> Iterator[None]:

@@ -139,9 +139,9 @@ class StoreDataset(StoreSamples):
         self._keys_are_text = _are_text(store)
         pairs = read_probes(probe_indices(store), self._pairs, skips)
         samples = [self._add_name(*pair) for pair in pairs]
-        labels = [describe_sample(store, index) for index, _ in pairs]
+        names = [describe_sample(store, index) for index, _ in pairs]
         self.columns = (
-            choose_columns(samples, fields, self._facts(samples), labels)
+            choose_columns(samples, fields, self._facts(samples), names)
             if samples
             else SampleColumns(empty_schema(fields))
         )
@@ -180,10 +180,9 @@ class StoreDataset(StoreSamples):
 
 def describe_sample(store: Store, index: int) -> str:
     """Return the name of a sample for messages, with its file."""
-    path, local = store.locate(index)
-    if store.format in FOLDERS or len(store.fnames) == 1:
-        return f"sample {index} ({path})"
-    return f"sample {index} (sample {local} of {path})"
+    # Of one file, its number there would be the same.
+    place = store.locate(index)[0] if len(store.fnames) == 1 else store._describe_place(index)
+    return f"sample {index} ({place})"
 
 
 def as_python(value: Any) -> Any:
@@ -412,8 +411,8 @@ def open_examples(store: Store, skips: bool = False) -> ExampleDataset | None:
         ) from None
     try:
         samples = [_as_python_sample(sample) for sample in parser.decode(records)]
-        labels = [describe_sample(store, index) for index in indices]
-        return ExampleDataset(store, parser, choose_columns(samples, None, ColumnFacts(), labels))
+        names = [describe_sample(store, index) for index in indices]
+        return ExampleDataset(store, parser, choose_columns(samples, None, ColumnFacts(), names))
     # Not an error: bytes hold everything.
     except (FFRecordError, TypeError, ValueError) as error:
         _log.warning(

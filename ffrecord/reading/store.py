@@ -228,6 +228,11 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         """
         return self._fnames[0], self._normalize_index(index)
 
+    def _describe_place(self, index: int) -> str:
+        """Return the file of record `index`, and its number there, for messages."""
+        path, local = self.locate(index)
+        return f"{path}: sample {local}"
+
     def record_sizes(self, indices: Iterable[SupportsIndex]) -> Indices:
         """Return the sizes of the records at `indices` in bytes: int64 [k].
 

@@ -192,9 +192,8 @@ class SampleWork:
             try:
                 found.append(transform(sample, seed))
             except Exception as error:  # also StopIteration, which would end a loop
-                path, local = reader.locate(index)
                 raise UserFunctionError(
-                    f"transform failed on sample {index} ({path}: sample {local}): {describe_error(error)}"
+                    f"transform failed on sample {index} ({reader._describe_place(index)}): {describe_error(error)}"
                 ) from error
         return found
 
@@ -227,5 +226,4 @@ def _name_record(
         columns.check(record, index, seed)
     except FormatError as named:
         error = named
-    path, local = reader.locate(index)
-    return FormatError(f"Sample {index}: {path}: sample {local}: {error}")
+    return FormatError(f"Sample {index}: {reader._describe_place(index)}: {error}")

@@ -268,7 +268,7 @@ def test_damage_is_no_sample(tmp_path: Path, photos: Path, workers: int, on_erro
     with FileReader(path, on_error=on_error) as reader:
         with pytest.raises(WorkerError, match=r"failed at sample 7: .*ChecksumError"):
             writer(tmp_path / "a", num_workers=workers).from_indexed_dataset(reader)
-        with pytest.raises(WorkerError, match=r"failed at sample 2 \(.*: record 2\): .*ChecksumError") as caught:
+        with pytest.raises(WorkerError, match=r"failed at sample 2 \(.*: sample 2\): .*ChecksumError") as caught:
             writer(tmp_path / "a", num_workers=workers).from_indexed_dataset(reader[5:])
         assert workers or isinstance(caught.value.__cause__, ChecksumError)
         done = writer(tmp_path / "b", num_workers=workers, on_error="skip").from_indexed_dataset(reader)

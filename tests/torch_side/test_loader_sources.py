@@ -16,6 +16,7 @@ from ffrecord import ChecksumError, FileReader
 from ffrecord.errors import ArgumentError, ArgumentTypeError, SampleIndexError, UserFunctionError
 from ffrecord.sources import TFRecordWriter, encode_example
 from ffrecord.torch import ConcatDataset, Dataset, IterableDataset, Loader, Subset, track
+from ffrecord.torch.images import CenterCrop
 
 pytestmark = WORKERS_ANYWHERE
 COUNT = 24
@@ -656,6 +657,30 @@ def test_classes_are_not_mixed_with_numbers(tmp_path, kind, load):
         Dataset(plain) + Dataset(named)
     assert len(list(Loader(Dataset(plain) + Dataset(plain), 1))) == 4
     assert len(Dataset(plain, fields=["id"]) + Dataset(named)) == 4
+
+
+def test_a_bad_file_of_a_folder_has_one_number(tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for name in "ab":
+        (folder / f"{name}.jpg").write_bytes(b"")
+    store = ffrecord.open(folder)
+    decode = {"image": CenterCrop(8)}
+    told = rf"^Sample 1: {folder}/b\.jpg: image: 0 bytes"
+    for load in (lambda: next(iter(Loader(store[1:], 1, decode=decode))), lambda: Dataset(store, decode=decode)[1]):
+        with pytest.raises(ffrecord.FormatError, match=told):
+            load()
+
+    def fail(sample):
+        raise KeyError(len(sample["image"]))
+
+    told = rf"transform failed on sample 1 \({folder}/b\.jpg\): KeyError: 0$"
+    for load in (lambda: next(iter(Loader(store[1:], 1, transform=fail))), lambda: Dataset(store, transform=fail)[1]):
+        with pytest.raises(UserFunctionError, match=told):
+            load()
+    writer = ffrecord.DatasetWriter(tmp_path / "out", {"image": ffrecord.fields.JPEGField()}, num_workers=0)
+    with pytest.raises(ffrecord.WorkerError, match=rf"failed at sample 0 \({folder}/b\.jpg\): "):
+        writer.from_indexed_dataset(store[1:])
 
 
 def test_classes_that_are_not_read_or_not_known_may_differ(tmp_path):

@@ -62,6 +62,10 @@ class FileStore(Store):
         """
         return os.path.join(self.root, self._names[self._normalize_index(index)]), 0
 
+    def _describe_place(self, index: int) -> str:
+        # A number would always be 0, beside the sample's own.
+        return self.locate(index)[0]
+
     def fingerprint(self) -> str:
         """Return a hash that identifies these files, wherever they are.
 

@@ -88,8 +88,7 @@ class BadRecordHandler:
         try:
             self._columns.check(record, index, seeds)
         except FormatError as error:
-            path, local = self._reader.locate(index)
-            return FormatError(f"Sample {index}: {path}: sample {local}: {error}")
+            return FormatError(f"Sample {index}: {self._reader._describe_place(index)}: {error}")
         except FFRecordError as error:  # of a dataset in Python
             return error
         return record

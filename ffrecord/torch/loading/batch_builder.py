@@ -259,10 +259,9 @@ class BatchBuilder:
             except Exception as error:
                 raise self._function_error(transform, f"sample {index}", index, error) from error
             if made is None and self._work.collate is None:
-                path, local = self._reader.locate(index)
                 raise UserFunctionError(
-                    f"transform returned None for sample {index} ({path}: sample {local}): return the sample; to leave "
-                    "out samples, give the others in sampler or indices, or drop None in collate_fn"
+                    f"transform returned None for sample {index} ({self._reader._describe_place(index)}): return the "
+                    "sample; to leave out samples, give the others in sampler or indices, or drop None in collate_fn"
                 )
             found.append(made)
         return found
@@ -306,8 +305,8 @@ class BatchBuilder:
         return made
 
     def _function_error(self, transform: UserFunction, what: str, index: int, error: Exception) -> UserFunctionError:
-        path, local = self._reader.locate(index)
-        return UserFunctionError(f"{transform.name} failed on {what} ({path}: sample {local}): {describe_error(error)}")
+        place = self._reader._describe_place(index)
+        return UserFunctionError(f"{transform.name} failed on {what} ({place}): {describe_error(error)}")
 
 
 def _lap(start: float) -> tuple[float, float]:
