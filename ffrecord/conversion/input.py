@@ -218,12 +218,12 @@ def _with_inferred_columns(
     first: list[dict[str, Any]], begin: Callable[[], Iterator[Any]], fields: Any
 ) -> ConversionInput:
     arrays = {key for sample in first for key, value in sample.items() if isinstance(value, np.ndarray)}
-    labels = [_label(place, sample) for place, sample in enumerate(first)]
-    columns = choose_columns(first, fields, ColumnFacts(frozenset(arrays)), labels)
+    names = [_describe_sample(place, sample) for place, sample in enumerate(first)]
+    columns = choose_columns(first, fields, ColumnFacts(frozenset(arrays)), names)
     return ConversionInput(None, lambda: map(columns.prepare, begin()), columns.schema)
 
 
-def _label(place: int, sample: Mapping[str, Any]) -> str:
+def _describe_sample(place: int, sample: Mapping[str, Any]) -> str:
     """Return the name of a sample of an archive for messages."""
     name = next((sample[key] for key in (KEY, WEB_KEY) if key in sample), None)
     return f"sample {place}" if name is None else f"sample {place} ({name!r})"

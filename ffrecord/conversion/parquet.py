@@ -345,9 +345,9 @@ class ParquetDataset:
         # Values show what the types leave open, such as JPEGs in bytes.
         rows = self._probe_rows(skips)
         samples = [sample for _, sample in rows]
-        labels = [self._describe_row(index) for index, _ in rows]
+        names = [self._describe_row(index) for index, _ in rows]
         facts = ColumnFacts(fields=self._rows.fields, classes=self._rows.classes)
-        self.columns = choose_columns(samples, fields, facts, labels) if samples else None
+        self.columns = choose_columns(samples, fields, facts, names) if samples else None
 
     def _probe_rows(self, skips: bool) -> list[tuple[int, dict[str, Any]]]:
         """Read (index, row) of at most three row groups: each group must be decoded for it."""

@@ -100,7 +100,7 @@ class SampleColumns:
 
 
 def choose_columns(
-    samples: Sequence[Any], wanted: Any, facts: ColumnFacts, labels: Sequence[str] | None = None
+    samples: Sequence[Any], wanted: Any, facts: ColumnFacts, sample_names: Sequence[str] | None = None
 ) -> SampleColumns:
     """Return the columns of a source.
 
@@ -108,7 +108,7 @@ def choose_columns(
         samples: a few samples, from all over it.
         wanted: fields from the user: a mapping, of some columns or of all; or a value that `Schema.of` takes.
         facts: facts from the source.
-        labels: the name of each sample for messages; None if only their order is known.
+        sample_names: the name of each sample for messages; None if only their order is known.
 
     Raises:
         TypeError, ValueError: no columns fit the samples; a column that they do not have.
@@ -119,7 +119,7 @@ def choose_columns(
         return SampleColumns(wanted, flat, _optional_columns(wanted, []), _find_renamed(wanted, facts))
     # Samples that are no dicts have no names of columns.
     if not all(isinstance(sample, dict) for sample in samples):
-        return SampleColumns(Schema(infer_tree(samples, labels)) if wanted is None else Schema.of(wanted))
+        return SampleColumns(Schema(infer_tree(samples, sample_names)) if wanted is None else Schema.of(wanted))
     if wanted is not None and not isinstance(wanted, Mapping):
         raise ArgumentTypeError(describe_wrong("fields", wanted, "a mapping of columns to fields, or a Schema"))
     # In the order of their first occurrence.
@@ -137,7 +137,7 @@ def choose_columns(
     if strange:
         raise ArgumentError(f"fields has {strange[0]!r}, expected some of the columns {', '.join(names)}")
     flat = _flat_columns(samples, known, facts)
-    schema = Schema(_build_tree(samples, names + unseen, known, flat, facts, labels))
+    schema = Schema(_build_tree(samples, names + unseen, known, flat, facts, sample_names))
     # `BytesField` takes flat arrays by itself.
     bare = frozenset(name for name in flat if type(schema.fields.get(name)) is not BytesField)
     missing = [name for sample in samples for name in set(names) - sample.keys()]
@@ -176,12 +176,12 @@ def _build_tree(
     known: Mapping[str, Any],
     flat: frozenset[str],
     facts: ColumnFacts,
-    labels: Sequence[str] | None,
+    sample_names: Sequence[str] | None,
 ) -> Node:
     """Return the tree of the columns of dicts; infer the columns that are not known."""
     # Without the known ones, whose values may fit no inferred field.
     rest = [{name: _as_probe(each[name], name in flat) for name in each if name not in known} for each in samples]
-    found = cast(Node, infer_tree(rest, labels))
+    found = cast(Node, infer_tree(rest, sample_names))
     inferred = dict(zip(found.keys, found.children, strict=True))
     for name, tree in inferred.items():
         if isinstance(tree, NDArrayField):
@@ -196,7 +196,9 @@ def _build_tree(
         complete_tree(
             _declare(known[name]),
             [each[name] for each in samples if name in each],
-            None if labels is None else [label for label, each in zip(labels, samples, strict=True) if name in each],
+            None
+            if sample_names is None
+            else [called for called, each in zip(sample_names, samples, strict=True) if name in each],
         )
         if name in known
         else inferred[name]
