@@ -683,6 +683,34 @@ def test_a_bad_file_of_a_folder_has_one_number(tmp_path):
         writer.from_indexed_dataset(store[1:])
 
 
+LABELS = ffrecord.fields.LabelField(["c", "d"])
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "named", "of_named"),
+    [
+        (ffrecord.fields.ScalarField("uint8"), np.uint8(1), LABELS, 1),
+        (ffrecord.fields.TensorField("int64", ()), torch.tensor(1), LABELS, 1),
+        (ffrecord.fields.NDArrayField("int32", (None,)), np.ones(2, np.int32), ffrecord.fields.ListField(LABELS), [1]),
+        *(
+            (around(ffrecord.fields.IntField()), value, around(LABELS), value)
+            for around, value in ((ffrecord.fields.OptionalField, 1), (ffrecord.fields.ListField, [1]))
+        ),
+    ],
+    ids=["numpy", "torch", "array", "optional", "list"],
+)
+def test_classes_are_not_mixed_with_numbers_of_other_fields(tmp_path, field, value, named, of_named):
+    for name, kind, each in (("plain", field, value), ("named", named, of_named)):
+        writer = ffrecord.DatasetWriter(tmp_path / name, {"at": {"label": kind}}, num_workers=0, progress=False)
+        writer.from_indexed_dataset([{"at": {"label": each}}] * 2)
+    plain, classes = Dataset(tmp_path / "plain"), Dataset(tmp_path / "named")
+    for pair in ((plain, classes), (classes, plain)):
+        with pytest.raises(
+            ffrecord.FormatError, match=r"plain.*column 'at\.label' is .*, there .*'c'.*; write the numb"
+        ):
+            ConcatDataset(pair)
+
+
 def test_classes_that_are_not_read_or_not_known_may_differ(tmp_path):
     a, b = classes_at(tmp_path / "a", ["c", "d"]), classes_at(tmp_path / "b", ["d", "c"])
     joined = ConcatDataset([Dataset(a, fields=["id"]), Dataset(b, fields={"id": None})])

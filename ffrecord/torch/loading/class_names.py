@@ -8,7 +8,7 @@ from torch.utils.data import ConcatDataset as TorchConcatDataset
 from torch.utils.data import Subset as TorchSubset
 
 from ffrecord.errors import FormatError, name_files
-from ffrecord.fields import Field, IntField, schema_of
+from ffrecord.fields import Field, IntField, NDArrayField, ScalarField, TensorField, schema_of
 from ffrecord.fields.labels import class_names_of, describe_other_class
 from ffrecord.inputs.huggingface import classes_of_dataset
 from ffrecord.reader import FileReader
@@ -51,8 +51,18 @@ def class_columns(store: Store[Any], fields: Sequence[str] | Mapping[str, Field 
         given = fields if isinstance(fields, Mapping) else dict.fromkeys(fields)
         known = {name: given[name] or field for name, field in known.items() if name in given}
     found = {name: names for name, field in known.items() if (names := class_names_of(field)) is not None}
-    numbers = {name: repr(field) for name, field in known.items() if isinstance(field, IntField) and name not in found}
+    numbers = {name: repr(field) for name, field in known.items() if name not in found and _holds_ints(field)}
     return ClassColumns(files, found, {name: repr(known[name]) for name in found}, numbers)
+
+
+def _holds_ints(field: Any) -> bool:
+    """Tell whether a field, or the one inside of it, to any depth, holds ints, which may be classes without names."""
+    while (inner := getattr(field, "inner", None)) is not None:
+        field = inner
+    if isinstance(field, ScalarField | NDArrayField | TensorField):
+        name = str(getattr(field.dtype, "name", field.dtype))  # that of numpy or torch
+        return name.removeprefix("u").startswith("int")
+    return isinstance(field, IntField)
 
 
 def check_class_names(source: Any) -> None:
