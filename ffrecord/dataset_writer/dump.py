@@ -22,7 +22,7 @@ from ffrecord.inputs.recognised import StoreInput, input_of
 from ffrecord.processes.pool import usable_workers
 from ffrecord.reading.paths import local_path
 from ffrecord.system import signals
-from ffrecord.system.values import as_bytes, whole_number
+from ffrecord.system.values import as_bytes, check_samples, whole_number
 from ffrecord.writing.file_writer import FileWriter
 
 WORKERS_MAX = 16
@@ -54,7 +54,7 @@ def dump(
         FileExistsError (also a RuntimeError): the directory holds shards already.
         BlockingIOError (also a RuntimeError): another writer writes to the directory.
         MismatchError: a `DatasetWriter` of the directory was interrupted and has left finished shards.
-        ValueError, TypeError: nfiles < 1, or no int.
+        ValueError, TypeError: nfiles < 1, or no int; the dataset is a str or bytes.
         WorkerError: (several files) the dataset failed at a sample, or a worker process died; names the sample.
         OSError (also a RuntimeError): writing failed.
 
@@ -66,6 +66,7 @@ def dump(
     files = whole_number("nfiles", nfiles)
     if files < 1:
         raise ValueError(f"nfiles is {files}, expected >= 1")
+    check_samples("dataset", dataset)
     dataset, encoding = _with_encoding(dataset, serializer)
     total = dataset_length(dataset)
     if files == 1:

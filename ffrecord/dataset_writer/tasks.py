@@ -13,6 +13,7 @@ from ffrecord.dataset_writer.messages import Assignment, IndexTask, ItemTask, Pr
 from ffrecord.dataset_writer.transport import Carrier
 from ffrecord.kernels._records import Indexed
 from ffrecord.processes.heartbeats import Heart
+from ffrecord.system.values import check_samples
 
 TASK_SAMPLES = 1024  # at most, so that the indices of a task fit one packet
 # Limit of the records of a task with several samples. A larger task would keep others waiting for their places, and
@@ -224,7 +225,9 @@ class StreamSamples(TaskSamples):
         try:
             if self._samples is None:
                 # Here and not earlier, so that a failure counts as one of the first sample.
-                self._samples = iter(self._pipeline(self._name))
+                samples = self._pipeline(self._name)
+                check_samples("the result of pipeline", samples)
+                self._samples = iter(samples)
             return next(self._samples)
         except StopIteration:
             # Else `StopIteration` would end loops of ours as if all were well.

@@ -21,7 +21,7 @@ from ffrecord.fields.tree import CLASSES, Node, Tree, builder, flattener, leaves
 from ffrecord.fields.zstd import same_bytes
 from ffrecord.kernels._records import Branch, Leaf, Pieces
 from ffrecord.system.sample_types import UNTOLD, Sample
-from ffrecord.system.values import describe_wrong
+from ffrecord.system.values import check_samples, describe_wrong
 
 # Looked up by the exact class: a derived field may encode in another way.
 KINDS: dict[type[Field], str] = {
@@ -115,6 +115,7 @@ class Schema(Generic[Sample]):
                 column.
             ValueError: there are no samples, values are out of range, or structures have different keys or lengths.
         """
+        check_samples("samples", samples)
         if not isinstance(samples, Sized) or not hasattr(samples, "__getitem__") or isinstance(samples, Mapping):
             raise TypeError(describe_wrong("samples", samples, "a list of samples"))
         return cls(infer_tree(samples))

@@ -1,5 +1,6 @@
 """A path where samples are expected: its letters are no samples."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 import ffrecord
 from ffrecord import DatasetWriter
+from ffrecord.utils import dump
 
 
 @pytest.mark.parametrize("given", ["photos/", "", b"photos/", bytearray(b"ab")])
@@ -27,6 +29,18 @@ def test_convert_takes_no_bytes(tmp_path: Path) -> None:
 def test_samples_may_be_texts(tmp_path: Path) -> None:
     DatasetWriter(tmp_path / "out", num_workers=0).from_indexed_dataset([b"photos/", b"ab"])
     assert len(ffrecord.open(tmp_path / "out")) == 2
+
+
+@pytest.mark.parametrize("given", ["ab", b"ab"])
+def test_letters_are_no_samples_elsewhere(tmp_path: Path, given: Any) -> None:
+    for nfiles in (1, 2):
+        with pytest.raises(TypeError, match=r"^dataset is .*, expected samples"):
+            dump(given, tmp_path / "out", nfiles, pickle.dumps)
+    with pytest.raises(TypeError, match=r"^samples is .*, expected samples"):
+        ffrecord.fields.Schema.infer(given)
+    with pytest.raises(ffrecord.WorkerError, match=r"the result of pipeline is .*, expected samples"):
+        DatasetWriter(tmp_path / "out", num_workers=0).from_webdataset(["a.tar"], lambda path: given)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("given", ["abc", b"abc"])
