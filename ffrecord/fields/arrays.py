@@ -131,7 +131,7 @@ class NDArrayField(ShapedField):
             part = next((each for each in items if isinstance(each, float)), None)
             if part is not None and self.dtype.kind in "iu":
                 float64 = NDArrayField("float64", self.shape)
-                advice = f"{float64!r} holds both; np.asarray(value, {self.dtype.name!r}) rounds"
+                advice = f"{float64!r} holds both; np.asarray(value, {self.dtype.name!r}) cuts off fractions"
                 raise TypeError(f"a list with {mismatch(self, part, advice)}")
             raise TypeError(
                 mismatch(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from os import PathLike
 from typing import Any
@@ -233,14 +233,16 @@ def _leaf(value: Any, path: str) -> Field:
     if field is None:
         # A path is often meant as the file that it names.
         advice = "; of a path, JPEGField() or ImageFileField() stores the file" if isinstance(value, PathLike) else ""
-        if isinstance(value, date):
+        if isinstance(value, date | timedelta):
             raise ArgumentTypeError(f"{label(path)}: no field holds {describe(value)}; store {_advise_time(value)}")
         raise ArgumentTypeError(f"{label(path)}: no field holds {describe(value)}{advice}; fields hold {SUPPORTED}")
     return field
 
 
-def _advise_time(value: date) -> str:
-    """Return the expression that makes a value of numpy of a date or a time; one with a zone is kept in UTC."""
+def _advise_time(value: date | timedelta) -> str:
+    """Return the expression that makes a value of numpy of a date, time or span; one with a zone is kept in UTC."""
+    if isinstance(value, timedelta):
+        return "np.timedelta64(value)"
     if getattr(value, "tzinfo", None) is None:
         return "np.datetime64(value)"
     return (

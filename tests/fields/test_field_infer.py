@@ -252,6 +252,7 @@ def test_a_package_that_another_thread_is_importing(name: str, monkeypatch: pyte
     [
         (datetime.date(2020, 1, 2), "store np.datetime64(value)"),
         (datetime.datetime(2020, 1, 2, 3), "store np.datetime64(value)"),
+        (datetime.timedelta(hours=1), "store np.timedelta64(value)"),
         (
             datetime.datetime(2020, 1, 2, 3, tzinfo=datetime.timezone(datetime.timedelta(hours=1))),
             "store its time in UTC, np.datetime64(value.astimezone(datetime.timezone.utc).replace(tzinfo=None))",
