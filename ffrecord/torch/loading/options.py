@@ -12,7 +12,7 @@ import torch
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.system import resources
-from ffrecord.system.values import check_flag, describe_wrong, whole_number
+from ffrecord.system.values import check_flag, describe_wrong, is_word, whole_number
 from ffrecord.torch.loading.placement import as_device, can_pin
 
 __all__ = ["LoaderOptions", "check_choice", "check_count", "check_function"]
@@ -153,6 +153,6 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     Raises:
         ValueError: it is not.
     """
-    if not isinstance(value, str) or value not in choices:
+    if not is_word(value, choices):
         raise ArgumentError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
     return value
