@@ -64,9 +64,13 @@ def test_packed(tmp_path, compression):
         writer.write_packed(b"abc", [0])
         writer.write_packed(b"abc", [1, 1, 3])
         assert writer.n == len(RECORDS) + 3
-        for bad in ([0, 4], [-1, 2], [2, 1], [], [[0, 1]]):
+        for bad in ([0, 4], [-1, 2], [2, 1], np.empty(0, np.int64)):
             with pytest.raises(ValueError, match=r"must ascend within 0 .. 3"):
                 writer.write_packed(b"abc", bad)
+        for bad in ([0, 1.5, 3], [[0, 1]], [[0], [1, 2]], [], None):
+            with pytest.raises(TypeError, match=r"^offsets is .*, expected ints \[k \+ 1\]$"):
+                writer.write_packed(b"abc", bad)
+        assert writer.n == len(RECORDS) + 3
     written = unpacked((tmp_path / "x").read_bytes(), compression)
     assert written == twin.encode([*RECORDS, RECORDS[2], b"", b"bc"])
 

@@ -15,7 +15,7 @@ from ffrecord.reading.paths import local_path
 from ffrecord.sources.tfrecord import _tfrecord
 from ffrecord.system.atomic_file import PartFile, write_all
 from ffrecord.system.closing import SingleFileWriter
-from ffrecord.system.values import as_bytes
+from ffrecord.system.values import as_bytes, check_offsets
 
 LENGTH, WORD = struct.Struct("<Q"), struct.Struct("<I")
 FLUSH_SIZE = 1 << 20  # bytes collected before they are written
@@ -93,16 +93,16 @@ class TFRecordWriter(SingleFileWriter):
 
         Args:
             data: uint8, or any buffer.
-            offsets: int64 [k + 1]; record i is data[offsets[i]:offsets[i + 1]]. `read_packed` and `encode_batch` return
+            offsets: ints [k + 1]; record i is data[offsets[i]:offsets[i + 1]]. `read_packed` and `encode_batch` return
                 both.
 
         Raises:
-            ValueError: offsets descend or leave `data`; then none of the records was written.
+            ValueError, TypeError: offsets are not ints, descend or leave `data`; then none of the records was written.
             All others: see `write`.
         """
-        piece, ends = as_bytes(data), np.ascontiguousarray(offsets, np.int64)
+        piece, ends = as_bytes(data), np.ascontiguousarray(check_offsets(offsets), np.int64)
         self._check_open()
-        if ends.ndim != 1 or not len(ends) or (np.diff(ends) < 0).any() or ends[0] < 0 or ends[-1] > len(piece):
+        if not len(ends) or (np.diff(ends) < 0).any() or ends[0] < 0 or ends[-1] > len(piece):
             raise ArgumentError(f"offsets must ascend within 0 .. {len(piece)}, the size of data")
         # Pieces of about FLUSH_SIZE, cut between records.
         cuts = np.flatnonzero(np.diff(ends[1:] // FLUSH_SIZE)) + 1 if len(ends) > 2 else np.empty(0, np.int64)
