@@ -192,6 +192,14 @@ def test_an_exception_takes_back_what_was_not_flushed(tmp_path):
     assert everything(path) == RECORDS + [b"kept"] * 9
 
 
+@pytest.mark.parametrize("given", [None, 3])
+def test_records_that_are_not_iterable(tmp_path, given):
+    with RecordIOWriter(tmp_path / "x") as writer:
+        with pytest.raises(TypeError, match=r"^records is .*, expected an iterable of buffers$"):
+            writer.write_many(given)
+        assert writer.count == 0
+
+
 def test_a_reader_stays_what_it_was_while_records_are_appended(tmp_path):
     path = tmp_path / "x"
     written(path, RECORDS, compressor="snappy")

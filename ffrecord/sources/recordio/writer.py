@@ -18,7 +18,7 @@ from ffrecord.system import filesystems, named_calls
 from ffrecord.system.atomic_file import PartFile, write_all
 from ffrecord.system.closing import SingleFileWriter
 from ffrecord.system.sizes import Size, parse_size
-from ffrecord.system.values import as_bytes
+from ffrecord.system.values import as_bytes, iterator_of
 
 CHUNK_SIZE = 64 << 10
 CHUNK_SIZE_MOST = 1 << 30
@@ -172,7 +172,7 @@ class RecordIOWriter(SingleFileWriter):
 
     def write_many(self, records: Iterable[Any]) -> None:
         """Add records one after the other. Errors are those of `write`; records before the failed one are written."""
-        for record in records:
+        for record in iterator_of("records", records, "buffers"):
             self.write(record)
 
     def flush(self) -> None:
