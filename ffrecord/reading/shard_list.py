@@ -3,7 +3,8 @@
 import logging
 import os
 import re
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Set
 from errno import EMFILE, ENFILE, ENOMEM
 from itertools import chain, islice, pairwise
 
@@ -74,19 +75,27 @@ def _open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFi
         for opened in files:
             opened.close()
         raise
-    unlisted = [path for path, shard in zip(names, shards, strict=True) if shard is None]
-    for each in fname if isinstance(fname, list | tuple) else [fname]:
-        # Whoever names files, or a pattern of them, may leave some out.
-        directory = urls.local_path(paths.check_type(each))
-        if unlisted and os.path.isdir(directory):
-            _warn_of_gaps(paths.resolve_directory(directory), unlisted)
+    unlisted = {path for path, shard in zip(names, shards, strict=True) if shard is None}
+    if unlisted:
+        _warn_of_gaps(paths.check_types(fname), unlisted)
     return files
 
 
-def _warn_of_gaps(directory: str, files: Iterable[str]) -> None:
+def _warn_of_gaps(given: Iterable[str], files: Set[str]) -> None:
+    """Log the missing shards of each directory that is given. Whoever names files, or a pattern, may leave some out."""
+    names_in: defaultdict[str, list[str]] = defaultdict(list)
+    for directory, name in map(os.path.split, files):
+        names_in[directory].append(name)
+    for path in map(urls.local_path, given):
+        # A list may have very many files: these need no look at the disk.
+        if path not in files and os.path.isdir(path):
+            directory = paths.resolve_directory(path).rstrip("/")
+            _warn_of_gap(directory, names_in.pop(directory, ()))
+
+
+def _warn_of_gap(directory: str, names: Iterable[str]) -> None:
     """Log the numbers that are missing between the shards of a directory without dataset.json."""
-    directory = directory.rstrip("/")
-    found = [NUMBERED.fullmatch(name) for above, name in map(os.path.split, files) if above == directory]
+    found = map(NUMBERED.fullmatch, names)
     numbers = sorted(int(each[1]) for each in found if each)
     missing = sum(after - number - 1 for number, after in pairwise(numbers))
     if missing:

@@ -40,6 +40,17 @@ def test_a_directory(tmp_path: Path, caplog, opened, numbers, said) -> None:
         assert all(said in each and each.startswith(f"{path}: ") for each in caplog.messages)
 
 
+def test_several_directories(tmp_path: Path, caplog) -> None:
+    whole = shards(tmp_path / "whole", "PART_00000.ffr", "PART_00001.ffr")
+    gap = shards(tmp_path / "gap", "PART_00000.ffr", "PART_00002.ffr")
+    for given, count in (([whole, whole], 8), ([whole, whole / "PART_00000.ffr"], 6)):
+        with FileReader(given) as reader:
+            assert len(reader) == count
+    assert caplog.messages == []
+    FileReader([whole, gap, gap, gap / "PART_00000.ffr"]).close()
+    assert [each.partition(":")[0] for each in caplog.messages] == [str(gap)]
+
+
 def test_whoever_chooses_files_leaves_some_out(tmp_path: Path, caplog) -> None:
     path = shards(tmp_path / "d", "PART_00000.ffr", "PART_00002.ffr")
     for given in ([path / "PART_00000.ffr", path / "PART_00002.ffr"], path / "*.ffr"):
