@@ -169,8 +169,11 @@ def test_a_missing_file_names_the_line(root):
         with pytest.raises(FileNotFoundError, match=told):
             reader.read([1])
         write(root / "second.csv", "a.jpg,1\n")
-        with pytest.raises(FileNotFoundError, match=r"Sample 1: .*/label: reading it: "):
+        with pytest.raises(FileNotFoundError, match=told):  # the line that it had when it was read
             reader.read([1])
+    generic = r"Sample 0: .*/b\.jpg: reading it: "
+    with PathListReader([("b.jpg", 1)], root=root) as reader, pytest.raises(FileNotFoundError, match=generic):
+        reader.read([0])
     with PathListReader(lists[1], root=root) as reader:
         assert len(reader.read([0])) == 1
     with PathListReader(write(root / "head.csv", "id,filename,label\n\n1,a.jpg,2\n"), root=root) as reader:

@@ -4,9 +4,9 @@ import csv
 import io as streams
 import logging
 import os
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from errno import ENOENT
-from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -67,7 +67,7 @@ class PathListReader(FileStore):
         OSError: a list cannot be read. Files are not looked at before they are read.
     """
 
-    __slots__ = ("_lists",)
+    __slots__ = ("_lines", "_lists")
 
     format: ClassVar[str] = "path list"
 
@@ -87,7 +87,7 @@ class PathListReader(FileStore):
         directory = filesystems.absolute_path("." if root is None else os.fspath(root))
         if not os.path.isdir(directory):
             raise NotAFolderError(20, f"{directory} is not a directory", directory)
-        self._lists, pairs = _read_source(source, labels)
+        self._lists, self._lines, pairs = _read_source(source, labels)
         names = Names.of(path for path, _ in pairs)
         found = _labels([label for _, label in pairs])
         if isinstance(found, list):
@@ -109,13 +109,12 @@ class PathListReader(FileStore):
         return file_error(errno, told, os.path.join(self.root, name), f"{advice}{header}")
 
     def _find_line(self, index: int) -> tuple[str, int] | None:
-        """Return the list and the line that record `index` is from; None if no list says so, or it was changed."""
-        try:
-            lines = ((path, *each) for path in self._lists for each in _read(path, self.labels is not None))
-            path, number, pair = next(islice(lines, index, None))
-        except (StopIteration, OSError, FormatError):
-            return None
-        return (path, number) if pair[0] == self._names[index] else None
+        """Return the list and the line that record `index` is from; None if it is from no list."""
+        for path, numbers in zip(self._lists, self._lines, strict=True):
+            if index < len(numbers):
+                return path, int(numbers[index])
+            index -= len(numbers)
+        return None
 
     def _source(self) -> Any:
         if self._lists:
@@ -123,8 +122,10 @@ class PathListReader(FileStore):
         return list(self._names) if self.labels is None else list(zip(self._names, self.labels, strict=True))
 
 
-def _read_source(source: PathLike | Iterable[Any], labelled: bool) -> tuple[list[str], list[Pair]]:
-    """Return the paths of the lists, and the pairs in them; or no paths, and the pairs in `source` itself."""
+def _read_source(
+    source: PathLike | Iterable[Any], labelled: bool
+) -> tuple[list[str], list[npt.NDArray[np.int64]], list[Pair]]:
+    """Return the paths of the lists, the numbers of their lines, and their pairs; or only the pairs in `source`."""
     if isinstance(source, str | os.PathLike):
         source = [source]
         lists = True
@@ -135,11 +136,19 @@ def _read_source(source: PathLike | Iterable[Any], labelled: bool) -> tuple[list
             isinstance(each, str | os.PathLike) and os.fspath(each).lower().endswith(SUFFIXES) for each in source
         )
     if not lists or not source:
-        return [], [_pair(each) for each in source]
+        return [], [], [_pair(each) for each in source]
     paths = [os.fspath(each) for each in source]
     for path in paths:
         check_file(path)
-    return paths, [pair for path in paths for _, pair in _read(path, labelled)]
+    lines: list[npt.NDArray[np.int64]] = []
+    pairs: list[Pair] = []
+    for path in paths:
+        numbers = array("q")
+        for number, pair in _read(path, labelled):
+            numbers.append(number)
+            pairs.append(pair)
+        lines.append(np.array(numbers, np.int64))
+    return paths, lines, pairs
 
 
 def _pair(given: Any) -> Pair:
