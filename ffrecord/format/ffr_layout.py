@@ -22,6 +22,7 @@ Original readers skip the gap. docs/format.md is the specification.
 """
 
 import struct
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,10 +48,13 @@ SUFFIX = ".ffr"
 HEAD_SIZE = 23  # first bytes of a file that tell what else it is
 TEXT = frozenset(b"\t\n\r" + bytes(range(32, 127)))
 HTML = "; it is an HTML page, so the download failed: download it again"
-OTHERS = (  # in lower case
+PLACEHOLDERS = (  # beginnings of files that came in place of the data, in lower case
     (b"version https://git-lfs", "; it is a Git LFS pointer: run `git lfs pull`"),
     (b"<!doctype html", HTML),
     (b"<html", HTML),
+)
+OTHERS = (
+    *PLACEHOLDERS,
     (b"\x1f\x8b\x08", "; it is compressed by gzip: run gunzip on it"),
     (b"pk\x03\x04", "; it is a zip file: unpack it, or name it .zip"),
     (b"par1", "; it is a Parquet file: name it .parquet, and use ffrecord.convert"),
@@ -104,11 +108,16 @@ def describe_other(data: bytes) -> str:
         data: the first HEAD_SIZE bytes, or all bytes of a shorter file.
     """
     start = data[:HEAD_SIZE]
-    low = start.lstrip().lower()
-    hint = next((hint for begins, hint in OTHERS if low.startswith(begins)), "")
+    hint = hint_of(start, OTHERS)
     if not hint and not all(byte in TEXT for byte in start):
         return ""
     return f"an .ffr file: it begins with {start!r}{hint}"
+
+
+def hint_of(data: bytes, beginnings: Iterable[tuple[bytes, str]] = PLACEHOLDERS) -> str:
+    """Return advice about a file that begins with `data`: "", or text that begins with "; "."""
+    low = data.lstrip().lower()
+    return next((hint for begins, hint in beginnings if low.startswith(begins)), "")
 
 
 def check_first_offset(offset: int, n: int, file_size: int) -> None:

@@ -55,6 +55,9 @@ LISTED = re.compile(r"[^\n]*\.[A-Za-z]{2,5}(?:[ \t]+|,)[^\n]*\S")  # a path and 
 
 def file_hint(path: str, head: bytes) -> str:
     """Return advice about a file with this name and these first bytes: "", or text that begins with "; "."""
+    hint = ffr.hint_of(head)
+    if hint:
+        return hint
     for begins, said in BEGINNINGS:
         if head.startswith(begins):
             return f"; {said}"

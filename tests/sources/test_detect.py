@@ -338,6 +338,20 @@ def test_packed_folders(tmp_path):
     assert found == {"packed_folder.ffr"} and not is_packed_folder(str(tmp_path))
 
 
+@pytest.mark.parametrize("name", ["a.tar", "a.tfrecord", "a.beton", "a.ffr", "a"])
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:", "it is a Git LFS pointer: run `git lfs pull`"),
+        (b"\n<!DOCTYPE html><html lang=en>" + bytes(600), "it is an HTML page, so the download failed"),
+    ],
+)
+def test_files_in_place_of_the_data(tmp_path, name, data, said):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(FormatError, match=f"; {said}"):
+        detect(str(tmp_path / name))
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     {
