@@ -11,7 +11,7 @@ from contextlib import suppress
 from errno import EISDIR
 from itertools import islice
 
-from ffrecord.errors import ArgumentError, MissingFileError, NotAFileError, plural
+from ffrecord.errors import DAMAGE, ArgumentError, MissingFileError, NotAFileError, plural
 from ffrecord.format import ffr_layout as ffr
 from ffrecord.format import manifest
 from ffrecord.reading.paths import PathLike, Source, check_matches, check_type, resolve_directory
@@ -242,7 +242,8 @@ def warn_of_missing(paths: Sequence[str]) -> None:
     for (directory, pattern, total), there in numbers.items():
         if len(there) < total:
             files = plural(len(there), "file")
-            logger.warning("%s: it has %s called %s, expected %d", directory or ".", files, pattern, total)
+            said = "%s: it has %s called %s, expected %d"
+            logger.warning(said, directory or ".", files, pattern, total, extra=DAMAGE)
 
 
 def with_suffix(directory: str, suffixes: Sequence[str]) -> list[str]:

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from cli_runs import run
 
+from ffrecord import FileWriter
+from ffrecord.sources import TFRecordWriter
+
 BLOCKS = 4 * 512  # two members of a header and a block of data each
 
 
@@ -30,6 +33,19 @@ def test_a_tar_cut_between_two_members(archive: Path, tmp_path: Path, command: s
     ran = run(command, archive, *more)
     assert ran.code == 1
     assert f"{archive}: 2 members in {BLOCKS} bytes, but no zeros at its end: the archive may have been cut" in ran.err
+
+
+@pytest.mark.parametrize("name", ["x-0000{}-of-00003.tfrecord", "PART_0000{}.ffr"])
+def test_a_missing_shard(tmp_path: Path, name: str) -> None:
+    directory = tmp_path / "d"
+    directory.mkdir()
+    for i in range(3):
+        with (TFRecordWriter if "tfrecord" in name else FileWriter)(directory / name.format(i)) as writer:
+            writer.write_packed(b"sample", [0, 6])
+    assert run("convert", directory, tmp_path / "whole").code == 0
+    (directory / name.format(1)).unlink()
+    ran = run("convert", directory, tmp_path / "rest")
+    assert (ran.code, f"{directory}: " in ran.err) == (1, True)
 
 
 def test_data_behind_the_end(archive: Path) -> None:
