@@ -42,14 +42,12 @@ class BoundedResponse(NamedTuple):
     Attributes:
         status: 200 or 206.
         data: the body, at most one byte longer than the limit; empty if it was not to be read.
-        start: first byte of the range; 0 for a whole object.
         size: size of the whole object, bytes; -1 if the server does not say.
         etag: etag of the object; None if the server does not say.
     """
 
     status: int
     data: bytes
-    start: int
     size: int
     etag: str | None
 
@@ -120,23 +118,23 @@ async def _anonymous_session(files: Any) -> Any:
 async def _read_answer(answer: Any, shown: str, span: tuple[int, int] | None, most: int) -> BoundedResponse:
     # 416 with size 0: an empty object has no first byte.
     if answer.status == 416 and answer.headers.get("Content-Range", "").endswith("/0"):
-        return BoundedResponse(206, b"", 0, 0, answer.headers.get("ETag"))
+        return BoundedResponse(206, b"", 0, answer.headers.get("ETag"))
     if answer.status not in (200, 206):
         raise answer_error(shown, answer.status)
     # A server may compress although nobody asked for it.
     if answer.headers.get("Content-Encoding", "identity").lower() not in ("identity", ""):
         raise compressed_error(shown)
     if answer.status == 206:
-        start, size = _parse_range(answer.headers, shown, span)
+        size = _parse_range(answer.headers, shown, span)
     else:
         length = answer.headers.get("Content-Length", "")
-        start, size = 0, int(length) if length.isdecimal() else -1
+        size = int(length) if length.isdecimal() else -1
         if size < 0 and "chunked" not in answer.headers.get("Transfer-Encoding", "").lower():
             raise no_length_error(shown)
     # A server without ranges sends everything: do not read a huge body in vain.
     wanted = answer.status == 206 or span is None or 0 <= size <= most
     data = await _body(answer, most) if wanted else b""
-    return BoundedResponse(answer.status, data, start, size, answer.headers.get("ETag"))
+    return BoundedResponse(answer.status, data, size, answer.headers.get("ETag"))
 
 
 async def _body(answer: Any, most: int) -> bytes:
@@ -149,8 +147,8 @@ async def _body(answer: Any, most: int) -> bytes:
     return b"".join(pieces)
 
 
-def _parse_range(headers: Mapping[str, str], shown: str, span: tuple[int, int] | None) -> tuple[int, int]:
-    """Return (first byte, size of the object) from the headers of a part.
+def _parse_range(headers: Mapping[str, str], shown: str, span: tuple[int, int] | None) -> int:
+    """Return the size of the object, bytes, from the headers of a part.
 
     Raises:
         RemoteError: it is not the part that was requested, or does not say which it is, or how large the object is.
@@ -161,7 +159,7 @@ def _parse_range(headers: Mapping[str, str], shown: str, span: tuple[int, int] |
     start, last, size = map(int, said.groups())
     if start != span[0] or last != min(span[1], size) - 1 or not start <= last < size <= SIZE_MAX:
         raise range_error(shown)
-    return start, size
+    return size
 
 
 CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0  # over HTTP, for a connection and for the next bytes: as in obstore
@@ -245,9 +243,8 @@ class FsspecClient:
             # 200 instead of 206: all of it came, which is fine if it is small.
             if found.status != 206 and not 0 <= found.size <= most:
                 raise no_ranges_error(self.url(path))
-            expected = min(most, found.size) if found.size >= 0 else min(most, len(found.data))
-            self._check_length(path, found, expected)
-            return FetchedObject(found.data, found.size if found.size >= 0 else len(found.data), found.etag)
+            self._check_length(path, found, min(most, found.size))
+            return FetchedObject(found.data, found.size, found.etag)
         # The file system has no "first bytes", so its size is needed.
         size, etag = self.head(path)
         stop = most if size < 0 else min(most, size)
