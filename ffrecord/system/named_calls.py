@@ -10,10 +10,12 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from ffrecord.errors import REFUSED
+
 NOREPLACE = 1  # RENAME_NOREPLACE
 AT_FDCWD = -100
 # The links that a file may have are used up, the file system has none, or a container refuses the call.
-WITHOUT_LINKS = (errno.EPERM, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EMLINK)
+WITHOUT_LINKS = (*REFUSED, errno.EMLINK)
 
 
 @contextlib.contextmanager
