@@ -5,6 +5,7 @@ import re
 from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from errno import ENOENT
 from typing import Any, Protocol
 
 from ffrecord.dataset_writer.job import BACKLOG
@@ -58,7 +59,7 @@ def check_extendable(path: str) -> None:
     """Raise FileNotFoundError unless `path` is a directory with a manifest or shards."""
     there = filesystems.list_names(path) if os.path.isdir(path) else []
     if not any(name == manifest.NAME or name.endswith(ffr_layout.SUFFIX) for name in there):
-        raise MissingFileError(2, f"{path} holds no dataset to append to{filesystems.remark(path)}", path)
+        raise MissingFileError(ENOENT, f"{path} holds no dataset to append to{filesystems.remark(path)}", path)
 
 
 def load_base(path: str) -> Base:

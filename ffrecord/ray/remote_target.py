@@ -15,6 +15,7 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from errno import ENOENT
 from threading import Event
 from typing import Any
 
@@ -64,7 +65,7 @@ class RemotePlace:
 
     def _check_going_on(self) -> None:
         if not self._objects.check_free(self._token):
-            raise MissingFileError(2, f"{self._objects.label}: this write has already ended", self._objects.label)
+            raise MissingFileError(ENOENT, f"{self._objects.label}: this write has already ended", self._objects.label)
 
     def _local(self, name: str) -> str:
         if self._scratch is None:

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from errno import ENOENT
 from pathlib import Path
 from typing import Protocol
 
@@ -186,7 +187,7 @@ class LocalTarget(RayTarget):
             check_listed(self._part.open, shard).close()
         except (FileNotFoundError, FormatError) as error:
             raise MissingFileError(
-                2, f"{self._path}: the shards of a task do not exist: {SHARED} ({error})", self._path
+                ENOENT, f"{self._path}: the shards of a task do not exist: {SHARED} ({error})", self._path
             ) from error
 
     def abandon(self) -> None:

@@ -4,7 +4,7 @@ import glob
 import os
 import stat
 from collections.abc import Iterable, Sequence
-from errno import EISDIR
+from errno import EISDIR, ENOENT
 from typing import NamedTuple, TypeAlias
 
 from ffrecord.errors import UNFINISHED, ArgumentError, ArgumentTypeError, FormatError, MissingFileError, NotAFileError
@@ -308,7 +308,7 @@ def check_file(path: str) -> None:
     try:
         mode = os.stat(path).st_mode  # only one call: others may replace the file between two
     except (OSError, ValueError):  # ValueError: a null character in the path
-        raise MissingFileError(2, f"{path} does not exist{_unfinished_remark(path)}", path) from None
+        raise MissingFileError(ENOENT, f"{path} does not exist{_unfinished_remark(path)}", path) from None
     if stat.S_ISDIR(mode):
         raise NotAFileError(EISDIR, f"{path} is not a file", path)
     if not stat.S_ISREG(mode):

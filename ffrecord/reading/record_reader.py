@@ -4,7 +4,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from errno import ESTALE
+from errno import EAGAIN, ESTALE
 from types import MappingProxyType
 from typing import Any, SupportsIndex, TypeVar, overload
 
@@ -397,5 +397,5 @@ def _table_crc(file: SpanFile) -> int:
 
 
 def _refusal(errno: int) -> tuple[str, str]:
-    hint = "; the limit fs.aio-max-nr is used up" if errno == 11 else ""  # EAGAIN
+    hint = "; the limit fs.aio-max-nr is used up" if errno == EAGAIN else ""
     return os.strerror(errno), hint

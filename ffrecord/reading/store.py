@@ -7,6 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from errno import ENOENT
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
@@ -208,7 +209,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
             FileNotFoundError: a file was missing.
         """
         if self._as_opened is None:
-            raise MissingFileError(2, f"{name_files(self._fnames)}: a file was missing when the store was opened")
+            raise MissingFileError(ENOENT, f"{name_files(self._fnames)}: a file was missing when the store was opened")
         return self._as_opened
 
     def _fingerprint_files(self) -> str | None:

@@ -6,6 +6,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
+from errno import ENOENT
 from functools import partial
 from typing import Any
 
@@ -421,7 +422,7 @@ class RemoteFiles:
         """Return the error with the index of the sample in its message."""
         index = local + int(self._begins[file])
         if isinstance(error, FileNotFoundError):
-            return MissingFileError(2, f"Sample {index}: {error.strerror}", error.filename)
+            return MissingFileError(ENOENT, f"Sample {index}: {error.strerror}", error.filename)
         return type(error)(f"Sample {index}: {error}") if isinstance(error, RemoteError) else error
 
     # For forecasts

@@ -4,6 +4,8 @@ The HTTP status and the error code of S3, where there is one, decide the error. 
 made again: a `TransientError` is. docs/remote.md has this table for users.
 """
 
+from errno import ENOENT
+
 from ffrecord.errors import (
     REOPEN,
     REPLACED,
@@ -122,7 +124,7 @@ def answer_error(url: str, status: int, code: str = "", region: str = "", words:
 def missing_error(url: str, code: str = "") -> MissingFileError:
     """Return the error for an object or a bucket that does not exist."""
     bucket = f"; {NO_BUCKET}" if code == "NoSuchBucket" else ""
-    return MissingFileError(2, f"{url} does not exist{bucket}", url)
+    return MissingFileError(ENOENT, f"{url} does not exist{bucket}", url)
 
 
 def redirect_error(url: str, region: str, words: str) -> RemoteError:

@@ -124,7 +124,7 @@ def _ftp_error(error: Exception, url: str) -> Exception:
     code = int(answer[1]) if answer else 0
     # FTP has one code for both.
     if code == 550:
-        return MissingFileError(2, f"{url} does not exist, or you may not read it", url)
+        return MissingFileError(errno.ENOENT, f"{url} does not exist, or you may not read it", url)
     if code in (530, 532):
         return refused_error(url, f"FTP status {code}")
     if not code:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from errno import ENOENT
 from typing import Any
 
 import msgspec
@@ -219,7 +220,7 @@ class _Opening:
             return self._last_listing(error)
         except MissingFileError as error:
             why = "" if NO_BUCKET in str(error.strerror) else self._why()
-            raise MissingFileError(2, f"{error.strerror}{why}", error.filename) from None
+            raise MissingFileError(ENOENT, f"{error.strerror}{why}", error.filename) from None
         try:
             found = manifest.parse(bytes(data), name)
             if found is not None:

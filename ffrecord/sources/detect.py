@@ -5,7 +5,7 @@ import json
 import os
 import stat
 from collections.abc import Callable
-from errno import ENXIO
+from errno import ENOENT, ENXIO
 from itertools import islice
 from typing import NamedTuple
 
@@ -59,7 +59,7 @@ def detect(path: str) -> str:
         return _detect_directory(path)
     if not os.path.exists(path):
         told = f"no file matches {path!r}" if glob.has_magic(path) else f"{path} does not exist"
-        raise MissingFileError(2, f"{told}{files.missing_hint(path)}", path)
+        raise MissingFileError(ENOENT, f"{told}{files.missing_hint(path)}", path)
     with add_file_to_errors("finding out its format", path), open(path, "rb", opener=_without_waiting) as file:
         # Of the open file: the path may lead to another one by now.
         status = os.fstat(file.fileno())

@@ -8,7 +8,7 @@ import re
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
-from errno import EISDIR
+from errno import EISDIR, ENOENT
 from itertools import islice
 
 from ffrecord.errors import DAMAGE, ArgumentError, MissingFileError, NotAFileError, plural
@@ -223,7 +223,7 @@ def _expand_one(path: str, suffixes: Sequence[str]) -> list[str]:
             # glob gives the order of the directory, which differs between machines.
             found = sorted(glob.glob(path))
         if not found:
-            raise MissingFileError(2, f"no file matches {path!r}{filesystems.remark(path)}", path)
+            raise MissingFileError(ENOENT, f"no file matches {path!r}{filesystems.remark(path)}", path)
         check_matches(path, found)
         return found
     return [path]
@@ -263,7 +263,7 @@ def check_file(path: str) -> None:
     try:
         mode = os.stat(path).st_mode  # once for all checks: another process may replace the file between two calls
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        raise MissingFileError(2, f"{path} does not exist{missing_hint(path)}", path) from None
+        raise MissingFileError(ENOENT, f"{path} does not exist{missing_hint(path)}", path) from None
     if stat.S_ISDIR(mode):
         raise NotAFileError(EISDIR, f"{path} is not a file", path)
     if not stat.S_ISREG(mode):

@@ -1,6 +1,7 @@
 """fsspec file systems over zip archives and packed folders. Importing this module needs fsspec."""
 
 import io
+from errno import ENOENT, EROFS
 from typing import Any, ClassVar
 
 from ffrecord.errors import ArgumentError
@@ -65,14 +66,14 @@ class NamedFileSystem(_AbstractFileSystem):  # type: ignore[misc]
             return {"name": path, "size": self.store.size(path), "type": "file"}
         if self.store.is_dir(path):
             return {"name": path, "size": 0, "type": "directory"}
-        raise FileNotFoundError(2, f"{path} does not exist in {self.fo}", path)
+        raise FileNotFoundError(ENOENT, f"{path} does not exist in {self.fo}", path)
 
     def exists(self, path: str, **kwargs: Any) -> bool:
         return self.store.exists(self._strip_protocol(path))
 
     def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> io.BufferedReader:
         if mode != "rb":
-            raise OSError(30, f"mode is {mode!r}, expected 'rb': {self.fo} is read-only", path)
+            raise OSError(EROFS, f"mode is {mode!r}, expected 'rb': {self.fo} is read-only", path)
         return self.store.open(self._strip_protocol(path))
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from errno import EEXIST
 
 from ffrecord.cli.leftovers import report_leftovers
 from ffrecord.cli.sources import local_path_of
@@ -31,7 +32,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
     """Pack the folder."""
     check_outside([given.folder], given.out)
     if os.path.lexists(given.out) and not given.replace:
-        raise FileExistsError(17, "it already exists; use --replace to replace it", given.out)
+        raise FileExistsError(EEXIST, "it already exists; use --replace to replace it", given.out)
     report_leftovers(given.out, out, "pack")
     with out.progress(None, " files", "packing") as bar:
         pack_folder(given.folder, given.out, on_file=bar.reach)

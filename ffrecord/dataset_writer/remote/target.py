@@ -344,7 +344,9 @@ def check_extendable(objects: Objects) -> Manifest:
     found = objects.manifest()
     if found is None:
         raise MissingFileError(
-            2, f"{objects.label} holds no dataset to append to: {manifest.NAME} does not exist", objects.label
+            errno.ENOENT,
+            f"{objects.label} holds no dataset to append to: {manifest.NAME} does not exist",
+            objects.label,
         )
     return found[0]
 
@@ -378,7 +380,7 @@ def check_listed(objects: Objects, shards: Sequence[Shard], there: Mapping[str, 
     for shard in shards:
         found = there.get(shard.name)
         if found is None:
-            raise MissingFileError(2, f"{objects.url(shard.name)} does not exist", objects.url(shard.name))
+            raise MissingFileError(errno.ENOENT, f"{objects.url(shard.name)} does not exist", objects.url(shard.name))
         if found.size != shard.size:
             raise FormatError(f"{objects.url(shard.name)}: it has {found.size} bytes, expected {shard.size}")
 

@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from errno import ENOENT, ENOTDIR
 from typing import ClassVar
 
 import numpy as np
@@ -121,9 +122,9 @@ def _directory(source: PathLike | Sequence[PathLike]) -> str:
         raise ArgumentError(f"{len(given)} directories, expected one image folder")
     path = check_type(given[0])
     if not os.path.exists(path):
-        raise MissingFileError(2, f"{path} does not exist", path)
+        raise MissingFileError(ENOENT, f"{path} does not exist", path)
     if not os.path.isdir(path):
-        raise NotAFolderError(20, f"{path} is not a directory", path)
+        raise NotAFolderError(ENOTDIR, f"{path} is not a directory", path)
     return resolve_directory(path)
 
 

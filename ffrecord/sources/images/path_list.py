@@ -6,7 +6,7 @@ import logging
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from errno import ENOENT
+from errno import ENOENT, ENOTDIR
 from typing import Any, ClassVar
 
 import numpy as np
@@ -86,7 +86,7 @@ class PathListReader(FileStore):
             raise ArgumentTypeError(describe_wrong("labels", labels, "True or False"))
         directory = filesystems.absolute_path("." if root is None else os.fspath(root))
         if not os.path.isdir(directory):
-            raise NotAFolderError(20, f"{directory} is not a directory", directory)
+            raise NotAFolderError(ENOTDIR, f"{directory} is not a directory", directory)
         self._lists, self._lines, pairs = _read_source(source, labels)
         names = Names.of(path for path, _ in pairs)
         found = _labels([label for _, label in pairs])

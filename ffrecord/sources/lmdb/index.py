@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from errno import ENOENT
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ def _data_files(path: str) -> list[str]:
         return expand(path, (DATA,))
     inside = os.path.join(path, DATA)
     if not os.path.exists(inside):
-        raise MissingFileError(2, f"{path}: there is no {DATA} in this directory", path)
+        raise MissingFileError(ENOENT, f"{path}: there is no {DATA} in this directory", path)
     return expand(inside, (DATA,))
 
 

@@ -7,6 +7,7 @@ values, in order
 
 import os
 from collections.abc import Sequence
+from errno import ENOENT
 from typing import Any
 
 import msgspec
@@ -82,7 +83,7 @@ def read_index(directory: str) -> list[MDSShard]:
     try:
         data = manifest.read(path, INDEX_MOST)
     except (FileNotFoundError, NotADirectoryError):
-        raise MissingFileError(2, f"{path} does not exist", path) from None
+        raise MissingFileError(ENOENT, f"{path} does not exist", path) from None
     try:
         index = msgspec.json.decode(data, type=_Index)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

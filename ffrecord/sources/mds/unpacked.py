@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from errno import ENOENT
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -49,13 +50,13 @@ def shard_file(directory: str, shard: MDSShard) -> ShardFile:
     plain = os.path.join(directory, shard.raw_data.basename)
     if shard.zip_data is None:
         if not os.path.isfile(plain):
-            raise MissingFileError(2, f"{plain} does not exist, but the index lists it", plain)
+            raise MissingFileError(ENOENT, f"{plain} does not exist, but the index lists it", plain)
         return ShardFile(shard, plain, False)
     if os.path.isfile(plain) and os.path.getsize(plain) == shard.raw_data.bytes:
         return ShardFile(shard, plain, False)
     packed = os.path.join(directory, shard.zip_data.basename)
     if not os.path.isfile(packed):
-        raise MissingFileError(2, f"neither {packed} nor {plain} exists, but the index lists them", packed)
+        raise MissingFileError(ENOENT, f"neither {packed} nor {plain} exists, but the index lists them", packed)
     size = os.path.getsize(packed)
     if size != shard.zip_data.bytes:
         raise TruncatedError(f"{packed}: it has {size} bytes, the index says {shard.zip_data.bytes}")
