@@ -26,8 +26,6 @@ MAX_SKIPPED = 1000
 def check_path(path: Any, argument: str = "path") -> str:
     """Return the path of a dataset as str; `argument` is its name for messages."""
     name = path_text(argument, path)
-    if not name:
-        raise ArgumentError(describe_wrong(argument, path, "the path of a directory"))
     # `pathlib` makes s3:/bucket of s3://bucket; without this check, a directory named "s3:" would appear here.
     if urls.has_lost_slash(name) and not os.path.isdir(name.partition("/")[0]):
         raise urls.lost_slash_error(name)

@@ -35,8 +35,6 @@ def check_type(fname: object, name: str = "fname") -> str:
         ValueError: it is a URL that went through pathlib.Path, and no file has that name.
     """
     path = path_text(name, fname, "str, os.PathLike, list or tuple" if name == "fname" else "str or os.PathLike")
-    if not path:
-        raise ArgumentError(describe_wrong(name, path, "a path"))
     # A file of that name may exist, and a pattern may match one.
     if urls.has_lost_slash(path) and not os.path.lexists(path) and not glob.glob(path):
         raise urls.lost_slash_error(path)

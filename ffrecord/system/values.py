@@ -238,11 +238,13 @@ def path_text(name: str, value: object, expected: str = "str or os.PathLike") ->
 
     Raises:
         ArgumentTypeError: it is no str, nor an os.PathLike of one.
-        ArgumentError: the errors of `check_characters`.
+        ArgumentError: it is empty, which would stand for the working directory; or as of `check_characters`.
     """
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(path, str):
         raise ArgumentTypeError(describe_wrong(name, value, expected))
+    if not path:
+        raise ArgumentError(describe_wrong(name, path, "a path"))
     return check_characters(name, path)
 
 

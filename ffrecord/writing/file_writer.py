@@ -459,8 +459,6 @@ class FileWriter(Appender, SingleFileWriter):
 
 def _check_name(fname: Any) -> str:
     path = path_text("fname", fname)
-    if not path:
-        raise ArgumentError(describe_wrong("fname", fname, f"the path of a file that ends with {ffr_layout.SUFFIX}"))
     if urls.is_remote(path):
         raise ArgumentError(
             f"{urls.redact(path)} is a URL, expected a path on this machine; DatasetWriter writes to URLs"

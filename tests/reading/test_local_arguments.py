@@ -93,6 +93,16 @@ def test_urls_are_refused(work: str, url: str, here: Path) -> None:
     assert sorted(here.rglob("*")) == before
 
 
+@pytest.mark.parametrize("work", sorted(set(WORKS) - {"FileWriter", "pack_folder"}))
+def test_no_text_is_not_the_working_directory(work: str, here: Path) -> None:
+    before = sorted(here.rglob("*"))
+    with pytest.raises(ArgumentError, match=r"is str '', expected a path$"):
+        WORKS[work]("")
+    with pytest.raises(ArgumentError, match=r"^folder is str '', expected a path$"):
+        ffrecord.pack_folder("", "a.ffr")
+    assert sorted(here.rglob("*")) == before
+
+
 @pytest.mark.parametrize("work", WORKS)
 def test_file_urls_are_paths(work: str, here: Path) -> None:
     before = set(here.iterdir())

@@ -115,7 +115,7 @@ def test_wrong_type_of_name(wrong):
 
 @pytest.mark.parametrize("name", ["a", "a.txt", "a.FFR", "a.ffr.gz", ".ffr", "a.ffrx", ""])
 def test_wrong_suffix(tmp_path, name):
-    words = r"does not end with \.ffr" if name else r"fname is str '', expected the path of a file that ends with \.ffr"
+    words = r"does not end with \.ffr" if name else r"fname is str '', expected a path$"
     with pytest.raises(ValueError, match=words) as caught:
         FileWriter(str(tmp_path / name) if name else "", 1)
     assert isinstance(caught.value, AssertionError)
