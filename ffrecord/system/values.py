@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, describe_int
 
@@ -212,7 +212,7 @@ def check_samples(name: str, value: Any) -> None:
         raise ArgumentTypeError(describe_wrong(name, value, "samples", advice))
 
 
-def is_word(value: object, words: Container[str]) -> bool:
+def is_word(value: object, words: Container[str]) -> TypeGuard[str]:
     """Tell whether a value is one of some words. Comparing others, such as arrays, could fail."""
     return isinstance(value, str) and value in words
 
