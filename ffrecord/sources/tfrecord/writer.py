@@ -97,7 +97,8 @@ class TFRecordWriter(SingleFileWriter):
                 both.
 
         Raises:
-            ValueError, TypeError: offsets are not ints, descend or leave `data`; then none of the records was written.
+            ValueError: offsets descend or leave `data`; then none of the records was written.
+            TypeError: offsets are not ints; the same.
             All others: see `write`.
         """
         piece, ends = as_bytes(data), np.ascontiguousarray(check_offsets(offsets), np.int64)
