@@ -191,9 +191,10 @@ def test_a_sweep_leaves_nothing_mapped(path):
 def test_other_modes_sweep_nothing(path, io):
     with opened(path, io) as reader:
         before = situations.cached_share(path)
-        for seed in range(20):
+        for seed in range(10):
             batch(reader, seed=seed)
         time.sleep(0.2)
+        # The kernel reads up to 64 kB around each of the 160 records where the disk's read-ahead is large.
         assert situations.cached_share(path) - before < 0.4 < 1 - before
 
 
