@@ -150,7 +150,7 @@ def test_commands(run, monkeypatch):
     assert run.commands("machines", []) == [[sys.executable, f"{run.ROOT}/tests/project/machines.py"]]
     assert run.commands("bench", ["crc", "--smoke"]) == [[python, str(bench), "--smoke"]]
     assert [command[0].rpartition("/")[2] for command in run.commands("lint", [])] == [
-        *("ruff", "ruff", "mypy", "mypy", "basedpyright", "cython-lint", "codespell")
+        *("ruff", "ruff", "mypy", "basedpyright", "cython-lint", "codespell")
     ]
     with pytest.raises(SystemExit, match=r"\{crc\}"):
         run.commands("bench", [])
