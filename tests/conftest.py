@@ -1,6 +1,5 @@
 """Fixtures, and the three hypothesis profiles: HYPOTHESIS_PROFILE=default, ci or nightly."""
 
-import ctypes
 import functools
 import gc
 import multiprocessing
@@ -21,6 +20,7 @@ from typing import NamedTuple
 import builders
 import children
 import pytest
+import tidying
 from children import descriptors
 from hypothesis import HealthCheck, settings
 from written_datasets import open_files
@@ -80,20 +80,21 @@ def pytest_collection() -> None:
     gc.disable()
 
 
-def pytest_collection_finish() -> None:
-    """Leave what was imported out of the collections of garbage that tests ask for, which are slow with all of it."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Tidy up after the collection of tests, which imports nearly everything."""
     gc.enable()
-    gc.collect()
-    gc.freeze()
+    tidying.leave_out_of_collections()
+    if hasattr(session.config, "workerinput"):
+        tidying.put_into_huge_pages()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def tidy() -> Iterator[None]:
-    """Give memory back after each file of tests: a fork takes 30 ms where a process has grown to 2 GB."""
+def tidy(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tidy up after each file of tests, where many run in a process: else the later ones take longer and longer."""
     yield
-    gc.collect()
-    gc.freeze()
-    getattr(ctypes.CDLL(None), "malloc_trim", int)(0)  # of glibc
+    if hasattr(request.config, "workerinput"):
+        tidying.leave_out_of_collections()
+        tidying.put_into_huge_pages()
 
 
 def pytest_sessionfinish() -> None:
