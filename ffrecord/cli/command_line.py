@@ -2,7 +2,6 @@
 
 import argparse
 import atexit
-import logging
 import os
 import signal
 import sys
@@ -142,11 +141,11 @@ def _run(given: argparse.Namespace) -> int:
         return exit_codes.DONE
     out = Output(json=given.json, quiet=given.quiet)
     warnings.showwarning = lambda message, *_: out.remark(f"ffrecord {given.command}: {message}")
-    noted = DamageNotice()
+    noted = exit_codes.DamageNotice()
     try:
         with noted:
             code = command(given.command).run(given, out)
-        return exit_codes.BAD_NEWS if code == exit_codes.DONE and noted.damage else code
+        return exit_codes.BAD_NEWS if code == exit_codes.DONE and noted.messages else code
     except BrokenPipeError:
         silence(sys.stdout)
         return exit_codes.PIPE_CLOSED
@@ -154,28 +153,6 @@ def _run(given: argparse.Namespace) -> int:
         return _report_interrupt(given.command, error)
     except (argparse.ArgumentError, Exception) as error:
         return _report_failure(given, error)
-
-
-class DamageNotice(logging.Filter):
-    """Context manager that notes whether the log warns of damage.
-
-    Attributes:
-        damage: whether there was such a warning.
-    """
-
-    damage = False
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Note a warning of damage. All records pass."""
-        self.damage |= hasattr(record, "damage")
-        return True
-
-    def __enter__(self) -> "DamageNotice":
-        logging.getLogger("ffrecord").addFilter(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        logging.getLogger("ffrecord").removeFilter(self)
 
 
 def _flush_output(argv: list[str], code: int) -> int:

@@ -202,6 +202,10 @@ class RecordReader(Store[Sample_co]):
         number, local = self._engine.locate(self._normalize_index(index))
         return self._fnames[number], local
 
+    def _describe_place(self, index: int) -> str:
+        number, local = self._engine.locate(self._normalize_index(index))
+        return f"{self._fnames[number]}: {self._record_name(number, local)}"
+
     def record_sizes(self, indices: Iterable[SupportsIndex]) -> Indices:
         """Return the sizes of the records at `indices` in bytes: int64 [k].
 

@@ -1,6 +1,7 @@
 """A warning of damage in the log makes the exit code 1: scripts do not read warnings."""
 
 import io
+import json
 import tarfile
 from pathlib import Path
 
@@ -32,7 +33,12 @@ def test_a_tar_cut_between_two_members(archive: Path, tmp_path: Path, command: s
     more = [tmp_path / "other"] if command == "convert" else []
     ran = run(command, archive, *more)
     assert ran.code == 1
-    assert f"{archive}: 2 members in {BLOCKS} bytes, but no zeros at its end: the archive may have been cut" in ran.err
+    said = f"{archive}: 2 members in {BLOCKS} bytes, but no zeros at its end: the archive may have been cut"
+    assert said in ran.err
+    if command == "verify":
+        assert (f"bad: {said}" in ran.out, ran.out.endswith(": 1 bad\n")) == (True, True)
+        (bad,) = json.loads(run("verify", "--json", archive).out)["bad"]
+        assert (bad["file"], bad["index"], bad["error"].startswith(said)) == (str(archive), None, True)
 
 
 @pytest.mark.parametrize("name", ["x-0000{}-of-00003.tfrecord", "PART_0000{}.ffr"])

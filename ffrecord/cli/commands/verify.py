@@ -59,12 +59,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace, out: Output) -> int:
     """Check the dataset. Return BAD_NEWS if anything is damaged."""
     began, report = time.monotonic(), VerifyReport()
-    for found in _open_parts(given):
-        if isinstance(found, VerifiedPart):
-            with found.store:
-                check(found, given.jobs, report, out)
-        else:
-            _report_bad(report, out, *found)
+    with exit_codes.DamageNotice() as noted:
+        for found in _open_parts(given):
+            if isinstance(found, VerifiedPart):
+                with found.store:
+                    check(found, given.jobs, report, out)
+            else:
+                _report_bad(report, out, *found)
+    for message in noted.messages:
+        _report_bad(report, out, given.source, message)
     _print_result(given, report, time.monotonic() - began, out)
     return exit_codes.BAD_NEWS if report.bad else exit_codes.DONE
 

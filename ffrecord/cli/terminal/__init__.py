@@ -2,5 +2,5 @@
 
 output.py      facts, tables and progress
 messages.py    errors in one line
-exit_codes.py  exit codes, for scripts
+exit_codes.py  exit codes, for scripts, and warnings that decide them
 """
