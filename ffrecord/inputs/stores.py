@@ -95,9 +95,9 @@ class StoreSamples(ABC):
         """Return the samples at `indices`."""
 
     def sample_name_for_errors(self, index: int) -> str:
-        """Return the name of a sample for messages: with its file, if each sample has its own."""
-        # A file of its own is the better name; in others the reader's errors name the place.
-        if self.store.format in FOLDERS and 0 <= index < len(self):
+        """Return the name of a sample for messages: with its file, member or key, if it has one."""
+        # Of records without names, the reader's errors name the place.
+        if 0 <= index < len(self) and names_of(self.store) is not None:
             return describe_sample(self.store, index)
         return f"sample {index}"
 
@@ -180,9 +180,9 @@ class StoreDataset(StoreSamples):
 
 def describe_sample(store: Store, index: int) -> str:
     """Return the name of a sample for messages, with its file."""
-    # Of one file, its number there would be the same.
-    place = store.locate(index)[0] if len(store.fnames) == 1 else store._describe_place(index)
-    return f"sample {index} ({place})"
+    place = store._describe_place(index)
+    # Not the same number twice; members of archives have names.
+    return f"sample {index} ({place.removesuffix(f': sample {index}')})"
 
 
 def as_python(value: Any) -> Any:

@@ -151,7 +151,7 @@ def test_names_of_an_image_folder(tmp_path):
 
 def test_a_column_that_is_missing_later(tmp_path):
     files = {f"{i:03}.{end}": b"x" for i in range(200) for end in ("a", "b") if (i, end) != (100, "a")}
-    with pytest.raises(WorkerError, match="failed at sample 100: ValueError: sample: key 'a' is missing"):
+    with pytest.raises(WorkerError, match=r"sample 100 \(.*x\.tar: sample '100'\): ValueError: sample: key 'a' is m"):
         convert(tarred(tmp_path / "x.tar", files), tmp_path / "out", format="webdataset", num_workers=0)
 
 
@@ -214,7 +214,7 @@ def test_decoded_fields_that_some_samples_lack(tmp_path):
 
 def test_a_field_that_first_turns_up_late(tmp_path):
     source = web_tar(tmp_path / "a.tar", 300, {150})
-    with pytest.raises(WorkerError, match="failed at sample 150: ValueError: sample: unexpected key 'cls'"):
+    with pytest.raises(WorkerError, match=r"sample 150 \(.*: sample '0150'\): ValueError: .*: unexpected key 'cls'"):
         convert(source, tmp_path / "out", format="webdataset", num_workers=0)
     wanted = {"cls": OptionalField(BytesField())}
     convert(source, tmp_path / "out", format="webdataset", fields=wanted, num_workers=0, verify=True)

@@ -276,6 +276,18 @@ def test_damage_is_no_sample(tmp_path: Path, photos: Path, workers: int, on_erro
     assert same(tmp_path / "b", photos, [i for i in range(COUNT) if i != 7])
 
 
+def test_a_bad_member_of_one_archive_is_named(tmp_path: Path) -> None:
+    archive = tmp_path / "photos.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for i in range(3):
+            file.writestr(f"{i}.jpg", jpeg(i) if i < 2 else b"no JPEG")
+    with ffrecord.open(archive) as store:
+        for given, index in ((store, 2), (store[1:], 1)):
+            told = rf"failed at sample {index} \({archive}: member '2\.jpg'\): "
+            with pytest.raises(WorkerError, match=told):
+                writer(tmp_path / "out", {"data": JPEGField()}).from_indexed_dataset(given)
+
+
 def test_a_write_of_other_records_is_not_gone_on_with(tmp_path: Path, photos: Path) -> None:
     path = damaged(photos, tmp_path / "damaged")
     with FileReader(path) as reader:
