@@ -125,6 +125,8 @@ def test_wrong_arguments(root):
         PathListReader(root / "none.txt")
     with pytest.raises(NotADirectoryError):
         PathListReader([], root=root / "a.jpg")
+    with pytest.raises(ValueError, match=r"^source is str '', expected a path$"):
+        PathListReader("", root=root)
     with pytest.raises(ValueError, match="1 of 2 paths have no label"):
         PathListReader(["a.jpg", ("b.jpg", 1)])
     with pytest.raises(TypeError, match=r"labels is str .*, expected True or False"):

@@ -27,7 +27,7 @@ from ffrecord.sources.images.file_store import FileStore
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.names import Names
 from ffrecord.system import filesystems
-from ffrecord.system.values import describe_wrong
+from ffrecord.system.values import describe_wrong, path_text
 
 SUFFIXES = (".txt", ".csv")
 DIGITS_MOST = 18  # most digits of a label that is a number
@@ -137,7 +137,7 @@ def _read_source(
         )
     if not lists or not source:
         return [], [], [_pair(each) for each in source]
-    paths = [os.fspath(each) for each in source]
+    paths = [path_text("source", each) for each in source]
     for path in paths:
         check_file(path)
     lines: list[npt.NDArray[np.int64]] = []
