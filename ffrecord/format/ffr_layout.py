@@ -53,7 +53,7 @@ PLACEHOLDERS = (  # beginnings of files that came in place of the data, in lower
     (b"<!doctype html", HTML),
     (b"<html", HTML),
 )
-OTHERS = (
+OTHERS = (  # beginnings of these and of other formats, in lower case
     *PLACEHOLDERS,
     (b"\x1f\x8b\x08", "; it is compressed by gzip: run gunzip on it"),
     (b"pk\x03\x04", "; it is a zip file: unpack it, or name it .zip"),

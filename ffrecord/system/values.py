@@ -238,7 +238,7 @@ def path_text(name: str, value: object, expected: str = "str or os.PathLike") ->
 
     Raises:
         ArgumentTypeError: it is no str, nor an os.PathLike of one.
-        ArgumentError: it is empty, which would stand for the working directory; or as of `check_characters`.
+        ArgumentError: it is empty, which would stand for the working directory, or fails `check_characters`.
     """
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(path, str):
