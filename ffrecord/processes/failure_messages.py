@@ -37,7 +37,8 @@ def worker_error(who: str, failure: WorkerFailure, name: Name) -> tuple[Exceptio
     traceback = WorkerTraceback(failure.text)
     if cause is None:
         return kind(sentence, index=_index(beat)), traceback
-    cause.__cause__ = traceback
+    # As `raise` does it, because a frozen dataclass refuses assignments.
+    BaseException.__setattr__(cause, "__cause__", traceback)
     return kind(sentence, index=_index(beat)), cause
 
 

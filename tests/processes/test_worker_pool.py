@@ -17,6 +17,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,15 @@ class Unpicklable(Exception):
 
 def fail_unpicklably() -> None:
     raise Unpicklable(1, 2)
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """An exception that refuses assignments."""
+
+
+def fail_frozen() -> None:
+    raise Frozen
 
 
 def call_exit() -> None:
@@ -205,7 +215,7 @@ def test_traceback_and_cause_reach_the_parent() -> None:
     assert "in fail_unpicklably\n" in str(error.__cause__)
 
 
-@pytest.mark.parametrize("act", [fail, fail_unpicklably])
+@pytest.mark.parametrize("act", [fail, fail_unpicklably, fail_frozen])
 def test_the_message_is_one_line_and_python_prints_the_traceback_above(act: Callable[[], Any]) -> None:
     error, _ = failure_of(act)
     printed = "".join(traceback.format_exception(error))
