@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MissingNamesError, name_files
 from ffrecord.fields import BytesField, Field, Schema
+from ffrecord.format import ffr_layout
 from ffrecord.inputs.columns import (
     IMAGE_FILE,
     IMAGE_SUFFIXES,
@@ -140,6 +141,8 @@ class StoreDataset(StoreSamples):
         pairs = read_probes(probe_indices(store), self._pairs, skips)
         samples = [self._add_name(*pair) for pair in pairs]
         names = [describe_sample(store, index) for index, _ in pairs]
+        if store.format in FOLDERS:
+            _check_for_placeholders(samples, names)
         self.columns = (
             choose_columns(samples, fields, self._facts(samples), names)
             if samples
@@ -176,6 +179,17 @@ class StoreDataset(StoreSamples):
         # Labels that are no numbers, or missing, are columns like others.
         labels = {LABEL: class_names(classes, store)} if classes and labels_fit(samples, LABEL) else {}
         return ColumnFacts(frozenset(raw), labels, suffixed=_fields_of_names(store))
+
+
+def _check_for_placeholders(samples: Iterable[dict[str, Any]], names: Iterable[str]) -> None:
+    """Raise FormatError for a picture in whose place a Git LFS pointer or an HTML page lies.
+
+    Otherwise a folder of nothing else would become a column of bytes, with no error.
+    """
+    for sample, name in zip(samples, names, strict=True):
+        hint = ffr_layout.hint_of(bytes(sample[IMAGE][: ffr_layout.HEAD_SIZE]))
+        if hint:
+            raise FormatError(f"{name}: not an image{hint}")
 
 
 def describe_sample(store: Store, index: int) -> str:

@@ -12,7 +12,7 @@ from PIL import Image
 
 import ffrecord
 from ffrecord import ChecksumError, DatasetWriter, FileReader, MismatchError, WorkerError
-from ffrecord.errors import ArgumentError
+from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.fields import (
     BytesField,
     IntField,
@@ -356,3 +356,25 @@ def test_no_place_inside_an_image_folder_that_is_read(tmp_path: Path, call: str)
                     getattr(writer(tmp_path / out), call)(source)
         assert getattr(writer(tmp_path / "beside"), call)(reader).samples == 2
     assert sorted(path.name for path in (tmp_path / "in").rglob("*")) == ["1.jpg", "1.jpg", "a", "b"]
+
+
+@pytest.mark.parametrize("call", ["convert", "writer"])
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "it is a Git LFS pointer: run `git lfs pull`"),
+        (b"<html><body>404</body></html>", "it is an HTML page"),
+    ],
+)
+def test_files_in_place_of_pictures(tmp_path: Path, call: str, data: bytes, said: str) -> None:
+    """They became a column of bytes, with no error, if all of a folder were such."""
+    folder = tmp_path / "photos" / "cats"
+    folder.mkdir(parents=True)
+    for i in range(3):
+        (folder / f"{i}.jpg").write_bytes(data)
+    with pytest.raises(FormatError, match=rf"^sample 0 \({folder}/0\.jpg\): not an image; {said}"):
+        if call == "convert":
+            ffrecord.convert(folder.parent, tmp_path / "out")
+        else:
+            DatasetWriter(tmp_path / "out", num_workers=0).from_indexed_dataset(ffrecord.open(folder.parent))
+    assert not (tmp_path / "out").exists()
