@@ -23,7 +23,7 @@ from ffrecord.fields import (
     TensorField,
     ZstdField,
 )
-from ffrecord.torch import Loader
+from ffrecord.torch import Dataset, Loader
 from ffrecord.torch.images import BoxDecoder, CenterCrop, ImageDecoder, MaskDecoder, RandomResizedCrop, Resize
 
 Array = np.ndarray[Any, Any]
@@ -338,8 +338,20 @@ def test_transforms_and_padded_boxes(path: str) -> None:
 def test_masks_alone_take_their_own_size(path: str) -> None:
     crop = RandomResizedCrop(20)
     both = [batch["mask"] for batch in Loader(path, 4, seed=5, decode={"image": crop, "mask": crop.mask})]
-    alone = [batch["mask"] for batch in Loader(path, 4, seed=5, decode={"mask": crop.mask})]
+    alone = [batch["mask"] for batch in Loader(path, 4, seed=5, fields=["mask"], decode={"mask": crop.mask})]
     assert all(torch.equal(one, other) for one, other in zip(both, alone, strict=True))
+
+
+def test_masks_beside_whole_images_are_refused(path: str) -> None:
+    """The image would be whole, and its mask a part of it."""
+    decode = {"mask": RandomResizedCrop(20).mask}
+    told = r"^decode: mask has masks of a decoder that no other column has, .*; or name columns without images"
+    for source in (path, ffrecord.open(path).samples(range(4))):
+        for load in (lambda source=source: Loader(source, 4, decode=decode), lambda: Dataset(path, decode=decode)):
+            with pytest.raises(ArgumentError, match=told):
+                load()
+    with pytest.raises(ArgumentError, match=told):
+        Loader(path, 4, fields=["image", "mask"], decode=decode)
 
 
 @pytest.mark.parametrize("how", HOW)

@@ -37,12 +37,13 @@ class ColumnDecoders:
         decoders: column → decoder.
         form: form of values that vary in shape.
         pin: put images into pinned memory.
+        undecoded: whether columns of images may be beside them that have no decoder.
 
     Raises:
-        ArgumentError: boxes have no column of images to follow; or masks have none, among columns of other decoders.
+        ArgumentError: boxes have no column of images to follow; or masks have none, among columns of images.
     """
 
-    def __init__(self, decoders: Mapping[str, Decoder], form: Form, pin: bool) -> None:
+    def __init__(self, decoders: Mapping[str, Decoder], form: Form, pin: bool, undecoded: bool) -> None:
         self._form, self._pin = form, pin
         self._images = {name: each for name, each in decoders.items() if isinstance(each, ImageDecoder)}
         self._followers = {name: each for name, each in decoders.items() if not isinstance(each, ImageDecoder)}
@@ -50,11 +51,12 @@ class ColumnDecoders:
         for name, each in self._followers.items():
             # Of another decoder, boxes and masks would silently show other parts than their images.
             boxes = isinstance(each, BoxDecoder)
-            if self._leaders[name] is None and (boxes or self._images):
+            if self._leaders[name] is None and (boxes or self._images or undecoded):
                 kind = "boxes" if boxes else "masks"
+                alone = "" if boxes or self._images else "; or name columns without images in fields="
                 raise ArgumentError(
                     f"decode: {name} has {kind} of a decoder that no other column has, expected the decoder of its "
-                    f'images, too: {{"image": crop, "{name}": crop.{"boxes" if boxes else "mask"}}}'
+                    f'images, too: {{"image": crop, "{name}": crop.{"boxes" if boxes else "mask"}}}{alone}'
                 )
 
     def _leader(self, follower: MaskDecoder | BoxDecoder) -> str | None:

@@ -120,7 +120,8 @@ class BatchColumns:
         known: Mapping[str, Field] = {} if self.schema is None else self.schema.fields
         self._layout = RecordLayout(list(known.items()))
         self.columns = [BatchColumn(name, position, known.get(name), form) for name, position in wanted.items()]
-        self._decoders = ColumnDecoders(decoders, form, pin)
+        whole = [name for name in wanted if name not in decoders and _holds_images(known.get(name))]
+        self._decoders = ColumnDecoders(decoders, form, pin, undecoded=bool(whole))
         self.decodes = bool(decoders)
         self.record_size = None if self.schema is None else self.schema.record_size
         slots = {} if self.schema is None or self.record_size is None else self.schema.slots
@@ -254,6 +255,13 @@ def names_of(fields: Any) -> set[str]:
             if field is not None and not isinstance(field, Field):
                 raise ArgumentTypeError(f"fields: {name}: {field!r}, expected a field or None")
     return set(names)
+
+
+def _holds_images(field: Field | None) -> bool:
+    """Tell whether a field is one of images: files of pictures, or arrays of pixels of several channels."""
+    if isinstance(field, NDArrayField) and not isinstance(field, ImageField):
+        return field.dtype == np.uint8 and len(field.shape) == 3
+    return isinstance(field, ImageField | ImageFileField | JPEGField)
 
 
 def _check_decoders(

@@ -64,7 +64,8 @@ class DecodedColumns:
         self._wanted = None if fields is None else names_of(fields)
         self._decoded = tuple(decode or {})
         decoders = {name: check_decoder(name, decoder) for name, decoder in (decode or {}).items()}
-        self._decoders = ColumnDecoders(decoders, form, pin)
+        # Without `fields`, any column of the samples may be one of images.
+        self._decoders = ColumnDecoders(decoders, form, pin, undecoded=fields is None)
         wanted = self._wanted
         for name in self._decoded:
             if wanted is not None and name not in wanted and not self._is_inside(name, wanted):
