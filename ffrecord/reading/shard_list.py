@@ -4,9 +4,10 @@ import logging
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from errno import EMFILE, ENFILE, ENOMEM
 from itertools import chain, islice, pairwise
+from typing import TypeVar
 
 from ffrecord.errors import DAMAGE, FFRecordError, FormatError, file_error, plural
 from ffrecord.format import manifest
@@ -15,11 +16,28 @@ from ffrecord.reading import paths
 from ffrecord.reading.ffr_file import OpenedFile, TableRoom
 from ffrecord.system import resources, urls
 
+Found = TypeVar("Found")
+
 NUMBERED = re.compile(r"PART_([0-9]{5,18})\.ffr")  # a shard of DatasetWriter
 SHOWN = 5  # most missing shards that the log names
 TRIES = 10  # attempts to open a dataset that is being replaced
 
 logger = logging.getLogger("ffrecord")
+
+
+def repeat_while_replaced(fname: paths.Source, work: Callable[[], Found]) -> Found:
+    """Return the result of `work`, which looks at the files of a source. If it fails and another directory has taken
+    the place of one meanwhile, as by a link that leads elsewhere, it is called again, a few times.
+    """
+    for tries_left in reversed(range(TRIES)):
+        before = paths.identify_directories(fname)
+        try:
+            return work()
+        except (OSError, FFRecordError, ValueError):
+            # If nothing was replaced, the error is real.
+            if not tries_left or paths.identify_directories(fname) == before:
+                raise
+    raise AssertionError("the last try returns or raises")
 
 
 def open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFile]:

@@ -10,6 +10,7 @@ from typing import Any
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, FormatError
 from ffrecord.reading.paths import Source, check_types, is_remote
 from ffrecord.reading.paths import expand as expand_ffr
+from ffrecord.reading.shard_list import repeat_while_replaced
 from ffrecord.reading.store import Store
 from ffrecord.sources.detect import detect, is_packed_folder, is_torchrecord
 from ffrecord.sources.files import with_suffix
@@ -162,9 +163,9 @@ def detect_first(paths: list[str]) -> str:
     if is_remote(paths):
         return _remote_format(paths, None)
     first = first_of(paths)
-    found = detect(first)
+    found = repeat_while_replaced(first, lambda: detect(first))
     # The index of a packed folder is the last record of its last file.
-    if found == "ffrecord" and _are_packed_folder(paths):
+    if found == "ffrecord" and repeat_while_replaced(paths, lambda: _are_packed_folder(paths)):
         return "packed folder"
     if found == "lmdb" and is_torchrecord(first):
         return "torchrecord"
@@ -192,7 +193,7 @@ def _are_packed_folder(paths: list[str]) -> bool:
     Raises:
         FormatError: they are not one folder.
     """
-    files, shards = expand_ffr(paths)
+    files, shards = expand_ffr(paths, resolve=True)
     if any(shards):
         return False
     if len(files) > 1 and is_packed_folder(files[0]):

@@ -281,6 +281,35 @@ def test_a_link_that_leads_to_another_dataset_meanwhile(tmp_path: Path, how: str
     counted.add("files replaced while read", count)
 
 
+@pytest.mark.parametrize("by", ["a link", "a rename"])
+def test_the_format_of_a_directory_that_is_replaced_once_its_manifest_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Its shards have other names than those of the directory that takes its place."""
+    for version in range(2):
+        options = {"num_workers": 0, "samples_per_shard": 9 + 30 * version}
+        DatasetWriter(tmp_path / f"v{version}", **options).from_indexed_dataset(samples_of(version))
+    path = tmp_path / ("current" if by == "a link" else "v0")
+    if by == "a link":
+        path.symlink_to("v0")
+    real, loaded = manifest.load, []
+
+    def load(directory: str) -> manifest.Manifest | None:
+        found = real(directory)
+        loaded.append(directory)
+        # While its format is found out.
+        if len(loaded) == 1 and by == "a link":
+            point(path, "v1")
+        elif len(loaded) == 1:
+            path.rename(tmp_path / "old")
+            (tmp_path / "v1").rename(path)
+        return found
+
+    monkeypatch.setattr(manifest, "load", load)
+    read_all(ffrecord.open(path))
+    assert len(loaded) > 1
+
+
 def make_tfrecords(path: Path, version: int) -> None:
     for number in range(3 + 2 * version):
         with TFRecordWriter(path / f"{number}.tfrecord") as writer:
