@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from ffrecord._crc import crc32
 from ffrecord.dataset_writer.layout import STEM, shard_name
-from ffrecord.errors import ChecksumError, CountError, FormatError, file_error
-from ffrecord.format import ffr_layout
+from ffrecord.errors import ChecksumError, CountError, FormatError, MissingFileError, file_error
+from ffrecord.format import ffr_layout, manifest
 from ffrecord.format.manifest import Shard
 from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.system import named_calls
@@ -235,9 +235,14 @@ def check_listed(directory: str, shard: Shard, *, check: bool = False) -> Opened
 
     Raises:
         FormatError, ChecksumError: it is another file, or damaged.
+        MissingFileError: there is no such file.
         OSError: it cannot be read.
     """
-    opened = OpenedFile(os.path.join(directory, shard.name), check=check)
+    path = os.path.join(directory, shard.name)
+    try:
+        opened = OpenedFile(path, check=check)
+    except FileNotFoundError:
+        raise MissingFileError(errno.ENOENT, f"{path} does not exist, but {manifest.NAME} lists it", path) from None
     found, listed = (opened.n, opened.size, opened.crc), (shard.samples, shard.size, shard.crc)
     if found != listed:
         opened.close()

@@ -24,7 +24,7 @@ from ffrecord.dataset_writer.dump import dump
 from ffrecord.dataset_writer.layout import shard_name
 from ffrecord.dataset_writer.part_directory import PartDirectory
 from ffrecord.dataset_writer.target import next_shard_name
-from ffrecord.errors import WorkerError
+from ffrecord.errors import MissingFileError, WorkerError
 from ffrecord.fields import IntField, schema_of
 from ffrecord.format import manifest
 from ffrecord.system import locked_directory
@@ -231,7 +231,7 @@ def test_a_dataset_that_is_not_whole_is_refused(tmp_path: Path) -> None:
     ):
         append(tmp_path / "set")
     path.unlink()
-    with pytest.raises(FileNotFoundError, match=r"PART_00001\.ffr"):
+    with pytest.raises(MissingFileError, match=r"PART_00001\.ffr does not exist, but dataset\.json lists it"):
         append(tmp_path / "set")
     path.write_bytes(data)
     append(tmp_path / "set")
