@@ -29,7 +29,7 @@ from ffrecord.dataset_writer.write_log import Request
 from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, plural
 from ffrecord.fields import Schema
 from ffrecord.inputs.huggingface import HuggingFaceInput, check_classes, name_stream
-from ffrecord.inputs.recognised import StoreInput, input_of
+from ffrecord.inputs.recognised import StackInput, StoreInput, input_of
 from ffrecord.processes.pool import start_method_of
 from ffrecord.reading.paths import check_outside
 from ffrecord.system import urls
@@ -109,8 +109,9 @@ class _WriteInput:
     def __init__(self, dataset: Any, serializer: Any = None) -> None:
         found = input_of(dataset)
         self.dataset = dataset
-        self.directories = found.directories if isinstance(found, StoreInput) else []
-        self.known = None if serializer is not None and isinstance(found, StoreInput | HuggingFaceInput) else found
+        self.directories = found.directories if isinstance(found, StoreInput | StackInput) else []
+        takes_samples = serializer is not None and isinstance(found, StoreInput | StackInput | HuggingFaceInput)
+        self.known = None if takes_samples else found
         self._once = ExitStack()
 
     @property

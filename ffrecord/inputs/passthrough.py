@@ -1,6 +1,6 @@
 """Records of `.ffr` files: copied unchanged, or with other fields for some columns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from importlib import import_module
@@ -52,17 +52,34 @@ class RetypedDataset(VerbatimDataset):
 
     def __init__(self, store: FileReader, schema: Schema, fields: Any) -> None:
         super().__init__(store, None)
-        old, new = schema._tree, _wanted_tree(schema._tree, fields)
-        reading, writing = _retype(old, new)
-        self._reading = Schema(reading)
-        self.columns = SampleColumns(_RetypedSchema(Schema(new), Schema(writing)))
-        # Tensor fields take nothing but tensors.
-        # torch is imported only if a field needs it.
-        again = any(isinstance(field, TensorField) for field in self._reading.fields.values())
-        self._tensor = import_module("ffrecord.torch.tensors").as_tensor if again else None
+        reading, self.columns = retype(schema._tree, fields)
+        self._reading, self._tensor = Schema(reading), tensors_of(reading)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         return [self._reading.decode(record, self._tensor) for record in self._read(indices)]
+
+
+def retype(old: Tree, fields: Any) -> tuple[Tree, SampleColumns]:
+    """Return the tree that reads records, and the columns of the result: all others than those with a new field keep
+    their bytes.
+
+    Args:
+        old: tree of the records.
+        fields: as for `RetypedDataset`; or None.
+
+    Raises:
+        As `RetypedDataset`.
+    """
+    new = _wanted_tree(old, fields) if fields else old
+    reading, writing = _retype(old, new)
+    return reading, SampleColumns(_RetypedSchema(Schema(new), Schema(writing)))
+
+
+def tensors_of(reading: Tree) -> Callable[[Any, str], Any] | None:
+    """Return the function that makes the tensors of a tree; None if it has no field of tensors."""
+    # Tensor fields take nothing but tensors. torch is imported only if a field needs it.
+    again = any(isinstance(field, TensorField) for field in Schema(reading).fields.values())
+    return import_module("ffrecord.torch.tensors").as_tensor if again else None
 
 
 def _wanted_tree(old: Tree, fields: Any) -> Tree:

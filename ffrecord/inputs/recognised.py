@@ -7,6 +7,7 @@ from ffrecord.fields import schema_of
 from ffrecord.folders.folder import PackedFolder
 from ffrecord.inputs import huggingface, passthrough, stores
 from ffrecord.inputs.parts import ChosenSamples, JoinedParts, Parts, SelectedDataset, WholeStore
+from ffrecord.inputs.stacks import StackedDataset
 from ffrecord.inputs.stores import TFRECORD, StoreDataset, StoreSamples
 from ffrecord.inputs.tables import table_of
 from ffrecord.reader import FileReader
@@ -87,6 +88,37 @@ class StoreInput:
         return members[0] if isinstance(self.parts, WholeStore) else SelectedDataset(self.parts, members)
 
 
+class StackInput:
+    """Samples that consist of samples of several stores, side by side.
+
+    Args:
+        names: name of each member; none for samples that are tuples.
+        members: parts that each member of a sample comes from; all of one length.
+    """
+
+    serializer = None  # they have columns
+
+    def __init__(self, names: Sequence[str], members: Sequence[Parts]) -> None:
+        self.names, self.members = tuple(names), [StoreInput(parts) for parts in members]
+
+    def __len__(self) -> int:
+        return len(self.members[0])
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the samples."""
+        return " ".join([f"{self.names}", *(member.fingerprint for member in self.members)])
+
+    @property
+    def directories(self) -> list[str]:
+        """Directories in which every file is a sample, also one that comes to be there."""
+        return [directory for member in self.members for directory in member.directories]
+
+    def dataset(self, fields: Any, *, skips: bool = False) -> StackedDataset:
+        """Return the samples by index; see `Input`."""
+        return StackedDataset(self.names, [member.dataset(None, skips=skips) for member in self.members], fields)
+
+
 class StoreFacts(StoreSamples):
     """A store for its fingerprint only."""
 
@@ -108,7 +140,9 @@ def input_of(source: Any) -> Input | None:
         ValueError: a table whose columns differ in length; several Hugging Face datasets, by name.
     """
     parts = parts_of(source)
-    return huggingface.input_of(source) or table_of(source) if parts is None else StoreInput(parts)
+    if parts is not None:
+        return StoreInput(parts)
+    return _stack_of(source) or huggingface.input_of(source) or table_of(source)
 
 
 def parts_of(source: Any) -> Parts | None:
@@ -139,7 +173,39 @@ def _parts_of_torch(source: Any) -> Parts | None:
         inner = parts_of(source.dataset)
         # Exactly torch's: subclasses may do anything.
         return None if inner is None else ChosenSamples(inner, source.indices)
-    return _join(source.datasets) if type(source) is class_of("torch.utils.data", "ConcatDataset") else None
+    if type(source) is class_of("torch.utils.data", "ConcatDataset"):
+        return _join(source.datasets)
+    # An iterator of datasets is read once, by the write itself.
+    chained = type(source) is class_of("torch.utils.data", "ChainDataset") and type(source.datasets) in (list, tuple)
+    return _join(source.datasets) if chained else None
+
+
+def _stack_of(source: Any) -> StackInput | None:
+    """Return the samples of torch's stacks of our datasets, of subsets of them and of several; None for others."""
+    if type(source) is class_of("torch.utils.data", "Subset"):
+        inner = _stack_of(source.dataset)
+        if inner is None:
+            return None
+        return StackInput(inner.names, [ChosenSamples(member.parts, source.indices) for member in inner.members])
+    if type(source) is class_of("torch.utils.data", "ConcatDataset"):
+        stacks = [found for found in map(_stack_of, source.datasets) if found is not None]
+        if len(stacks) < len(source.datasets) or len({(stack.names, len(stack.members)) for stack in stacks}) != 1:
+            return None
+        columns = zip(*(stack.members for stack in stacks), strict=True)
+        return StackInput(stacks[0].names, [JoinedParts([each.parts for each in column]) for column in columns])
+    if type(source) is not class_of("torch.utils.data", "StackDataset"):
+        return None
+    named = isinstance(source.datasets, dict)
+    members = [parts_of(each) for each in (source.datasets.values() if named else source.datasets)]
+    found = [parts for parts in members if parts is not None]
+    # A member that is not ours, or records without columns: then samples are read as they come.
+    if len(found) < len(members) or not all(_has_columns(store) for parts in found for store in parts.stores):
+        return None
+    return StackInput(list(source.datasets) if named else [], found)
+
+
+def _has_columns(store: Store) -> bool:
+    return not isinstance(store, FileReader) or (_keeps_records(store, None) and schema_of(store) is not None)
 
 
 def _join(members: Sequence[Any]) -> Parts | None:

@@ -1,12 +1,17 @@
 """DatasetWriter of torch datasets of ours: records are copied, unless samples are what code of users makes."""
 
+import io
+import shutil
+
+import builders
 import numpy as np
 import pytest
 import torch
 from torch.utils import data
 
-from ffrecord import DatasetWriter, FileReader
-from ffrecord.fields import IntField, LabelField, StrField, TensorField, ZstdField, schema_of
+import ffrecord
+from ffrecord import DatasetWriter, FFRecordError, FileReader
+from ffrecord.fields import IntField, JPEGField, LabelField, StrField, TensorField, ZstdField, schema_of
 from ffrecord.torch import ConcatDataset, Dataset, IterableDataset, Subset
 from ffrecord.utils import dump
 
@@ -17,6 +22,9 @@ FIELDS = {
     "text": ZstdField(StrField()),
     "x": TensorField("float32", (2,)),
 }
+
+
+PICTURES = {"image": JPEGField(quality=30)}
 
 
 def writer(path, fields=None, **options):
@@ -87,6 +95,117 @@ class Lengths(Dataset):
 
     def process(self, indices, data):
         return [{"size": len(each)} for each in data]
+
+
+CHAINED = [4, 2]
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """A dataset of JPEG files, and these files."""
+    image = pytest.importorskip("PIL.Image")
+    files = []
+    for i in range(COUNT):
+        out = io.BytesIO()
+        image.fromarray(np.full((8, 8, 3), 9 * i, np.uint8)).save(out, "JPEG")
+        files.append(out.getvalue())
+    path = tmp_path_factory.mktemp("written") / "pictures"
+    writer(path, PICTURES).from_indexed_dataset([{"image": file} for file in files])
+    return path, files
+
+
+STACKS = {
+    "by name": (lambda a, b: data.StackDataset(one=a, other=b), range(COUNT)),
+    "in a tuple": (data.StackDataset, range(COUNT)),
+    "of joined ones": (
+        lambda a, b: data.StackDataset(one=data.ConcatDataset([a, a]), other=data.ConcatDataset([b, b])),
+        [*range(COUNT), *range(COUNT)],
+    ),
+    "some": (lambda a, b: data.Subset(data.StackDataset(one=a, other=b), [3, -1]), [3, COUNT - 1]),
+    "joined": (
+        lambda a, b: data.ConcatDataset([data.StackDataset(a, b), data.StackDataset(a, b)]),
+        [*range(COUNT)] * 2,
+    ),
+    "some of joined ones": (
+        lambda a, b: data.Subset(data.ConcatDataset([data.StackDataset(one=a, other=b)] * 2), [COUNT + 1, 5]),
+        [1, 5],
+    ),
+}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_iterables_of_torchs_chain_are_copied(tmp_path, numbers, workers):
+    with Dataset(numbers) as whole:
+        chain = data.ChainDataset([IterableDataset(each, shuffle=False) for each in (whole, whole.subset(CHAINED))])
+        writer(tmp_path / "a", num_workers=workers).from_iterable(chain)
+        writer(tmp_path / "b", num_workers=workers).from_indexed_dataset(chain)
+        once = data.ChainDataset(iter([IterableDataset(whole, shuffle=False)]))  # an iterator: read sample by sample
+        writer(tmp_path / "c", num_workers=workers).from_iterable(once)
+        schema, all_records = records(numbers)
+    for name in "ab":
+        assert records(tmp_path / name) == (schema, [all_records[i] for i in [*range(COUNT), *CHAINED]])
+    assert len(records(tmp_path / "c")[1]) == COUNT
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("case", STACKS)
+def test_columns_of_torchs_stack_keep_their_fields_and_bytes(tmp_path, numbers, pictures, case, workers):
+    path, files = pictures
+    make, indices = STACKS[case]
+    with Dataset(numbers) as one, Dataset(path) as other:
+        stack = make(one, other)
+        wanted = [stack[i] for i in range(len(indices))]
+        writer(tmp_path / "a", num_workers=workers).from_indexed_dataset(stack)
+        writer(tmp_path / "b", num_workers=workers).from_iterable(stack)
+        ffrecord.convert(stack, tmp_path / "c", num_workers=workers, verify=True, progress=False)
+    for name in "abc":
+        schema, found = records(tmp_path / name)
+        assert all(repr(field) in repr(schema) for field in (*FIELDS.values(), *PICTURES.values()))
+        # Not encoded again: each record holds the file as it was.
+        assert [files[i] in record for i, record in zip(indices, found, strict=True)] == [True] * len(indices)
+        with Dataset(tmp_path / name) as whole:
+            assert str([whole[i] for i in range(len(whole))]) == str(wanted)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"other": {**FIELDS, "number": LabelField([str(i) for i in range(COUNT)][::-1])}}, COUNT - 2),
+        ({"other": {"number": LabelField([str(i) for i in range(COUNT)][::-1])}}, COUNT - 2),
+        ({"one": {"text": StrField()}}, 1),
+    ],
+)
+def test_other_fields_for_columns_of_a_stack(tmp_path, numbers, fields, expected):
+    with Dataset(numbers) as whole:
+        stack = data.StackDataset(one=whole, other=whole)
+        writer(tmp_path / "a", fields).from_indexed_dataset(stack)
+        with pytest.raises(ValueError, match="fields has 'third', expected some of the columns one, other"):
+            writer(tmp_path / "b", {"third": StrField()}).from_indexed_dataset(stack)
+    with Dataset(tmp_path / "a") as found:
+        assert (found[1]["one"]["number"], found[1]["other"]["number"]) == (1, expected)
+        assert (found[1]["one"]["text"], found[1]["other"]["text"]) == ("x", "x")
+
+
+def test_a_stack_goes_on_after_damage(tmp_path, numbers, pictures):
+    path, _ = pictures
+    copied = shutil.copytree(path, tmp_path / "pictures")
+    shard = copied / "PART_00000.ffr"
+    shard.write_bytes(builders.flip_in_sample(4)(shard.read_bytes()))
+    with Dataset(numbers) as one, Dataset(copied) as other:
+        stack = data.StackDataset(one, other)
+        with pytest.raises(FFRecordError, match=r"failed at sample 4: .*ChecksumError"):
+            writer(tmp_path / "a").from_indexed_dataset(stack)
+        writer(tmp_path / "b", on_error="skip", max_skipped=1).from_indexed_dataset(stack)
+    with Dataset(tmp_path / "b") as found:
+        assert [sample[0]["number"] for sample in found] == [i for i in range(COUNT) if i != 4]
+
+
+def test_a_stack_with_records_without_columns_is_read_as_it_comes(tmp_path, numbers):
+    writer(tmp_path / "raw").from_indexed_dataset([bytes([i]) for i in range(COUNT)])
+    with Dataset(numbers) as one, FileReader(tmp_path / "raw") as raw:
+        writer(tmp_path / "a").from_indexed_dataset(data.StackDataset(one, raw))
+    schema, _ = records(tmp_path / "a")
+    assert "LabelField" not in repr(schema)
 
 
 class Doubled(Subset):
