@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ffrecord
 from ffrecord.errors import FFRecordError, FormatError
 from ffrecord.sources import _files
 from ffrecord.sources.images.image_folder import ImageFolderReader
@@ -85,6 +86,14 @@ def test_any_tree(tmp_path_factory, listed):
         except (FileExistsError, IsADirectoryError, NotADirectoryError):
             continue  # a file where a directory would be
     classes, samples = twin(root)
+    if (
+        classes
+        and not samples
+        and any(path.is_file() and path.name.lower().endswith(IMAGES) for path in root.iterdir())
+    ):
+        with pytest.raises(FormatError, match="lie beside directories that have none"):
+            ImageFolderReader(root)
+        return
     with ImageFolderReader(root) as reader:
         assert reader.classes == classes
         if classes:
@@ -297,6 +306,31 @@ def test_classes_without_pictures_are_logged(tmp_path, caplog, names, said):
     with ImageFolderReader(tmp_path) as reader, pickle.loads(pickle.dumps(reader)):  # which says it only once
         assert (reader.classes, reader.labels.tolist()) == ([*names, "cat"], [len(names)])  # as in torchvision
     assert caplog.messages == ([f"{tmp_path}: classes without pictures: {said}"] if said else [])
+
+
+@pytest.mark.parametrize("names", [["src/main.py"], [".git/config"], ["a/b/c.txt", "d/e"]])
+def test_pictures_beside_directories_without_any_are_refused(tmp_path, names):
+    """They would be a dataset of no samples; torchvision refuses such a folder, too."""
+    make(tmp_path, dict.fromkeys(["0.png", "1.jpg", *names], b"x"))
+    said = r": its pictures \(2\) lie beside directories that have none and would be its classes: '"
+    for read in (
+        lambda: ImageFolderReader(tmp_path),
+        lambda: ImageFolderReader(tmp_path, labels=True),
+        lambda: ffrecord.open(tmp_path, format="image folder"),
+        lambda: ffrecord.convert(tmp_path, tmp_path.with_name("out"), format="image folder", num_workers=0),
+    ):
+        with pytest.raises(FormatError, match=said):
+            read()
+    assert not tmp_path.with_name("out").exists()
+    with ImageFolderReader(tmp_path, labels=False) as reader:
+        assert list(reader.keys()) == ["0.png", "1.jpg"]
+
+
+def test_pictures_beside_classes_are_logged(tmp_path, caplog):
+    make(tmp_path, dict.fromkeys(["0.png", "1.jpg", "notes.txt", "cat/2.png"], b"x"))
+    with ImageFolderReader(tmp_path) as reader, pickle.loads(pickle.dumps(reader)):  # which says it only once
+        assert list(reader.keys()) == ["cat/2.png"]
+    assert caplog.messages == [f"{tmp_path}: pictures beside the classes, which are left out: 2"]
 
 
 def test_of_many_classes_without_pictures_some_are_logged(tmp_path, caplog):

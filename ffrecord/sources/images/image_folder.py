@@ -80,6 +80,7 @@ class ImageFolderReader(FileStore):
         if self.classes:
             parts = [list(self._files(root, name)) for name in self.classes]
             counts = [sum(map(len, part)) for part in parts]
+            _check_beside(root, self.classes, sum(counts), sum(map(len, self._files(root, "", below=False))))
             _warn_of_empty(root, [name for name, count in zip(self.classes, counts, strict=True) if not count])
             numbers = np.repeat(np.arange(len(counts)), counts)
             names = concatenate_names([name for part in parts for name in part] or [Names.of([])])
@@ -142,6 +143,27 @@ def _suffixes(extensions: Iterable[str]) -> tuple[str, ...]:
 def _classes(root: str) -> list[str]:
     with os.scandir(root) as entries:
         return sorted(entry.name for entry in entries if entry.is_dir())
+
+
+def _check_beside(root: str, classes: Sequence[str], inside: int, beside: int) -> None:
+    """Log pictures beside the classes, which are left out, as in torchvision.
+
+    Args:
+        inside: number of pictures in the classes.
+        beside: number of pictures in `root` itself.
+
+    Raises:
+        FormatError: all pictures are beside them: then the directories are hardly classes.
+    """
+    if not beside or reopening.get():
+        return
+    if not inside:
+        shown = ", ".join(map(repr, classes[:SHOWN]))
+        raise FormatError(
+            f"{root}: its pictures ({beside}) lie beside directories that have none and would be its classes: {shown}; "
+            "move one or the other elsewhere, or pass labels=False to read all pictures without labels"
+        )
+    logger.warning("%s: pictures beside the classes, which are left out: %d", root, beside)
 
 
 def _warn_of_empty(root: str, classes: Sequence[str]) -> None:
