@@ -27,8 +27,8 @@ def check_path(path: Any, argument: str = "path") -> str:
     """Return the path of a dataset as str; `argument` is its name for messages."""
     name = path_text(argument, path)
     # `pathlib` makes s3:/bucket of s3://bucket; without this check, a directory named "s3:" would appear here.
-    if urls.has_lost_slash(name) and not os.path.isdir(name.partition("/")[0]):
-        raise urls.lost_slash_error(name)
+    if urls.is_mistaken(name) and not os.path.isdir(name.partition("/")[0]):
+        raise urls.mistaken_url_error(name)
     return name
 
 

@@ -36,8 +36,8 @@ def check_type(fname: object, name: str = "fname") -> str:
     """
     path = path_text(name, fname, "str, os.PathLike, list or tuple" if name == "fname" else "str or os.PathLike")
     # A file of that name may exist, and a pattern may match one.
-    if urls.has_lost_slash(path) and not os.path.lexists(path) and not glob.glob(path):
-        raise urls.lost_slash_error(path)
+    if urls.is_mistaken(path) and not os.path.lexists(path) and not glob.glob(path):
+        raise urls.mistaken_url_error(path)
     return path
 
 
@@ -56,8 +56,8 @@ def local_path(argument: str, given: PathLike) -> str:
         ValueError: it is a URL of something else, which the system would take for a name with slashes.
     """
     path = path_text(argument, given)
-    if urls.has_lost_slash(path) and not os.path.lexists(path.partition("/")[0]):
-        raise urls.lost_slash_error(path)
+    if urls.is_mistaken(path) and not os.path.lexists(path.partition("/")[0]):
+        raise urls.mistaken_url_error(path)
     if urls.is_remote(path) and not os.path.lexists(path):
         raise ArgumentError(f"{argument} is {urls.redact(path)}, expected a path on this machine")
     return urls.local_path(path)

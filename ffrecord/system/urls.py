@@ -18,6 +18,7 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 NO_HOST = re.compile(r"[?#%\\\s]")
 ENDS_HOST = re.compile("[/?#]")
 LOST_SLASH = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/[^/]")
+CHAIN = re.compile("[A-Za-z][A-Za-z0-9+.-]*::.*:/")  # of file systems of fsspec, as "simplecache::s3://bucket/name"
 
 
 def is_url(path: object) -> bool:
@@ -39,13 +40,22 @@ def is_remote(path: object) -> bool:
     return isinstance(path, str) and is_url(path) and scheme_of(path) != "file"
 
 
-def has_lost_slash(path: str) -> bool:
-    """Tell whether a path looks like a URL that passed through `pathlib.Path`, such as "s3:/bucket/name"."""
-    return LOST_SLASH.match(path) is not None
+def is_mistaken(path: str) -> bool:
+    """Tell whether a path looks like a URL, but is none: one that passed through `pathlib.Path`, such as
+    "s3:/bucket/name", or a chain of file systems of fsspec.
+    """
+    return (LOST_SLASH.match(path) or CHAIN.match(path)) is not None
 
 
-def lost_slash_error(path: str) -> ArgumentError:
-    """Return the error to raise for a URL that lost a slash, if no file of that name exists."""
+def mistaken_url_error(path: str) -> ArgumentError:
+    """Return the error to raise for a path that looks like a URL, if no file of that name exists."""
+    if CHAIN.match(path):
+        first, _, rest = path.partition("::")
+        url = redact(rest)
+        return ArgumentError(
+            f"{first}::{url} is a chain of file systems, expected a path or a URL, such as {url}; cache_dir= keeps "
+            "what is read"
+        )
     url = redact(path.replace(":/", "://", 1))
     return ArgumentError(f"{url} has lost one slash of its two, as in a pathlib.Path; pass the URL as str")
 

@@ -464,8 +464,8 @@ def _check_name(fname: Any) -> str:
             f"{urls.redact(path)} is a URL, expected a path on this machine; DatasetWriter writes to URLs"
         )
     # A path that lost a slash in pathlib would put the file into a new directory; one named "s3:" may exist.
-    if urls.has_lost_slash(path) and not os.path.isdir(path.partition("/")[0]):
-        raise urls.lost_slash_error(path)
+    if urls.is_mistaken(path) and not os.path.isdir(path.partition("/")[0]):
+        raise urls.mistaken_url_error(path)
     if Path(path).suffix != ffr_layout.SUFFIX:
         raise ArgumentError(f"{path} does not end with {ffr_layout.SUFFIX}; give it such a name")
     return urls.local_path(path)

@@ -76,6 +76,31 @@ def test_urls_in_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: Cal
     assert [path.name for path in tmp_path.iterdir()] == ["here"]
 
 
+@pytest.mark.parametrize("chain", ["simplecache::memory://user:secret@x/y", "filecache::s3://b/y.ffr"])
+@pytest.mark.parametrize(
+    "use",
+    [
+        FileReader,
+        lambda path: DatasetWriter(path, num_workers=0).from_indexed_dataset([b"a"]),
+        lambda path: FileWriter(path, 1),
+        lambda path: FileReader("memory://nothing", cache_dir=path),
+        lambda path: DatasetWriter("memory://new", num_workers=0, staging=path).from_indexed_dataset([b"a"]),
+        lambda path: ffrecord.convert("here", path, num_workers=0),
+        lambda path: ffrecord.export("here", path, format="tar"),
+        lambda path: ffrecord.recover(path),
+    ],
+)
+def test_chains_of_file_systems_are_no_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chain: str, use: Callable[[str], object]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    DatasetWriter("here", num_workers=0).from_indexed_dataset([b"a"])
+    with pytest.raises(ArgumentError, match=r"cache::.*://.* is a chain of file systems, expected a path") as told:
+        use(chain)
+    assert "secret" not in str(told.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
+
+
 def test_paths_that_look_like_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("s3:").mkdir()
