@@ -108,7 +108,7 @@ class _WriteInput:
 
     def __init__(self, dataset: Any, serializer: Any = None) -> None:
         found = input_of(dataset)
-        self.dataset = dataset
+        self.dataset: Any = dataset
         self.directories = found.directories if isinstance(found, StoreInput | StackInput) else []
         takes_samples = serializer is not None and isinstance(found, StoreInput | StackInput | HuggingFaceInput)
         self.known = None if takes_samples else found

@@ -260,7 +260,7 @@ def names_of(fields: Any) -> set[str]:
 def _holds_images(field: Field | None) -> bool:
     """Tell whether a field is one of images: files of pictures, or arrays of pixels of several channels."""
     if isinstance(field, NDArrayField) and not isinstance(field, ImageField):
-        return field.dtype == np.uint8 and len(field.shape) == 3
+        return field.dtype == np.uint8 and field.shape is not None and len(field.shape) == 3
     return isinstance(field, ImageField | ImageFileField | JPEGField)
 
 
