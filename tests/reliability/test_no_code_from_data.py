@@ -54,7 +54,7 @@ ALLOWED = {
     ("system/atomic_directory.py", "", "ctypes"): "syncfs, of the C library that is loaded",
     ("system/named_calls.py", "_rename_to_free_name", "ctypes"): "renameat2, of the C library that is loaded",
     ("system/requirements.py", "_check_needed", "find_spec"): "names of packages, literals",
-    ("inputs/passthrough.py", "RetypedDataset", "import_module"): "a module of this package, by a literal",
+    ("inputs/passthrough.py", "tensors_of", "import_module"): "a module of this package, by a literal",
     ("torch/worker_queues.py", "", "pickle"): "batches and errors, between processes of one program",
     ("torch/worker_queues.py", "", "ForkingPickler"): "batches and errors, between processes of one program",
     ("torch/worker_queues.py", "Message", "ForkingPickler"): "what processes of one program send",
