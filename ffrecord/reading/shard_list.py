@@ -30,7 +30,10 @@ def repeat_while_replaced(fname: paths.Source, work: Callable[[], Found]) -> Fou
     the place of one meanwhile, as by a link that leads elsewhere, it is called again, a few times.
     """
     for tries_left in reversed(range(TRIES)):
-        before = paths.identify_directories(fname)
+        try:
+            before = paths.identify_directories(fname)
+        except OSError:  # such as a working directory that was removed: the work names the path itself
+            return work()
         try:
             return work()
         except (OSError, FFRecordError, ValueError):
