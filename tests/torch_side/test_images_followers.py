@@ -342,6 +342,13 @@ def test_masks_alone_take_their_own_size(path: str) -> None:
     assert all(torch.equal(one, other) for one, other in zip(both, alone, strict=True))
 
 
+@pytest.mark.parametrize("boxes", [[[1, 2, 3, 4], [float("nan"), 0, 1, 2]], [[1, 2, 3, 4], [0, 0, 1, float("nan")]]])
+def test_boxes_without_numbers(boxes: Any) -> None:
+    """They became 0."""
+    with pytest.raises(FormatError, match=r"^boxes\[1\] is \[.*nan.*\], expected numbers: leave"):
+        CenterCrop(16).boxes.decode(np.array(boxes), 0, (30, 40))
+
+
 def test_masks_beside_whole_images_are_refused(path: str) -> None:
     """The image would be whole, and its mask a part of it."""
     decode = {"mask": RandomResizedCrop(20).mask}

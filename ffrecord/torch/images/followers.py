@@ -123,8 +123,9 @@ def _check_corners(boxes: Array, numbers: Array) -> None:
         numbers: their float64 numbers.
 
     Raises:
-        FormatError: the right of a box is less than its left, or its bottom less than its top.
+        FormatError: a number is NaN; the right of a box is less than its left, or its bottom less than its top.
     """
+    _check_numbers(boxes, numbers)
     wrong = (numbers[..., 2:] < numbers[..., :2]).any(axis=-1)
     if not wrong.any():
         return
@@ -140,6 +141,16 @@ def _check_corners(boxes: Array, numbers: Array) -> None:
         f"boxes{index} is [{left}, {top}, {right}, {bottom}], expected {difference}; boxes are left, top, right, "
         "bottom in pixels (COCO's are left, top, width, height: boxes[:, 2:] += boxes[:, :2])"
     )
+
+
+def _check_numbers(boxes: Array, numbers: Array) -> None:
+    # A maximum with 0 would make 0 of it.
+    missing = np.isnan(numbers).any(axis=-1)
+    if missing.any():
+        place = tuple(np.argwhere(missing)[0].tolist())
+        index = f"[{', '.join(map(str, place))}]" if place else ""
+        shown = ", ".join(str(number) for number in boxes[place])
+        raise FormatError(f"boxes{index} is [{shown}], expected numbers: leave boxes without them out")
 
 
 def _nearest(start: int, size: int, out: int) -> Array:
