@@ -202,14 +202,18 @@ def iterator_of(name: str, value: Any, items: str) -> Iterator[Any]:
 
 
 def check_samples(name: str, value: Any) -> None:
-    """Refuse a text or bytes as samples: they have len() and [i], but nobody means to store their letters.
+    """Refuse as samples a text or bytes, whose letters nobody means to store, and a loader that gives batches.
 
     Raises:
-        ArgumentTypeError: it is a str or bytes.
+        ArgumentTypeError: it is a str or bytes, a `Loader`, or a DataLoader of torch with batches.
     """
     if isinstance(value, str | bytes | bytearray):
         advice = "of a path: pass ffrecord.open(path), or use ffrecord.convert(path, out)"
         raise ArgumentTypeError(describe_wrong(name, value, "samples", advice))
+    torch_loader = isinstance(value, class_of("torch.utils.data", "DataLoader"))
+    if isinstance(value, class_of("ffrecord.torch", "Loader")) or (torch_loader and value.batch_sampler is not None):
+        advice = f"give its dataset instead{', or make it with batch_size=None' if torch_loader else ''}"
+        raise ArgumentTypeError(f"{name} is a {type(value).__name__} that gives batches, expected samples; {advice}")
 
 
 def is_word(value: object, words: Container[str]) -> TypeGuard[str]:

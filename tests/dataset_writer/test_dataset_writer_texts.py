@@ -48,3 +48,25 @@ def test_a_file_takes_no_letters(tmp_path: Path, given: Any) -> None:
     with pytest.raises(TypeError), ffrecord.FileWriter(tmp_path / "a.ffr") as writer:
         writer.write_many(given)
     assert not (tmp_path / "a.ffr").exists()
+
+
+def test_batches_are_no_samples(tmp_path: Path) -> None:
+    """They became records, in silence."""
+    torch = pytest.importorskip("torch")
+    from ffrecord.torch import Loader
+
+    DatasetWriter(tmp_path / "in", num_workers=0).from_indexed_dataset([{"x": i} for i in range(4)])
+    dataset = ffrecord.torch.Dataset(tmp_path / "in")
+    sampler = ffrecord.torch.BatchSampler(dataset, 2)
+    loaders = [
+        Loader(tmp_path / "in", 2),
+        torch.utils.data.DataLoader(dataset, 2),
+        torch.utils.data.DataLoader(dataset, batch_sampler=sampler),
+    ]
+    writer = DatasetWriter(tmp_path / "out", num_workers=0)
+    for loader in loaders:
+        for write in (writer.from_iterable, writer.from_indexed_dataset):
+            with pytest.raises(TypeError, match=r"^\w+ is a \w+ that gives batches, expected samples; give its"):
+                write(loader)
+    writer.from_iterable(torch.utils.data.DataLoader(dataset, batch_size=None))
+    assert len(ffrecord.open(tmp_path / "out")) == 4
