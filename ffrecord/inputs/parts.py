@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -196,13 +196,9 @@ class SelectedDataset:
         place = self._parts.stores[int(found.stores[0])]._describe_place(int(found.indices[0]))
         return f"sample {index} ({place})"
 
-    @contextlib.contextmanager
-    def read_once(self) -> Iterator[None]:
+    def read_once(self) -> contextlib.AbstractContextManager[None]:
         """Tell the stores that every sample is read once, here and in processes forked meanwhile."""
-        with contextlib.ExitStack() as stack:
-            for member in self._members:
-                stack.enter_context(member.read_once())
-            yield
+        return read_members_once(self._members)
 
     def samples_of_task(self, indices: npt.NDArray[np.int64]) -> int:
         """Return how many of the first samples one worker should get, see `StoreSamples`."""
@@ -244,3 +240,12 @@ def _common_columns(members: Sequence[StoreSamples]) -> SampleColumns | None:
 
 def _describe(schema: Any) -> str:
     return "none" if schema is None else ", ".join(f"{name} {field!r}" for name, field in schema.fields.items())
+
+
+@contextlib.contextmanager
+def read_members_once(members: Iterable[Any]) -> Iterator[None]:
+    """Tell the stores of all members that every sample is read once, here and in processes forked meanwhile."""
+    with contextlib.ExitStack() as stack:
+        for member in members:
+            stack.enter_context(member.read_once())
+        yield

@@ -1,8 +1,8 @@
 """Samples of several datasets side by side, as torch's `StackDataset` makes them: each keeps its bytes."""
 
-import contextlib
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ffrecord.fields import Schema
 from ffrecord.fields.tree import Node, Tree
+from ffrecord.inputs.parts import read_members_once
 from ffrecord.inputs.passthrough import retype, tensors_of
 
 
@@ -63,13 +64,9 @@ class StackedDataset:
         name: str = self._members[0].sample_name_for_errors(index)
         return name
 
-    @contextlib.contextmanager
-    def read_once(self) -> Iterator[None]:
+    def read_once(self) -> AbstractContextManager[None]:
         """Tell the stores that every sample is read once, here and in processes forked meanwhile."""
-        with contextlib.ExitStack() as stack:
-            for member in self._members:
-                stack.enter_context(member.read_once())
-            yield
+        return read_members_once(self._members)
 
     def samples_of_task(self, indices: npt.NDArray[np.int64]) -> int:
         """Return how many of the first samples one worker should get, see `StoreSamples`."""

@@ -25,21 +25,36 @@ TRIES = 10  # attempts to open a dataset that is being replaced
 logger = logging.getLogger("ffrecord")
 
 
-def repeat_while_replaced(fname: paths.Source, work: Callable[[], Found]) -> Found:
-    """Return the result of `work`, which looks at the files of a source. If it fails and another directory has taken
-    the place of one meanwhile, as by a link that leads elsewhere, it is called again, a few times.
+def repeat_while_replaced(
+    fname: paths.Source, work: Callable[[], Found], undo: Callable[[Found], None] | None = None
+) -> Found:
+    """Return the result of `work`, which looks at the files of a source, and call it again, a few times, if another
+    directory takes the place of one meanwhile, as by a link that leads elsewhere.
+
+    Args:
+        fname: see `FileReader`.
+        work: fails, or gives a result, of a mixture of two directories.
+        undo: function that releases a result, which is not to be of a mixture; None accepts what was found.
+
+    Raises:
+        The errors of `work`.
     """
     for tries_left in reversed(range(TRIES)):
         try:
             before = paths.identify_directories(fname)
-        except OSError:  # such as a working directory that was removed: the work names the path itself
+        except OSError:  # such as a working directory that was removed: `work` names the path itself
             return work()
         try:
-            return work()
+            found = work()
         except (OSError, FFRecordError, ValueError):
-            # If nothing was replaced, the error is real.
+            # The error may come from a replaced directory; if nothing was replaced, it is real.
             if not tries_left or paths.identify_directories(fname) == before:
                 raise
+            continue
+        # At the last try, take what there is: each file has been checked by itself.
+        if undo is None or not tries_left or paths.is_in_place(before):
+            return found
+        undo(found)
     raise AssertionError("the last try returns or raises")
 
 
@@ -57,23 +72,12 @@ def open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFil
     Raises:
         The errors of `FileReader`; no file is left open.
     """
-    for tries_left in reversed(range(TRIES)):
-        # Compared afterwards: a link may lead elsewhere while files are opened.
-        before = paths.identify_directories(fname)
-        try:
-            files = _open_all(fname, check=check, whole=whole)
-        except (OSError, FFRecordError, ValueError):
-            # The error may come from a replaced directory; if nothing was replaced, it is real.
-            if not tries_left or paths.identify_directories(fname) == before:
-                raise
-            # The next try sees the new directory as a whole.
-            continue
-        # At the last try, take what there is: each file has been checked by itself.
-        if not tries_left or paths.is_in_place(before):
-            return files
-        for opened in files:
-            opened.close()
-    raise AssertionError("the last try returns or raises")
+    return repeat_while_replaced(fname, lambda: _open_all(fname, check=check, whole=whole), _close_all)
+
+
+def _close_all(files: Iterable[OpenedFile]) -> None:
+    for opened in files:
+        opened.close()
 
 
 def _open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFile]:
@@ -93,8 +97,7 @@ def _open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFi
             if difference:
                 raise FormatError(difference)
     except BaseException:
-        for opened in files:
-            opened.close()
+        _close_all(files)
         raise
     unlisted = {path for path, shard in zip(names, shards, strict=True) if shard is None}
     if unlisted:

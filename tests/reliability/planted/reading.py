@@ -87,7 +87,7 @@ DEFECTS = (
         "descriptor-leaked-by-opening-several",
         "G7",
         "ffrecord/reading/shard_list.py",
-        "    except BaseException:\n        for opened in files:\n            opened.close()\n        raise\n",
+        "    except BaseException:\n        _close_all(files)\n        raise\n",
         "    except BaseException:\n        raise\n",
         ("test_leaks.py::test_failing_opens",),
     ),
