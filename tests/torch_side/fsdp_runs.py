@@ -9,6 +9,7 @@ model's weights. The data are in DIRECTORY/data.
 import json
 import os
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -76,3 +77,4 @@ if __name__ == "__main__":
     for text in sys.argv[2:]:
         run(sys.argv[1], json.loads(text))
     destroy_process_group()
+    time.sleep(0.5)  # if a thread of gloo ends after Python, it aborts the process
