@@ -88,7 +88,7 @@ def _find_files(directory: str, values: dict[str, str | None], suffixes: Sequenc
         elif ends_as(name, suffixes) and not name.startswith((".", "_")) and os.path.isfile(path):
             yield PartitionFile(path, values)
         elif not name.startswith((".", "_")) and _holds_files(path, suffixes):
-            logger.warning("%s: a directory that names no partition, as year=2024 does: its files are left out", path)
+            logger.warning("%s: its name is not that of a partition, such as year=2024: its files are left out", path)
 
 
 def _unquote(text: str) -> str:
@@ -516,7 +516,7 @@ class _MappedTable:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         self._size = os.fstat(self._fd).st_size
         if filesystems.from_type(filesystem_type(self._fd)).network:
-            raise OSError(ENODEV, "page faults that wait for a server")
+            raise OSError(ENODEV, "not mapped, as a page fault would wait for a server")
         self.mapping = Mapping(self._fd, self._size)
 
     def is_whole(self) -> bool:

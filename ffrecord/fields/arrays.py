@@ -117,7 +117,7 @@ class NDArrayField(ShapedField):
             raise TypeError(mismatch(self, value, "its mask would be lost: store value.data and value.mask"))
         if value.dtype != self.dtype:
             # Never cast: the user decides about precision.
-            raise TypeError(mismatch(self, value, "convert it with astype, or declare that dtype"))
+            raise TypeError(mismatch(self, value, "convert the array with astype, or declare its dtype"))
         if not allows_shape(self.shape, value.shape):
             raise ValueError(mismatch(self, value, advise(NDArrayField, self.dtype, self.shape, value.shape)))
         # A subclass may have other methods; a plain array is what is stored.
@@ -137,7 +137,7 @@ class NDArrayField(ShapedField):
                 mismatch(
                     self,
                     value,
-                    f"a list is taken if it holds numbers, in rows of equal length, that {self.dtype} holds exactly; "
+                    f"a list needs rows of equal length, of numbers that {self.dtype} holds exactly; "
                     f"np.asarray(value, {self.dtype.name!r}) rounds",
                 )
             )

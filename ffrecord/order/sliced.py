@@ -109,7 +109,7 @@ def _check_within(within: Any) -> Order:
     if isinstance(order, Mixture):
         raise ArgumentError("a mixture cannot be cut into slices: its datasets have their own sizes")
     if isinstance(order, Weighted):
-        raise ArgumentError("a weighted order cannot be cut into slices: its draws have no place in the dataset")
+        raise ArgumentError("a weighted order cannot be cut into slices: it draws from the whole dataset")
     if isinstance(order, Placed):
         raise ArgumentError("within is cut into slices already, expected an order without slices")
     return order

@@ -109,6 +109,6 @@ class DeathWatch:
             while time.monotonic() < until:
                 # The pool knows exit code and sample, so its error is the better one.
                 pool.listen()
-            raise WorkerError("the iterable was interrupted as if a worker had ended, but all workers live") from None
+            raise WorkerError("the iterable was interrupted as if a worker had ended, but all still run") from None
         finally:
             self._in_user_code = False

@@ -444,7 +444,7 @@ class Forecast:
             more = self._read_next()
         # Not an error of this batch; its own request will show it.
         except Exception as error:  # whoever needs the records tries it again, and raises
-            logger.debug("what comes next could not be read: %s", error)
+            logger.debug("samples could not be read ahead: %s", error)
             more = False
         except BaseException:
             self._end_chain()

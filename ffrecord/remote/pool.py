@@ -225,7 +225,7 @@ def pause(seconds: float) -> bool:
     return ending or (begun is not None and begun.error is not None)
 
 
-GONE = ClosedError("nobody waits any more")  # replaces an error that was raised, which would keep its frames alive
+GONE = ClosedError("the caller no longer waits")  # replaces a raised error, which would keep its frames alive
 _doing = threading.local()  # `round`: the round of the thread's current or last task
 _pools: dict[int, Pool] = {}
 _left_by_parents: list[Any] = []  # never freed: the locks of their queues may be held by threads that are gone

@@ -184,7 +184,7 @@ class DataLoader(TorchDataLoader[T_co]):
         if self._is_iterable():
             raise StateError("the loader of an IterableDataset has no state: only the dataset knows where it is")
         if self.num_workers > 0 and not getattr(self, "in_order", True):
-            raise StateError("with in_order=False batches come in no order that could be taken up again")
+            raise StateError("a loader with in_order=False has no state: its batches come in no fixed order")
 
 
 class BatchBar(tqdm):  # type: ignore[misc]

@@ -445,7 +445,7 @@ def check_sampler(arguments: OrderArguments, batch_size: int, drop_last: bool, o
             raise ArgumentError(f"{name} is {value!r}, but {word} decides that: leave one of them out")
     if on_error == "replace":
         raise ArgumentError(
-            f"on_error='replace' takes another sample of the order, which a {word} has not: take 'skip'"
+            f"on_error='replace' takes another sample of the order, but a {word} has no order: pass 'skip'"
         )
 
 

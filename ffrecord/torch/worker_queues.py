@@ -40,7 +40,7 @@ def _unpickle(pickled: bytes) -> Any:
     except (OSError, EOFError, RuntimeError, MemoryError):  # missing descriptors, or a dead worker
         raise
     except Exception as error:
-        raise UserFunctionError(f"what a worker sent cannot be unpickled: {describe_error(error)}") from error
+        raise UserFunctionError(f"data from a worker cannot be unpickled: {describe_error(error)}") from error
 
 
 class PicklingQueue(queues.Queue):  # type: ignore[type-arg]

@@ -196,7 +196,7 @@ def test_blank_images_are_believed(kind: str, mode: str, options: dict[str, Any]
     ("value", "error", "words"),
     [
         (b"", ValueError, "0 bytes .*, expected the bytes or path of a JPEG, PNG, WebP, TIFF, BMP or GIF file, .*"),
-        (b"RIFFabcdWAVE", ValueError, r"12 bytes that begin with b'RIFF', expected .*; BytesField\(\) holds any"),
+        (b"RIFFabcdWAVE", ValueError, r"12 bytes that begin with b'RIFF', expected .*; BytesField\(\) stores any"),
         (file_of("PNG")[:-5], ValueError, r"a PNG of \d+ bytes that ends before its image does"),
         (file_of("WebP")[:-5], ValueError, r"a WebP of \d+ bytes that ends before its image does"),
         (file_of("JPEG")[:-9], ValueError, r"a JPEG of \d+ bytes that ends before its image does"),
@@ -224,7 +224,7 @@ def test_spec_is_for_ever() -> None:
 
 
 def test_a_jpeg_field_points_here() -> None:
-    with pytest.raises(ValueError, match=r"ImageFileField\(\) holds it"):
+    with pytest.raises(ValueError, match=r"ImageFileField\(\) stores it"):
         JPEGField().encode(file_of("PNG"))
 
 

@@ -410,7 +410,7 @@ def test_partitions_that_are_odd(tmp_path, caplog):
         write(directory / "more" / "y.parquet", n=[4])
         convert(tmp_path / "in", tmp_path / f"{directory.name}.out", num_workers=0)
         assert len(samples(tmp_path / f"{directory.name}.out")) == 4
-        assert f"{directory / 'more'}: a directory that names no partition" in caplog.text
+        assert f"{directory / 'more'}: its name is not that of a partition" in caplog.text
         caplog.clear()
 
 

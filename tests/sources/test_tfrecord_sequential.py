@@ -233,7 +233,7 @@ def test_left_out(tmp_path, caplog):
     caplog.clear()
     assert had(path, on_error="skip", on_torn="skip") == (RECORDS[1:-1], None)
     reason = str(error).partition(";")[0]
-    assert [record.message for record in caplog.records] == [*skipped, f"left out, with everything after it: {reason}"]
+    assert [record.message for record in caplog.records] == [*skipped, f"left out, with all records after it: {reason}"]
     found, error = had(path, on_torn="skip")
     assert found == []
     assert "record 0: CRC-32C 0x" in str(error)

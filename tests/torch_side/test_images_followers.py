@@ -345,7 +345,7 @@ def test_masks_alone_take_their_own_size(path: str) -> None:
 @pytest.mark.parametrize("boxes", [[[1, 2, 3, 4], [float("nan"), 0, 1, 2]], [[1, 2, 3, 4], [0, 0, 1, float("nan")]]])
 def test_boxes_without_numbers(boxes: Any) -> None:
     """They became 0."""
-    with pytest.raises(FormatError, match=r"^boxes\[1\] is \[.*nan.*\], expected numbers: leave"):
+    with pytest.raises(FormatError, match=r"^boxes\[1\] is \[.*nan.*\], expected numbers: remove"):
         CenterCrop(16).boxes.decode(np.array(boxes), 0, (30, 40))
 
 

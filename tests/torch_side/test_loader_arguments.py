@@ -111,7 +111,7 @@ def test_shuffle(path):
         ({"sampler": [1], "shuffle": True}, ArgumentError, "shuffle is True, but sampler decides that"),
         ({"sampler": [1], "order": "block"}, ArgumentError, "order is 'block', but sampler decides that"),
         ({"sampler": [1], "policy": "pad"}, ArgumentError, "policy is 'pad', but sampler decides that"),
-        ({"sampler": [1], "on_error": "replace"}, ArgumentError, "take 'skip'"),
+        ({"sampler": [1], "on_error": "replace"}, ArgumentError, "pass 'skip'"),
         ({"batch_sampler": [[1]], "batch_size": 2}, ArgumentError, "batch_size is 2, but batch_sampler decides that"),
         ({"batch_sampler": [[1]], "drop_last": True}, ArgumentError, "drop_last is True, but batch_sampler"),
         ({"sampler": 3}, ArgumentTypeError, "sampler is int 3, expected an iterable of ints"),

@@ -231,7 +231,7 @@ def test_transform_that_hangs_in_a_worker(path):
     before = child_processes()
     loader = Loader(path, 4, "sequential", transform=hangs, timeout=2, num_workers=2)
     start = time.monotonic()
-    with pytest.raises(BatchTimeoutError, match="the batch of samples 16, 17, 18, 19 was not there after 2 s"):
+    with pytest.raises(BatchTimeoutError, match="the batch of samples 16, 17, 18, 19 was not ready after 2 s"):
         list(loader)
     assert time.monotonic() - start < 30  # the worker sleeps 60
     assert child_processes() <= before  # not even a zombie
@@ -369,7 +369,7 @@ def with_what_does_not_unpickle(batch):
 
 
 def test_a_batch_that_cannot_be_received(path):
-    with pytest.raises(UserFunctionError, match="what a worker sent cannot be unpickled: ValueError"):
+    with pytest.raises(UserFunctionError, match="data from a worker cannot be unpickled: ValueError"):
         list(Loader(path, 4, num_workers=1, batch_transform=with_what_does_not_unpickle))
 
 

@@ -325,7 +325,7 @@ class Objects:
         def remove(name: str) -> None:
             # A second Ctrl-C means hurry: the next write removes the rest.
             if time.monotonic() > with_deadline._deadline or signals.is_signal_waiting():
-                raise TransientError(f"{self.url(name)}: it could not be removed in time, and others neither")
+                raise TransientError(f"{self.url(name)}: it and others could not be removed in time")
             # Another try may have removed it, if only the answer was lost.
             with contextlib.suppress(MissingFileError):
                 with_deadline._request(lambda client: client.delete(self._path(name)))

@@ -63,7 +63,7 @@ class ImageField(Field):
         # The same limit as in reading: what is written can be read.
         wrong = too_large("a PNG", image.width, image.height)
         if wrong:
-            raise ValueError(f"{wrong}; NDArrayField('uint8', (None, None, 3)) holds any")
+            raise ValueError(f"{wrong}; NDArrayField('uint8', (None, None, 3)) stores larger ones")
         out = io.BytesIO()
         _with_whole_palette(image).save(out, "PNG", compress_level=self.compress_level)
         return out.getvalue()

@@ -72,7 +72,7 @@ class ImageFileField(Field):
         kind = image_format(data)
         if kind is None:
             found = f"{len(data)} bytes that begin with {bytes(data[:4])!r}"
-            raise ValueError(f"{found}, expected {self.expects}; BytesField() holds any")
+            raise ValueError(f"{found}, expected {self.expects}; BytesField() stores any bytes")
         # With as_bytes nobody decodes it here, so it need not be readable.
         if self.as_bytes:
             return data
@@ -83,7 +83,7 @@ class ImageFileField(Field):
         try:
             header = check_image_header(data)
         except FormatError as error:
-            raise ValueError(f"{error}, expected {self.expects}; BytesField() holds any") from None
+            raise ValueError(f"{error}, expected {self.expects}; BytesField() stores any bytes") from None
         # Checked in writing: otherwise a file that was cut is found only when somebody reads it.
         if is_cut(data, header):
             found = f"a {kind} of {len(data)} bytes that ends before its image does"

@@ -73,7 +73,7 @@ def _check_file(field: Field, data: Data) -> Data:
         found = f"{len(data)} bytes that begin with {bytes(data[:3])!r}"
         # Name the field that holds such a file, if there is one.
         other = image_format(data)
-        holder = "BytesField() holds any" if other is None else "ImageFileField() holds it"
+        holder = "BytesField() stores any bytes" if other is None else "ImageFileField() stores it"
         raise ValueError(f"{found}, expected {field.expects}; {holder}")
     return data
 
@@ -107,12 +107,12 @@ def check_frame(field: Field, data: Data) -> Frame:
     if frame.bits != 8 or frame.channels not in (1, 3, 4):
         raise ValueError(
             f"a JPEG of {frame.channels} channels of {frame.bits} bits, expected 1, 3 or 4 channels of 8 bits; "
-            "BytesField() holds any"
+            "BytesField() stores any bytes"
         )
     # The same limits as in reading.
     wrong = too_large(f"a JPEG of {len(data)} bytes and", frame.width, frame.height, pixels_max(len(data)))
     if wrong:
-        raise ValueError(f"{wrong}; BytesField() holds any")
+        raise ValueError(f"{wrong}; BytesField() stores any bytes")
     return frame
 
 
@@ -136,7 +136,7 @@ def check_pixels(field: Field, value: Any, grey: bool) -> Array:
         raise ValueError(mismatch(field, value, f"sides of 1 to {SIDE_MAX}"))
     wrong = too_large("an image", width, height)
     if wrong:
-        raise ValueError(f"{wrong}; NDArrayField('uint8', (None, None, 3)) holds any")
+        raise ValueError(f"{wrong}; NDArrayField('uint8', (None, None, 3)) stores larger ones")
     return np.ascontiguousarray(pixels)
 
 

@@ -287,7 +287,7 @@ class _Stream:
         if headers.kind == _tar.LINK and self._wanted(name):
             raise FormatError(
                 f"{self._path}: member {name!r} at offset {self._header} is a hard link to "
-                f"{name_as_text(headers.link)!r}, whose data were passed already: decompress the archive to read it"
+                f"{name_as_text(headers.link)!r}, which came earlier: decompress the archive to read it"
             )
         if headers.kind == _tar.SPARSE_FILE:
             raise self._refusal("sparse")

@@ -246,7 +246,7 @@ def refuse_or_log(path: str, torn: TornRecord, skip: bool) -> Exception | None:
         return torn.as_error(path)
     if not skip:
         return torn.as_error(path, "; pass on_torn='skip' to read everything before it")
-    logger.warning("left out, with everything after it: %s", torn.as_error(path), extra=DAMAGE)
+    logger.warning("left out, with all records after it: %s", torn.as_error(path), extra=DAMAGE)
     return None
 
 

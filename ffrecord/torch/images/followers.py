@@ -150,7 +150,7 @@ def _check_numbers(boxes: Array, numbers: Array) -> None:
         place = tuple(np.argwhere(missing)[0].tolist())
         index = f"[{', '.join(map(str, place))}]" if place else ""
         shown = ", ".join(str(number) for number in boxes[place])
-        raise FormatError(f"boxes{index} is [{shown}], expected numbers: leave boxes without them out")
+        raise FormatError(f"boxes{index} is [{shown}], expected numbers: remove boxes that have NaN")
 
 
 def _nearest(start: int, size: int, out: int) -> Array:

@@ -225,8 +225,8 @@ def _check_columns(samples: list[dict[Any, Any]]) -> None:
         for name in sample.keys() ^ first:
             here, there = (0, place) if name in first else (place, 0)
             raise ValueError(
-                f"sample {here} of the batch has a column {name!r}, sample {there} has not; "
-                "`fields=` can name those that all have"
+                f"sample {here} of the batch has a column {name!r}, but sample {there} lacks it; "
+                "name in fields= the columns that all have"
             )
 
 

@@ -163,7 +163,7 @@ def _refuse_mixture(source: Any) -> None:
         )
         raise ArgumentTypeError(
             f"dataset is a {name}, whose item {sets.index(True)} is of type {type(source[sets.index(True)]).__name__}"
-            f"{other}: only files of one kind, each once, are joined so; give torch's ConcatDataset of datasets"
+            f"{other}: only files of one kind, each once, are joined this way; give torch's ConcatDataset of datasets"
         )
     arrays = [each.shape for each in source if isinstance(each, np.ndarray | torch.Tensor) and each.ndim]
     if name == "tuple" and len(arrays) == len(source) and len({shape[0] for shape in arrays}) == 1 < len(set(arrays)):

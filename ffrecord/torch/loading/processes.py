@@ -215,7 +215,7 @@ class Workers:
         """Return the error to raise for an error of torch, which reports a dead worker in several ways."""
         if type(error) is RuntimeError and str(error).startswith("DataLoader timed out"):
             what = self._name(self._given)
-            return BatchTimeoutError(f"{what} was not there after {self._timeout:g} s: a worker is still at it")
+            return BatchTimeoutError(f"{what} was not ready after {self._timeout:g} s: a worker still works on it")
         # "items of ancdata" is torch's error for a message that came without its descriptors.
         if getattr(error, "errno", None) == errno.EMFILE or "items of ancdata" in str(error):
             sentence = (

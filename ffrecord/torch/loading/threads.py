@@ -123,7 +123,7 @@ class BatchThreads:
         what = "the batch" if raw is None else describe_batch(raw.step.indices.tolist())
         sample = "" if activity.index is None else f" of sample {activity.index}"
         return BatchTimeoutError(
-            f"{what} was not there after {self._timeout:g} s: a thread is at its {activity.stage}{sample}"
+            f"{what} was not ready after {self._timeout:g} s: a thread is still at its {activity.stage}{sample}"
         )
 
     def stop(self) -> None:
