@@ -85,7 +85,9 @@ cdef bint verify(Work* work, Request* request) noexcept nogil:
 
 
 cdef bint copy_record(Work* work, Request* request, const char* source, bint around, const char* next) noexcept nogil:
-    """Read a record from memory; return whether it is good, else set `detail` to the computed checksum.
+    """Copy a record out of memory and compare its checksum, if asked.
+
+    Return whether it is good; if not, set `detail` to the computed checksum.
 
     If a copy is wanted, the copy is checked, not the source: others may write to `source`.
 

@@ -225,7 +225,7 @@ def _are_held(field: Field, values: Sequence[Any]) -> bool:
 
 def _leaf(value: Any, path: str) -> Field:
     try:
-        field = _field(value)
+        field = _infer_field(value)
         if isinstance(field, IntField):  # the range of ints is the field's business
             field.encode(value)  # raises now if the value is out of range, instead of at a later sample
     except ValueError as error:
@@ -251,7 +251,8 @@ def _advise_time(value: date | timedelta) -> str:
     )
 
 
-def _field(value: Any) -> Field | None:
+def _infer_field(value: Any) -> Field | None:
+    """Return the field that stores a value without loss; None if there is none."""
     if value is None:
         return NoneField()
     # numpy has subclasses of str, bytes and float. A ScalarField keeps the dtype of floats, but not of str and bytes.
@@ -268,10 +269,10 @@ def _field(value: Any) -> Field | None:
     for cls, field in ((bool, BoolField()), (int, IntField()), (float, FloatField())):
         if isinstance(value, cls):
             return field
-    return _array_field(value)
+    return _infer_array_field(value)
 
 
-def _array_field(value: Any) -> Field | None:
+def _infer_array_field(value: Any) -> Field | None:
     if isinstance(value, np.ndarray):
         return NDArrayField(array_dtype(value.dtype), value.shape)
     if is_tensor(value):

@@ -296,7 +296,7 @@ class RemoteFiles:
             self._cached.fill(wanted.files, wanted.locals, wanted.records)
         foreseen = self._foreseen()
         for forecast in foreseen:
-            forecast.fill(wanted, partial(self._take_records, wanted))
+            forecast.fill(wanted, partial(self._verify_records, wanted))
         # What neither the cache nor a forecast has.
         self._fetch(wanted)
         for forecast in foreseen:
@@ -325,7 +325,7 @@ class RemoteFiles:
         self._storage.run(tasks)
         # Records of 0 bytes have no request, but a checksum.
         for j in wanted.missing().tolist():  # without bytes
-            self._take(wanted, j, NOTHING, self._checksums(wanted, [NOTHING])[0], again=False)
+            self._verify(wanted, j, NOTHING, self._checksums(wanted, [NOTHING])[0], again=False)
 
     def _ask(self, wanted: WantedRecords, request: Request, which: list[int]) -> None:
         """Read the records `which` by one request."""
@@ -362,17 +362,17 @@ class RemoteFiles:
     def _take_answer(self, wanted: WantedRecords, request: Request, which: list[int], data: Array) -> None:
         spans = [wanted.span(j) for j in which]
         cut = [data[start - request.start : stop - request.start] for start, stop in spans]
-        good = self._take_records(wanted, which, cut)
+        good = self._verify_records(wanted, which, cut)
         if self._cached is not None and good:
             records: list[Any] = [wanted.records[j] for j in good]
             self._cached.store(request.file, wanted.locals[good], records)
             self._cached.store_others(request.file, wanted.locals[which], request.start, data)
 
-    def _take_records(self, wanted: WantedRecords, which: list[int], records: list[Array]) -> list[int]:
-        """Compare and keep the records `which`; return those that match."""
+    def _verify_records(self, wanted: WantedRecords, which: list[int], records: list[Array]) -> list[int]:
+        """Compare the CRC-32 of the records `which`, and keep them; return those that match."""
         # Checksums of all first: counted with one look at the clock.
         arrived = zip(which, records, self._checksums(wanted, records), strict=True)
-        return [j for j, record, computed in arrived if self._take(wanted, j, record, computed, again=True)]
+        return [j for j, record, computed in arrived if self._verify(wanted, j, record, computed, again=True)]
 
     def _checksums(self, wanted: WantedRecords, records: Sequence[Array]) -> Sequence[int | None]:
         """Return the CRC-32 of each record; None for each if they are not compared."""
@@ -383,7 +383,7 @@ class RemoteFiles:
         self._counted.add(crc_ns=time.perf_counter_ns() - begun)
         return found
 
-    def _take(self, wanted: WantedRecords, j: int, record: Array, computed: int | None, *, again: bool) -> bool:
+    def _verify(self, wanted: WantedRecords, j: int, record: Array, computed: int | None, *, again: bool) -> bool:
         """Compare the CRC-32 of a record, and keep the record. If it does not match, read it once more."""
         # Damage on the way is rare, and mostly gone the second time.
         if computed is not None and computed != wanted.stored[j]:
@@ -400,7 +400,7 @@ class RemoteFiles:
         try:
             found = shard.get_range(*wanted.span(j))
             record = np.frombuffer(found.data, np.uint8)
-            if self._take(wanted, j, record, self._checksums(wanted, [record])[0], again=False):
+            if self._verify(wanted, j, record, self._checksums(wanted, [record])[0], again=False):
                 return True
             # The object may have been replaced by one of the same size and etag, or without an etag: this raises then.
             shard.check_header()
