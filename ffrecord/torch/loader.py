@@ -97,8 +97,8 @@ class Loader(Iterable[Any]):
         num_threads: number of threads that decode, transform and collate, >= 0. With 0 the training loop waits while
             they are done. The default is the number of usable CPUs, at most 8. Records of fixed size need no threads:
             the reader's own threads put them into the tensors. Ranks of one machine share its CPUs.
-        prefetch: batches ahead of the training loop, >= 1; by default 4, or the number of threads if that is more. As
-            many again may be being read.
+        prefetch: batches ahead of the training loop, >= 1; by default 4, or the number of threads if that is more. Up
+            to as many again are read meanwhile.
         rank, world_size: by default from torch.distributed, else from the environment (of torchrun, MPI or Slurm), else
             0 and 1. They are looked up again when a loop begins, so a process group may begin later.
         policy: "drop", "pad" or "uneven": treatment of samples that the ranks cannot share evenly; see
