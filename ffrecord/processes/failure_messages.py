@@ -48,7 +48,7 @@ def death_error(who: str, beat: Beat, code: int | None, name: Name) -> WorkerErr
     Args:
         code: exit code; None if the process lives but has closed its connection.
     """
-    sentence = f"{who} {_ending(code)} {_place(beat, name)}{_advice(code, beat)}"
+    sentence = f"{who} {describe_end(code)} {_place(beat, name)}{advise_on_end(code, beat)}"
     return WorkerError(sentence, index=_index(beat), exitcode=code)
 
 
@@ -63,10 +63,15 @@ def stuck_error(who: str, beat: Beat, silent: float, limit: float, name: Name) -
 
 def exit_error(who: str, code: int) -> WorkerError:
     """Return the error for a process that did all its work and still ended with an error."""
-    return WorkerError(f"{who} {_ending(code)} after its last sample", exitcode=code)
+    return WorkerError(f"{who} {describe_end(code)} after its last sample{_cause(code)}", exitcode=code)
 
 
-def _ending(code: int | None) -> str:
+def describe_end(code: int | None) -> str:
+    """Describe how a process ended: by a signal, whose name is given, or with an exit code.
+
+    Args:
+        code: exit code, negative for a signal; None if the process lives but has closed its connection.
+    """
     if code is None:
         return "closed its connection"
     if code >= 0:
@@ -77,10 +82,13 @@ def _ending(code: int | None) -> str:
         return f"was ended by signal {-code}"
 
 
-def _advice(code: int | None, beat: Beat) -> str:
-    # The kernel's OOM killer sends SIGKILL, and leaves no other trace in the process.
-    if code == -signal.SIGKILL:
-        return ": probably out of memory"
+def advise_on_end(code: int | None, beat: Beat) -> str:
+    """Return the likely cause of the end of a worker before its work was done, to append to a sentence; "" if unknown.
+
+    Args:
+        code: exit code, as `describe_end` takes it.
+        beat: last sign of life of the worker.
+    """
     if code is not None and code >= 0:
         if beat.beats == 0:  # not even one sign of life
             return (
@@ -88,7 +96,12 @@ def _advice(code: int | None, beat: Beat) -> str:
                 "again, so calls there must stand below `if __name__ == '__main__':`"
             )
         return ": its work was not done; does your code call exit()?"
-    return ""
+    return _cause(code)
+
+
+def _cause(code: int | None) -> str:
+    # The kernel's OOM killer sends SIGKILL, and leaves no other trace in the process.
+    return ": probably out of memory" if code == -signal.SIGKILL else ""
 
 
 def _place(beat: Beat, name: Name) -> str:

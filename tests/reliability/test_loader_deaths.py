@@ -83,7 +83,8 @@ def noticed(path: str, how: str, at: int, counted: Counted, **options: Any) -> N
     seconds = time.monotonic() - transform.when
     assert isinstance(error, WorkerError) and error.index == at
     samples = ", ".join(str(at // BATCH * BATCH + i) for i in range(BATCH))
-    assert re.search(f"ended with .* at sample {at} of the batch of samples {samples} ", str(error))
+    end = "was ended by SIGKILL" if how == "killed" else "exited with code [0-9]+"
+    assert re.search(f"{end} at sample {at} of the batch of samples {samples} ", str(error))
     assert seconds < children.PATIENCE
     assert child_processes() <= before
     counted.add("worker kills noticed" if how == "killed" else "worker deaths noticed")

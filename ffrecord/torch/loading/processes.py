@@ -33,6 +33,7 @@ from ffrecord.errors import (
 from ffrecord.order import Run, Step
 from ffrecord.order.keys import key_of
 from ffrecord.processes import heartbeats
+from ffrecord.processes.failure_messages import advise_on_end, describe_end
 from ffrecord.processes.heartbeats import Heart, Heartbeats
 from ffrecord.processes.process import watch_parent
 from ffrecord.torch.loading.batch_builder import Activity, BatchBuilder, BuiltBatch, RawBatch
@@ -239,12 +240,13 @@ class Workers:
         """Return the error of a dead worker, whose heart tells its last sample."""
         beat = self._hearts.heart(number).beat()
         if beat.phase == heartbeats.IDLE:
-            return WorkerError(f"a worker process ended with {code} while it waited for work", exitcode=code)
+            sentence = f"a worker process {describe_end(code)} while it waited for work{advise_on_end(code, beat)}"
+            return WorkerError(sentence, exitcode=code)
         known = beat.index != NO_SAMPLE
         batch = self._name(beat.task)
         place = f"{beat.sample} of {batch}" if known and beat.sample != batch else batch
-        sentence = f"a worker process ended with {code} at {place}"
-        sentence += f" (worker {number}, process {self._iterator._workers[number].pid})"
+        process = f"(worker {number}, process {self._iterator._workers[number].pid})"
+        sentence = f"a worker process {describe_end(code)} at {place} {process}{advise_on_end(code, beat)}"
         return WorkerError(sentence, index=beat.index if known else None, exitcode=code)
 
     def _kill(self, hanging: bool) -> None:
