@@ -37,6 +37,15 @@ from ffrecord.fields.shapes import (
 )
 from ffrecord.system.values import describe_wrong, is_tensor, tensor_shape, torch_dtype_name, with_article
 
+# Kind of a dtype → types of the items of the lists that its fields take, beside scalars of numpy.
+LIST_ITEMS: dict[str, tuple[type, ...]] = {
+    "b": (bool,),
+    "i": (int,),
+    "u": (int,),
+    "f": (int, float),
+    "c": (int, float, complex),
+}
+
 
 class ShapedField(Field):
     """The base of fields of arrays of one dtype.
@@ -128,11 +137,11 @@ class NDArrayField(ShapedField):
         array = as_array(value, self.dtype, self.shape)
         if array is None:
             _, items = flatten_lists(value) or ((), [])
-            part = next((each for each in items if isinstance(each, float)), None)
-            if part is not None and self.dtype.kind in "iu":
-                float64 = NDArrayField("float64", self.shape)
-                advice = f"{float64!r} holds both; np.asarray(value, {self.dtype.name!r}) cuts off fractions"
-                raise TypeError(f"a list with {mismatch(self, part, advice)}")
+            wrong = [item for item in items if not self._takes_item(item)]
+            if self.dtype.kind not in LIST_ITEMS:
+                raise TypeError(mismatch(self, value, "pass an array"))
+            if wrong:
+                raise TypeError(f"a list with {mismatch(self, wrong[0], self._advise_item(wrong[0]))}")
             raise TypeError(
                 mismatch(
                     self,
@@ -145,6 +154,20 @@ class NDArrayField(ShapedField):
             shape = advise(NDArrayField, self.dtype, self.shape, array.shape)
             raise ValueError(f"a list of shape {array.shape}, expected {self.expects}; {shape}")
         return array
+
+    def _takes_item(self, item: Any) -> bool:
+        """Tell whether lists for this field may have items of this type."""
+        # Both are subclasses of others: bool of int, np.float64 of float.
+        if isinstance(item, bool) or (isinstance(item, float) and self.dtype.kind in "iu"):
+            return self.dtype.kind == "b"
+        return isinstance(item, (*LIST_ITEMS.get(self.dtype.kind, ()), np.number))
+
+    def _advise_item(self, item: Any) -> str:
+        """Return what to do about an item that lists for this field may not have."""
+        if isinstance(item, float) and self.dtype.kind in "iu":
+            float64 = NDArrayField("float64", self.shape)
+            return f"{float64!r} holds both; np.asarray(value, {self.dtype.name!r}) cuts off fractions"
+        return "JSONField() holds lists of several kinds"
 
     def decode(self, data: memoryview) -> Array:
         return from_bytes(data, self.dtype, self.shape, self._fixed)
