@@ -311,7 +311,7 @@ def defer_ctrl_c() -> Iterator[None]:
 def block_signals() -> Iterator[set[int]]:
     """Context manager: inside, this thread receives no Ctrl-C, SIGTERM or SIGHUP.
 
-    A child forked inside receives none either, until it calls `become_worker`.
+    A child forked inside receives none either, until it calls `become_worker` or `ignore_ctrl_c`.
 
     Yields:
         The signals that were blocked before.
@@ -330,6 +330,16 @@ def _reset() -> None:
 
 
 call_in_children(_reset)
+
+
+def ignore_ctrl_c(blocked: set[int]) -> None:
+    """Ignore Ctrl-C in a worker process that other code has started: its parent handles it.
+
+    Args:
+        blocked: the signals to leave blocked: the result of `block_signals` where the process was started.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def become_worker(blocked: set[int] | None) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import repeat
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ from ffrecord.processes import heartbeats
 from ffrecord.processes.failure_messages import advise_on_end, describe_end
 from ffrecord.processes.heartbeats import Heart, Heartbeats
 from ffrecord.processes.process import watch_parent
+from ffrecord.system import signals
 from ffrecord.torch.loading.batch_builder import Activity, BatchBuilder, BuiltBatch, RawBatch
 from ffrecord.torch.loading.options import LoaderOptions
 from ffrecord.torch.loading.sampled import SampledRun
@@ -107,21 +108,32 @@ class Workers:
         self._planned: dict[int, Step] = {}  # batches of a sampler that workers have been given
         self._builder, self._options, self._pin = builder, options, pin
         context = options.context or _start_method()
-        _check_functions(builder, context)
+        method = context if isinstance(context, str) else context.get_start_method()
+        _check_functions(builder, method)
         # The base seed is not drawn from the user's generators. It differs between epochs, so the random numbers that
         # user functions draw in workers without a seed differ too.
         seed = key_of("workers", run.epoch.seed, run.epoch.number, run.position)
         self._hearts = Heartbeats(options.workers)
         self._tasks = WorkerTasks(self._tasks_of(run))
         self._owner = os.getpid()
+        self._iterator: Any = None
         try:
-            self._iterator: Any = self._start(context, seed)
+            # Ctrl-C reaches all processes of a terminal. Processes that just begin would print tracebacks, and a fork
+            # here could lose it: Python ignores errors of its own hooks.
+            with signals.defer_ctrl_c():
+                if method != "fork":  # its start would unblock signals
+                    resource_tracker.ensure_running()
+                with signals.block_signals() as blocked:
+                    self._iterator = self._start(context, seed, blocked)
         except BaseException:
-            self._hearts.close()
+            if self._iterator is None:
+                self._hearts.close()
+            else:
+                self._kill(True)
             raise
 
-    def _start(self, context: Any, seed: int) -> Any:
-        """Return torch's iterator, with workers at work."""
+    def _start(self, context: Any, seed: int, blocked: set[int]) -> Any:
+        """Return torch's iterator, with workers at work; they leave only the signals in `blocked` blocked."""
         options = self._options
         self._loader = _QuietLoader(
             _BatchDataset(
@@ -137,7 +149,7 @@ class Workers:
             prefetch_factor=-(-options.prefetch // options.workers),
             pin_memory=self._pin,
             timeout=options.timeout or 0,
-            worker_init_fn=functools.partial(_begin_worker, options.worker_init),
+            worker_init_fn=functools.partial(_begin_worker, options.worker_init, blocked),
             generator=torch.Generator().manual_seed(seed >> 1),
             multiprocessing_context=context,
             persistent_workers=options.persistent,
@@ -326,9 +338,8 @@ def _are_alike(one: Run | SampledRun, other: Run | SampledRun) -> bool:
     return same and one.epoch.filter is other.epoch.filter and one.split == other.split
 
 
-def _check_functions(builder: BatchBuilder, context: Any) -> None:
+def _check_functions(builder: BatchBuilder, method: str) -> None:
     """Raise if the start method cannot send the user's functions; torch would only warn, and start a worker."""
-    method = context if isinstance(context, str) else context.get_start_method()
     if method == "fork":
         return
     try:
@@ -548,11 +559,12 @@ def _unpack(batch: Any) -> Any:
     return type(batch)(map(_unpack, batch)) if type(batch) in (tuple, list) else batch
 
 
-def _begin_worker(init: Callable[[int], Any] | None, number: int) -> None:
-    """End this worker when its parent ends; torch's own workers check every 5 s, and not while they work. Then call the
-    user's function.
+def _begin_worker(init: Callable[[int], Any] | None, blocked: set[int], number: int) -> None:
+    """End this worker when its parent ends; torch's own workers check every 5 s, and not while they work. Leave Ctrl-C
+    to the parent. Then call the user's function.
     """
     watch_parent()
+    signals.ignore_ctrl_c(blocked)
     if init is not None:
         init(number)
 
