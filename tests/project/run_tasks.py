@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -124,7 +125,7 @@ def run_task() -> int:
             status = max(map(run, commands(given.task, given.arguments)))
         if status and TASKS[given.task].needs:
             with hold_lock():
-                mend()
+                mend("run this again, which installs it anew")
         return status
     except WrongArgumentError as error:
         say(str(error))
@@ -227,6 +228,8 @@ def set_up(needed: Sequence[str], task: Task, lock: int) -> None:
 
     Every step is recorded as it ends, so a set-up that was interrupted goes on where it was.
     """
+    if load_state().get("python") == interpreter():  # else it is another's, or is made anew
+        mend("installing it anew")  # before the task, which would end with a traceback
     state, asked, made_from = load_state(), requirements(), sources()
     project = digest((ROOT / "pyproject.toml").read_text())
     if state.get("python") != interpreter() or not can_import("pip"):
@@ -241,10 +244,6 @@ def set_up(needed: Sequence[str], task: Task, lock: int) -> None:
     if not (stale or lacking or editable):
         return
     check_machine()
-    mend()
-    state = load_state()
-    lacking = [name for name in needed if state.get(name) != digest(asked[name], pins())]
-    editable = task.package and (stale or state.get("installed") != project)
     if sys.version_info[:2] > NEWEST:
         this, newest = format_version(sys.version_info[:2]), format_version(NEWEST)
         say(f"Python {this} is newer than the tested versions, up to {newest}; continuing")
@@ -402,38 +401,53 @@ def make_environment(lock: int) -> None:
     Pip(lock).install(["pip>=25.3"], "--upgrade")
 
 
-def mend() -> None:
-    """Forget the packages that lack a file, so that pip installs them again, and name them.
+def mend(advice: str) -> None:
+    """Forget the packages of which a file is missing or cut short, so that pip installs them again, and name them.
 
-    An interrupted run leaves such packages, and so does whoever deletes a file.
+    An interrupted run leaves such packages, and so do a full disk and whoever deletes a file.
+
+    Args:
+        advice: what happens next, for the line about a package.
     """
     damaged = []
     for about in VENV.glob("lib/python*/site-packages/*.dist-info"):
-        lost = lost_file(about)
-        if not lost:
+        fault = fault_of(about)
+        if not fault:
             continue
         shutil.rmtree(about)
         damaged.append(about.name.partition("-")[0])
-        if lost != "RECORD":
-            say(f"{damaged[-1]} in {VENV.name} lacks {lost}; run this again, which installs it anew")
+        if fault != NO_RECORD:
+            say(f"{damaged[-1]} in {VENV.name} is damaged, {fault}; {advice}")
     if damaged:
         steps = load_state()
         kept = () if "pip" in damaged else ("python", "compiled")  # without pip, .venv is made anew
         save_state({name: steps[name] for name in kept if name in steps})
 
 
-def lost_file(about: Path) -> str:
-    """Return the first file that an installed package should have and has not, or "". Its bytecode does not count.
+NO_RECORD = "RECORD is missing"  # as a set-up leaves it that was interrupted, so it needs no line
+
+
+def fault_of(about: Path) -> str:
+    """Return what is wrong with the first damaged file of an installed package, or "". Its bytecode does not count.
+
+    A file that has grown counts as whole: people add lines to look for mistakes, and certificates.
 
     Args:
         about: the directory of its metadata.
     """
     try:
         with (about / "RECORD").open(newline="", encoding="utf-8") as file:
-            names = [row[0] for row in csv.reader(file) if row and not row[0].endswith(".pyc")]
+            rows = [(*row, "", "")[:3] for row in csv.reader(file) if row and not row[0].endswith(".pyc")]
     except (OSError, ValueError, csv.Error):
-        return "RECORD"
-    return next((name for name in names if not os.path.lexists(about.parent / name)), "")
+        return NO_RECORD
+    for name, _, size in rows:
+        try:
+            found = (about.parent / name).lstat()
+        except OSError:
+            return f"{name} is missing"
+        if size.isdigit() and stat.S_ISREG(found.st_mode) and found.st_size < int(size):
+            return f"{name} is cut short"
+    return ""
 
 
 class Pip:

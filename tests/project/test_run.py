@@ -207,25 +207,37 @@ def test_packages_that_are_there_in_part_are_installed_again(run):
     for path in (whole, part):
         path.mkdir(parents=True)
     (whole / "RECORD").touch()
-    run.mend()
+    run.mend("run this again")
     assert whole.exists() and not part.exists()
 
 
-def test_packages_that_lost_a_file_are_installed_again(run, capsys):
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        (lambda path: path.unlink(), "b.py is missing"),
+        (lambda path: path.write_text("one ="), "b.py is cut short"),
+        (lambda path: path.write_text("one = 1\nprint(one)\n"), ""),
+    ],
+    ids=["missing", "cut short", "longer"],
+)
+def test_damaged_packages_are_installed_again(run, capsys, damage, fault):
     packages = run.VENV / "lib" / "python3.11" / "site-packages"
     for name in ("a", "b"):
         about = packages / f"{name}-1.dist-info"
         about.mkdir(parents=True)
-        (packages / f"{name}.py").touch()
-        (about / "RECORD").write_text(f'{name}.py,,\n"{name}-1.dist-info/RECORD",,\n__pycache__/{name}.pyc,,\n')
+        (packages / f"{name}.py").write_text("one = 1\n")
+        (about / "RECORD").write_text(
+            f'{name}.py,sha256=x,8\n"{name}-1.dist-info/RECORD",,\n__pycache__/{name}.pyc,,\n'
+        )
     run.save_state({"python": "this", "compiled": "1", "torch": "2"})
-    run.mend()
+    run.mend("run this again")
     assert capsys.readouterr().out == "" and set(run.load_state()) == {"python", "compiled", "torch"}
-    (packages / "b.py").unlink()
-    run.mend()
-    assert capsys.readouterr().out == "run.py: b in .venv lacks b.py; run this again, which installs it anew\n"
-    assert [path.name for path in packages.glob("*.dist-info")] == ["a-1.dist-info"]
-    assert run.load_state() == {"python": "this", "compiled": "1"}
+    damage(packages / "b.py")
+    run.mend("run this again")
+    assert capsys.readouterr().out == (f"run.py: b in .venv is damaged, {fault}; run this again\n" if fault else "")
+    left = ["a-1.dist-info"] if fault else ["a-1.dist-info", "b-1.dist-info"]
+    assert sorted(path.name for path in packages.glob("*.dist-info")) == left
+    assert ("torch" in run.load_state()) == (not fault)
 
 
 # What it says
@@ -548,6 +560,20 @@ def test_sets_up_once_and_goes_on_after_any_interruption(run):
         assert process.returncode in (0, 130, -signal.SIGKILL), printed
         status, printed = real(run.ROOT, "digits")
         assert status == 0 and printed.endswith("one is 1 1.17.0\n"), printed
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_damaged_package_is_one_line_and_mended(run):
+    """The task would end with a traceback of the import."""
+    if not reachable():
+        pytest.skip("no package index can be reached")
+    assert real(run.ROOT, "digits")[0] == 0
+    (six,) = run.VENV.glob("lib/python*/site-packages/six.py")
+    six.write_bytes(six.read_bytes()[:1000])
+    status, printed = real(run.ROOT, "digits")
+    assert status == 0 and printed.endswith("one is 1 1.17.0\n") and "Traceback" not in printed, printed
+    assert printed.startswith("run.py: six in .venv is damaged, six.py is cut short; installing it anew\n"), printed
 
 
 @pytest.mark.long
