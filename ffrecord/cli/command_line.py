@@ -189,15 +189,24 @@ def _report_signal(name: str, ended: SystemExit, code: int) -> int:
 
 def _report_failure(given: argparse.Namespace, error: Exception) -> int:
     """Report an error in one line and return the exit code for it."""
-    from ffrecord.cli.terminal.messages import format_error, format_notes
+    from ffrecord.cli.terminal.messages import explain_memory, format_error, format_notes, is_out_of_memory
     from ffrecord.errors import ArgumentError, ArgumentTypeError
 
     if isinstance(error, StandardOutputError):
         silence(sys.stdout)
     if given.debug:
         traceback.print_exc()
-    _print_error(given.command, format_error(error) + format_notes(error))
+    text = format_error(error)
+    if is_out_of_memory(error):
+        text = explain_memory(text, _sources_of(given), getattr(given, "jobs", 1))
+    _print_error(given.command, text + format_notes(error))
     return exit_codes.USAGE if isinstance(error, ArgumentError | ArgumentTypeError) else exit_codes.FAILED
+
+
+def _sources_of(given: argparse.Namespace) -> list[str]:
+    """Return the paths that a command reads, whatever it calls them."""
+    found = next((getattr(given, name) for name in ("source", "sources", "path", "folder") if hasattr(given, name)), [])
+    return [found] if isinstance(found, str) else [str(each) for each in found]
 
 
 def _print_error(name: str, text: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ffrecord.cli.sources import add_jobs, path_of
 from ffrecord.cli.terminal import exit_codes
+from ffrecord.cli.terminal.messages import is_out_of_memory
 from ffrecord.cli.terminal.output import Output, StandardOutputError, format_count, format_size
 from ffrecord.conversion.input import ConversionInput, open_input
 from ffrecord.dataset_writer import DatasetWriter, Summary
@@ -78,7 +79,8 @@ def hint_at_skipping(given: argparse.Namespace) -> Iterator[None]:
     try:
         yield
     except WorkerError as error:
-        if error.index is not None and error.exitcode is None and not given.max_skipped:
+        skips = error.index is not None and error.exitcode is None and not is_out_of_memory(error)
+        if skips and not given.max_skipped:
             add_note(error, "use --max-skipped N to leave out up to N samples that cannot be read")
         raise
 

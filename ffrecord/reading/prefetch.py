@@ -9,6 +9,8 @@ from ffrecord.errors import add_note
 
 T = TypeVar("T")
 
+BEGUN = "While this batch was begun:"  # begins the note with the traceback of an error that comes later
+
 
 class Prefetcher(Generic[T]):
     """Iterator over the results of batches.
@@ -68,7 +70,7 @@ def _raise_later(error: Exception) -> Callable[[], Any]:
     Meanwhile the error has no traceback: its frames lead back to the object that keeps the error, and such a cycle
     would keep all batches in flight alive until a garbage collection. A note keeps the text of the traceback.
     """
-    add_note(error, "While this batch was begun:\n" + "".join(traceback.format_tb(error.__traceback__)))
+    add_note(error, f"{BEGUN}\n" + "".join(traceback.format_tb(error.__traceback__)))
     # The context would lead to the same frames.
     error.__context__ = None
     kept = error.with_traceback(None)

@@ -4,8 +4,10 @@ import errno
 import os
 import re
 import shlex
+import signal
 
-from ffrecord.errors import FFRecordError, MismatchError
+from ffrecord.errors import FFRecordError, MismatchError, WorkerError, name_files
+from ffrecord.reading.prefetch import BEGUN
 
 # Advice in errors is for callers of functions. These are the same words for users of the command.
 CREDENTIALS = (
@@ -37,6 +39,7 @@ ARGUMENTS = re.compile(r"(?<![\w/.-])(shard_size|samples_per_shard|num_shards|ma
 FORMAT_ADVICE = re.compile(r'(pass )?(?<![\w/])format="([^"]*)"')  # advice to pass the argument `format`
 SAID = (errno.EINVAL, errno.EEXIST, errno.EWOULDBLOCK)  # the system's words for these add nothing to our own sentence
 
+NO_MEMORY = "out of memory"
 SHOWN = 3  # differences in a message
 LOOKED = "samples looked at"  # begins the difference of samples, in the messages of a write
 
@@ -50,7 +53,10 @@ def format_error(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror and error.args[:1] == (error.errno,):
         return _format_os_error(error)
     if isinstance(error, FFRecordError | OSError | ImportError | ValueError) and text:
-        return text
+        return text.replace(f"MemoryError: {NO_MEMORY}", NO_MEMORY)
+    if isinstance(error, MemoryError):
+        detail = text.removeprefix(NO_MEMORY).removeprefix(": ")
+        return text if NO_MEMORY in detail else f"{NO_MEMORY}: {detail}" if detail else NO_MEMORY
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -66,8 +72,34 @@ def renumber_sample(text: str, place: int, index: int | None) -> str:
 
 
 def format_notes(error: BaseException) -> str:
-    """Join the notes of an exception: what stays on disk, and how to go on."""
-    return "".join(f"; {_advise_for_command(_join_lines(note))}" for note in getattr(error, "__notes__", []))
+    """Join the notes of an exception: what stays on disk, and how to go on. Tracebacks are left out."""
+    notes = [note for note in getattr(error, "__notes__", []) if not note.startswith(BEGUN)]
+    return "".join(f"; {_advise_for_command(_join_lines(note))}" for note in notes)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error, or one that caused it, is that memory ran out, or was killed for it."""
+    found: BaseException | None = error
+    while found is not None:
+        code = found.exitcode if isinstance(found, WorkerError) else None
+        if isinstance(found, MemoryError) or getattr(found, "errno", None) == errno.ENOMEM or code == -signal.SIGKILL:
+            return True
+        found = found.__cause__
+    return False
+
+
+def explain_memory(text: str, sources: list[str], jobs: int) -> str:
+    """Return the line for a command that ran out of memory: the file, unless the text names it, and what to do.
+
+    Args:
+        text: result of `format_error`.
+        sources: paths that the command reads.
+        jobs: number of its processes or threads, 1 if it has none.
+    """
+    named = any(source in text for source in sources)
+    where = "" if named or not sources else f"{name_files(sources)}: "
+    what = f"use fewer --jobs than {jobs}, or" if jobs > 1 else "a record must fit into memory:"
+    return f"{where}{text}; {what} free some memory"
 
 
 def _format_os_error(error: OSError) -> str:
