@@ -53,7 +53,8 @@ class FileReader(RecordReader[Sample_co]):
             use instead, as a buffer or array. Each such sample is logged, and after SKIPPED_MOST of them the next one
             raises. A failure of the network or the storage, which hits all samples, is always raised.
         storage_options: for URLs: credentials, addresses and limits.
-        cache_dir: for URLs: a directory that keeps the data read, for later epochs and other processes.
+        cache_dir: for URLs: a directory that keeps the data read, for later epochs and other processes. No path may
+            begin with `~`, which only the shell expands: take os.path.expanduser.
         cache_limit: maximum bytes in `cache_dir`, as an int or a text such as "100GB"; None for no limit.
 
     Raises:

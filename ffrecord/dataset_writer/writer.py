@@ -157,7 +157,7 @@ class DatasetWriter:
     Args:
         path: path of the directory, missing or empty; missing parents are made. Or a URL in object storage, such as
             "s3://bucket/name": shards are uploaded as they are finished, and the manifest last; see
-            docs/remote-writing.md.
+            docs/remote-writing.md. No path may begin with `~`, which only the shell expands: take os.path.expanduser.
         fields: fields of the columns, as `fields.Schema.of` takes them, or a Schema. A dict may leave out columns,
             which samples then show. None: up to 8 samples spread over the dataset show the columns; samples of bytes,
             bytearray or memoryview are then written unchanged.

@@ -242,14 +242,35 @@ def path_text(name: str, value: object, expected: str = "str or os.PathLike") ->
 
     Raises:
         ArgumentTypeError: it is no str, nor an os.PathLike of one.
-        ArgumentError: it is empty, which would stand for the working directory, or fails `check_characters`.
+        ArgumentError: it is empty, which would stand for the working directory; it begins with a home directory that
+            only the shell expands, `~` or `~user`; or it fails `check_characters`.
     """
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(path, str):
         raise ArgumentTypeError(describe_wrong(name, value, expected))
     if not path:
         raise ArgumentError(describe_wrong(name, path, "a path"))
+    if path[0] == "~":
+        _refuse_home(name, path)
     return check_characters(name, path)
+
+
+def _refuse_home(name: str, path: str) -> None:
+    """Refuse a path such as "~/data". Python does not expand it, so that a directory called "~" would appear.
+
+    What exists under that name is meant, such as a backup called "~old.ffr". A user of that name has to exist, too.
+
+    Raises:
+        ArgumentError: the message has the path to pass instead.
+    """
+    first = path.partition("/")[0]
+    home = os.path.expanduser(path)
+    if (first == "~" or home != path) and not os.path.lexists(first):
+        instead = f"pass {home!r}" if home != path else "pass the whole path"
+        raise ArgumentError(
+            f"{name} is {path!r}, expected a path without ~, which only the shell expands: {instead}, or "
+            f"{'./' + path!r} for a directory called {first!r}"
+        )
 
 
 def check_characters(name: str, path: str) -> str:

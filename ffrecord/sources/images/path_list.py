@@ -84,7 +84,7 @@ class PathListReader(FileStore):
     ) -> None:
         if not isinstance(labels, bool):
             raise ArgumentTypeError(describe_wrong("labels", labels, "True or False"))
-        directory = filesystems.absolute_path("." if root is None else os.fspath(root))
+        directory = filesystems.absolute_path("." if root is None else path_text("root", root))
         if not os.path.isdir(directory):
             raise NotAFolderError(ENOTDIR, f"{directory} is not a directory", directory)
         self._lists, self._lines, pairs = _read_source(source, labels)
