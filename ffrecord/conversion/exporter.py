@@ -21,6 +21,7 @@ from ffrecord.conversion.input import paths_of
 from ffrecord.dataset_writer import Summary
 from ffrecord.dataset_writer import options as arguments
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, MismatchError, file_error, plural
+from ffrecord.inputs.tables import is_table
 from ffrecord.processes.pool import start_method_of
 from ffrecord.reading.paths import check_outside, local_path
 from ffrecord.reading.store import Store
@@ -28,7 +29,7 @@ from ffrecord.sources.opening import check_format_name, open_for
 from ffrecord.sources.opening import open as open_store
 from ffrecord.system import atomic_directory, filesystems, named_calls, signals
 from ffrecord.system.atomic_file import fsync_directory, lock, part_name, remove_tree
-from ffrecord.system.values import check_flag, describe_wrong, is_word
+from ffrecord.system.values import check_flag, check_samples, describe_wrong, is_word
 
 NAMED = 20  # differences that an error names
 AT_ONCE = 64  # files that are compared together
@@ -194,9 +195,11 @@ def export(
     _check_free(path, directory=per_shard is not None or kind == "folder")
     check_outside(paths_of(source), path)
     opened = isinstance(source, Store) or not _are_paths(source)
+    if opened and not isinstance(source, Store):
+        check_samples("source", source)
     if opened and not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
         raise ArgumentTypeError(describe_wrong("source", source, "a path, a store or samples with len() and [i]"))
-    if isinstance(source, Mapping):
+    if is_table(source):
         advice = "make a dataset of its columns with convert"
         raise ArgumentTypeError(describe_wrong("source", source, "samples", advice))
     given_options = [*options, *([] if source_format is None else ["source_format"])]

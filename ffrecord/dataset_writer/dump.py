@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,12 +17,14 @@ from ffrecord.dataset_writer.sample_sources import FromDataset
 from ffrecord.dataset_writer.selection import dataset_length
 from ffrecord.dataset_writer.shards import ShardFiles
 from ffrecord.dataset_writer.tasks import WorkerSettings
+from ffrecord.errors import ArgumentTypeError
 from ffrecord.format import manifest
 from ffrecord.inputs.recognised import StoreInput, input_of
+from ffrecord.inputs.tables import is_table
 from ffrecord.processes.pool import usable_workers
 from ffrecord.reading.paths import local_path
 from ffrecord.system import signals
-from ffrecord.system.values import as_bytes, check_samples, whole_number
+from ffrecord.system.values import as_bytes, check_samples, describe_wrong, whole_number
 from ffrecord.writing.file_writer import FileWriter
 
 WORKERS_MAX = 16
@@ -67,6 +69,10 @@ def dump(
     if files < 1:
         raise ValueError(f"nfiles is {files}, expected >= 1")
     check_samples("dataset", dataset)
+    # A dict of samples by their index was taken by ffrecord 1.x, too.
+    if is_table(dataset) and not (isinstance(dataset, Mapping) and 0 in dataset):
+        advice = "write its rows with DatasetWriter"
+        raise ArgumentTypeError(describe_wrong("dataset", dataset, "samples with len() and [i]", advice))
     dataset, encoding = _with_encoding(dataset, serializer)
     total = dataset_length(dataset)
     if files == 1:

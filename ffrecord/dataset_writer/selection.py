@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.reading.indices import as_subset, count_from_start
-from ffrecord.system.values import describe
+from ffrecord.system.values import describe, describe_wrong
 
 SEEDS = 1 << 32
 
@@ -26,6 +26,8 @@ def dataset_length(dataset: Any) -> int:
     """
     kind = type(dataset).__name__
     if not hasattr(dataset, "__getitem__"):
+        if not isinstance(dataset, Iterable):
+            raise ArgumentTypeError(describe_wrong("dataset", dataset, "samples with len() and [i]"))
         raise ArgumentTypeError(f"dataset of type {kind} has no samples by index (dataset[i]); pass list(dataset)")
     try:
         return len(dataset)

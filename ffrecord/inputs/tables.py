@@ -122,6 +122,12 @@ class ArrowTable(Table):
             raise FormatError(f"row {indices[error.place]}: {error}") from None
 
 
+def is_table(source: Any) -> bool:
+    """Tell whether an object is a table, which has columns and no samples by index."""
+    frames = class_of("pandas", "DataFrame"), class_of("polars", "DataFrame")
+    return isinstance(source, (Mapping, *frames, class_of("pyarrow", "Table"), class_of("pyarrow", "RecordBatch")))
+
+
 def table_of(source: Any) -> Table | None:
     """Return the table that an object is; None for anything else.
 

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping
+from types import FunctionType, MethodType
 from typing import Any, TypeGuard, TypeVar
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, describe_int
@@ -202,14 +203,21 @@ def iterator_of(name: str, value: Any, items: str) -> Iterator[Any]:
 
 
 def check_samples(name: str, value: Any) -> None:
-    """Refuse as samples a text or bytes, whose letters nobody means to store, and a loader that gives batches.
+    """Refuse as samples what nobody means to store: a path, a text or bytes, whose letters would be samples; a class or
+    a function in place of its result; an array without axes; a loader that gives batches.
 
     Raises:
-        ArgumentTypeError: it is a str or bytes, a `Loader`, or a DataLoader of torch with batches.
+        ArgumentTypeError: it is one of these; the message says what to pass instead.
     """
-    if isinstance(value, str | bytes | bytearray):
+    is_path = isinstance(value, os.PathLike) and not hasattr(value, "__getitem__")
+    if is_path or isinstance(value, str | bytes | bytearray):
         advice = "of a path: pass ffrecord.open(path), or use ffrecord.convert(path, out)"
         raise ArgumentTypeError(describe_wrong(name, value, "samples", advice))
+    if isinstance(value, type | FunctionType | MethodType):
+        what, advice = ("class", "pass an object of it") if isinstance(value, type) else ("function", "pass its result")
+        raise ArgumentTypeError(f"{name} is the {what} {value.__qualname__}, expected samples; {advice}")
+    if (isinstance(value, class_of("numpy", "ndarray")) or is_tensor(value)) and value.ndim == 0:
+        raise ArgumentTypeError(describe_wrong(name, value, "samples", "an array needs an axis of samples"))
     torch_loader = isinstance(value, class_of("torch.utils.data", "DataLoader"))
     if isinstance(value, class_of("ffrecord.torch", "Loader")) or (torch_loader and value.batch_sampler is not None):
         advice = f"give its dataset instead{', or make it with batch_size=None' if torch_loader else ''}"

@@ -1,17 +1,20 @@
 """A path where samples are expected: its letters are no samples."""
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import ffrecord
 from ffrecord import DatasetWriter
+from ffrecord.errors import ArgumentTypeError
 from ffrecord.utils import dump
 
 
-@pytest.mark.parametrize("given", ["photos/", "", b"photos/", bytearray(b"ab")])
+@pytest.mark.parametrize("given", ["photos/", "", b"photos/", bytearray(b"ab"), Path("photos")])
 @pytest.mark.parametrize("method", ["from_indexed_dataset", "from_iterable"])
 def test_letters_are_no_samples(tmp_path: Path, method: str, given: Any) -> None:
     out = tmp_path / "out"
@@ -24,6 +27,51 @@ def test_letters_are_no_samples(tmp_path: Path, method: str, given: Any) -> None
 def test_convert_takes_no_bytes(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"^source is a bytes of 4, expected samples"):
         ffrecord.convert(b"abcd", tmp_path / "out")
+
+
+WRONG: list[tuple[Any, str]] = [
+    (dict, "the class dict, expected samples; pass an object of it"),
+    (ffrecord.FileReader, "the class FileReader, expected samples; pass an object of it"),
+    (test_convert_takes_no_bytes, "the function test_convert_takes_no_bytes, expected samples; pass its result"),
+    (np.array(3), r"an int64 array of shape \(\), expected samples; an array needs an axis of samples"),
+    (b"ab", "a bytes of 2, expected samples"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), WRONG, ids=[words[:20] for _, words in WRONG])
+def test_what_has_no_samples_says_what_it_is(tmp_path: Path, given: Any, words: str) -> None:
+    writer, out = DatasetWriter(tmp_path / "out", num_workers=0), tmp_path / "out.zip"
+    calls: list[tuple[str, Callable[[], Any]]] = [
+        ("dataset", lambda: writer.from_indexed_dataset(given)),
+        ("iterable", lambda: writer.from_iterable(given)),
+        ("source", lambda: ffrecord.convert(given, tmp_path / "out")),
+        ("source", lambda: ffrecord.export(given, out)),
+        ("dataset", lambda: dump(given, tmp_path / "out.ffr", 1, pickle.dumps)),
+    ]
+    for name, call in calls:
+        with pytest.raises(ArgumentTypeError, match=f"^{name} is {words}"):
+            call()
+    assert not list(tmp_path.iterdir())
+
+
+def test_list_is_advised_only_for_what_can_be_listed(tmp_path: Path) -> None:
+    writer = DatasetWriter(tmp_path / "out", num_workers=0)
+    for given in (3, None, 2.5):
+        with pytest.raises(ArgumentTypeError, match=r"^dataset is .*, expected samples with len\(\) and \[i\]$"):
+            writer.from_indexed_dataset(given)
+    with pytest.raises(ArgumentTypeError, match=r"type set has no samples by index .* pass list\(dataset\)"):
+        writer.from_indexed_dataset({1, 2})
+
+
+def test_tables_have_no_samples_to_export_or_dump(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    for table in ({"a": [1, 2]}, pandas.DataFrame({"a": [1, 2]})):
+        with pytest.raises(ArgumentTypeError, match=r"^source is .*, expected samples; make a dataset of its columns"):
+            ffrecord.export(table, tmp_path / "out.zip")
+        with pytest.raises(ArgumentTypeError, match=r"^dataset is .*; write its rows with DatasetWriter"):
+            dump(table, tmp_path / "out.ffr", 1, pickle.dumps)
+    dump({0: 1, 1: 2}, tmp_path / "out.ffr", 1, pickle.dumps)  # as ffrecord 1.x does
+    assert len(ffrecord.FileReader(tmp_path / "out.ffr")) == 2
 
 
 def test_samples_may_be_texts(tmp_path: Path) -> None:
