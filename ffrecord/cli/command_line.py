@@ -205,7 +205,7 @@ def _report_failure(given: argparse.Namespace, error: Exception) -> int:
 
 def _sources_of(given: argparse.Namespace) -> list[str]:
     """Return the paths that a command reads, whatever it calls them."""
-    found = next((getattr(given, name) for name in ("source", "sources", "path", "folder") if hasattr(given, name)), [])
+    found: Any = next((getattr(given, each) for each in ("source", "sources", "path", "folder") if each in given), [])
     return [found] if isinstance(found, str) else [str(each) for each in found]
 
 

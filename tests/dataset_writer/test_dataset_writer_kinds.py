@@ -29,7 +29,8 @@ def is_same(written: Any, read: Any) -> bool:
         return kinds(written) == kinds(read)
     flat = [item for row in written for item in (row if isinstance(row, list) else [row])]
     numbers = {"b": (bool,), "i": (int,), "f": (int, float)}[read.dtype.kind]
-    return all(type(item) in numbers for item in flat) and read.ravel().tolist() == flat
+    same: bool = read.ravel().tolist() == flat
+    return same and all(type(item) in numbers for item in flat)
 
 
 @settings(max_examples=60, deadline=None)
