@@ -14,6 +14,7 @@ from ffrecord.dataset_writer.selection import Indices, as_array
 from ffrecord.dataset_writer.tasks import allows_fetch_ahead
 from ffrecord.dataset_writer.transport import Carrier
 from ffrecord.errors import ArgumentTypeError, CountError, FormatError, plural
+from ffrecord.inputs.tables import is_table
 from ffrecord.processes.failure_messages import Name
 from ffrecord.processes.heartbeats import Beat
 from ffrecord.system.braces import expand_braces
@@ -223,7 +224,7 @@ def shard_names(shards: Any) -> list[str]:
     """
     if isinstance(shards, str | os.PathLike):
         return expand_braces(os.fspath(shards))
-    if not isinstance(shards, Iterable):
+    if not isinstance(shards, Iterable) or is_table(shards):
         raise ArgumentTypeError(describe_wrong("shards", shards, "a list of paths or a pattern"))
     names = []
     for position, shard in enumerate(shards):

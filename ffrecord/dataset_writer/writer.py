@@ -30,6 +30,7 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, plural
 from ffrecord.fields import Schema
 from ffrecord.inputs.huggingface import HuggingFaceInput, check_classes, name_stream
 from ffrecord.inputs.recognised import StackInput, StoreInput, input_of
+from ffrecord.inputs.tables import is_table
 from ffrecord.processes.pool import start_method_of
 from ffrecord.reading.paths import check_outside
 from ffrecord.system import urls
@@ -418,8 +419,8 @@ class DatasetWriter:
         self._options.check_target()
         if not callable(function):
             raise ArgumentTypeError(describe_wrong("function", function, "a callable"))
-        if not isinstance(lines_or_file, Iterable | os.PathLike):
-            raise ArgumentTypeError(describe_wrong("lines_or_file", lines_or_file, "a path or an iterable"))
+        if not isinstance(lines_or_file, Iterable | os.PathLike) or is_table(lines_or_file):
+            raise ArgumentTypeError(describe_wrong("lines_or_file", lines_or_file, "a path or an iterable of lines"))
         # None for lines that cannot be read twice: nothing could be compared, so nothing is resumed.
         lines = resume.lines_fingerprint(lines_or_file)
         settings, declared = self._options.settings(chunksize), self._options.declares(self._options.fields)

@@ -74,6 +74,15 @@ def test_tables_have_no_samples_to_export_or_dump(tmp_path: Path) -> None:
     assert len(ffrecord.FileReader(tmp_path / "out.ffr")) == 2
 
 
+def test_names_of_columns_are_no_lines_and_no_shards(tmp_path: Path) -> None:
+    writer = DatasetWriter(tmp_path / "out", num_workers=0)
+    for table in ({"a": [1, 2]}, pytest.importorskip("pandas").DataFrame({"a": [1, 2]})):
+        with pytest.raises(ArgumentTypeError, match=r"^lines_or_file is .*, expected a path or an iterable of lines$"):
+            writer.from_list(table, len)
+        with pytest.raises(ArgumentTypeError, match=r"^shards is .*, expected a list of paths or a pattern$"):
+            writer.from_webdataset(table, lambda path: [path])
+
+
 def test_samples_may_be_texts(tmp_path: Path) -> None:
     DatasetWriter(tmp_path / "out", num_workers=0).from_indexed_dataset([b"photos/", b"ab"])
     assert len(ffrecord.open(tmp_path / "out")) == 2
