@@ -388,9 +388,9 @@ class Course:
     def _check_sizes(self, split: Split, order: Order) -> None:
         """Refuse sizes with which nothing would be yielded, on all ranks alike."""
         epoch = self._epoch(BegunEpoch(self.identity, order))
+        self.identity.check_samples()
         if epoch.samples == 0:
-            what = "the dataset has" if self.indices is None else "indices have"
-            raise ArgumentError(f"{what} 0 samples, expected at least 1")
+            raise ArgumentError("indices have 0 samples, expected at least 1")
         length = epoch.length
         most = split.most(length)
         if batches(most, self.batch_size, self.drop_last) == 0:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
 
-from ffrecord.errors import ArgumentError, describe_version, plural
+from ffrecord.errors import ArgumentError, describe_version, name_files, plural
 from ffrecord.order.keys import EPOCHS, LENGTH_MAX, SEEDS, check_range
 from ffrecord.reader import FileReader
 from ffrecord.reading.store import Store
@@ -28,12 +28,19 @@ class Identity:
         fingerprint: equal only for equal samples in equal shards; empty if unknown.
         prefix: returns the fingerprint of the first k shards alone, 0 <= k <= shards; None if unknown. Comparisons
             ignore it.
+        name: name of the dataset for messages, such as its first file; empty if unknown. Comparisons ignore it.
     """
 
     samples: int
     shards: int = 0
     fingerprint: str = ""
     prefix: Callable[[int], str] | None = field(default=None, compare=False, repr=False)
+    name: str = field(default="", compare=False, repr=False)
+
+    def check_samples(self) -> None:
+        """Raise ArgumentError if the dataset has no samples, of which no epoch can be made."""
+        if self.samples == 0:
+            raise ArgumentError(f"{self.name or 'the dataset'} has 0 samples, expected at least 1")
 
     def difference(self, before: "Identity") -> str | None:
         """Describe the difference from the dataset `before`, with both values; return None if there is none."""
@@ -76,7 +83,8 @@ def identity_of(reader: IdentifiedReader | Store) -> Identity:
     """Return the identity of the samples of a reader. It keeps a `FileReader` alive for `Identity.prefix`."""
     # Only datasets of FFRecord files grow by whole shards.
     prefix = None if isinstance(reader, Store) and not isinstance(reader, FileReader) else reader.fingerprint
-    return Identity(len(reader), len(reader.fnames), reader.fingerprint(), prefix)
+    files = reader.fnames
+    return Identity(len(reader), len(files), reader.fingerprint(), prefix, name_files(files) if files else "")
 
 
 VERSION = 1

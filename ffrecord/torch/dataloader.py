@@ -1,5 +1,6 @@
 """torch's DataLoader with batched reads, which can begin at any batch."""
 
+import logging
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -22,6 +23,8 @@ from ffrecord.torch.sampler_wrappers import SingleIndexSampler, SkipableSampler
 from ffrecord.torch.trainer_epoch import ShuffleSampler
 
 __all__ = ["DataLoader", "SkipableSampler", "track"]
+
+logger = logging.getLogger("ffrecord")
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -68,6 +71,8 @@ class DataLoader(TorchDataLoader[T_co]):
         in_order: bool = True,
     ) -> None:
         check_class_names(dataset)
+        if isinstance(dataset, Dataset) and not len(dataset):
+            _tell_empty(dataset, shuffled=bool(shuffle) and sampler is None and batch_sampler is None)
         if multiprocessing_context is None and num_workers > 0 and "fork" in multiprocessing.get_all_start_methods():
             multiprocessing_context = "fork"
         # Older releases of torch lack these arguments, so pass only those that were given.
@@ -185,6 +190,20 @@ class DataLoader(TorchDataLoader[T_co]):
             raise StateError("the loader of an IterableDataset has no state: only the dataset knows where it is")
         if self.num_workers > 0 and not getattr(self, "in_order", True):
             raise StateError("a loader with in_order=False has no state: its batches come in no fixed order")
+
+
+def _tell_empty(dataset: Dataset[Any], shuffled: bool) -> None:
+    """Log that a dataset has no samples: as with torch's DataLoader, its epochs are empty.
+
+    Raises:
+        ValueError: it is to be shuffled, which torch refuses, too.
+    """
+    try:
+        dataset._identity().check_samples()
+    except ArgumentError as error:
+        if shuffled:
+            raise
+        logger.warning("DataLoader: %s", error)
 
 
 class BatchBar(tqdm):  # type: ignore[misc]

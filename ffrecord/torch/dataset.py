@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import Dataset as TorchDataset
 
 from ffrecord._crc import crc32
-from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError, SampleIndexError, plural
+from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError, SampleIndexError, name_files, plural
 from ffrecord.inputs.parts import ChosenSamples, JoinedParts, Parts, WholeStore
 from ffrecord.inputs.recognised import is_untouched, parts_of
 from ffrecord.order import Epoch, Run, Step, sample_seeds
@@ -418,7 +418,8 @@ class Subset(Dataset[T_co]):
 
     def _identity(self) -> Identity:
         inside, text = self.dataset._identity(), _describe_indices(self._kept)
-        return Identity(len(self), inside.shards, _digest(f"{inside.samples}", inside.fingerprint, text))
+        fingerprint = _digest(f"{inside.samples}", inside.fingerprint, text)
+        return Identity(len(self), inside.shards, fingerprint, name=f"a subset of {inside.name}" if inside.name else "")
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in vars(self).items() if name != "_kept"}
@@ -543,7 +544,8 @@ def _is_inside(places: range, n: int) -> bool:
 def _combine_identities(samples: int, parts: list[Identity]) -> Identity:
     """Return the identity of a dataset of `samples` that come from these parts."""
     texts = [f"{part.samples} {part.fingerprint}" for part in parts]
-    return Identity(samples, sum(part.shards for part in parts), _digest(*texts))
+    name = name_files([part.name for part in parts]) if parts else ""
+    return Identity(samples, sum(part.shards for part in parts), _digest(*texts), name=name)
 
 
 def _describe_indices(indices: KeptIndices) -> str:

@@ -214,6 +214,8 @@ class Loader(Iterable[Any]):
         self.dataset: Any = self.reader if is_path(dataset) else dataset
         self.num_workers = options.workers
         try:
+            identity = identity_of(self.reader)
+            identity.check_samples()
             # Workers have no GPU, and memory that they pin is not pinned in this process.
             pin = (options.pin or options.device is not None) and not options.workers
             self._work = BatchWork(columns_of(self.reader, fields, decode, form, pin), form, on_error, *functions)
@@ -232,7 +234,6 @@ class Loader(Iterable[Any]):
                 indices=chosen,
                 placement=placement,
             )
-            identity = identity_of(self.reader)
             self._cursor: Course | SampledCourse
             if sampler is None and batch_sampler is None:
                 self._cursor, self._ranks = arguments.make(identity, batch_size, drop_last)

@@ -3,6 +3,7 @@
 import gzip
 import json
 import lzma
+import re
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -131,3 +132,47 @@ def test_a_directory_without_such_files(tmp_path, format):
     (tmp_path / "a").mkdir()
     with pytest.raises(ArgumentError, match=r"a: no file in this directory ends in \."):
         convert(tmp_path / "a", tmp_path / "out", format=format)
+
+
+PACKED = ("tar.gz", "webdataset.gz", "tar.xz", "tar.zst", "folders in a tar")  # they are read in order only
+OTHERS = ("parquet", "parquet of no columns", "list", "iterator", "array")
+STORES = [name for name in SOURCES if name not in (*PACKED, *OTHERS)]
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_no_samples_to_train_on(tmp_path, caplog, name):
+    """One error for all formats, which names the file; of loaders that follow torch's, an empty epoch and a line."""
+    pytest.importorskip("torch")
+    from torch.utils import data
+
+    from ffrecord import torch as ours
+
+    make, format = SOURCES[name]
+    store: Any = ffrecord.open(make(tmp_path), format)
+    file = store.fnames[0]
+    dataset = ours.Dataset(store, transform=lambda sample: sample)
+    whole = f"{re.escape(file)} has 0 samples, expected at least 1"
+    inside = f"dataset is of type .* and has 0 samples of {re.escape(file)}( …)?, expected at least 1"
+    cases: list[tuple[str, Callable[[], Any]]] = [
+        (whole, lambda: ours.Loader(store)),
+        (whole, lambda: ours.Loader(store, weights=[])),
+        (whole, lambda: ours.Loader(store, sampler=[])),
+        (whole, lambda: ours.Loader(store, indices=[])),
+        (whole, lambda: ours.Loader(data.Subset(ours.Dataset(store), []))),
+        (whole, lambda: ours.Sampler(dataset)),
+        (whole, lambda: ours.BatchSampler(store, 2)),
+        (whole, lambda: ours.IterableDataset(dataset)),
+        (whole, lambda: ours.DataLoader(dataset, shuffle=True)),
+        (f"a subset of {whole}", lambda: ours.Sampler(dataset[:0])),
+        (inside, lambda: ours.Loader(dataset)),
+        (inside, lambda: ours.Loader(data.ConcatDataset([dataset, dataset]))),
+        (inside, lambda: ours.Loader(data.Subset(data.StackDataset(one=dataset), []))),
+    ]
+    if format is None:
+        cases.append((whole, lambda: ours.Loader(file if name != "mds" else Path(file).parent)))
+    for expected, call in cases:
+        with pytest.raises(ArgumentError, match=f"^{expected}$"):
+            call()
+    assert not caplog.records or name == "image folder"
+    assert list(ours.DataLoader(dataset, 2)) == []
+    assert re.search(f"DataLoader: {whole}", caplog.text)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from torch.utils.data import Dataset as TorchDataset
 
 from ffrecord.errors import (
     ArgumentError,
@@ -16,6 +17,7 @@ from ffrecord.errors import (
     FormatError,
     UserFunctionError,
     describe_error,
+    name_files,
     plural,
 )
 from ffrecord.fields import schema_of
@@ -274,8 +276,21 @@ def _count(dataset: Any, name: str, indexed: bool) -> int:
     except (ValueError, OverflowError) as error:
         raise ArgumentError(f"dataset is of type {name}, whose length is out of range: {error}") from None
     if count == 0:
-        raise ArgumentError(f"dataset is of type {name} and has 0 samples, expected at least 1")
+        files = _files_of(dataset)
+        told = f" of {name_files(files)}" if files else ""
+        raise ArgumentError(f"dataset is of type {name} and has 0 samples{told}, expected at least 1")
     return count
+
+
+def _files_of(dataset: Any) -> list[str]:
+    """Return the files of the readers of a dataset of this package, also inside torch's wrappers, to any depth."""
+    readers = getattr(dataset, "ffreaders", None)
+    if callable(readers):
+        return [path for reader in readers() for path in reader.fnames]
+    # Subset has one dataset, ConcatDataset and StackDataset have several.
+    several = getattr(dataset, "datasets", None) or [getattr(dataset, "dataset", None)]
+    several = several.values() if isinstance(several, dict) else several
+    return [path for each in several if isinstance(each, TorchDataset) for path in _files_of(each)]
 
 
 def _path_in(name: str, sample: Any) -> Path:
