@@ -5,7 +5,7 @@ import logging
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from errno import ENOENT
 from functools import partial
@@ -102,8 +102,8 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
 
     Type checkers know the type of its samples if you declare it: `store: Store[Picture] = ffrecord.open(path)`.
 
-    Subclasses must override `_load`. They may override `_release`, `_decode`, `_varies`, `_sizes`, `_source`,
-    `_options`, `fingerprint` and `keys`.
+    Subclasses must override `_load`. They may override `_release`, `_decode`, `_decode_columns`, `_varies`, `_sizes`,
+    `_source`, `_options`, `fingerprint` and `keys`.
     """
 
     __slots__ = (
@@ -494,6 +494,31 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         names = self.keys()
         pairs = zip(positions.tolist(), records, strict=True)
         return [{"key": names[position], "data": record} for position, record in pairs]
+
+    def _decode_columns(self, positions: Indices, records: list[Array], wanted: Collection[str]) -> list[Any]:
+        """Decode records as `_decode` does, for a loader that drops all columns but `wanted`.
+
+        The samples have all columns by name. The values of others than `wanted` may be anything, such as their bytes.
+        """
+        return self._decode(positions, records)
+
+    def _decode_wanted(self, positions: Indices, records: list[Array], wanted: Collection[str]) -> list[Any]:
+        """Decode records by `_decode_columns`, unless a subclass of its class has a `_decode` of its own."""
+        for owner in type(self).__mro__:
+            if "_decode_columns" in vars(owner):
+                return self._decode_columns(positions, records, wanted)
+            if "_decode" in vars(owner):
+                break
+        return self._decode(positions, records)
+
+    def _name_sample_error(self, index: int, error: FormatError) -> FormatError:
+        """Return the error of sample `index` with its number and place in the message, each once."""
+        told, number = str(error), f"Sample {index}: "
+        if told.startswith(number):
+            return error
+        if told.startswith(f"{self.locate(index)[0]}: "):
+            return FormatError(f"{number}{told}")
+        return FormatError(f"{number}{self._describe_place(index)}: {told}")
 
     def _varies(self, column: str) -> bool:
         """Tell whether arrays of this column may differ in shape: loaders then never stack them into one tensor."""

@@ -226,4 +226,4 @@ def _name_record(
         columns.check(record, index, seed)
     except FormatError as named:
         error = named
-    return FormatError(f"Sample {index}: {reader._describe_place(index)}: {error}")
+    return reader._name_sample_error(index, error)

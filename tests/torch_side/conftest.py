@@ -1,7 +1,10 @@
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "sources"))  # modules that make files of every format
 
 if find_spec("torch") is None:
     collect_ignore_glob = ["test_*.py"]  # tests/conftest.py says so at the top of the run

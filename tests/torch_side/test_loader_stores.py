@@ -143,7 +143,7 @@ def test_samples_that_differ(tmp_path):
 
     with (
         Mixed(written(tmp_path / "a.jsonl", map(line, range(4)))) as store,
-        pytest.raises(FormatError, match=r"sample \d of the batch has a column '[ab]', but sample \d lacks it"),
+        pytest.raises(FormatError, match=r"sample \d \(.*a\.jsonl\): it (lacks|has) column '[ab]', which the first"),
     ):
         list(Loader(store, 4))
     with (
@@ -162,7 +162,8 @@ def test_columns_that_some_samples_have(tmp_path, fewer, on_error):
         def _one(self, index, record):
             return {"index": index} if index % 2 == fewer else {"index": index, "more": 1}
 
-    expected = f"sample {1 - fewer} of the batch has a column 'more', but sample {fewer} lacks it"
+    here, there = ("has", "lacks") if fewer == 0 else ("lacks", "has")
+    expected = rf"sample 1 \(.*a\.jsonl\): it {here} column 'more', which the first of the batch {there}"
     with Mixed(written(tmp_path / "a.jsonl", map(line, range(4)))) as store:
         with pytest.raises(FormatError, match=expected):
             list(Loader(store, 4, "sequential", on_error=on_error))

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from errno import EIO
 from typing import Any, SupportsIndex
 
@@ -216,9 +216,15 @@ class BetonReader(RecordReader):
     # Methods for RecordReader
 
     def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
+        return self._decode_columns(positions, records, None)
+
+    def _decode_columns(self, positions: Indices, records: list[Array], wanted: Collection[str] | None) -> list[Any]:
         rows, found = self._find_values(positions, np.array([len(record) for record in records], np.int64))
         columns = []
         for field, starts, sizes in self._wanted_pieces(found):
+            if wanted is not None and field.name not in wanted:
+                columns.append([None] * len(records))
+                continue
             places = zip(records, starts.tolist(), sizes.tolist(), strict=True)
             cuts = [record[low : low + size] for record, low, size in places] if field.has_data else []
             columns.append(self._values(field, rows, cuts, positions))

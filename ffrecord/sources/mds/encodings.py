@@ -6,7 +6,7 @@ import math
 import pickle
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -318,8 +318,12 @@ class MDSLayout:
         self._head = struct.Struct(f"<{len(self._varying)}I")
         self._fixed = sum(each.size or 0 for each in self.encodings)
 
-    def sample(self, record: Array) -> dict[str, Any]:
+    def sample(self, record: Array, needed: Collection[str] | None = None) -> dict[str, Any]:
         """Return the values of the wanted columns in one sample.
+
+        Args:
+            record: bytes of the sample.
+            needed: names of columns; others are left as bytes. None: all columns are decoded.
 
         Raises:
             FormatError: the bytes are not such a sample.
@@ -327,7 +331,8 @@ class MDSLayout:
         bounds, data = self._bounds(record.data), record.data
         found = {}
         for place in self.wanted:
-            found[self.names[place]] = self.value(place, data[bounds[place] : bounds[place + 1]])
+            name, value = self.names[place], data[bounds[place] : bounds[place + 1]]
+            found[name] = self.value(place, value) if needed is None or name in needed else value
         return found
 
     def _bounds(self, record: memoryview) -> list[int]:

@@ -1,7 +1,7 @@
 """Readers of MosaicML's MDS datasets, in place."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from typing import Any, SupportsIndex
 
@@ -192,10 +192,13 @@ class MDSReader(Store):
         self._unpacked.clear()
 
     def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
+        return self._decode_columns(positions, records, None)
+
+    def _decode_columns(self, positions: Indices, records: list[Array], wanted: Collection[str] | None) -> list[Any]:
         samples = []
         for position, kind, record in zip(positions.tolist(), self._kind_of(positions).tolist(), records, strict=True):
             try:
-                samples.append(self._layouts[kind].sample(record))
+                samples.append(self._layouts[kind].sample(record, wanted))
             except FormatError as error:
                 raise self._name_error(error, position) from None
         return samples

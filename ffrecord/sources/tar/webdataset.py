@@ -1,7 +1,7 @@
 """WebDataset archives read in place: consecutive members with one key are a sample."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
@@ -250,10 +250,16 @@ class WebDatasetReader(MixedReader):
         Raises:
             FormatError: a sample has a field twice, or a field cannot be decoded.
         """
+        return self._decode_columns(positions, records, None)
+
+    def _decode_columns(
+        self, positions: Numbers, records: list[Array], wanted: Collection[str] | None
+    ) -> list[dict[str, Any]]:
         samples = [self._fields(each, record) for each, record in zip(positions.tolist(), records, strict=True)]
         if not self._decodes:
             return samples
-        return [self._decode_fields(each, sample) for each, sample in zip(positions.tolist(), samples, strict=True)]
+        pairs = zip(positions.tolist(), samples, strict=True)
+        return [self._decode_fields(position, sample, wanted) for position, sample in pairs]
 
     def _fields(self, position: int, record: Array) -> dict[str, Any]:
         """Return a sample as it is without decode=True."""
@@ -281,9 +287,10 @@ class WebDatasetReader(MixedReader):
     def _varies(self, column: str) -> bool:
         return not self._decodes
 
-    def _decode_fields(self, position: int, sample: dict[str, Any]) -> dict[str, Any]:
+    def _decode_fields(self, position: int, sample: dict[str, Any], wanted: Collection[str] | None) -> dict[str, Any]:
+        names = (name for name in sample if name != "__key__" and (wanted is None or name in wanted))
         try:
-            return {name: value if name == "__key__" else decode_field(name, value) for name, value in sample.items()}
+            return sample | {name: decode_field(name, sample[name]) for name in names}
         except FormatError as error:
             raise self._sample_error(position, str(error)) from None
 

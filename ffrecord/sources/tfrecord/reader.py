@@ -4,7 +4,7 @@ A file is indexed in one pass and read through the batch engine, with every CRC-
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain
 from typing import Any, Literal, cast
 
@@ -218,14 +218,29 @@ class TFRecordReader(MixedReader):
                 self.parser = None if features is None else decoder(features, lambda: self.read(probes))
             except ExampleError as error:
                 raise self._name_error(error, probes) from None
+        self._part = ExampleParser({})  # the parser of some of the features
         # The parser, not "infer": a pickled reader keeps these features.
         self._settings["features"] = self.parser
 
     def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
         if self.parser is None:
             return super()._decode(positions, records)
+        return self._parse(self.parser, positions, records)
+
+    def _decode_columns(self, positions: Indices, records: list[Array], wanted: Collection[str]) -> list[Any]:
+        if type(self.parser) is not ExampleParser:  # none, or one of the user
+            return self._decode(positions, records)
+        features = {name: feature for name, feature in self.parser.features.items() if name in wanted}
+        part = self._part
+        # A loader asks for the same columns again and again.
+        if list(features) != list(part.features):
+            self._part = part = ExampleParser(features)
+        empty = dict.fromkeys(self.parser.features)
+        return [{**empty, **sample} for sample in self._parse(part, positions, records)]
+
+    def _parse(self, parser: ExampleParser, positions: Indices, records: list[Array]) -> list[Any]:
         try:
-            return self.parser.decode(records)
+            return parser.decode(records)
         except ExampleError as error:
             raise self._name_error(error, positions) from None
 

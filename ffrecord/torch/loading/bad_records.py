@@ -88,7 +88,7 @@ class BadRecordHandler:
         try:
             self._columns.check(record, index, seeds)
         except FormatError as error:
-            return FormatError(f"Sample {index}: {self._reader._describe_place(index)}: {error}")
+            return self._reader._name_sample_error(index, error)
         except FFRecordError as error:  # of a dataset in Python
             return error
         return record

@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, plural
+from ffrecord.inputs.stores import describe_sample
 from ffrecord.reading.store import Store
 from ffrecord.system.values import describe_wrong
 from ffrecord.torch.images.column_decoders import ColumnDecoders, Decoder
@@ -91,6 +92,17 @@ class DecodedColumns:
         Raises:
             FormatError: a sample cannot be decoded or lacks a column, or the samples differ in structure.
         """
+        try:
+            return self._batch(records, seeds)
+        except UnevenError as error:
+            differing = describe_sample(self._store, int(records.indices[error.place]))
+            raise FormatError(
+                f"samples of {self._store.format} do not make a batch: {differing}: {error}; a transform can give them "
+                "one structure"
+            ) from error
+
+    def _batch(self, records: StoreRecords, seeds: Seeds | None) -> list[Any]:
+        """Return the batch, as a list of one value; raise UnevenError for a sample of another structure."""
         if self._plain:
             return [self._stack(self._samples_of(records, seeds))]
         samples = self._decode_records(records, seeds)
@@ -136,6 +148,8 @@ class DecodedColumns:
                 return stack_samples(samples, self._form)
             _check_columns(samples)
             return {name: self._column(name, [sample[name] for sample in samples]) for name in samples[0]}
+        except UnevenError:
+            raise
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise FormatError(
                 f"samples of {self._store.format} do not make a batch: {type(error).__name__}: {error}; "
@@ -177,8 +191,10 @@ class DecodedColumns:
         return stack_samples(values, self._form, name)
 
     def _samples_of(self, records: StoreRecords, seeds: Seeds | None) -> list[Any]:
-        """Return the samples as the store decodes them."""
-        return self._store._decode(records.indices, records.records)
+        """Return the samples as the store decodes them, with at least the columns that are wanted."""
+        if self._wanted is None:
+            return self._store._decode(records.indices, records.records)
+        return self._store._decode_wanted(records.indices, records.records, self._wanted)
 
     def _decode_records(self, records: StoreRecords, seeds: Seeds | None) -> list[Any]:
         samples = self._samples_of(records, seeds)
@@ -218,15 +234,17 @@ def _check_columns(samples: list[dict[Any, Any]]) -> None:
     """Check that all samples of a batch have the same columns.
 
     Raises:
-        ValueError: some samples lack a column; the message names it.
+        UnevenError: a sample has other columns than the first; the message names one.
     """
     first = samples[0].keys()
     for place, sample in enumerate(samples):
-        for name in sample.keys() ^ first:
-            here, there = (0, place) if name in first else (place, 0)
-            raise ValueError(
-                f"sample {here} of the batch has a column {name!r}, but sample {there} lacks it; "
-                "name in fields= the columns that all have"
+        if sample.keys() != first:
+            name = min(sample.keys() ^ first, key=str)
+            here, there = ("lacks", "has") if name in first else ("has", "lacks")
+            raise UnevenError(
+                f"it {here} column {name!r}, which the first of the batch {there}; "
+                "name in fields= the columns that all have",
+                place,
             )
 
 

@@ -159,7 +159,7 @@ class PythonColumns(DecodedColumns):
             UserFunctionError: the dataset raised, or its samples do not make a batch.
         """
         try:
-            return super().values(records, seeds)
+            return self._batch(records, seeds)
         except UnevenError as error:
             raise UserFunctionError(
                 f"samples of {self._store.name} do not make a batch: sample {records.indices[error.place]}: {error}. "
