@@ -25,6 +25,7 @@ from ffrecord.kernels._memory import Mapping
 from ffrecord.reading.indices import spread_indices
 from ffrecord.reading.paths import check_type, resolve_directory
 from ffrecord.sources import files
+from ffrecord.sources.files import add_hint_to_errors
 from ffrecord.sources.registry import SUFFIXES, ends_as, partition_of
 from ffrecord.system import filesystems
 from ffrecord.system.requirements import require
@@ -567,4 +568,5 @@ def _translate_errors(path: str) -> Iterator[None]:
             raise
         if str(error).startswith(f"{path}: "):
             raise
-        raise FormatError(f"{path}: {error}") from error
+        with add_hint_to_errors(path):
+            raise FormatError(f"{path}: {error}") from error

@@ -46,6 +46,7 @@ BLOCK_MAX = 64 << 20  # bytes of payload and reserved space; a reader scans no m
 SUFFIX = ".ffr"
 
 HEAD_SIZE = 23  # first bytes of a file that tell what else it is
+HINT_SIZE = 64  # first bytes of anything that tell whether something came in its place
 TEXT = frozenset(b"\t\n\r" + bytes(range(32, 127)))
 HTML = "; it is an HTML page, so the download failed: download it again"
 PLACEHOLDERS = (  # beginnings of files that came in place of the data, in lower case
@@ -114,9 +115,14 @@ def describe_other(data: bytes) -> str:
     return f"an .ffr file: it begins with {start!r}{hint}"
 
 
-def hint_of(data: bytes, beginnings: Iterable[tuple[bytes, str]] = PLACEHOLDERS) -> str:
-    """Return advice about a file that begins with `data`: "", or text that begins with "; "."""
-    low = data.lstrip().lower()
+def hint_of(data: bytes | bytearray | memoryview, beginnings: Iterable[tuple[bytes, str]] = PLACEHOLDERS) -> str:
+    """Return advice about a file that begins with `data`: "", or text that begins with "; ".
+
+    Args:
+        data: the first HINT_SIZE bytes are looked at, if it has more.
+        beginnings: beginnings to look for, and the advice for each.
+    """
+    low = bytes(data[:HINT_SIZE]).lstrip().lower()
     return next((hint for begins, hint in beginnings if low.startswith(begins)), "")
 
 

@@ -132,7 +132,7 @@ def parse(data: bytes, path: str) -> Manifest | None:
         manifest = msgspec.json.decode(data, type=Manifest)
         _check(manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, FormatError) as error:
-        raise FormatError(f"{path}: {error}") from None
+        raise FormatError(f"{path}: {error}{ffr_layout.hint_of(data)}") from None
     return manifest
 
 

@@ -138,11 +138,9 @@ class StoreDataset(StoreSamples):
         super().__init__(store)
         # Once for all names: a column has one type.
         self._keys_are_text = _are_text(store)
-        pairs = read_probes(probe_indices(store), self._pairs, skips)
+        pairs = read_probes(probe_indices(store), self._checked_pairs, skips)
         samples = [self._add_name(*pair) for pair in pairs]
         names = [describe_sample(store, index) for index, _ in pairs]
-        if store.format in FOLDERS:
-            _check_for_placeholders(samples, names)
         self.columns = (
             choose_columns(samples, fields, self._facts(samples), names)
             if samples
@@ -150,12 +148,25 @@ class StoreDataset(StoreSamples):
         )
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        return [self.columns.prepare(self._add_name(*pair), here=True) for pair in self._pairs(indices)]
+        return [self.columns.prepare(self._add_name(*pair), here=True) for pair in self._checked_pairs(indices)]
 
     def _pairs(self, indices: Sequence[int]) -> Iterator[tuple[int, Any]]:
         if len(indices) == 1:
             return iter([(indices[0], self.store.sample(indices[0]))])  # unlike `samples`, it raises the error
         return zip(indices, check_complete(self.store, indices, self.store.samples(indices)), strict=True)
+
+    def _checked_pairs(self, indices: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        """Yield each index with its sample; raise FormatError for a picture in whose place something else came.
+
+        Otherwise a source of nothing but Git LFS pointers would become a column of bytes, with no error.
+        """
+        for index, sample in self._pairs(indices):
+            for column in _picture_columns(self.store.format, sample):
+                hint = ffr_layout.hint_of(_head_of(sample[column]))
+                if hint:
+                    what = "not an image" if column in (IMAGE, DATA) else f"field {column!r}: not an image"
+                    raise FormatError(f"{describe_sample(self.store, index)}: {what}{hint}")
+            yield index, sample
 
     def _add_name(self, index: int, sample: Any) -> Any:
         """Return a sample with its name, as text if all names are UTF-8."""
@@ -181,15 +192,20 @@ class StoreDataset(StoreSamples):
         return ColumnFacts(frozenset(raw), labels, suffixed=_fields_of_names(store))
 
 
-def _check_for_placeholders(samples: Iterable[dict[str, Any]], names: Iterable[str]) -> None:
-    """Raise FormatError for a picture in whose place a Git LFS pointer or an HTML page lies.
+def _picture_columns(format: str, sample: Any) -> list[str]:
+    """Return the columns of a sample that should be files of pictures, by the names that they have."""
+    if format in FOLDERS:
+        return [IMAGE]
+    if format == "webdataset":
+        return [name for name in sample if f".{name}".lower().endswith(IMAGE_SUFFIXES)]
+    key = sample.get(KEY) if isinstance(sample, dict) and DATA in sample else None
+    return [DATA] if isinstance(key, str) and key.lower().endswith(IMAGE_SUFFIXES) else []
 
-    Otherwise a folder of nothing else would become a column of bytes, with no error.
-    """
-    for sample, name in zip(samples, names, strict=True):
-        hint = ffr_layout.hint_of(bytes(sample[IMAGE][: ffr_layout.HEAD_SIZE]))
-        if hint:
-            raise FormatError(f"{name}: not an image{hint}")
+
+def _head_of(value: Any) -> bytes:
+    """Return the first bytes of a value; none of a decoded one."""
+    flat = isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1
+    return bytes(value[: ffr_layout.HINT_SIZE]) if flat else b""
 
 
 def describe_sample(store: Store, index: int) -> str:

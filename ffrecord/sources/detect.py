@@ -274,7 +274,8 @@ def _ends_in_an_index(path: str) -> bool:
 
 def is_torchrecord(path: str) -> bool:
     """Tell whether an LMDB environment has named databases, and all their names are those of TorchRecord."""
-    with Pages(data_files(path)[0]) as pages:
+    file = data_files(path)[0]
+    with files.add_hint_to_errors(file), Pages(file) as pages:
         # LMDB allows any bytes in names.
         names = {name.decode(errors="surrogateescape") for name in names_of_databases(pages)}
     return bool(names) and names == {f"db{i}" for i in range(len(names))}

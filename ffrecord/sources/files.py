@@ -6,12 +6,12 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from errno import EISDIR, ENOENT
 from itertools import islice
 
-from ffrecord.errors import DAMAGE, ArgumentError, MissingFileError, NotAFileError, plural
+from ffrecord.errors import DAMAGE, ArgumentError, FormatError, MissingFileError, NotAFileError, plural
 from ffrecord.format import ffr_layout as ffr
 from ffrecord.format import manifest
 from ffrecord.reading.paths import PathLike, Source, check_matches, check_type, resolve_directory
@@ -72,6 +72,26 @@ def file_hint(path: str, head: bytes) -> str:
     lines = head.decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")[:2]
     if b"\0" not in head and any(LISTED.fullmatch(line) for line in lines):
         return '; if its lines are "path label", pass format="path list"'
+    return ""
+
+
+@contextmanager
+def add_hint_to_errors(path: str) -> Iterator[None]:
+    """Context manager that adds to a FormatError about a file that it is a Git LFS pointer or an HTML page."""
+    try:
+        yield
+    except FormatError as error:
+        hint = placeholder_hint(path)
+        if not hint or hint in str(error):
+            raise
+        raise FormatError(f"{error}{hint}") from None
+
+
+def placeholder_hint(path: str) -> str:
+    """Return advice about a file in whose place something else came: "", or text that begins with "; "."""
+    # Without OSError: the file's own error has been told.
+    with suppress(OSError), open(path, "rb") as file:
+        return ffr.hint_of(file.read(ffr.HINT_SIZE))
     return ""
 
 

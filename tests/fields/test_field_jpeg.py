@@ -77,7 +77,7 @@ def test_batches(decoder: str) -> None:
     ("value", "error", "words"),
     [
         (b"", ValueError, "value: 0 bytes .*, expected JPEG bytes, .*"),
-        (b"\x89PNG", ValueError, r"4 bytes that begin with b'\\x89PN'"),
+        (b"\x89PNG", ValueError, r"4 bytes that begin with b'\\x89PNG'"),
         (SMOOTH.astype(float), TypeError, "a float64 array"),
         (SMOOTH[:, :, :2], ValueError, r"a uint8 array of shape \(48, 64, 2\)"),
         (SMOOTH[0, 0], ValueError, "a uint8 array of shape"),

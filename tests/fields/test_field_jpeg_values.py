@@ -58,7 +58,7 @@ def test_paths_that_cannot_be_read(field: Field, tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match=rf"value: .*{tmp_path.name}"):
         Schema.of(field).encode(tmp_path)
     (tmp_path / "x.png").write_bytes(b"\x89PNG")
-    with pytest.raises(ValueError, match=r"value: '.*x\.png': 4 bytes that begin with .*PN', expected .*"):
+    with pytest.raises(ValueError, match=r"value: '.*x\.png': 4 bytes that begin with .*PNG', expected .*"):
         Schema.of(field).encode(tmp_path / "x.png")
 
 

@@ -440,5 +440,5 @@ def test_jpegs(tmp_path):
         assert [each.shape for each in packed.read_jpegs(["g.jpg", "a.jpg"], threads=2)] == [(7, 5, 3), (6, 8, 3)]
         with pytest.raises(TypeError, match=r"fnames is str .*, expected a list of paths; write \['a\.jpg'\]"):
             packed.read_jpegs("a.jpg")
-        with pytest.raises(FormatError, match=r"p\.ffr: 'none': 7 bytes that begin with b'no ', expected a JPEG"):
+        with pytest.raises(FormatError, match=r"p\.ffr: 'none': 7 bytes that begin with b'no J', expected a JPEG"):
             packed.read_jpeg("none")

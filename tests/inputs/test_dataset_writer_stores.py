@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from PIL import Image
 
 import ffrecord
 from ffrecord import ChecksumError, DatasetWriter, FileReader, MismatchError, WorkerError
-from ffrecord.errors import ArgumentError, FormatError
+from ffrecord.errors import ArgumentError, FFRecordError, FormatError
 from ffrecord.fields import (
     BytesField,
     IntField,
@@ -378,3 +379,60 @@ def test_files_in_place_of_pictures(tmp_path: Path, call: str, data: bytes, said
         else:
             DatasetWriter(tmp_path / "out", num_workers=0).from_indexed_dataset(ffrecord.open(folder.parent))
     assert not (tmp_path / "out").exists()
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"
+
+
+def archive(path: Path, names: dict[str, bytes]) -> Path:
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w") as made:
+            for name, data in names.items():
+                made.writestr(name, data)
+        return path
+    with tarfile.open(path, "w") as tar:
+        for name, data in names.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return path
+
+
+@pytest.mark.parametrize("pointers", [[3], range(6)], ids=["one", "all"])
+@pytest.mark.parametrize(
+    ("name", "format", "place"),
+    [
+        ("a.tar", "tar", "member '{}.jpg'[)]"),
+        ("a.zip", "zip", "member '{}.jpg'[)]"),
+        ("a.tar", "webdataset", "sample '{}'[)]: field 'jpg'"),
+    ],
+)
+def test_pointers_in_place_of_pictures_of_archives(
+    tmp_path: Path, pointers: Any, name: str, format: str, place: str
+) -> None:
+    """They became a column of bytes, with no error."""
+    members = {f"{i}.jpg": POINTER if i in pointers else jpeg(i) for i in range(6)}
+    path = archive(tmp_path / name, members)
+    first = rf"sample {pointers[0]} [(]{path}: {place.format(pointers[0])}: not an image; it is a Git LFS pointer"
+    for workers in (0, 1):
+        with pytest.raises(FormatError, match=first):
+            ffrecord.convert(path, tmp_path / "out", format=format, num_workers=workers)
+    if pointers == [3]:
+        ffrecord.convert(path, tmp_path / "out", format=format, num_workers=0, max_skipped=1)
+        with FileReader(tmp_path / "out") as reader:
+            schema = schema_of(reader)
+            assert schema is not None and JPEGField() in schema.fields.values() and len(reader) == 5
+
+
+def test_a_pointer_that_is_not_looked_at_at_first(tmp_path: Path) -> None:
+    """One other file among pictures makes their column bytes, and bytes take anything."""
+    members = {f"{i:03}.jpg": b"no picture" if i == 0 else POINTER if i == 1 else b"\xff\xd8" for i in range(300)}
+    path = archive(tmp_path / "a.zip", members)
+    for workers in (0, 2):
+        with pytest.raises(FFRecordError, match=r"001\.jpg'\): not an image; it is a Git LFS pointer"):
+            ffrecord.convert(path, tmp_path / "out", num_workers=workers)
+
+
+def test_pointers_beside_pictures_are_files_like_others(tmp_path: Path) -> None:
+    path = archive(tmp_path / "a.zip", {"a.txt": POINTER, "b.bin": POINTER})
+    assert ffrecord.convert(path, tmp_path / "out", num_workers=0).samples == 2

@@ -242,7 +242,7 @@ def test_jpegs(pictures):
     for threads in (None, 1, 3):
         many = pictures.read_jpegs(["L", "RGB", "CMYK", "L"] * 8, threads=threads, grey=True)
         assert [each.shape for each in many] == [(16, 24)] * 32
-        with pytest.raises(FormatError, match=r"'text': 7 bytes that begin with b'no ', expected a JPEG"):
+        with pytest.raises(FormatError, match=r"'text': 7 bytes that begin with b'no J', expected a JPEG"):
             pictures.read_jpegs(["L", "text"], threads=threads)
     with pytest.raises(FormatError, match=r"'cut': a JPEG of 300 bytes"):
         pictures.read_jpeg("cut")

@@ -10,7 +10,7 @@ from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array
 from ffrecord.fields.images.image_header import Data, ImageHeader, image_format, read_image_header
 from ffrecord.fields.images.jpeg_codec import decompress
-from ffrecord.fields.images.pixels import too_large
+from ffrecord.fields.images.pixels import not_of_kind, too_large
 from ffrecord.system.requirements import import_optional, require
 
 # Image.open has a limit that belongs to the program, and warns below it: each format is opened by its plugin.
@@ -59,8 +59,8 @@ def check_image_header(data: Data) -> ImageHeader:
     header = read_image_header(data)
     if header is None:
         kind = image_format(data)
-        found = f"that begin with {bytes(data[:4])!r}, expected {FORMATS}" if kind is None else f"of {kind}"
-        raise FormatError(f"{len(data)} bytes {found}" + (" without a readable header" if kind else ""))
+        readable = f"{len(data)} bytes of {kind} without a readable header"
+        raise FormatError(not_of_kind(data, FORMATS) if kind is None else readable)
     # What a file can hold at most; see `PER_BYTE`.
     limit = header.pixels_max(len(data))
     wrong = too_large(f"a {header.format} of {len(data)} bytes and", header.width, header.height, limit)

@@ -12,6 +12,7 @@ from ffrecord.fields.images.image import PNG_MODES, ImageField
 from ffrecord.fields.images.image_codec import FORMATS, check_image_header, decode_image_file
 from ffrecord.fields.images.image_header import Data, image_format, is_cut
 from ffrecord.fields.images.jpeg_values import check_frame
+from ffrecord.fields.images.pixels import not_of_kind
 from ffrecord.system.requirements import require
 from ffrecord.system.values import describe_wrong, is_image
 
@@ -71,8 +72,7 @@ class ImageFileField(Field):
     def _check_file(self, data: Data) -> Data:
         kind = image_format(data)
         if kind is None:
-            found = f"{len(data)} bytes that begin with {bytes(data[:4])!r}"
-            raise ValueError(f"{found}, expected {self.expects}; BytesField() stores any bytes")
+            raise ValueError(not_of_kind(data, self.expects, "; BytesField() stores any bytes"))
         # With as_bytes nobody decodes it here, so it need not be readable.
         if self.as_bytes:
             return data
@@ -94,7 +94,7 @@ class ImageFileField(Field):
         if not self.as_bytes:
             return decode_image_file(data)
         if image_format(data) is None:
-            raise FormatError(f"{len(data)} bytes that begin with {bytes(data[:4])!r}, expected {FORMATS}")
+            raise FormatError(not_of_kind(data, FORMATS))
         return bytes(data)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array
-from ffrecord.fields.images.pixels import PIXELS_MAX, too_large
+from ffrecord.fields.images.pixels import PIXELS_MAX, not_of_kind, too_large
 from ffrecord.kernels import _pictures
 from ffrecord.system.requirements import import_optional, require
 
@@ -116,9 +116,8 @@ def check_begin(data: bytes | bytearray | memoryview) -> None:
     Raises:
         FormatError: they do not.
     """
-    begin = bytes(data[: len(MAGIC)])
-    if begin != MAGIC:
-        raise FormatError(f"{len(data)} bytes that begin with {begin!r}, expected a JPEG")
+    if bytes(data[: len(MAGIC)]) != MAGIC:
+        raise FormatError(not_of_kind(data, "a JPEG"))
 
 
 def check_size(width: int, height: int, size: int) -> None:

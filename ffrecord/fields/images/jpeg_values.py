@@ -8,7 +8,7 @@ from ffrecord.fields.field import Array, Field, mismatch
 from ffrecord.fields.images.file_values import read_file, read_opened
 from ffrecord.fields.images.image_header import Data, image_format
 from ffrecord.fields.images.jpeg_codec import MAGIC, SIDE_MAX, pixels_max
-from ffrecord.fields.images.pixels import too_large
+from ffrecord.fields.images.pixels import not_of_kind, too_large
 from ffrecord.kernels import _pictures
 from ffrecord.system.values import describe, is_image
 
@@ -70,11 +70,10 @@ def jpeg_file(field: Field, value: Any, modes: tuple[str, ...], *, views: bool) 
 
 def _check_file(field: Field, data: Data) -> Data:
     if data[: len(MAGIC)] != MAGIC:
-        found = f"{len(data)} bytes that begin with {bytes(data[:3])!r}"
         # Name the field that holds such a file, if there is one.
         other = image_format(data)
         holder = "BytesField() stores any bytes" if other is None else "ImageFileField() stores it"
-        raise ValueError(f"{found}, expected {field.expects}; {holder}")
+        raise ValueError(not_of_kind(data, field.expects, f"; {holder}"))
     return data
 
 

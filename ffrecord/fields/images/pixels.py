@@ -6,6 +6,7 @@ import numpy as np
 
 from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array
+from ffrecord.format.ffr_layout import hint_of
 
 PIXELS_MAX = 178_956_970  # pixels of an image to decompress, about 0.5 GB of RGB; also Pillow's limit
 HEADER = struct.Struct("<B8sII")  # 0, mode, width, height
@@ -49,6 +50,17 @@ def unpack_pixels(data: memoryview, modes: tuple[str, ...]) -> tuple[str, Array]
             f"{len(data) - HEADER.size} bytes of {mode} pixels, expected {expected} of {width} x {height}"
         )
     return mode, np.frombuffer(data[HEADER.size :], dtype).reshape(height, width, channels)
+
+
+def not_of_kind(data: bytes | bytearray | memoryview, expected: str, advice: str = "") -> str:
+    """Return the sentence that says that bytes are no image of the expected kind.
+
+    Args:
+        data: the bytes.
+        expected: words for what they should be.
+        advice: text that begins with "; ", unless it is known what came in their place.
+    """
+    return f"{len(data)} bytes that begin with {bytes(data[:4])!r}, expected {expected}{hint_of(data) or advice}"
 
 
 def too_large(what: str, width: int, height: int, limit: int = PIXELS_MAX) -> str | None:

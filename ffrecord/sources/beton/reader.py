@@ -21,7 +21,7 @@ from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.store import Indices, OnError
 from ffrecord.sources.beton.layout import ALLOCATION, HEADER, BetonField, descriptors_size, parse
 from ffrecord.sources.beton.values import Allocations, Rows, ValuePieces, all_spans, column, pieces, values, why_wrong
-from ffrecord.sources.files import expand
+from ffrecord.sources.files import add_hint_to_errors, expand
 from ffrecord.sources.index_file import IndexCache, cached_index, check_columns
 from ffrecord.sources.registry import SUFFIXES
 from ffrecord.system import filesystems
@@ -48,7 +48,7 @@ class BetonFile(SpanFile):
     def __init__(
         self, path: str, custom: Mapping[str, npt.DTypeLike], check: bool, whole: bool, index_cache: IndexCache
     ) -> None:
-        with add_path_to_errors(path):
+        with add_hint_to_errors(path), add_path_to_errors(path):
             # O_NONBLOCK: opening a FIFO must not wait for a writer.
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:

@@ -20,6 +20,7 @@ from ffrecord.errors import (
     add_file_to_errors,
     file_error,
 )
+from ffrecord.format.ffr_layout import hint_of
 from ffrecord.reading.paths import PathLike
 from ffrecord.reading.store import OnError, reopening
 from ffrecord.sources.files import check_file
@@ -169,6 +170,10 @@ def _read(path: str, labelled: bool) -> Iterator[tuple[int, Pair]]:
     """Go through the lines of a list: (number of the line from 1, its pair)."""
     with add_file_to_errors("reading it", path), open(path, "rb") as file:
         data = file.read()
+    hint = hint_of(data)
+    # A pointer has lines that could be paths and labels.
+    if hint:
+        raise FormatError(f"{path}: not a list of paths{hint}")
     try:
         # Editors on Windows put a mark at the start of a file.
         text = data.decode("utf-8-sig")

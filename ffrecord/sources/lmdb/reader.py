@@ -15,6 +15,7 @@ from ffrecord.reading.paths import Source
 from ffrecord.reading.record_reader import Read, RecordReader
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.store import OnError
+from ffrecord.sources.files import add_hint_to_errors
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.lmdb.index import LMDBIndex, data_files, index, names_of_databases
 from ffrecord.sources.lmdb.pages import Pages, changed_error, snapshot
@@ -53,7 +54,7 @@ class EnvironmentReader(RecordReader):
         files: list[SpanFile] = []
         with close_unless_done(files):
             for file in data_files(source):
-                with Pages(file) as pages:
+                with add_hint_to_errors(file), Pages(file) as pages:
                     found = choose(pages, index_cache)
                     files.append(SpanFile(file, found.offsets, found.sizes, whole=io == "mmap"))
                     # The file's time may change meanwhile, but not its inode: before its commit, a writer does not

@@ -15,6 +15,7 @@ from ffrecord.reading.paths import check_type, local_path, resolve_directory
 from ffrecord.reading.record_reader import RecordReader, check_io
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.store import Indices, OnError, Store
+from ffrecord.sources.files import add_hint_to_errors
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.mds.encodings import MDSLayout
 from ffrecord.sources.mds.index import NAME, MDSShard, distinct, read_index, shard_offsets
@@ -248,7 +249,7 @@ class MDSInPlaceReader(MDSReader, RecordReader):
 
 def _open(path: str, found: ShardFile, check: bool, whole: bool) -> SpanFile:
     """Open an uncompressed shard."""
-    with add_path_to_errors(found.path):
+    with add_hint_to_errors(found.path), add_path_to_errors(found.path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             status = os.fstat(fd)
@@ -272,8 +273,14 @@ def _find_shards(source: Directories) -> list[ShardFile]:
     directories = list(map(resolve_directory, _directories(source)))
     shards: list[list[MDSShard]] = [read_index(directory) for directory in directories]
     return list(chain.from_iterable(
-        [shard_file(directory, shard) for shard in each] for directory, each in zip(directories, shards, strict=True)
+        [_find_shard(directory, shard) for shard in each] for directory, each in zip(directories, shards, strict=True)
     ))  # fmt: skip
+
+
+def _find_shard(directory: str, shard: MDSShard) -> ShardFile:
+    packed = shard.raw_data if shard.zip_data is None else shard.zip_data
+    with add_hint_to_errors(os.path.join(directory, packed.basename)):
+        return shard_file(directory, shard)
 
 
 def _layouts(

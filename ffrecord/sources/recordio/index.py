@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from ffrecord._crc import crc32, crc32c
 from ffrecord.errors import FormatError, TruncatedError, add_file_to_errors
+from ffrecord.sources.files import add_hint_to_errors
 from ffrecord.sources.index_file import IndexCache, cached_index, check_columns
 from ffrecord.sources.recordio import _recordio
 from ffrecord.sources.recordio.layout import (
@@ -138,13 +139,14 @@ def last_matches(path: str, chunks: Chunks) -> bool:
 def load_chunks(path: str, dialect: str | None = None, index_cache: IndexCache = None) -> Chunks:
     """Return the chunks of a file, see `find_chunks`; the index is kept at `index_cache`."""
     size = os.stat(path).st_size
-    kept = cached_index(
-        path,
-        f"recordio-{dialect or 'any'}-1",
-        lambda: _arrays(find_chunks(path, dialect)),
-        index_cache,
-        lambda arrays: _check_kept(_chunks(arrays), size),
-    )
+    with add_hint_to_errors(path):
+        kept = cached_index(
+            path,
+            f"recordio-{dialect or 'any'}-1",
+            lambda: _arrays(find_chunks(path, dialect)),
+            index_cache,
+            lambda arrays: _check_kept(_chunks(arrays), size),
+        )
     return _chunks(kept)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import DAMAGE, FormatError, TruncatedError, add_file_to_errors, file_error
+from ffrecord.format.ffr_layout import HINT_SIZE, hint_of
 from ffrecord.sources.files import check_file
 from ffrecord.sources.index_file import IndexCache, cached_index
 from ffrecord.sources.inflated import compression_of
@@ -116,7 +117,7 @@ def _build(path: str, ignore_zeros: bool, cut: Callable[[str], None] | None) -> 
             scan = _tar.Scan(fd, size, ignore_zeros)
             if not scan.run():
                 # The first bytes tell whether it is compressed, the usual reason.
-                error = _error(path, size, scan, read_up_to(fd, 8, 0))
+                error = _error(path, size, scan, read_up_to(fd, HINT_SIZE, 0))
                 if cut is None or not isinstance(error, TruncatedError):
                     try:
                         raise error
@@ -167,8 +168,8 @@ def _error(path: str, size: int, scan: _tar.Scan, begins: bytes) -> Exception:
         return TruncatedError(
             f"{path}: the file was cut while it was read: it had {size} bytes, now none at offset {scan.offset}"
         )
-    # A compressed archive may be smaller than a header.
-    small = scan.problem == "cut header" and compression_of(begins) is not None
+    # A compressed archive may be smaller than a header, and so is a Git LFS pointer.
+    small = scan.problem == "cut header" and bool(compression_of(begins) or hint_of(begins))
     # At any other place than the start, a bad checksum means damage.
     if (scan.problem == "checksum" or small) and scan.n == 0 and scan.offset == 0:
         return not_tar_error(path, begins)
@@ -196,7 +197,7 @@ def not_tar_error(path: str, begins: bytes) -> FormatError:
             f"{path}: the archive is compressed by {name}, so its members cannot be read in place: read them in order "
             "with ffrecord.sources.iter_members, make records of them with ffrecord.convert, or decompress the archive"
         )
-    return FormatError(f"{path}: not a tar archive: it begins with {begins.hex(' ')}")
+    return FormatError(f"{path}: not a tar archive: it begins with {begins[:8].hex(' ')}{hint_of(begins)}")
 
 
 def header_error(path: str, offset: int, headers: _tar.Headers, problem: str | None) -> FormatError:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import FormatError, TruncatedError
-from ffrecord.sources.files import check_file
+from ffrecord.sources.files import add_hint_to_errors, check_file
 from ffrecord.sources.inflated import compression_of
 from ffrecord.sources.names import Names, name_as_text
 from ffrecord.sources.tar import _tar
@@ -115,7 +115,7 @@ def _iterate(
         begins = file.read(8)
         file.seek(0)
         kind = compression_of(begins)
-        with _translate_errors(path, kind):
+        with add_hint_to_errors(path), _translate_errors(path, kind):
             # zstandard does not report a stream that was cut. So the archive's own end must be there: programs that
             # compress an archive write it.
             stream = _Stream(path, _decompressor(file, kind), size_most, needs_end=kind == "zstd", wanted=wanted)

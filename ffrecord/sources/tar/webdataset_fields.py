@@ -12,6 +12,7 @@ from ffrecord.errors import FormatError
 from ffrecord.fields.images.image_codec import convert_image, load_image
 from ffrecord.fields.images.image_header import image_format
 from ffrecord.fields.images.jpeg_codec import decompress
+from ffrecord.format.ffr_layout import hint_of
 
 HEADER_MOST = 64 << 10  # most bytes of an array's description
 
@@ -31,10 +32,10 @@ def decode_field(field: str, data: npt.NDArray[np.uint8]) -> Any:
     try:
         return decoder(data.data)
     except FormatError as error:
-        raise FormatError(f"field {field!r}: {error}") from None
+        raise FormatError(f"field {field!r}: {error}") from None  # of a picture: it has the hint
     # RecursionError: JSON that is nested too deeply.
     except (ValueError, RecursionError, EOFError) as error:
-        raise FormatError(f"field {field!r} of {len(data)} bytes: {error}") from None
+        raise FormatError(f"field {field!r} of {len(data)} bytes: {error}{hint_of(data.data)}") from None
 
 
 def _text(data: memoryview) -> str:

@@ -20,6 +20,7 @@ from ffrecord.errors import (
     add_file_to_errors,
     file_error,
 )
+from ffrecord.sources.files import add_hint_to_errors, placeholder_hint
 from ffrecord.sources.index_file import IndexCache, cached_index, check_columns
 from ffrecord.sources.inflated import STATE_SIZE, Inflated
 from ffrecord.sources.tfrecord import _tfrecord
@@ -110,7 +111,8 @@ def read_indexes(
     places = PLACES_SIZE // STATE_SIZE // len(paths)
 
     def read(path: str) -> TFRecordIndex:
-        return read_index(path, check, index_cache, compression, places)
+        with add_hint_to_errors(path):
+            return read_index(path, check, index_cache, compression, places)
 
     return map_in_threads(read, paths, min(os.cpu_count() or 1, THREADS))
 
@@ -242,7 +244,7 @@ def _check_kept(arrays: dict[str, npt.NDArray[Any]], most: int) -> None:
 def refuse_or_log(path: str, torn: TornRecord, skip: bool) -> Exception | None:
     """Return the error to raise for a torn record. With `skip`, log it and return None."""
     # A file that does not even begin like a TFRecord must not pass for an empty one.
-    if torn.record == 0 and torn.error is FormatError:
+    if torn.record == 0 and (torn.error is FormatError or placeholder_hint(path)):
         return torn.as_error(path)
     if not skip:
         return torn.as_error(path, "; pass on_torn='skip' to read everything before it")

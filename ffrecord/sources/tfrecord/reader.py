@@ -20,7 +20,7 @@ from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.stats import ReadStats
 from ffrecord.reading.store import Indices, OnError
 from ffrecord.sources.fallback_reader import MixedReader
-from ffrecord.sources.files import expand
+from ffrecord.sources.files import add_hint_to_errors, expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.inflated import Inflated, OpenStreams
 from ffrecord.sources.registry import SUFFIXES
@@ -287,7 +287,8 @@ def _check_torn(indexes: list[TFRecordIndex], skip: bool) -> dict[str, TornRecor
     for path, torn in found.items():
         error = refuse_or_log(path, torn, skip)
         if error is not None:
-            raise error
+            with add_hint_to_errors(path):
+                raise error
     return found
 
 

@@ -13,7 +13,7 @@ from ffrecord.kernels._memory import Mapping, pooled
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.paths import Source
 from ffrecord.reading.store import tell_skipped
-from ffrecord.sources.files import expand
+from ffrecord.sources.files import add_hint_to_errors, expand
 from ffrecord.sources.inflated import Inflated
 from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.tfrecord import _tfrecord
@@ -95,7 +95,7 @@ class _StreamOptions(NamedTuple):
 def _records(path: str, compression: str | None, how: _StreamOptions) -> Iterator[Array]:
     told = compression_of(path) if compression is None else compression
     plain = _MappedFile if how.mapped else _Plain
-    with closing(plain(path) if told == "none" else _Packed(path, told)) as file:
+    with add_hint_to_errors(path), closing(plain(path) if told == "none" else _Packed(path, told)) as file:
         windows = _Windows(path, file, how)
         yield from chain.from_iterable(iter(windows.next, None))
 

@@ -24,6 +24,7 @@ from ffrecord.errors import ChecksumError, FormatError, TruncatedError
 from ffrecord.kernels._memory import pooled
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.ffr_file import add_path_to_errors
+from ffrecord.sources.files import add_hint_to_errors
 from ffrecord.sources.index_file import IndexCache, cached_index
 from ffrecord.sources.names import Names, check_members, concatenate_names
 from ffrecord.sources.zip import _zip
@@ -209,7 +210,9 @@ class ZipIndex:
 
     def __init__(self, path: str, index_cache: IndexCache = None) -> None:
         self.path = path
-        arrays: Arrays = cached_index(path, FORMAT, lambda: build(path), index_cache, partial(check_members, **COLUMNS))
+        check = partial(check_members, **COLUMNS)
+        with add_hint_to_errors(path):
+            arrays: Arrays = cached_index(path, FORMAT, lambda: build(path), index_cache, check)
         self.names = Names.from_arrays(arrays)
         self.folders = Names(arrays["folders"], arrays["folder_offsets"])
         for name in COLUMNS:
