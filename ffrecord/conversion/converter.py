@@ -97,14 +97,15 @@ def convert(
         "staging": staging,
         **_skip_options(max_skipped, check_flag("verify", verify)),
     }
-    DatasetWriter(out, None, **asked)  # a wrong argument is refused before anything is opened
+    writer = DatasetWriter(out, None, **asked)  # a wrong argument is refused before anything is opened
     if not isinstance(fields, Mapping):
         arguments.schema_of_fields(fields, None)
     # Before anything is opened: a reader opened now would see the output as a part of its source.
     check_outside(paths_of(source), out)
     # Counted before the write, because `verify` compares only the samples that this call adds.
     before = _count_samples(out, storage_options) if mode == "append" else 0
-    with open_input(source, format, fields, options, storage_options, skips="max_skipped" in asked) as found:
+    how: dict[str, Any] = {"skips": "max_skipped" in asked, "infer": writer._infer_columns}
+    with open_input(source, format, fields, options, storage_options, **how) as found:
         if verify and found.once:
             raise ArgumentError(
                 f"verify=True has to read the samples again, but {type(source).__name__} gives them only once"

@@ -15,7 +15,7 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import BytesField, Schema
 from ffrecord.inputs import huggingface
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
-from ffrecord.inputs.recognised import input_of, open_store_samples
+from ffrecord.inputs.recognised import InferColumns, StackInput, infer_columns, input_of, open_store_samples
 from ffrecord.inputs.stores import (
     KEY,
     PROBED_BYTES,
@@ -70,6 +70,7 @@ def open_input(
     storage_options: Mapping[str, Any] | None = None,
     *,
     skips: bool = False,
+    infer: InferColumns = infer_columns,
 ) -> Iterator[ConversionInput]:
     """Recognise `source` and open it. Files that are opened here are closed at the end of `with`.
 
@@ -77,6 +78,7 @@ def open_input(
         source, format, fields, options: arguments of `convert`.
         storage_options: options of the reader for a URL.
         skips: whether unreadable samples are left out when the first samples are read to find the columns.
+        infer: function that returns the columns of a dataset beside ours, see `recognised.StackInput`.
 
     Raises:
         The errors of `convert`.
@@ -93,7 +95,7 @@ def open_input(
             yield found
     else:
         _refuse({**options, **_format_option(format)}, type(source).__name__)
-        yield _from_object(source, fields, skips)
+        yield _from_object(source, fields, skips, infer)
 
 
 def _is_path(source: Any) -> bool:
@@ -163,11 +165,13 @@ def _from_columns(dataset: Any) -> ConversionInput:
     )
 
 
-def _from_object(source: Any, fields: Any, skips: bool) -> ConversionInput:
+def _from_object(source: Any, fields: Any, skips: bool, infer: InferColumns) -> ConversionInput:
     check_samples("source", source)
     # Before `input_of`, which takes such a dataset for an unknown object.
     huggingface.check_format(source)
     found = input_of(source)
+    if isinstance(found, StackInput):
+        found.infer = infer
     if found is not None:
         return _from_columns(found.dataset(fields, skips=skips))
     if hasattr(source, "__len__") and hasattr(source, "__getitem__"):

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, SupportsIndex
 
 from ffrecord.dataset_writer import options as arguments
@@ -27,7 +28,8 @@ from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.dataset_writer.transaction import WritePlan, WriteTransaction
 from ffrecord.dataset_writer.write_log import Request
 from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, plural
-from ffrecord.fields import Schema
+from ffrecord.fields import BytesField, Schema
+from ffrecord.fields.declare import overlay_fields
 from ffrecord.inputs.huggingface import HuggingFaceInput, check_classes, name_stream
 from ffrecord.inputs.recognised import StackInput, StoreInput, input_of
 from ffrecord.inputs.tables import is_table
@@ -335,6 +337,8 @@ class DatasetWriter:
         if data.known is not None:
             # The user's dict may have fields of only some columns.
             wanted = self._fields if completes else fields
+            if isinstance(data.known, StackInput):
+                data.known.infer = partial(self._infer_columns, chosen=chosen)
             found = data.open(wanted, skips=options.max_skipped is not None, once=isinstance(chosen, range))
             fields, completes = (found if options.serializer is None else None), False
         dataset = data.dataset
@@ -355,6 +359,28 @@ class DatasetWriter:
         # Copied records keep the serializer of the originals.
         made_by = None if data.known is None or encoding.extension is not None else data.known.serializer
         return encoding if made_by is None else replace(encoding, extension=make_extension(serializer=made_by))
+
+    def _infer_columns(self, dataset: Any, declared: Schema | None, chosen: Indices | None = None) -> Schema:
+        """Return the columns that samples of a dataset show, read where the write reads its samples.
+
+        Args:
+            dataset: object with `len()` and `[i]`.
+            declared: fields of some columns, or of all.
+            chosen: indices of the samples to write; None for all.
+
+        Raises:
+            As `infer_encoding`.
+        """
+        settings, skips = self._options.settings(1), self._options.max_skipped is not None
+        probes = self._options.probes(range(len(dataset)) if chosen is None else chosen, None)
+        completes = declared is not None
+        encoding = infer_encoding(
+            dataset, probes, declared, None, settings, skips=skips, completes=completes, exact=True
+        )
+        if encoding.schema is None:  # plain bytes, or no samples
+            return Schema(BytesField())
+        found = Schema.from_builtins(encoding.schema)
+        return found if declared is None else Schema(overlay_fields(found._tree, declared._tree))
 
     def from_iterable(self, iterable: Iterable[Any], length: int | None = None, chunksize: int = 100) -> Summary:
         """Write the samples of an iterable: a generator, a DataLoader, anything.

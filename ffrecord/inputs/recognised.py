@@ -1,23 +1,30 @@
 """Recognise an object and return its samples, if more is known about them than by `source[i]`: ours, and tables."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, cast
 
-from ffrecord.fields import schema_of
+from ffrecord.errors import ArgumentError
+from ffrecord.fields import BytesField, Schema, schema_of
+from ffrecord.fields.declare import complete_tree, declare_tree
+from ffrecord.fields.infer import infer_tree
+from ffrecord.fields.tree import Node
 from ffrecord.folders.folder import PackedFolder
 from ffrecord.inputs import huggingface, passthrough, stores
+from ffrecord.inputs.columns import SampleColumns
 from ffrecord.inputs.parts import ChosenSamples, JoinedParts, Parts, SelectedDataset, WholeStore
-from ffrecord.inputs.stacks import StackedDataset
-from ffrecord.inputs.stores import TFRECORD, StoreDataset, StoreSamples
+from ffrecord.inputs.stacks import OtherMember, StackedDataset, add_member_to_errors
+from ffrecord.inputs.stores import PROBES, TFRECORD, StoreDataset, StoreSamples
 from ffrecord.inputs.tables import table_of
 from ffrecord.reader import FileReader
-from ffrecord.reading.indices import SampleSlice
+from ffrecord.reading.indices import SampleSlice, spread_indices
 from ffrecord.reading.store import Store
 from ffrecord.sources.images.image_folder import ImageFolderReader
 from ffrecord.system.values import class_of
 
 # Methods that a subclass may replace: then it makes the samples, and they are not the records.
 OVERRIDABLE = ("__getitem__", "__iter__", "__len__", "read", "read_one", "read_packed", "sample", "samples")
+
+InferColumns = Callable[[Any, Schema | None], Schema]
 
 
 class Input(Protocol):
@@ -88,35 +95,95 @@ class StoreInput:
         return members[0] if isinstance(self.parts, WholeStore) else SelectedDataset(self.parts, members)
 
 
+class OtherInput:
+    """The samples of a dataset that is not ours, which show their columns.
+
+    Args:
+        source: object with `len()` and `[i]`.
+    """
+
+    serializer = fingerprint = None
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
 class StackInput:
-    """Samples that consist of samples of several stores, side by side.
+    """Samples that consist of samples of several datasets, side by side.
 
     Args:
         names: name of each member; none for samples that are tuples.
-        members: parts that each member of a sample comes from; all of one length.
+        members: samples that each member of a sample comes from; all of one length.
+
+    Attributes:
+        names, members: the arguments.
+        infer: function that returns the columns that the samples of a dataset show, for members that are not ours.
     """
 
     serializer = None  # they have columns
 
-    def __init__(self, names: Sequence[str], members: Sequence[Parts]) -> None:
-        self.names, self.members = tuple(names), [StoreInput(parts) for parts in members]
+    def __init__(self, names: Sequence[str], members: Sequence[Any]) -> None:
+        self.names, self.members = tuple(names), list(members)
+        self.infer: InferColumns = infer_columns
 
     def __len__(self) -> int:
         return len(self.members[0])
 
     @property
-    def fingerprint(self) -> str:
-        """Fingerprint of the samples."""
-        return " ".join([f"{self.names}", *(member.fingerprint for member in self.members)])
+    def fingerprint(self) -> str | None:
+        """Fingerprint of the samples; None if that of a member is unknown."""
+        texts = [f"{self.names}", *(member.fingerprint for member in self.members)]
+        return None if None in texts else " ".join(texts)
 
     @property
     def directories(self) -> list[str]:
         """Directories in which every file is a sample, also one that comes to be there."""
-        return [directory for member in self.members for directory in member.directories]
+        return [directory for member in self.members for directory in getattr(member, "directories", [])]
 
     def dataset(self, fields: Any, *, skips: bool = False) -> StackedDataset:
         """Return the samples by index; see `Input`."""
-        return StackedDataset(self.names, [member.dataset(None, skips=skips) for member in self.members], fields)
+        members = [self._open(place, declared, skips) for place, declared in enumerate(self._declared(fields))]
+        return StackedDataset(self.names, members, fields)
+
+    def _declared(self, fields: Any) -> list[Schema | None]:
+        """Return the fields from the user for each member; None where there are none."""
+        tree = fields._tree if isinstance(fields, Schema) else declare_tree(fields) if fields else None
+        if not isinstance(tree, Node):  # one field for whole samples, or none
+            return [None] * len(self.members)
+        trees = dict(zip(tree.keys or range(len(tree.children)), tree.children, strict=True))
+        keys: Iterable[Any] = self.names or range(len(self.members))
+        return [Schema(trees[key]) if key in trees else None for key in keys]
+
+    def _open(self, place: int, declared: Schema | None, skips: bool) -> Any:
+        """Return the samples of the member at `place`; for the other arguments see `_declared` and `Input.dataset`."""
+        member = self.members[place]
+        if isinstance(member, OtherInput):
+            with add_member_to_errors(self.names, place):
+                return OtherMember(member.source, SampleColumns(self.infer(member.source, declared)))
+        if isinstance(member, StackInput):
+            member.infer = self.infer
+        found = member.dataset(None, skips=skips)
+        return found if isinstance(member, StoreInput | StackInput) else OtherMember(found, found.columns)
+
+
+def infer_columns(dataset: Any, declared: Schema | None) -> Schema:
+    """Return the columns that some samples of a dataset show.
+
+    Args:
+        dataset: object with `len()` and `[i]`.
+        declared: fields of some of the columns, or of all.
+
+    Raises:
+        TypeError, ValueError: no fields hold the samples.
+    """
+    indices = spread_indices(len(dataset), PROBES)
+    if not indices:
+        return declared or Schema(BytesField())
+    samples, names = [dataset[index] for index in indices], [f"sample {index}" for index in indices]
+    return Schema(infer_tree(samples, names) if declared is None else complete_tree(declared._tree, samples, names))
 
 
 class StoreFacts(StoreSamples):
@@ -181,27 +248,58 @@ def _parts_of_torch(source: Any) -> Parts | None:
 
 
 def _stack_of(source: Any) -> StackInput | None:
-    """Return the samples of torch's stacks of our datasets, of subsets of them and of several; None for others."""
+    """Return the samples of torch's stacks, of subsets of them and of several; None if no member is ours.
+
+    Raises:
+        ValueError: a member joins datasets of ours and others, so that no fields fit all of its samples.
+    """
+    found = _members_of(source)
+    if found is None:
+        return None
+    names, members = found
+    inputs = [_member_input(member) for member in members]
+    return None if all(isinstance(each, OtherInput) for each in inputs) else StackInput(names, inputs)
+
+
+def _members_of(source: Any) -> tuple[list[str], list[Any]] | None:
+    """Return the names and datasets of torch's stacks, of subsets of them and of several; None for anything else."""
     if type(source) is class_of("torch.utils.data", "Subset"):
-        inner = _stack_of(source.dataset)
-        if inner is None:
-            return None
-        return StackInput(inner.names, [ChosenSamples(member.parts, source.indices) for member in inner.members])
+        inner = _members_of(source.dataset)
+        return None if inner is None else (inner[0], [type(source)(member, source.indices) for member in inner[1]])
     if type(source) is class_of("torch.utils.data", "ConcatDataset"):
-        stacks = [found for found in map(_stack_of, source.datasets) if found is not None]
-        if len(stacks) < len(source.datasets) or len({(stack.names, len(stack.members)) for stack in stacks}) != 1:
+        stacks = [found for found in map(_members_of, source.datasets) if found is not None]
+        if len(stacks) < len(source.datasets) or len({(*names, len(members)) for names, members in stacks}) != 1:
             return None
-        columns = zip(*(stack.members for stack in stacks), strict=True)
-        return StackInput(stacks[0].names, [JoinedParts([each.parts for each in column]) for column in columns])
+        columns = zip(*(members for _, members in stacks), strict=True)
+        return stacks[0][0], [type(source)(column) for column in columns]
     if type(source) is not class_of("torch.utils.data", "StackDataset"):
         return None
     named = isinstance(source.datasets, dict)
-    members = [parts_of(each) for each in (source.datasets.values() if named else source.datasets)]
-    found = [parts for parts in members if parts is not None]
-    # A member that is not ours, or records without columns: then samples are read as they come.
-    if len(found) < len(members) or not all(_has_columns(store) for parts in found for store in parts.stores):
-        return None
-    return StackInput(list(source.datasets) if named else [], found)
+    return (list(source.datasets), list(source.datasets.values())) if named else ([], list(source.datasets))
+
+
+def _member_input(source: Any) -> Any:
+    parts = parts_of(source)
+    if parts is not None:
+        return StoreInput(parts) if all(map(_has_columns, parts.stores)) else OtherInput(source)
+    found = _stack_of(source) or huggingface.input_of(source)
+    if found is None and _joins_ours(source):
+        raise ArgumentError(
+            "a member of the StackDataset joins datasets of files and others, whose samples would lose the fields of "
+            "the files: write a StackDataset for each of them, and append it with mode='append'"
+        )
+    return found or OtherInput(source)
+
+
+def _joins_ours(source: Any) -> bool:
+    """Return whether an object is torch's ConcatDataset, or a subset of one, with files of ours in it."""
+    if type(source) is class_of("torch.utils.data", "Subset"):
+        return _joins_ours(source.dataset)
+    if type(source) is not class_of("torch.utils.data", "ConcatDataset"):
+        return False
+    found = [parts_of(each) for each in source.datasets]
+    ours = (all(map(_has_columns, parts.stores)) for parts in found if parts is not None)
+    return any(ours) or any(map(_joins_ours, source.datasets))
 
 
 def _has_columns(store: Store) -> bool:

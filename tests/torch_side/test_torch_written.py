@@ -1,6 +1,7 @@
 """DatasetWriter of torch datasets of ours: records are copied, unless samples are what code of users makes."""
 
 import io
+import os
 import shutil
 
 import builders
@@ -11,7 +12,16 @@ from torch.utils import data
 
 import ffrecord
 from ffrecord import DatasetWriter, FFRecordError, FileReader
-from ffrecord.fields import IntField, JPEGField, LabelField, StrField, TensorField, ZstdField, schema_of
+from ffrecord.errors import ArgumentError
+from ffrecord.fields import (
+    IntField,
+    JPEGField,
+    LabelField,
+    StrField,
+    TensorField,
+    ZstdField,
+    schema_of,
+)
 from ffrecord.torch import ConcatDataset, Dataset, IterableDataset, Subset
 from ffrecord.utils import dump
 
@@ -205,7 +215,112 @@ def test_a_stack_with_records_without_columns_is_read_as_it_comes(tmp_path, numb
     with Dataset(numbers) as one, FileReader(tmp_path / "raw") as raw:
         writer(tmp_path / "a").from_indexed_dataset(data.StackDataset(one, raw))
     schema, _ = records(tmp_path / "a")
-    assert "LabelField" not in repr(schema)
+    assert all(repr(field) in repr(schema) for field in FIELDS.values())
+    with Dataset(tmp_path / "a") as found:
+        assert [sample[1].tolist() for sample in found] == [[i] for i in range(COUNT)]
+
+
+class Foreign(data.Dataset):
+    """Samples of a program: their columns are unknown. They are read in worker processes only, if there are any."""
+
+    def __init__(self, alone=False):
+        self.alone, self.process = alone, os.getpid()
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        assert self.alone or os.getpid() != self.process
+        return {"score": index / 2, "name": f"sample {index}", "point": np.float32([index, 1])}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("case", STACKS)
+def test_a_stack_with_a_member_of_another_kind_keeps_ours(tmp_path, pictures, case, workers):
+    path, files = pictures
+    make, indices = STACKS[case]
+    with Dataset(path) as ours:
+        stack = make(ours, Foreign(alone=not workers))
+        writer(tmp_path / "a", num_workers=workers).from_indexed_dataset(stack)
+        writer(tmp_path / "b", num_workers=workers).from_iterable(stack)
+        ffrecord.convert(stack, tmp_path / "c", num_workers=workers, verify=workers == 0, progress=False)
+        wanted = [make(ours, Foreign(alone=True))[i] for i in range(len(indices))]
+    for name in "abc":
+        schema, found = records(tmp_path / name)
+        assert all(repr(field) in repr(schema) for field in PICTURES.values())
+        assert [files[i] in record for i, record in zip(indices, found, strict=True)] == [True] * len(indices)
+        with Dataset(tmp_path / name) as whole:
+            assert str([whole[i] for i in range(len(whole))]) == str(wanted)
+
+
+OTHERS = {
+    "numbers": list(range(COUNT)),
+    "tuples": [(i, f"{i}") for i in range(COUNT)],
+    "bytes": [bytes([i] * i) for i in range(COUNT)],
+    "tensors": data.TensorDataset(torch.arange(COUNT), torch.ones(COUNT, 2)),
+    "a stack": data.StackDataset(a=list(range(COUNT)), b=[f"{i}" for i in range(COUNT)]),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_samples_of_other_members_show_their_columns(tmp_path, pictures, name):
+    path, files = pictures
+    alone, both = tmp_path / "alone", tmp_path / "both"
+    writer(alone).from_indexed_dataset([{"other": OTHERS[name][i]} for i in range(COUNT)])
+    with Dataset(path) as ours, Dataset(alone) as expected:
+        writer(both).from_indexed_dataset(data.StackDataset(ours=ours, other=OTHERS[name]))
+        with Dataset(both) as found:
+            assert str([sample["other"] for sample in found]) == str([sample["other"] for sample in expected])
+    assert [files[i] in record for i, record in enumerate(records(both)[1])] == [True] * COUNT
+
+
+def test_members_inside_members(tmp_path, pictures):
+    path, files = pictures
+    with Dataset(path) as ours:
+        inner = data.StackDataset(ours, Foreign(alone=True))
+        writer(tmp_path / "a").from_indexed_dataset(data.StackDataset(left=inner, right=list(range(COUNT))))
+        with Dataset(tmp_path / "a") as found:
+            assert [(sample["left"][1]["score"], sample["right"]) for sample in found] == [
+                (i / 2, i) for i in range(COUNT)
+            ]
+    assert [files[i] in record for i, record in enumerate(records(tmp_path / "a")[1])] == [True] * COUNT
+
+
+def test_fields_for_a_member_of_another_kind(tmp_path, pictures):
+    path, files = pictures
+    with Dataset(path) as ours:
+        stack = data.StackDataset(ours=ours, other=Foreign(alone=True))
+        writer(tmp_path / "a", {"other": {"name": ZstdField(StrField())}}).from_indexed_dataset(stack)
+        with pytest.raises(ValueError, match="fields has 'third', expected some of the columns ours, other"):
+            writer(tmp_path / "b", {"third": StrField()}).from_indexed_dataset(stack)
+    schema, found = records(tmp_path / "a")
+    assert repr(ZstdField(StrField())) in repr(schema) and "FloatField" in repr(schema)
+    assert [files[i] in record for i, record in enumerate(found)] == [True] * COUNT
+
+
+def test_a_member_that_joins_ours_and_others_is_refused(tmp_path, pictures):
+    path, _ = pictures
+    with Dataset(path) as ours:
+        joined = data.ConcatDataset([ours, [{"image": b""}]])
+        for member in (joined, data.Subset(joined, range(COUNT + 1)), data.ConcatDataset([joined])):
+            stack = data.StackDataset(one=member, other=list(range(COUNT + 1)))
+            with pytest.raises(ArgumentError, match="a member of the StackDataset joins datasets of files and others"):
+                writer(tmp_path / "a").from_indexed_dataset(stack)
+
+
+def test_other_members_that_cannot_be_stored(tmp_path, pictures):
+    path, _ = pictures
+
+    class Failing(Foreign):
+        def __getitem__(self, index):
+            return {**super().__getitem__(index), "score": "text" if index == 1 else 0.5}
+
+    with Dataset(path) as ours:
+        with pytest.raises(TypeError, match=r"^\[1\]: sample: no field holds an object"):
+            writer(tmp_path / "a").from_indexed_dataset(data.StackDataset(ours, [object()] * COUNT))
+        stack = data.StackDataset(ours, Failing(alone=True))
+        with pytest.raises(FFRecordError, match=r"failed at sample 1: TypeError: \[1\]: score: str"):
+            writer(tmp_path / "a").from_indexed_dataset(stack)
 
 
 class Doubled(Subset):
