@@ -102,11 +102,22 @@ def is_list(kind: Any) -> bool:
     return bool(any(views) or types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
+def has_maps(kind: Any) -> bool:
+    """Return whether a type is a map, or has maps in its lists and structs."""
+    if is_list(kind):
+        return has_maps(kind.value_type)
+    if pa.types.is_struct(kind):
+        return any(has_maps(each.type) for each in kind)
+    return bool(pa.types.is_map(kind))
+
+
 def _is_json(kind: Any) -> bool:
     """Return whether a `JSONField` stores values of this type."""
     if is_list(kind):
         return _is_json(kind.value_type)
     if pa.types.is_struct(kind):
         return all(_is_json(each.type) for each in kind)
+    if pa.types.is_map(kind):  # a list of pairs
+        return _is_json(kind.key_type) and _is_json(kind.item_type)
     text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     return bool(text or _is_number(kind) or pa.types.is_null(kind))

@@ -30,7 +30,8 @@ from ffrecord.fields import (
     ZstdField,
 )
 from ffrecord.fields.field import Array, Encoded
-from ffrecord.ray.columns import is_binary, is_list
+from ffrecord.inputs.arrow_values import python_values
+from ffrecord.ray.columns import has_maps, is_binary, is_list
 from ffrecord.ray.to_arrow import joined_array, uncompressed_field
 from ffrecord.reading.batch_forms import Packed
 from ffrecord.system.requirements import require
@@ -149,7 +150,7 @@ def _values(column: Any, field: Field, name: str) -> list[Any]:
     """
     plain, kind = uncompressed_field(field), column.type
     if isinstance(plain, JSONField | MsgpackField | NoneField):
-        return list(column.to_pylist())
+        return _python_values(column)
     if isinstance(plain, OptionalField):
         return _optional_values(column, plain, name)
     if column.null_count and not _holds_none(plain):
@@ -159,10 +160,18 @@ def _values(column: Any, field: Field, name: str) -> list[Any]:
     if isinstance(plain, ListField) and is_list(kind):
         return [each for chunk in column.chunks for each in _list_values(chunk, plain.inner, name)]
     if pa.types.is_struct(kind) or pa.types.is_map(kind):
-        return list(column.to_pylist())
+        return _python_values(column)
     if is_list(kind):
         _check_items(column, plain, name)
     return [_fit_value(value, plain) for value in _as_numpy(column)]
+
+
+def _python_values(column: Any) -> list[Any]:
+    """Return the values of a column as Python objects: structs as dicts, maps as lists of pairs, as `convert` does."""
+    # Arrow makes tuples of the pairs of a map, which no field holds.
+    if not has_maps(column.type):
+        return list(column.to_pylist())
+    return [value for chunk in column.chunks for value in python_values(chunk)]
 
 
 def plain_column(column: Any) -> Any:

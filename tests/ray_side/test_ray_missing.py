@@ -23,6 +23,7 @@ from ffrecord.fields import (
     JSONField,
     LabelField,
     ListField,
+    MsgpackField,
     NDArrayField,
     NoneField,
     OptionalField,
@@ -234,3 +235,40 @@ def test_by_way_of_ray(started_ray: None, tmp_path: Any) -> None:
             found = sorted(reader.samples(range(3)), key=lambda sample: sample["i"])
         for sample, row in zip(found, rows, strict=True):
             assert all(alike(sample[key], row[key]) for key in row), (sample, row)
+
+
+PAIRS = pa.map_(pa.string(), pa.int64())
+MAPS: dict[str, tuple[Any, list[Any], list[Any]]] = {
+    "maps": (PAIRS, [[("a", 1), ("a", None)], [], None], [[["a", 1], ["a", None]], [], None]),
+    "of ints": (pa.map_(pa.int64(), pa.float64()), [[(1, 0.5)], None], [[[1, 0.5]], None]),
+    "in lists": (pa.list_(PAIRS), [[[("a", 1)], None], [], None], [[[["a", 1]], None], [], None]),
+    "in structs": (
+        pa.struct([("m", PAIRS)]),
+        [{"m": [("a", 1)]}, {"m": None}, None],
+        [{"m": [["a", 1]]}, {"m": None}, None],
+    ),
+    "in maps": (pa.map_(pa.string(), PAIRS), [[("a", [("b", 1)])], None], [[["a", [["b", 1]]]], None]),
+}
+ANY = [JSONField(), MsgpackField(), ZstdField(JSONField()), OptionalField(JSONField()), OptionalField(MsgpackField())]
+
+
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("field", [*ANY, OptionalField(ZstdField(JSONField()))], ids=repr)
+def test_maps_become_lists_of_pairs(name: str, field: Field) -> None:
+    """As in `convert`: their keys may repeat, and need not be text."""
+    kind, values, expected = MAPS[name]
+    array = pa.array(values, kind)
+    assert back(field, array) == expected
+    # Pieces of a longer array, which the keys and items of a map do not know.
+    assert back(field, pa.chunked_array([array[1:], array[:1]])) == [*expected[1:], expected[0]]
+
+
+@pytest.mark.parametrize("inner", [JSONField(), OptionalField(JSONField()), MsgpackField()], ids=repr)
+def test_lists_of_pairs_of_maps(inner: Field) -> None:
+    kind, values, expected = MAPS["in lists"]
+    for outer in (OptionalField(ListField(inner)), ListField(OptionalField(ListField(inner)))):
+        there = [value for value in expected if value is not None or isinstance(outer, OptionalField)]
+        given = [value for value in values if value is not None or isinstance(outer, OptionalField)]
+        assert back(outer, pa.array(given, kind)) == there
+    with pytest.raises(TypeError, match=r"column 'x': 1 values are missing, which ListField.* declare OptionalField"):
+        encoded(ListField(inner), pa.array(values, kind))

@@ -76,6 +76,8 @@ def made(values: Any) -> Any:
         (pa.array([[1, 2], [3]]), NDArrayField("int64", (None,))),
         (pa.array([["a"], []]), JSONField()),
         (pa.array([{"a": 1, "b": [1.5]}]), JSONField()),
+        (pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64())), JSONField()),
+        (pa.array([{"a": [(1, "x")]}], pa.struct([("a", pa.map_(pa.int64(), pa.string()))])), JSONField()),
         (tensors(np.zeros((2, 3, 4), "f4")), NDArrayField("float32", (3, 4))),
         (ragged, NDArrayField("uint8", (None, None))),
     ],
@@ -87,7 +89,15 @@ def test_types_say_fields(values, field):
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.decimal128(5), pa.timestamp("s", "UTC"), pa.date32(), pa.struct([("a", pa.binary())])], ids=str
+    "kind",
+    [
+        pa.decimal128(5),
+        pa.timestamp("s", "UTC"),
+        pa.date32(),
+        pa.struct([("a", pa.binary())]),
+        pa.map_(pa.binary(), pa.int8()),
+    ],
+    ids=str,
 )
 def test_types_that_say_none(kind):
     with pytest.raises(TypeError, match=r"column 'x' .*: declare its field in schema="):
