@@ -1,5 +1,6 @@
 """Recognise an object and return its samples, if more is known about them than by `source[i]`: ours, and tables."""
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, cast
 
@@ -23,6 +24,10 @@ from ffrecord.system.values import class_of
 
 # Methods that a subclass may replace: then it makes the samples, and they are not the records.
 OVERRIDABLE = ("__getitem__", "__iter__", "__len__", "read", "read_one", "read_packed", "sample", "samples")
+
+NOTHING_SHOWN = Schema(BytesField())  # columns of a member without samples
+
+_log = logging.getLogger("ffrecord")
 
 InferColumns = Callable[[Any, Schema | None], Schema]
 
@@ -166,7 +171,9 @@ class StackInput:
         if isinstance(member, StackInput):
             member.infer = self.infer
         found = member.dataset(None, skips=skips)
-        return found if isinstance(member, StoreInput | StackInput) else OtherMember(found, found.columns)
+        if isinstance(member, StoreInput | StackInput):
+            return found
+        return OtherMember(found, found.columns or SampleColumns(NOTHING_SHOWN))  # without rows there are no columns
 
 
 def infer_columns(dataset: Any, declared: Schema | None) -> Schema:
@@ -181,7 +188,7 @@ def infer_columns(dataset: Any, declared: Schema | None) -> Schema:
     """
     indices = spread_indices(len(dataset), PROBES)
     if not indices:
-        return declared or Schema(BytesField())
+        return declared or NOTHING_SHOWN
     samples, names = [dataset[index] for index in indices], [f"sample {index}" for index in indices]
     return Schema(infer_tree(samples, names) if declared is None else complete_tree(declared._tree, samples, names))
 
@@ -209,7 +216,20 @@ def input_of(source: Any) -> Input | None:
     parts = parts_of(source)
     if parts is not None:
         return StoreInput(parts)
-    return _stack_of(source) or huggingface.input_of(source) or table_of(source)
+    found: Input | None = _first_found(source, _stack_of, huggingface.input_of, table_of)
+    if found is None and _joins_ours(source):
+        _log.warning(
+            "the %s joins datasets of files and others, so its samples show the columns: the fields of the files are "
+            "not kept, and JPEG files become pixels; to keep them, write one dataset and append the other with "
+            "mode='append'",
+            type(source).__name__,
+        )
+    return found
+
+
+def _first_found(source: Any, *ways: Callable[[Any], Any]) -> Any:
+    """Return the first result that is not None; one without samples counts, though it is false."""
+    return next((found for found in (recognise(source) for recognise in ways) if found is not None), None)
 
 
 def parts_of(source: Any) -> Parts | None:
@@ -282,24 +302,25 @@ def _member_input(source: Any) -> Any:
     parts = parts_of(source)
     if parts is not None:
         return StoreInput(parts) if all(map(_has_columns, parts.stores)) else OtherInput(source)
-    found = _stack_of(source) or huggingface.input_of(source)
+    found = _first_found(source, _stack_of, huggingface.input_of)
     if found is None and _joins_ours(source):
         raise ArgumentError(
             "a member of the StackDataset joins datasets of files and others, whose samples would lose the fields of "
             "the files: write a StackDataset for each of them, and append it with mode='append'"
         )
-    return found or OtherInput(source)
+    return OtherInput(source) if found is None else found
 
 
 def _joins_ours(source: Any) -> bool:
-    """Return whether an object is torch's ConcatDataset, or a subset of one, with files of ours in it."""
+    """Return whether an object is a ConcatDataset, torch's or ours, or a subset of one, with files of ours in it."""
     if type(source) is class_of("torch.utils.data", "Subset"):
         return _joins_ours(source.dataset)
-    if type(source) is not class_of("torch.utils.data", "ConcatDataset"):
+    concat = class_of("torch.utils.data", "ConcatDataset")
+    if type(source) is not concat and not (concat and hasattr(source, "_parts_of_dataset")):
         return False
-    found = [parts_of(each) for each in source.datasets]
+    found = [parts_of(each) for each in getattr(source, "datasets", [])]
     ours = (all(map(_has_columns, parts.stores)) for parts in found if parts is not None)
-    return any(ours) or any(map(_joins_ours, source.datasets))
+    return any(ours) or any(map(_joins_ours, getattr(source, "datasets", [])))
 
 
 def _has_columns(store: Store) -> bool:

@@ -308,6 +308,22 @@ def test_a_member_that_joins_ours_and_others_is_refused(tmp_path, pictures):
                 writer(tmp_path / "a").from_indexed_dataset(stack)
 
 
+def test_ours_joined_with_others_are_told(tmp_path, caplog, pictures):
+    """They become decoded samples, as one column has one field."""
+    path, _ = pictures
+    others = [{"image": np.zeros((8, 8, 3), np.uint8)}]
+    with Dataset(path) as ours:
+        decoded = Dataset(ours.reader, transform=lambda sample: sample)
+        for place, source in enumerate([data.ConcatDataset([ours, others]), ConcatDataset([ours, decoded])]):
+            writer(tmp_path / f"{place}").from_indexed_dataset(source)
+            assert "ConcatDataset joins datasets of files and others" in caplog.text
+            caplog.clear()
+        writer(tmp_path / "a").from_indexed_dataset(data.ConcatDataset([ours, ours]))
+        writer(tmp_path / "b").from_indexed_dataset(data.ConcatDataset([others, others]))
+        writer(tmp_path / "c").from_indexed_dataset(decoded)
+    assert not caplog.records
+
+
 def test_other_members_that_cannot_be_stored(tmp_path, pictures):
     path, _ = pictures
 
@@ -386,3 +402,27 @@ def test_a_batch_of_lists_is_one_tensor(tmp_path):
         assert [sample["tokens"].tolist() for sample in batch] == [[1], [1, 1], [1, 1, 1], [1, 1, 1, 1]]
         loaded = next(iter(data.DataLoader(dataset.subset([0, 0]), batch_size=2)))
     assert loaded["x"].tolist() == [[0, 1, 2], [0, 1, 2]]
+
+
+def test_rows_of_hugging_face_beside_ours(tmp_path, pictures):
+    rows = pytest.importorskip("datasets").Dataset.from_dict({"x": list(range(COUNT))})
+    path, files = pictures
+    with Dataset(path) as ours:
+        for name, count in (("a", COUNT), ("b", 0)):
+            stack = data.StackDataset(one=ours[:count], rows=rows.select(range(count)))
+            writer(tmp_path / name).from_indexed_dataset(stack)
+            schema, found = records(tmp_path / name)
+            assert len(found) == count and repr(PICTURES["image"]) in repr(schema)
+            assert all(files[i] in record for i, record in enumerate(found))
+    with Dataset(tmp_path / "a") as found:
+        assert [sample["rows"] for sample in found] == [{"x": i} for i in range(COUNT)]
+
+
+@pytest.mark.parametrize("other", [[], "ours"], ids=["another", "ours"])
+def test_an_empty_stack_keeps_the_columns_of_ours(tmp_path, pictures, other):
+    path, _ = pictures
+    with Dataset(path) as ours:
+        member = ours[:0] if other == "ours" else other
+        writer(tmp_path / "a").from_indexed_dataset(data.StackDataset(one=ours[:0], other=member))
+    schema, found = records(tmp_path / "a")
+    assert repr(PICTURES["image"]) in repr(schema) and found == []
