@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -180,6 +180,19 @@ def input_of(source: Any) -> HuggingFaceInput | None:
     _warn_of_stream(source)
     found = _dataset_of(source)
     return None if found is None else HuggingFaceInput(found)
+
+
+def keep_columns(source: Any, names: Collection[str]) -> Any:
+    """Return a `datasets.Dataset` with only some of its columns, which alone are then decoded.
+
+    Anything else, one whose samples a transform or a subclass makes, or one without a column of each name, is returned
+    as it is.
+    """
+    if not _is_dataset(source) or not _is_untouched(source, class_of("datasets", "Dataset")):
+        return source
+    if source.format["type"] == "custom" or not names or not set(names) <= set(source.format["columns"]):
+        return source
+    return source.select_columns([name for name in source.column_names if name in names])
 
 
 def classes_of_dataset(source: Any) -> dict[str, Classes]:

@@ -15,6 +15,7 @@ from torch.utils import data as torch_data
 
 import ffrecord
 from ffrecord import FormatError
+from ffrecord.errors import UserFunctionError
 from ffrecord.sources import FixedFeature, TFRecordWriter, WebDatasetReader, encode_example
 from ffrecord.torch import DataLoader, Dataset, Loader
 from ffrecord.torch.images import CenterCrop
@@ -176,3 +177,23 @@ def test_a_bad_picture_of_an_archive_is_named(tmp_path, suffix):
         ):
             with pytest.raises(FormatError, match=rf"^Sample 3: .*a\.{suffix}: member '3\.jpg': data: "):
                 call()
+
+
+@pytest.mark.parametrize("format", [None, "torch"])
+def test_columns_of_hugging_face_that_are_left_out_are_not_decoded(tmp_path, format):
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"jpg": datasets.Image(), "label": {"id": datasets.Value("int64")}})
+    rows = {
+        "jpg": [{"bytes": image(i), "path": None} for i in range(COUNT)],
+        "label": [{"id": i} for i in range(COUNT)],
+    }
+    dataset = datasets.Dataset.from_dict(rows, features=features).with_format(format)
+    for source in (dataset, torch_data.Subset(dataset, range(COUNT))):
+        for how in ({}, {"num_workers": 1}):
+            (batch,) = Loader(source, COUNT, "sequential", fields=["label.id"], **how)
+            assert batch["label"]["id"].tolist() == list(range(COUNT))
+    for fields in (None, ["jpg"], ["jpg", "label"]):
+        with pytest.raises(UserFunctionError, match="dataset Dataset failed on "):
+            list(Loader(dataset, COUNT, "sequential", fields=fields))
+    with pytest.raises(UserFunctionError, match="dataset Dataset failed on "):  # its transform gets all columns
+        list(Loader(dataset.with_transform(lambda batch: batch), COUNT, fields=["label"]))

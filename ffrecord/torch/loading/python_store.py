@@ -3,7 +3,7 @@
 `columns_of` has the columns of these and of all other stores.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from ffrecord.errors import (
     plural,
 )
 from ffrecord.fields import schema_of
+from ffrecord.inputs.huggingface import keep_columns
 from ffrecord.reader import FileReader
 from ffrecord.reading.batch_forms import BatchOutcome
 from ffrecord.reading.store import Store
@@ -95,6 +96,11 @@ class PythonStore(Store[Any]):
         found = getattr(self.dataset, "_is_seeded", None)
         return callable(found) and bool(found())
 
+    def keep_columns(self, names: Collection[Any]) -> "PythonStore":
+        """Return a store of the same samples without columns other than `names`, if the dataset can leave them out."""
+        found = self.dataset if self._several is not None else keep_columns(self.dataset, names)
+        return self if found is self.dataset else PythonStore(found, None, self.name)
+
     def fetch(self, indices: list[int], seeds: list[int] | None = None) -> list[Any]:
         """Return the samples at `indices`, each in [0, n).
 
@@ -146,6 +152,8 @@ class PythonColumns(DecodedColumns):
         super().__init__(store, *arguments)
         self._seeded = store.seeded
         self._tree = None if self._wanted is None else tree_of(map(parse_path, self._wanted))
+        names = {parse_path(name)[0] for name in self._wanted or ()}
+        self._source = store.keep_columns(names)  # without names, all of them
         self.decodes = self.decodes or self._seeded
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -180,7 +188,7 @@ class PythonColumns(DecodedColumns):
             raise
 
     def _samples_of(self, records: StoreRecords, seeds: Seeds | None) -> list[Any]:
-        return self._store.fetch(
+        return self._source.fetch(
             records.indices.tolist(), seeds.tolist() if self._seeded and seeds is not None else None
         )
 
