@@ -4,8 +4,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from inspect import signature
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,12 @@ from ffrecord.inputs import huggingface
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.recognised import InferColumns, StackInput, infer_columns, input_of, open_store_samples
 from ffrecord.inputs.stores import (
+    DATA,
     KEY,
     PROBED_BYTES,
     PROBES,
     WEB_KEY,
+    check_pictures,
     empty_schema,
     is_text,
     with_bytes_key,
@@ -128,7 +131,8 @@ def _open_path(
     elif kind in ("tar", "webdataset") and _is_compressed(first_of(paths, SUFFIXES["tar"])):
         read = iter_samples if kind == "webdataset" else iter_members
         check_options(options, f"compressed {kind}", [*signature(read).parameters][1:], CONVERT)
-        yield _from_archives(expand(paths, SUFFIXES["tar"]), read, fields, options)
+        archives = partial(_read_archives, expand(paths, SUFFIXES["tar"]), kind, read, options, skips)
+        yield _from_stream(archives, fields)
     else:
         with open_for(CONVERT, source, format, options) as store:
             yield _from_store(store, fields, skips)
@@ -183,19 +187,20 @@ def _from_object(source: Any, fields: Any, skips: bool, infer: InferColumns) -> 
     return ConversionInput(None, lambda: iter(stream), fields, once=iter(stream) is stream)
 
 
-def _from_archives(
-    paths: list[str], read: Callable[..., Iterator[Any]], fields: Any, options: Mapping[str, Any]
-) -> ConversionInput:
-    """Return the members, or samples, of archives, one after the other."""
+def _read_archives(
+    paths: list[str], format: str, read: Callable[..., Iterator[Any]], options: Mapping[str, Any], skips: bool
+) -> Iterator[dict[str, Any]]:
+    """Yield the members, or samples, of archives, one after the other.
 
-    def begin() -> Iterator[Any]:
-        return map(_as_dict, chain.from_iterable(read(path, **options) for path in paths))
-
-    return _from_stream(begin, fields)
-
-
-def _as_dict(found: Any) -> dict[str, Any]:
-    return found if isinstance(found, dict) else {"key": found.name, "data": found.data}
+    Raises:
+        FormatError: a picture is none; with `skips`, its field refuses it, which leaves it out.
+    """
+    for path in paths:
+        for found in read(path, **options):
+            sample = found if isinstance(found, dict) else {KEY: found.name, DATA: found.data}
+            if not skips:
+                check_pictures(format, sample, partial("{}: {!r}".format, path, sample.get(KEY, sample.get(WEB_KEY))))
+            yield sample
 
 
 def _from_stream(begin: Callable[[], Iterator[Any]], fields: Any) -> ConversionInput:

@@ -9,6 +9,7 @@ import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -156,16 +157,9 @@ class StoreDataset(StoreSamples):
         return zip(indices, check_complete(self.store, indices, self.store.samples(indices)), strict=True)
 
     def _checked_pairs(self, indices: Sequence[int]) -> Iterator[tuple[int, Any]]:
-        """Yield each index with its sample; raise FormatError for a picture in whose place something else came.
-
-        Otherwise a source of nothing but Git LFS pointers would become a column of bytes, with no error.
-        """
+        """Yield each index with its sample, as `check_pictures` accepts it."""
         for index, sample in self._pairs(indices):
-            for column in _picture_columns(self.store.format, sample):
-                hint = ffr_layout.hint_of(_head_of(sample[column]))
-                if hint:
-                    what = "not an image" if column in (IMAGE, DATA) else f"field {column!r}: not an image"
-                    raise FormatError(f"{describe_sample(self.store, index)}: {what}{hint}")
+            check_pictures(self.store.format, sample, partial(describe_sample, self.store, index))
             yield index, sample
 
     def _add_name(self, index: int, sample: Any) -> Any:
@@ -190,6 +184,23 @@ class StoreDataset(StoreSamples):
         # Labels that are no numbers, or missing, are columns like others.
         labels = {LABEL: class_names(classes, store)} if classes and labels_fit(samples, LABEL) else {}
         return ColumnFacts(frozenset(raw), labels, suffixed=_fields_of_names(store))
+
+
+def check_pictures(format: str, sample: Any, name: Callable[[], str]) -> None:
+    """Raise FormatError for a picture in whose place something else came.
+
+    Otherwise a source of nothing but Git LFS pointers would become a column of bytes, with no error.
+
+    Args:
+        format: format of the source.
+        sample: sample of it.
+        name: returns the name of the sample for messages.
+    """
+    for column in _picture_columns(format, sample):
+        hint = ffr_layout.hint_of(_head_of(sample[column]))
+        if hint:
+            what = "not an image" if column in (IMAGE, DATA) else f"field {column!r}: not an image"
+            raise FormatError(f"{name()}: {what}{hint}")
 
 
 def _picture_columns(format: str, sample: Any) -> list[str]:

@@ -1,5 +1,6 @@
 """DatasetWriter of stores, slices and packed folders: their columns, classes and the bytes of their records stay."""
 
+import gzip
 import io
 import pickle
 import tarfile
@@ -422,6 +423,17 @@ def test_pointers_in_place_of_pictures_of_archives(
         with FileReader(tmp_path / "out") as reader:
             schema = schema_of(reader)
             assert schema is not None and JPEGField() in schema.fields.values() and len(reader) == 5
+
+
+@pytest.mark.parametrize(
+    ("format", "place"), [("tar", "'3.jpg': not an image"), ("webdataset", "'3': field 'jpg': not an image")]
+)
+def test_pointers_in_compressed_archives(tmp_path: Path, format: str, place: str) -> None:
+    members = {f"{i}.jpg": POINTER if i == 3 else jpeg(i) for i in range(6)}
+    packed = tmp_path / "a.tar.gz"
+    packed.write_bytes(gzip.compress(archive(tmp_path / "a.tar", members).read_bytes()))
+    with pytest.raises(FormatError, match=f"^{packed}: {place}; it is a Git LFS pointer"):
+        ffrecord.convert(packed, tmp_path / "out", format=format, num_workers=0)
 
 
 def test_a_pointer_that_is_not_looked_at_at_first(tmp_path: Path) -> None:
