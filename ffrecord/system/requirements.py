@@ -42,6 +42,7 @@ EXTRAS = {
     "torch": ["torch"],
     "image": ["pillow"],
     "jpeg": ["simplejpeg"],
+    "nvimgcodec": ["nvidia-nvimgcodec-cu12[nvjpeg]"],
     "zstd": ["zstandard"],
     "snappy": ["cramjam"],
     "parquet": ["pyarrow"],

@@ -20,6 +20,7 @@ from ffrecord.system.atomic_file import PartFile
 from ffrecord.system.values import check_flag, suggest_words
 from ffrecord.torch.distributed import Place, Ranks
 from ffrecord.torch.images import BoxDecoder, ImageDecoder, MaskDecoder
+from ffrecord.torch.images.nvimgcodec import NVImageCodec
 from ffrecord.torch.loading.bad_records import ON_ERROR, BatchRows
 from ffrecord.torch.loading.batch_builder import BatchWork
 from ffrecord.torch.loading.functions import UserFunction
@@ -108,6 +109,9 @@ class Loader(Iterable[Any]):
         indices: int [m], the samples of `dataset` to use; see `ffrecord.order.Course`.
         decode: column of images → decoder of `ffrecord.torch.images`, which makes one tensor of a batch. Masks and
             boxes follow by `crop.mask` and `crop.boxes`.
+        decode_with: "nvimgcodec" decodes JPEG files by NVIDIA's nvImageCodec, all of a batch at once, on `device`:
+            `transform` and `batch_transform` get images on the GPU, too. Boxes and flips are the same, pixels nearly.
+            Other images are left to the CPU and counted in `stats`. None decodes by simplejpeg or Pillow on the CPU.
         ragged: form of arrays that vary in shape: "list" of tensors; "nested" tensor; "padded" with zeros, a `Padded`.
         transform: function of one sample, which has the form that a dataset gives; called before samples are collated.
             Where some results have ints and others floats, the batch has float64.
@@ -167,6 +171,7 @@ class Loader(Iterable[Any]):
         fields: Sequence[str] | Mapping[str, Field | None] | None = None,
         indices: Iterable[int] | torch.Tensor | None = None,
         decode: Mapping[str, ImageDecoder | MaskDecoder | BoxDecoder] | None = None,
+        decode_with: str | None = None,
         ragged: str = "list",
         transform: Callable[..., Any] | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
@@ -196,7 +201,11 @@ class Loader(Iterable[Any]):
             multiprocessing_context,
             worker_init_fn,
             persistent_workers,
+            decode_with,
         )
+        if decode_with is not None and not decode:
+            raise ArgumentError(f"decode_with is {decode_with!r} without decode, the columns of images and their crops")
+        self._library = None if decode_with is None else NVImageCodec(options.device, options.threads)
         check_choice("on_error", on_error, ON_ERROR)
         form = ragged_form(check_choice("ragged", ragged, RAGGED))
         functions = (
@@ -218,7 +227,8 @@ class Loader(Iterable[Any]):
             identity.check_samples()
             # Workers have no GPU, and memory that they pin is not pinned in this process.
             pin = (options.pin or options.device is not None) and not options.workers
-            self._work = BatchWork(columns_of(self.reader, fields, decode, form, pin), form, on_error, *functions)
+            columns = columns_of(self.reader, fields, decode, form, pin, self._library)
+            self._work = BatchWork(columns, form, on_error, *functions)
             chosen = choose_indices(source, indices)
             if class_balanced is not None:
                 weights = balance_classes(read_labels(self.reader, class_balanced, chosen, options))
@@ -254,7 +264,8 @@ class Loader(Iterable[Any]):
         except BaseException:
             self.close()
             raise
-        self._counts = BatchCounts(f"{source.described}; {describe_work(self._work, options)}")
+        by_library = "" if self._library is None else f"; {self._library.described}"
+        self._counts = BatchCounts(f"{source.described}; {describe_work(self._work, options)}{by_library}")
         logger.info("Loader: %s", self._counts.source)
         self._read_before = Reading.of(self.reader.stats())
 
@@ -355,7 +366,8 @@ class Loader(Iterable[Any]):
 
     def stats(self) -> LoaderStats:
         """Return the counts so far, the time of each stage, and a verdict; cheap."""
-        return self._counts.stats(Reading.of(self.reader.stats()) - self._read_before)
+        left = 0 if self._library is None else self._library.left
+        return self._counts.stats(Reading.of(self.reader.stats()) - self._read_before, left)
 
     @contextlib.contextmanager
     def trace(self, path: PathLike) -> Iterator[None]:

@@ -27,6 +27,7 @@ LOADER_WORDS = {
     "prefetch_factor": "prefetch, the number of batches of all workers together",
     "generator": "seed, an int",
     "pin_memory_device": "device",
+    **dict.fromkeys(("decoder", "decode_on", "decode_device"), "decode_with, together with device"),
     "in_order": "nothing: batches always come in order",
     "num_replicas": "world_size",
     "replacement": "weights",

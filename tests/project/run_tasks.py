@@ -160,7 +160,7 @@ def parts(task: str, arguments: Sequence[str]) -> tuple[str, ...]:
     """Return the extras and groups that a task needs with these arguments."""
     needs = TASKS[task].needs
     if task == "test" and asks_for_long_tests(arguments):
-        needs += ("docs", "lint", "release", "trainers")
+        needs += ("docs", "lint", "release", "trainers", "nvimgcodec")
     if task == "bench" and arguments[:1] and arguments[0] in PEERS:
         needs += ("bench",)
     return ("build", *needs)

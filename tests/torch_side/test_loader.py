@@ -13,6 +13,8 @@ from ffrecord.fields import BytesField, NDArrayField, StrField
 from ffrecord.order import Course, Identity, Sequential, sample_seeds
 from ffrecord.torch import Dataset, Loader, Padded
 from ffrecord.torch.images import CenterCrop
+from ffrecord.torch.loading import batch_builder
+from ffrecord.torch.loading.batch_builder import BuiltBatch
 from ffrecord.torch.loading.ragged import as_nested, as_padded
 
 pytestmark = WORKERS_ANYWHERE
@@ -395,6 +397,13 @@ def test_what_batch_transform_makes_comes_from_workers_as_it_is(fixed_path):
         ({"decode": {"id": CenterCrop(8)}}, ValueError, r"decode: id is IntField\(\), expected a column of images"),
         ({"decode": {"picture": None}}, ValueError, "decode has 'picture'"),
         ({"decode": 3}, TypeError, "decode is int 3"),
+        ({"decode_with": "nvimgcodec"}, ValueError, "decode_with is 'nvimgcodec' without decode"),
+        ({"decode_with": "nvjpeg"}, ValueError, "decode_with is 'nvjpeg', expected one of nvimgcodec"),
+        (
+            {"decode_with": "nvimgcodec", "num_workers": 2},
+            ValueError,
+            "num_workers is 2, but decode_with='nvimgcodec' decodes in this process: take num_threads",
+        ),
         ({"io": "fast"}, ValueError, "io is 'fast'"),
         ({"device": "tpu"}, ValueError, "device is 'tpu'"),
         ({"device": "meta"}, ValueError, "expected 'cpu' or 'cuda'"),
@@ -415,6 +424,17 @@ def test_no_cuda(path, arguments):
 
 def test_cpu_is_a_device(fixed_path):
     assert flat(Loader(fixed_path, 8, "sequential", device="cpu")) == list(range(COUNT))
+
+
+def test_what_is_on_a_device_is_not_pinned(monkeypatch):
+    """Such as images that were decoded there; torch's own function refuses it."""
+    pinned = []
+    monkeypatch.setattr(batch_builder, "pin_memory", lambda value: pinned.append(value) or value)
+    there, here = torch.zeros(2, device="meta"), torch.zeros(2)
+    batch = {"image": there, "more": [here, ("name", 3)], "padded": Padded(here, there)}
+    built = BuiltBatch(None, None, batch, None).pin_memory().batch
+    assert built["image"] is there and built["more"] == [here, ("name", 3)] and built["padded"].lengths is there
+    assert isinstance(built["padded"], Padded) and not any(value is there for value in pinned) and len(pinned) == 4
 
 
 def test_empty_dataset(tmp_path):

@@ -7,6 +7,7 @@ boxes.py            the boxes that are cut out of images
 values.py           what samples hold for a decoder
 picture.py          the pixels in a box, of any format
 jpeg.py             the part of a JPEG that a box needs
+nvimgcodec.py       all images of a batch by nvImageCodec, on a GPU
 """
 
 from ffrecord.torch.images.decoders import CenterCrop, ImageDecoder, RandomResizedCrop, Resize

@@ -14,6 +14,7 @@ from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.fields.field import Array
 from ffrecord.torch.images.decoders import ImageDecoder
 from ffrecord.torch.images.followers import BoxChooser, BoxDecoder, MaskDecoder
+from ffrecord.torch.images.nvimgcodec import NVImageCodec
 from ffrecord.torch.images.picture import Sides
 from ffrecord.torch.images.values import as_boxes, as_image, as_mask
 
@@ -38,13 +39,21 @@ class ColumnDecoders:
         form: form of values that vary in shape.
         pin: put images into pinned memory.
         undecoded: whether columns of images may be beside them that have no decoder.
+        library: library that decodes the images of a batch together; None to decode them one by one on the CPU.
 
     Raises:
         ArgumentError: boxes have no column of images to follow; or masks have none, among columns of images.
     """
 
-    def __init__(self, decoders: Mapping[str, Decoder], form: Form, pin: bool, undecoded: bool) -> None:
-        self._form, self._pin = form, pin
+    def __init__(
+        self,
+        decoders: Mapping[str, Decoder],
+        form: Form,
+        pin: bool,
+        undecoded: bool,
+        library: NVImageCodec | None = None,
+    ) -> None:
+        self._form, self._pin, self._library = form, pin, library
         self._images = {name: each for name, each in decoders.items() if isinstance(each, ImageDecoder)}
         self._followers = {name: each for name, each in decoders.items() if not isinstance(each, ImageDecoder)}
         self._leaders = {name: self._leader(each) for name, each in self._followers.items()}
@@ -99,12 +108,8 @@ class ColumnDecoders:
         found: dict[str, Any] = {}
         sides: dict[str | None, list[Sides]] = {}
         for name, decoder in self._images.items():
-            found[name] = batch = decoder.allocate(count, self._pin)
-            known_sides = sides[name] = []
-            triples = zip(values(name), decoder.rows(batch), numbers, strict=True)
             with _Named(label, name) as named:
-                for named.value, row, seed in triples:
-                    known_sides.append(decoder.decode_into(as_image(named.value, decoder.exif), row, seed))
+                found[name], sides[name] = self._decode_images(decoder, values(name), numbers, named)
         for name, follower in self._followers.items():
             known: Sequence[Any] = sides.get(self._leaders[name], [None] * count)
             made: list[Array] = []
@@ -119,6 +124,32 @@ class ColumnDecoders:
                     made = _to_one_dtype(made)
             found[name] = self._join(name, follower, made, varies(name), samples)
         return found
+
+    def _decode_images(
+        self, decoder: ImageDecoder, values: Sequence[Any], seeds: list[int], named: "_Named"
+    ) -> tuple[torch.Tensor, list[Sides]]:
+        """Return the images of a column as one tensor, and the sides of each."""
+        if self._library is not None:
+            return self._decode_together(self._library, decoder, values, seeds, named)
+        batch = decoder.allocate(len(seeds), self._pin)
+        sides = []
+        for named.value, row, seed in zip(values, decoder.rows(batch), seeds, strict=True):
+            sides.append(decoder.decode_into(as_image(named.value, decoder.exif), row, seed))
+        return batch, sides
+
+    @staticmethod
+    def _decode_together(
+        library: NVImageCodec, decoder: ImageDecoder, values: Sequence[Any], seeds: list[int], named: "_Named"
+    ) -> tuple[torch.Tensor, list[Sides]]:
+        data = []
+        for named.value in values:
+            data.append(as_image(named.value, decoder.exif))
+
+        def decode_row(place: int, row: Array) -> Sides:
+            named.value = values[place]
+            return decoder.decode_into(data[place], row, seeds[place])
+
+        return library.decode(decoder, data, seeds, decode_row)
 
     def _join(self, name: str, follower: Decoder, made: list[Array], varies: bool, samples: bool) -> Any:
         if made and isinstance(follower, MaskDecoder):

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
 
+import torch
+from torch.utils._pytree import tree_map
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ffrecord.engine._engine import Slots
@@ -65,8 +67,8 @@ class BuiltBatch:
     trace: BatchTrace | None = None
 
     def pin_memory(self) -> "BuiltBatch":
-        """Copy the batch into pinned memory; torch's own loader calls this in a thread."""
-        self.batch = pin_memory(self.batch)  # type: ignore[no-untyped-call]
+        """Copy the batch into pinned memory, without what is on a GPU; torch's own loader calls this in a thread."""
+        self.batch = tree_map(_pin, self.batch)
         return self
 
 
@@ -307,6 +309,11 @@ class BatchBuilder:
     def _function_error(self, transform: UserFunction, what: str, index: int, error: Exception) -> UserFunctionError:
         place = self._reader._describe_place(index)
         return UserFunctionError(f"{transform.name} failed on {what} ({place}): {describe_error(error)}")
+
+
+def _pin(value: Any) -> Any:
+    on_cpu = not isinstance(value, torch.Tensor) or value.device.type == "cpu"
+    return pin_memory(value) if on_cpu else value  # type: ignore[no-untyped-call]
 
 
 def _lap(start: float) -> tuple[float, float]:

@@ -28,6 +28,7 @@ from ffrecord.system.values import describe_wrong
 from ffrecord.torch.images import BoxDecoder
 from ffrecord.torch.images.column_decoders import DECODERS, ColumnDecoders, Decoder
 from ffrecord.torch.images.decoders import ImageDecoder
+from ffrecord.torch.images.nvimgcodec import NVImageCodec
 from ffrecord.torch.loading.ragged import Form, as_list
 from ffrecord.torch.loading.records import BatchRecords, Bytes, ColumnRecords, Offsets, PackedRecords, PlainRecords
 from ffrecord.torch.tensors import as_tensor
@@ -93,6 +94,7 @@ class BatchColumns:
         decode: column → decoder.
         form: form of values of varying shape.
         pin: make batches in pinned memory, if that takes no copy.
+        library: library that decodes images in place of the CPU's decoder, or None.
 
     Attributes:
         names: names of the columns, in order.
@@ -111,8 +113,9 @@ class BatchColumns:
         decode: Mapping[str, Decoder] | None = None,
         form: Form = as_list,
         pin: bool = False,
+        library: NVImageCodec | None = None,
     ) -> None:
-        self._recipe = (schema, fields, decode, form, pin)
+        self._recipe = (schema, fields, decode, form, pin, library)
         self.schema, wanted = _select(schema, fields)
         decoders = _check_decoders(self.schema, wanted, decode)
         self.names = tuple(wanted)
@@ -121,7 +124,7 @@ class BatchColumns:
         self._layout = RecordLayout(list(known.items()))
         self.columns = [BatchColumn(name, position, known.get(name), form) for name, position in wanted.items()]
         whole = [name for name in wanted if name not in decoders and _holds_images(known.get(name))]
-        self._decoders = ColumnDecoders(decoders, form, pin, undecoded=bool(whole))
+        self._decoders = ColumnDecoders(decoders, form, pin, bool(whole), library)
         self.decodes = bool(decoders)
         self.record_size = None if self.schema is None else self.schema.record_size
         slots = {} if self.schema is None or self.record_size is None else self.schema.slots

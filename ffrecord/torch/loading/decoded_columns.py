@@ -12,6 +12,7 @@ from ffrecord.inputs.stores import describe_sample
 from ffrecord.reading.store import Store
 from ffrecord.system.values import describe_wrong
 from ffrecord.torch.images.column_decoders import ColumnDecoders, Decoder
+from ffrecord.torch.images.nvimgcodec import NVImageCodec
 from ffrecord.torch.loading.columns import BatchColumns, Indices, Seeds, check_decoder, names_of, tensor_of
 from ffrecord.torch.loading.nested import replace_value, value_at
 from ffrecord.torch.loading.ragged import Form, as_list
@@ -37,6 +38,7 @@ class DecodedColumns:
         decode: column → decoder.
         form: form of values of varying shape.
         pin: put decoded images into pinned memory.
+        library: library that decodes images in place of the CPU's decoder, or None.
 
     Attributes:
         decodes: True if there are decoders, which may need seeds.
@@ -55,8 +57,9 @@ class DecodedColumns:
         decode: Mapping[str, Decoder] | None = None,
         form: Form = as_list,
         pin: bool = False,
+        library: NVImageCodec | None = None,
     ) -> None:
-        self._recipe = (store, fields, decode, form, pin)
+        self._recipe = (store, fields, decode, form, pin, library)
         if isinstance(fields, Mapping):
             raise ArgumentTypeError("fields is a dict, expected names of columns: a store decodes its samples itself")
         if decode is not None and not isinstance(decode, Mapping):
@@ -66,7 +69,7 @@ class DecodedColumns:
         self._decoded = tuple(decode or {})
         decoders = {name: check_decoder(name, decoder) for name, decoder in (decode or {}).items()}
         # Without `fields`, any column of the samples may be one of images.
-        self._decoders = ColumnDecoders(decoders, form, pin, undecoded=fields is None)
+        self._decoders = ColumnDecoders(decoders, form, pin, fields is None, library)
         wanted = self._wanted
         for name in self._decoded:
             if wanted is not None and name not in wanted and not self._is_inside(name, wanted):

@@ -69,7 +69,8 @@ class BatchIterator:
             return builder.begin(step)
 
         def finish(raw: RawBatch, activity: Activity) -> BuiltBatch:
-            finished = builder.finish(raw, activity)
+            with placement.stream():
+                finished = builder.finish(raw, activity)
             if finished.trace is None or placement.effortless:
                 return placement.send(finished, activity)
             start = perf_counter()
@@ -142,7 +143,7 @@ class BatchCounts:
         if len(skipped) > room:
             raise FFRecordError(f"{skipped[room]}: the limit of {SKIPPED_MOST} bad samples is reached")
 
-    def stats(self, reading: Reading) -> LoaderStats:
+    def stats(self, reading: Reading, decoded_on_cpu: int = 0) -> LoaderStats:
         """Return the sums, together with the reading of this process."""
         total = reading + self.reading
         return LoaderStats(
@@ -156,6 +157,7 @@ class BatchCounts:
             total.crc,
             **vars(self.seconds),
             source=self.source,
+            decoded_on_cpu=decoded_on_cpu,
         )
 
 

@@ -13,6 +13,7 @@ import torch
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.system import resources
 from ffrecord.system.values import check_flag, describe_wrong, is_word, whole_number
+from ffrecord.torch.images.nvimgcodec import NVIMGCODEC
 from ffrecord.torch.loading.placement import as_device, can_pin
 
 __all__ = ["LoaderOptions", "check_choice", "check_count", "check_function"]
@@ -36,6 +37,7 @@ class LoaderOptions:
         context: start method of the workers.
         worker_init: function of the user to call with a worker's number when the worker begins, or None.
         persistent: whether workers live on after a loop.
+        decode_with: library that decodes images, or None.
     """
 
     threads: int
@@ -47,6 +49,7 @@ class LoaderOptions:
     context: Any
     worker_init: Callable[[int], Any] | None = None
     persistent: bool = False
+    decode_with: str | None = None
 
     @classmethod
     def from_arguments(
@@ -60,6 +63,7 @@ class LoaderOptions:
         context: Any,
         worker_init_fn: Any = None,
         persistent_workers: bool = False,
+        decode_with: Any = None,
     ) -> "LoaderOptions":
         """Return the options of these arguments.
 
@@ -88,6 +92,7 @@ class LoaderOptions:
             check_context(context),
             check_function("worker_init_fn", worker_init_fn),
             persistent,
+            check_library(decode_with, workers),
         )
 
 
@@ -132,6 +137,21 @@ def check_function(name: str, value: Any) -> Any:
     if value is not None and not callable(value):
         raise ArgumentTypeError(describe_wrong(name, value, "a callable"))
     return value
+
+
+def check_library(decode_with: Any, workers: int) -> str | None:
+    """Return the library that decodes images, or None.
+
+    Raises:
+        ValueError: there is no such library, or worker processes cannot use it.
+    """
+    if decode_with is None:
+        return None
+    if workers:
+        raise ArgumentError(
+            f"num_workers is {workers}, but decode_with={decode_with!r} decodes in this process: take num_threads"
+        )
+    return check_choice("decode_with", decode_with, (NVIMGCODEC,))
 
 
 def check_timeout(timeout: Any) -> float | None:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections import deque
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -66,6 +67,10 @@ class BatchPlacement:
     def effortless(self) -> bool:
         """True if batches stay where they are."""
         return not self._pin
+
+    def stream(self) -> AbstractContextManager[Any]:
+        """Return a context whose work on the GPU goes to the stream of the copies, which `receive` waits for."""
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def send(self, finished: BuiltBatch, activity: Activity) -> BuiltBatch:
         """Begin to copy a batch to its place; may be called in any thread."""

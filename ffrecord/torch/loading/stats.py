@@ -77,6 +77,7 @@ class LoaderStats:
         fetch: seconds of getting samples from a dataset in Python, with the decoding of their images.
             These seven are summed over threads and processes, so together they may exceed the time that passed.
         source: words for the samples, and for the work on them that Python does.
+        decoded_on_cpu: images that the library of `decode_with` left to the decoder of the CPU.
     """
 
     batches: int = 0
@@ -93,6 +94,7 @@ class LoaderStats:
     batch_transform: float = 0.0
     fetch: float = 0.0
     source: str = ""
+    decoded_on_cpu: int = 0
 
     @property
     def waiting_share(self) -> float:

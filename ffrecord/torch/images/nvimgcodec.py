@@ -1,0 +1,244 @@
+"""Decoding of the JPEG images of a batch together, by NVIDIA's nvImageCodec: on a GPU, or on the CPU without one.
+
+Boxes, turns and flips are those of `decoders.py`. The library decodes the boxes of all images in one call. torch
+resamples each, and rounds and normalises all together. An image that is no ordinary JPEG, and one that the library
+does not decode, is left to the decoder of the CPU, which also says what is wrong with it.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.nn.functional import interpolate
+from torch.utils.dlpack import from_dlpack
+
+from ffrecord.fields.field import Array
+from ffrecord.fields.images.image_codec import TURNS
+from ffrecord.fields.images.image_header import image_format
+from ffrecord.fields.images.jpeg_codec import MAGIC, SIDE_MAX, pixels_max
+from ffrecord.system import resources
+from ffrecord.system.forks import renew_in_children
+from ffrecord.system.requirements import require
+from ffrecord.torch.images.decoders import ImageDecoder
+from ffrecord.torch.images.jpeg import Header, read_header
+from ffrecord.torch.images.picture import Data, Sides, jpeg_orientation, stored_box
+
+__all__ = ["NVIMGCODEC", "NVImageCodec"]
+
+logger = logging.getLogger("ffrecord")
+
+NVIMGCODEC = "nvimgcodec"  # the argument `decode_with`, and the extra
+END = b"\xff\xd9"
+ADOBE = b"\xff\xee\x00\x0eAdobe"  # a segment of 14 bytes; its last one says how colours are stored
+TRANSFORM, AS_RGB = 15, 0  # offset of that byte, and its value for red, green and blue
+FIRST_CHANNEL, NEXT_CHANNEL = 5, 3  # offsets of the channels' names from the height in a frame
+# Pixels of the box for one of the result: torch's filter refuses more than 190 on a GPU, for lack of shared memory.
+SHRINK_MOST = 128
+CPU = torch.device("cpu")
+
+DecodeRow = Callable[[int, Array], Sides]
+
+
+class ImagePlan(NamedTuple):
+    """The part of an image to decode, and what to do with its pixels.
+
+    Attributes:
+        stream: the library's code stream of the box.
+        sides: of the whole image, after it was turned.
+        orientation: EXIF orientation that turns the box upright.
+        flip: exchange left and right after that.
+    """
+
+    stream: Any
+    sides: Sides
+    orientation: int
+    flip: bool
+
+
+class NVImageCodec:
+    """nvImageCodec on one device. Threads may share it: one batch after the other is decoded, by threads of its own.
+
+    On a GPU its work goes to the stream that is current in the calling thread.
+
+    Args:
+        device: the GPU; None for the CPU.
+        threads: number of its threads on the CPU, at least 1.
+
+    Attributes:
+        left: number of images that were left to the decoder of the CPU.
+
+    Raises:
+        ImportError: nvImageCodec is not installed; names it.
+    """
+
+    def __init__(self, device: torch.device | None, threads: int) -> None:
+        self._library = require("nvidia.nvimgcodec", NVIMGCODEC, f"decode_with={NVIMGCODEC!r}", "nvImageCodec")
+        self._device = CPU if device is None else device
+        # With as many threads as CPUs or more, it warns on standard error and takes fewer.
+        self._threads = max(1, min(threads, resources.usable_cpus() - 1))
+        self.left = 0
+        self.renew()
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """Begin anew in a forked child, which has none of the library's threads."""
+        self._turn = threading.Lock()
+        self._decoder: Any = None
+
+    @property
+    def on_gpu(self) -> bool:
+        """True if it decodes on a GPU."""
+        return self._device.type == "cuda"
+
+    @property
+    def described(self) -> str:
+        """Words for the library and its place."""
+        return f"images decoded by nvImageCodec on {self._device}"
+
+    def decode(
+        self, decoder: ImageDecoder, data: Sequence[Data], seeds: Sequence[int], decode_row: DecodeRow
+    ) -> tuple[torch.Tensor, list[Sides]]:
+        """Decode the images of a batch.
+
+        Args:
+            decoder: chooses the boxes, and says what to make of them.
+            data: k images, as `decoder.decode_into` takes them.
+            seeds: k seeds.
+            decode_row: function of place and row that decodes an image by `decoder` on the CPU.
+
+        Returns:
+            (the tensor on the device, as `decoder.allocate(k)` returns it on the CPU; the sides of the k images).
+
+        Raises:
+            Whatever `decode_row` raises.
+        """
+        plans = [self._plan(decoder, each, seed) for each, seed in zip(data, seeds, strict=True)]
+        # The list keeps its images: on a GPU, the library may free what nobody holds.
+        images = self._decode_streams([plan.stream for plan in plans if plan is not None], decoder.channels)
+        decoded = iter(images)
+        shape = (len(data), decoder.channels, *decoder.sides)
+        whole = torch.empty(shape, dtype=torch.float32, device=self._device, memory_format=torch.channels_last)
+        sides: dict[int, Sides] = {}
+        for place, plan in enumerate(plans):
+            image = None if plan is None else next(decoded)
+            if plan is not None and image is not None:
+                whole[place] = self._resample(image, plan, decoder.sides)
+                sides[place] = plan.sides
+        batch = _to_numbers(whole, decoder)
+        batch = batch if decoder.channels_first else batch.permute(0, 2, 3, 1)
+        left = [place for place in range(len(data)) if place not in sides]
+        if left:
+            self._note(data[left[0]], len(left))
+            room = decoder.allocate(len(left), pin=self.on_gpu)
+            for i, (place, row) in enumerate(zip(left, decoder.rows(room), strict=True)):
+                sides[place] = decode_row(place, row)
+                batch[place].copy_(room[i], non_blocking=True)
+        return batch, [sides[place] for place in range(len(data))]
+
+    def _plan(self, decoder: ImageDecoder, data: Data, seed: int) -> ImagePlan | None:
+        """Return the plan of an image; None if it is left to the CPU."""
+        # A file that is cut short has no end. The library may return grey for what is missing.
+        if isinstance(data, np.ndarray) or data[:3] != MAGIC or data[-2:] != END:
+            return None
+        header = read_header(data)
+        if header is None or not _is_ordinary(data, header):
+            return None
+        orientation = jpeg_orientation(data) if decoder.exif else 1
+        sides = Sides(header.height, header.width)
+        sides = Sides(*sides[::-1]) if TURNS[orientation][0] else sides
+        box = decoder.box(*sides, seed)
+        if box.height > SHRINK_MOST * decoder.sides[0] or box.width > SHRINK_MOST * decoder.sides[1]:
+            return None
+        top, left, height, width, _ = stored_box(box, sides, orientation)
+        try:
+            stream = self._library.CodeStream(np.frombuffer(data, np.uint8))
+            if (stream.height, stream.width) != (header.height, header.width):
+                return None
+            if (height, width) != (header.height, header.width):
+                part = self._library.Region(top, left, top + height, left + width)
+                stream = stream.get_sub_code_stream(region=part)
+        except RuntimeError:  # the library does not read the header
+            return None
+        return ImagePlan(stream, sides, orientation, box.flip)
+
+    def _decode_streams(self, streams: list[Any], channels: int) -> list[Any]:
+        """Return the library's images [h, w, channels]; None of each that it does not decode."""
+        if not streams:
+            return []
+        spec = self._library.ColorSpec
+        params = self._library.DecodeParams(
+            apply_exif_orientation=False, color_spec=spec.GRAY if channels == 1 else spec.SRGB
+        )
+        stream = torch.cuda.current_stream(self._device).cuda_stream if self.on_gpu else 0
+        with self._turn:
+            if self._decoder is None:
+                self._decoder = self._open()
+            found: list[Any] = self._decoder.decode(streams, params=params, cuda_stream=stream)
+        return found
+
+    def _open(self) -> Any:
+        library, kinds = self._library, self._library.BackendKind
+        # On a GPU without its own backends for the CPU: what a GPU does not decode is left to our threads, and counted.
+        chosen = (kinds.HW_GPU_ONLY, kinds.GPU_ONLY, kinds.HYBRID_CPU_GPU) if self.on_gpu else (kinds.CPU_ONLY,)
+        return library.Decoder(
+            device_id=self._device.index if self.on_gpu else library.NVIMGCODEC_DEVICE_CPU_ONLY,
+            max_num_cpu_threads=self._threads,
+            backends=[library.Backend(kind) for kind in chosen],
+            options=":fancy_upsampling=1",  # of colour, as libjpeg-turbo does it
+        )
+
+    def _resample(self, image: Any, plan: ImagePlan, sides: tuple[int, int]) -> torch.Tensor:
+        """Return an image of the library as float32 [C, *sides] in 0 to 255, upright."""
+        pixels = from_dlpack(image) if self.on_gpu else torch.from_numpy(np.asarray(image))
+        swap, down, across = TURNS[plan.orientation]
+        pixels = pixels.transpose(0, 1) if swap else pixels
+        turned = [axis for axis, wanted in enumerate((down, across != plan.flip)) if wanted]
+        pixels = pixels.flip(turned) if turned else pixels
+        return interpolate(pixels.permute(2, 0, 1)[None].float(), sides, mode="bilinear", antialias=True)[0]
+
+    def _note(self, data: Data, count: int) -> None:
+        """Count images that are left to the CPU; tell of the first one."""
+        with self._turn:
+            first, self.left = not self.left, self.left + count
+        if first:
+            kind = None if isinstance(data, np.ndarray) else image_format(data)
+            logger.info(
+                "Loader: nvImageCodec leaves %s to the CPU: it is for JPEG of 8 bits, grey or with colours, and needs "
+                "nvJPEG on a GPU; loader.stats().decoded_on_cpu counts such images",
+                "pixels" if kind is None else f"a {kind}",
+            )
+
+
+def _is_ordinary(data: memoryview, header: Header) -> bool:
+    """Tell whether a JPEG is grey or has luma and colours, and claims no more pixels than it can have."""
+    if header.channels not in (1, 3) or max(header.height, header.width) > SIDE_MAX:
+        return False
+    if header.height * header.width > pixels_max(len(data)):
+        return False
+    # Not all backends know files of red, green and blue. A thumbnail before the frame may be taken for one, rarely.
+    begin = bytes(data[: header.offset])
+    adobe = begin.find(ADOBE)
+    names = bytes(data[header.offset + FIRST_CHANNEL :][: 3 * NEXT_CHANNEL : NEXT_CHANNEL])
+    rgb = begin[adobe + TRANSFORM : adobe + TRANSFORM + 1] == bytes([AS_RGB]) if adobe >= 0 else names == b"RGB"
+    return header.channels == 1 or not rgb
+
+
+def _to_numbers(pixels: torch.Tensor, decoder: ImageDecoder) -> torch.Tensor:
+    """Return pixels [k, C, H, W] in 0 to 255, which are overwritten, as rounded bytes or numbers of a decoder."""
+    pixels.round_()
+    if decoder.dtype != torch.uint8:
+        # Tensors, not numbers: on a GPU, torch multiplies by the reciprocal of a number, which rounds otherwise.
+        pixels.div_(_constants((255.0,), pixels.device))
+        if decoder.mean is not None:
+            pixels.sub_(_constants(decoder.mean, pixels.device))
+        if decoder.std is not None:
+            pixels.div_(_constants(decoder.std, pixels.device))
+    return pixels.to(decoder.dtype)
+
+
+def _constants(values: Sequence[float], device: torch.device) -> torch.Tensor:
+    """Return float32 [n, 1, 1], made on the device: a copy from the CPU would wait for the stream."""
+    return torch.stack([torch.full((1, 1), value, dtype=torch.float32, device=device) for value in values])
