@@ -24,7 +24,7 @@ from program import Program, measure
 from write_packing import writers
 
 SMALL = {"cifar": "a loader", "dataloader": "DataLoader", "weighted": "weights", "python": "Python"}
-PICTURES = ("photographs", "normalised", "png")
+PICTURES = ("photographs", "normalised", "png", "gpu")
 PARTS = (*SMALL, *PICTURES, "cold", "start")
 PACKAGES = ("torch", "simplejpeg", "pillow")
 WINDOWS = write_pictures.Windows((448, 640), 97)  # of about 110 kB, as large as those of ImageNet
@@ -65,7 +65,7 @@ class Loading(Program):
             if folder is not None:
                 loader_folder.save_bounds(directory)
                 size = loader_folder.Files(directory).size
-                for part, form in (("photographs", "bytes"), ("normalised", "normalised")):
+                for part, form in (("photographs", "bytes"), ("normalised", "normalised"), ("gpu", "GPU")):
                     if part in self.options.part:
                         self.hosted(directory, replace(work, form=form), size, work.files)
                 if "png" in self.options.part:
@@ -138,6 +138,7 @@ def main() -> None:
     options = arguments(__doc__, options_of)
     coldness.check_disk(options.data, ROOM, options.smoke, "nothing can be cold, that part is left out")
     more = {"read_ahead_kb": environment.read_ahead(), "usable_cpus": len(os.sched_getaffinity(0)), "not_measured": {}}
+    more["gpus"] = environment.gpus()
     measure(Loading, "loader", options, environment.versions(*PACKAGES), figures, **more)
 
 

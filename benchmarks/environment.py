@@ -63,6 +63,12 @@ def machine() -> dict[str, Any]:
     }
 
 
+def gpus() -> list[str]:
+    """Return the models of the GPUs of NVIDIA, as their driver names them."""
+    found = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+    return [re.sub(r"(?s).*?Model:\s*(.*?)\n.*", r"\1", path.read_text()) for path in found]
+
+
 def versions(*packages: str) -> dict[str, str]:
     """Return the versions of Python and of the named distributions that are installed."""
     found = {"python": platform.python_version()}

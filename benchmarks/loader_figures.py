@@ -24,7 +24,13 @@ def describe(work: Any) -> str:
         }[work.through]
         return f"{work.samples:,} images of 32 x 32 x 3, batches of {work.batch}, {by}"
     if isinstance(work, workloads.Crops):
-        form = {"bytes": "", "normalised": ", flipped and normalised", "PNG": ", PNG files"}[work.form]
+        forms = {
+            "bytes": "",
+            "normalised": ", flipped and normalised",
+            "PNG": ", PNG files",
+            "GPU": ", with and without a GPU",
+        }
+        form = forms[work.form]
         return (
             f"{work.files:,} photographs, random crops of {work.side}, batches of {work.batch}, "
             f"{work.workers} workers{form}"
@@ -115,7 +121,16 @@ def picture_figures(group: Group) -> list[Figure]:
     ]
 
 
-BY_CROPS = {"bytes": picture_figures, "normalised": normalised_figures, "PNG": png_figures}
+def gpu_figures(group: Group) -> list[Figure]:
+    where, ours = "photographs, GPU", group.named("Loader, nvImageCodec, GPU")
+    return [
+        *ratio(where, ours, group.named("Loader, CPU, copied"), None),
+        *ratio(where, ours, group.named("nvImageCodec alone, GPU"), None),
+        *ratio(where, group.named("Loader, nvImageCodec, CPU"), group.named("Loader, CPU"), None),
+    ]
+
+
+BY_CROPS = {"bytes": picture_figures, "normalised": normalised_figures, "PNG": png_figures, "GPU": gpu_figures}
 
 
 def cold_figures(group: Group, mean: int) -> list[Figure]:

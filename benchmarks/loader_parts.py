@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import loader_checks
+import loader_gpu
 import workloads
 from loader_ways import Batches, Way
 
@@ -65,6 +66,14 @@ PNG = {
     "Loader, PNG": Way("ours", "ffrecord", "loader_pictures.loader"),
     "Pillow alone, PNG": Way("limit", "pillow", "loader_pictures.BarePillow"),
 }
+GPU = {
+    "Loader, CPU": Way("ours", "ffrecord", "loader_gpu.loader", {"place": "cpu", "library": False}),
+    "Loader, CPU, copied": Way("ours", "ffrecord", "loader_gpu.loader", {"place": "cuda", "library": False}),
+    "Loader, nvImageCodec, GPU": Way("ours", "ffrecord", "loader_gpu.loader", {"place": "cuda", "library": True}),
+    "Loader, nvImageCodec, CPU": Way("ours", "ffrecord", "loader_gpu.loader", {"place": "cpu", "library": True}),
+    "nvImageCodec alone, GPU": Way("limit", "nvidia-nvimgcodec-cu12", "loader_gpu.Whole", {"place": "cuda"}),
+    "nvImageCodec alone, CPU": Way("limit", "nvidia-nvimgcodec-cu12", "loader_gpu.Whole", {"place": "cpu"}),
+}
 WEIGHTED = {
     "Loader, random": Way("ours", "ffrecord", "loader_own.loader"),
     "Loader, weights": Way("ours", "ffrecord", "loader_own.Weighted"),
@@ -83,6 +92,7 @@ PARTS = {
     "bytes": Part(PICTURES, loader_checks.pictures),
     "normalised": Part(NORMALISED, loader_checks.normalised),
     "PNG": Part(PNG, loader_checks.pictures),
+    "GPU": Part(GPU, loader_gpu.check),
 }
 
 

@@ -17,6 +17,7 @@ PARTS: dict[str, tuple[str, Chosen]] = {
     "Photographs decoded and cropped at random": ("load_photographs.svg", (workloads.Crops, "bytes")),
     "Photographs cropped, flipped and normalised": ("load_normalised.svg", (workloads.Crops, "normalised")),
     "PNG files cropped at random": ("load_png.svg", (workloads.Crops, "PNG")),
+    "Photographs decoded on a GPU": ("load_gpu.svg", (workloads.Crops, "GPU")),
     "Small images drawn by weights": ("load_weights.svg", (workloads.Epochs, "weights")),
     "Small images made by Python": ("load_python.svg", (workloads.Epochs, "Python")),
 }

@@ -212,7 +212,7 @@ class Crops:
         workers: number of threads or processes.
         seed: seed of the windows.
         form: "bytes" of crops of JPEG files; "normalised": float16 of crops that are flipped; "PNG": bytes of crops of
-            PNG files.
+            PNG files; "GPU": bytes of crops of JPEG files, on a GPU if there is one.
     """
 
     files: int

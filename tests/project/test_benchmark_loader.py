@@ -12,6 +12,7 @@ import pytest
 
 WRITERS = ("--writers", sys.executable)
 WITHOUT_BATCHES = {"C loop", "C loop, CRC-32", "simplejpeg alone", "our decoder alone", "Pillow alone, PNG"}
+WITHOUT_BATCHES |= {"nvImageCodec alone, GPU", "nvImageCodec alone, CPU"}
 LOADER_DATA = """
 import pathlib, sys, numpy as np, workloads, write_cifar
 directory, work = pathlib.Path(sys.argv[1]), workloads.Epochs(300, 64)
@@ -126,6 +127,21 @@ def test_loading_from_disk(tmp_path: Path) -> None:
         made = benchmark_runs.reported(tmp_path, "loading.md", out)
         assert made.count("\n### Cold, samples of 4 KiB, batches of 16\n") == 1
         assert made.count("\n#### Cold, samples of 4 KiB, batches of 16: waits for a batch\n") == 1
+
+
+def test_photographs_decoded_on_a_gpu(tmp_path: Path) -> None:
+    """And by the same library on the CPU; what this machine lacks is named."""
+    pytest.importorskip("torch")
+    (tmp_path / "data").mkdir()
+    printed, out = benchmark_runs.smoke("loader", tmp_path / "data", *WRITERS, "--part", "gpu")
+    if "NOT MEASURED" in printed:
+        pytest.skip("scikit-image's photographs are not here")
+    assert check_loader_results(out) == {"Crops"}
+    missing = json.loads(out.read_text().splitlines()[-1])["not_measured"]
+    there = bool(importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.nvimgcodec"))
+    assert there == ("Loader, nvImageCodec, CPU" not in missing) == ("nvImageCodec alone, CPU" not in missing)
+    copied = missing.get("Loader, CPU, copied", "")
+    assert not copied or "finds no CUDA device" in copied
 
 
 @pytest.mark.long
