@@ -407,6 +407,8 @@ class Loader(Iterable[Any]):
     def close(self) -> None:
         """Close the reader, unless you passed it, and end persistent workers. May be repeated."""
         self._keeper.stop()
+        if self._library is not None:
+            self._library.close()
         if self._owned:
             self.reader.close()
 

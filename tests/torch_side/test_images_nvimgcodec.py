@@ -8,6 +8,7 @@ import io
 import logging
 import os
 import threading
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,7 +21,7 @@ from ffrecord.fields import BytesField, IntField, JPEGField, NDArrayField, RGBIm
 from ffrecord.format.extension import Extension
 from ffrecord.order import sample_seeds
 from ffrecord.torch import Loader
-from ffrecord.torch.images import CenterCrop, ImageDecoder, RandomResizedCrop, Resize
+from ffrecord.torch.images import CenterCrop, ImageDecoder, RandomResizedCrop, Resize, nvimgcodec
 from ffrecord.torch.images.nvimgcodec import NVImageCodec
 
 pytest.importorskip("nvidia.nvimgcodec", reason="nvImageCodec is not installed: pip install nvidia-nvimgcodec-cu12")
@@ -169,6 +170,44 @@ def test_a_box_that_shrinks_too_much_for_a_gpu(codec: NVImageCodec) -> None:
     with pytest.raises(AssertionError, match="image 0 was left"):
         codec.decode(Resize((4, 8)), [data], [0], refuse)
     codec.decode(Resize((4, 10)), [data], [0], refuse)
+
+
+@pytest.mark.parametrize("most", [1, 30_000, 1 << 26])
+def test_no_more_than_a_part_of_the_batch_is_in_memory(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    codec, decoder = NVImageCodec(None, 1), RandomResizedCrop(24)
+    data, seeds = [memoryview(jpeg(picture(120, 160, i))) for i in range(9)], list(range(9))
+    whole, sides = codec.decode(decoder, data, seeds, refuse)
+    asked: list[int] = []
+    decode_streams = codec._decode_streams
+
+    def count(streams: list[object], channels: int) -> list[object]:
+        asked.append(len(streams))
+        return decode_streams(streams, channels)
+
+    monkeypatch.setattr(codec, "_decode_streams", count)
+    monkeypatch.setattr(nvimgcodec, "PIXELS_MOST", most)
+    parts, again = codec.decode(decoder, data, seeds, refuse)
+    assert torch.equal(parts, whole) and again == sides and sum(asked) == 9
+    boxes = [decoder.box(120, 160, seed) for seed in seeds]
+    assert {1: 9, 1 << 26: 1}.get(most, len(asked)) == len(asked)
+    if most == 30_000:
+        assert 1 < len(asked) < 9
+        ends = np.cumsum([0, *asked])
+        areas = [sum(box.height * box.width for box in boxes[low:high]) for low, high in pairwise(ends)]
+        assert max(areas) <= most
+
+
+def test_memory_is_freed(path: str) -> None:
+    """By `close`; a batch after that begins anew."""
+    loader = Loader(path, COUNT, "sequential", decode={"image": CenterCrop(24)}, decode_with="nvimgcodec")
+    (batch,) = loader
+    assert loader._library._decoder is not None
+    loader._library.close()
+    assert loader._library._decoder is None
+    (again,) = loader
+    assert torch.equal(batch["image"], again["image"])
+    loader.close()
+    assert loader._library._decoder is None
 
 
 # Through a loader

@@ -11,6 +11,7 @@ from ffrecord import FileReader, FileWriter
 from ffrecord.errors import UserFunctionError
 from ffrecord.fields import BytesField, NDArrayField, StrField
 from ffrecord.order import Course, Identity, Sequential, sample_seeds
+from ffrecord.system import requirements
 from ffrecord.torch import Dataset, Loader, Padded
 from ffrecord.torch.images import CenterCrop
 from ffrecord.torch.loading import batch_builder
@@ -413,6 +414,13 @@ def test_what_batch_transform_makes_comes_from_workers_as_it_is(fixed_path):
 def test_wrong_arguments(path, arguments, error, message):
     with pytest.raises(error, match=message):
         Loader(path, **arguments)
+
+
+def test_the_library_that_decodes_is_missing(path, monkeypatch):
+    monkeypatch.setattr(requirements, "import_optional", lambda name: None)
+    words = r"decode_with='nvimgcodec' needs nvImageCodec: pip install 'nvidia-nvimgcodec-cu12\[nvjpeg\]'"
+    with pytest.raises(ImportError, match=words):
+        Loader(path, decode={"name": CenterCrop(8)}, decode_with="nvimgcodec")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without CUDA")

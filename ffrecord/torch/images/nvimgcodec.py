@@ -7,7 +7,7 @@ does not decode, is left to the decoder of the CPU, which also says what is wron
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +37,9 @@ TRANSFORM, AS_RGB = 15, 0  # offset of that byte, and its value for red, green a
 FIRST_CHANNEL, NEXT_CHANNEL = 5, 3  # offsets of the channels' names from the height in a frame
 # Pixels of the box for one of the result: torch's filter refuses more than 190 on a GPU, for lack of shared memory.
 SHRINK_MOST = 128
+PIXELS_MOST = (
+    1 << 26
+)  # of the images of one call, which are in memory at once; several threads may each have such a part
 CPU = torch.device("cpu")
 
 DecodeRow = Callable[[int, Array], Sides]
@@ -47,12 +50,14 @@ class ImagePlan(NamedTuple):
 
     Attributes:
         stream: the library's code stream of the box.
+        pixels: number of pixels of the box.
         sides: of the whole image, after it was turned.
         orientation: EXIF orientation that turns the box upright.
         flip: exchange left and right after that.
     """
 
     stream: Any
+    pixels: int
     sides: Sides
     orientation: int
     flip: bool
@@ -88,6 +93,11 @@ class NVImageCodec:
         self._turn = threading.Lock()
         self._decoder: Any = None
 
+    def close(self) -> None:
+        """Free the memory of the library; a later batch begins anew."""
+        with self._turn:
+            self._decoder = None
+
     @property
     def on_gpu(self) -> bool:
         """True if it decodes on a GPU."""
@@ -116,17 +126,16 @@ class NVImageCodec:
             Whatever `decode_row` raises.
         """
         plans = [self._plan(decoder, each, seed) for each, seed in zip(data, seeds, strict=True)]
-        # The list keeps its images: on a GPU, the library may free what nobody holds.
-        images = self._decode_streams([plan.stream for plan in plans if plan is not None], decoder.channels)
-        decoded = iter(images)
         shape = (len(data), decoder.channels, *decoder.sides)
         whole = torch.empty(shape, dtype=torch.float32, device=self._device, memory_format=torch.channels_last)
         sides: dict[int, Sides] = {}
-        for place, plan in enumerate(plans):
-            image = None if plan is None else next(decoded)
-            if plan is not None and image is not None:
-                whole[place] = self._resample(image, plan, decoder.sides)
-                sides[place] = plan.sides
+        for part in _parts([(place, plan) for place, plan in enumerate(plans) if plan is not None]):
+            # The list keeps its images: on a GPU, the library may free what nobody holds.
+            images = self._decode_streams([plan.stream for _, plan in part], decoder.channels)
+            for (place, plan), image in zip(part, images, strict=True):
+                if image is not None:
+                    whole[place] = self._resample(image, plan, decoder.sides)
+                    sides[place] = plan.sides
         batch = _to_numbers(whole, decoder)
         batch = batch if decoder.channels_first else batch.permute(0, 2, 3, 1)
         left = [place for place in range(len(data)) if place not in sides]
@@ -162,12 +171,10 @@ class NVImageCodec:
                 stream = stream.get_sub_code_stream(region=part)
         except RuntimeError:  # the library does not read the header
             return None
-        return ImagePlan(stream, sides, orientation, box.flip)
+        return ImagePlan(stream, height * width, sides, orientation, box.flip)
 
     def _decode_streams(self, streams: list[Any], channels: int) -> list[Any]:
         """Return the library's images [h, w, channels]; None of each that it does not decode."""
-        if not streams:
-            return []
         spec = self._library.ColorSpec
         params = self._library.DecodeParams(
             apply_exif_orientation=False, color_spec=spec.GRAY if channels == 1 else spec.SRGB
@@ -210,6 +217,20 @@ class NVImageCodec:
                 "nvJPEG on a GPU; loader.stats().decoded_on_cpu counts such images",
                 "pixels" if kind is None else f"a {kind}",
             )
+
+
+def _parts(plans: list[tuple[int, ImagePlan]]) -> Iterator[list[tuple[int, ImagePlan]]]:
+    """Yield the plans in parts of at most PIXELS_MOST pixels, or of one image."""
+    part: list[tuple[int, ImagePlan]] = []
+    pixels = 0
+    for place, plan in plans:
+        pixels += plan.pixels
+        if part and pixels > PIXELS_MOST:
+            yield part
+            part, pixels = [], plan.pixels
+        part.append((place, plan))
+    if part:
+        yield part
 
 
 def _is_ordinary(data: memoryview, header: Header) -> bool:
