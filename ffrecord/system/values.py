@@ -209,7 +209,7 @@ def check_samples(name: str, value: Any) -> None:
     Raises:
         ArgumentTypeError: it is one of these; the message says what to pass instead.
     """
-    is_path = isinstance(value, os.PathLike) and not hasattr(value, "__getitem__")
+    is_path = hasattr(value, "__fspath__") and not hasattr(value, "__getitem__")
     if is_path or isinstance(value, str | bytes | bytearray):
         advice = "of a path: pass ffrecord.open(path), or use ffrecord.convert(path, out)"
         raise ArgumentTypeError(describe_wrong(name, value, "samples", advice))

@@ -296,7 +296,7 @@ def _files_of(dataset: Any) -> list[str]:
     if callable(readers):
         return [path for reader in readers() for path in reader.fnames]
     # Subset has one dataset, ConcatDataset and StackDataset have several.
-    several = getattr(dataset, "datasets", None) or [getattr(dataset, "dataset", None)]
+    several: Any = getattr(dataset, "datasets", None) or [getattr(dataset, "dataset", None)]
     several = several.values() if isinstance(several, dict) else several
     return [path for each in several if isinstance(each, TorchDataset) for path in _files_of(each)]
 
