@@ -292,13 +292,12 @@ def _count(dataset: Any, name: str, indexed: bool) -> int:
 
 def _files_of(dataset: Any) -> list[str]:
     """Return the files of the readers of a dataset of this package, also inside torch's wrappers, to any depth."""
-    readers = getattr(dataset, "ffreaders", None)
-    if callable(readers):
-        return [path for reader in readers() for path in reader.fnames]
+    if hasattr(dataset, "ffreaders"):
+        return [path for reader in dataset.ffreaders() for path in reader.fnames]
     # Subset has one dataset, ConcatDataset and StackDataset have several.
-    several: Any = getattr(dataset, "datasets", None) or [getattr(dataset, "dataset", None)]
-    several = several.values() if isinstance(several, dict) else several
-    return [path for each in several if isinstance(each, TorchDataset) for path in _files_of(each)]
+    several = getattr(dataset, "datasets", None) or [getattr(dataset, "dataset", None)]
+    members: Iterable[Any] = several.values() if isinstance(several, dict) else several
+    return [path for each in members if isinstance(each, TorchDataset) for path in _files_of(each)]
 
 
 def _path_in(name: str, sample: Any) -> Path:
