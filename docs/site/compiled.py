@@ -2,7 +2,9 @@
 
 import inspect
 import re
+from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from griffe import Class, Docstring, Extension, Function, Module, Object
@@ -18,15 +20,23 @@ class Compiled(Extension):
 
     def on_package(self, *, pkg: Module, **_: Any) -> None:
         """Fill in what was read from stubs, and methods that are described in another class."""
-        for module in pkg.modules.values():
-            if not module.is_alias and module.filepath.suffix == ".pyi":
-                fill(module, import_module(module.path))
+        for module in stubs(pkg):
+            fill(module, import_module(module.path))
         inherit(pkg)
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         """Keep sentences such as "As `read`." below "Raises:", which Griffe drops unless they have a colon."""
         if obj.docstring:
             obj.docstring.value = with_colons(obj.docstring.value)
+
+
+def stubs(package: Module) -> Iterator[Module]:
+    """Yield the modules of a package, in all its folders, that were read from stubs."""
+    for module in package.modules.values():
+        if not module.is_alias:
+            if isinstance(module.filepath, Path) and module.filepath.suffix == ".pyi":
+                yield module
+            yield from stubs(module)
 
 
 def with_colons(docstring: str) -> str:
