@@ -53,3 +53,20 @@ def test_every_answer_says_what_shows_it():
 def test_guides_are_programs(page):
     """Or nothing would be run."""
     assert any(block.language == "python" for block in blocks((ROOT / "docs" / f"{page}.md").read_text()))
+
+
+# Lists to look things up in, and the specification, whose code is at its end.
+LISTS = {"docs/faq.md", "docs/format.md", "docs/peers.md"}
+PAGES = [page for page in contents() if page.is_relative_to(ROOT / "docs")]
+PAGES = [page for page in PAGES if not {"reference", "decisions"} & set(page.parts)]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_begin_with_their_purpose_and_code(page):
+    """A sentence first, then code: before the second heading below the title."""
+    text = page.read_text()
+    begin = re.split(r"^## ", text, flags=re.MULTILINE)
+    first = begin[0].partition("\n")[2].strip()
+    assert first and not first.startswith(("```", "|", "!", ":::")), "it begins with what the page is for"
+    if str(page.relative_to(ROOT)) not in LISTS:
+        assert "```" in "".join(begin[:3]), "it has code at its beginning"
