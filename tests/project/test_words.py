@@ -61,6 +61,12 @@ def test_readers_are_addressed() -> None:
     assert 1000 * (words.count("you") + words.count("your")) / len(words) >= YOU_LEAST
 
 
+def test_a_change_has_one_line() -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text().split("\n## ", 2)[2]  # after the promises of a version
+    assert re.findall(r"^- .*\n  .*", changes, re.MULTILINE) == []
+    assert len(re.findall(r"^- ", changes, re.MULTILINE)) > 200
+
+
 def test_avoided_words_are_in_order_and_have_a_better_one() -> None:
     lines = AVOIDED.read_text().splitlines()
     assert [line for line in lines if not re.fullmatch(r"[a-z]+->([a-z, ]*[a-z]|, [a-z ]+)", line)] == []
