@@ -89,9 +89,9 @@ def whole_number(text: str, least: int, most: int | None = None) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}, expected a whole number, {wanted}") from None
+        raise argparse.ArgumentTypeError(f"it is {text!r}, expected a whole number, {wanted}") from None
     if number < least or (most is not None and number > most):
-        raise argparse.ArgumentTypeError(f"{number}, expected {wanted}")
+        raise argparse.ArgumentTypeError(f"it is {number}, expected {wanted}")
     return number
 
 

@@ -46,7 +46,7 @@ def size_of(text: str) -> int:
     try:
         return parse_size("it", text, least=0)
     except ArgumentError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes, such as 500M, 1.5TB or 2GiB") from None
+        raise argparse.ArgumentTypeError(f"it is {text!r}, expected bytes, such as 500M, 1.5TB or 2GiB") from None
 
 
 def options_of(given: argparse.Namespace, out: Output) -> dict[str, Any]:

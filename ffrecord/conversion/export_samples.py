@@ -300,7 +300,10 @@ def _name_error(error: TypeError | ValueError, where: str) -> Exception:
 
 def _check_count(found: int, wanted: int) -> None:
     if found != wanted:
-        raise FFRecordError(f"only {found} of {wanted} samples could be read, and none may be left out of an export")
+        raise FFRecordError(
+            f"only {found} of {wanted} samples could be read, and none may be left out: open the store without "
+            'on_error="skip"'
+        )
 
 
 def _columns(value: Any) -> Mapping[str, Any]:

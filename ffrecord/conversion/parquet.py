@@ -66,7 +66,7 @@ def expand(source: Sequence[Any], suffixes: Sequence[str]) -> list[PartitionFile
             files.warn_of_missing([part.path for part in parts])
         found += parts
     if not found:
-        raise ArgumentError(f"nothing to open in {source!r}")
+        raise ArgumentError(f"there is nothing to open in {source!r}")
     # A file of another layout has other columns.
     for part in found:
         if part.values.keys() != found[0].values.keys():

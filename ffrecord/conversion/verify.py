@@ -182,8 +182,8 @@ def _compare_records(start: int, expected: list[Any], reader: FileReader, before
         size += len(data)
         # Lengths first, as bytes of other lengths need no comparison.
         if len(data) != len(record) or data != record.data:
-            text = f"{plural(len(data), 'byte')} with CRC-32 {crc32(data):#010x} in the source"
-            words.append((i, f"sample {i}: {text}, {len(record)} with {crc32(record.data):#010x} in the result"))
+            text = f"has {plural(len(data), 'byte')} with CRC-32 {crc32(data):#010x} in the source"
+            words.append((i, f"sample {i} {text}, {len(record)} with {crc32(record.data):#010x} in the result"))
     return Comparison(len(words), len(expected), size, words[:NAMED])
 
 
@@ -201,7 +201,7 @@ def _compare_stream(found: ConversionInput, reader: FileReader, before: int, out
 
 
 def _count_error(out: str, given: str, count: int) -> MismatchError:
-    text = f"{given} samples in the source, {count} in the result"
+    text = f"the source has {given} samples, the result has {count}"
     return MismatchError(f"{out}: {text}", [text])
 
 

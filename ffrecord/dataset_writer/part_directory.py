@@ -160,7 +160,7 @@ class PartDirectory:
             # Files that are not ours stay as they are.
             self._back_out(keep=isinstance(error, Refused))
             refused = error.strerror if isinstance(error, Refused) else None
-            sentence = f"Failed to create directory {self.label}, or {self.path} for it"
+            sentence = f"{self.label}: the directory, or {self.path} for it, could not be created"
             sentence += f" ({refused}; remove what is there, or write elsewhere)" if refused else ""
             raise file_error(error.errno or errno.EIO, sentence, self.label) from None
 

@@ -131,7 +131,9 @@ def unpack_files(
     try:
         named_calls.mkdir(temporary)
     except OSError as error:
-        raise file_error(error.errno or errno.EIO, f"{path}: no directory can be made beside it", path) from None
+        raise file_error(
+            error.errno or errno.EIO, f"{path}: a directory beside it could not be created", path
+        ) from None
     try:
         with _Directories(temporary, path) as made:
             for parts in directories:
@@ -205,7 +207,7 @@ def _write(made: "_Directories", parts: list[str], name: str, size: int, source:
                 while len(view):
                     view = view[file.write(view) :]
             except OSError as error:
-                raise file_error(error.errno or errno.EIO, f"{target}: {name!r} cannot be written", target) from None
+                raise file_error(error.errno or errno.EIO, f"{target}: {name!r} could not be written", target) from None
         written = file.tell()
     # A bomb: the content is longer than the archive says.
     if written != size:
@@ -263,4 +265,4 @@ def _name_error(error: OSError, name: str, target: str) -> OSError:
     if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.EISDIR):
         sentence = f"{shown}: two names are the same on this file system, or one is a directory of the other"
         return file_error(errno.EEXIST, sentence, name)
-    return file_error(error.errno or errno.EIO, f"{shown} cannot be created below {target}", name)
+    return file_error(error.errno or errno.EIO, f"{shown} could not be created below {target}", name)

@@ -87,7 +87,7 @@ def unpack_prefix(data: bytes, file_size: int) -> tuple[int, int]:
     """
     if len(data) < PREFIX.size:
         raise FormatError(
-            f"unfinished file, or not a .ffr file: it has {len(data)} bytes, expected at least {PREFIX.size}"
+            f"it is unfinished, or not a .ffr file: it has {len(data)} bytes, expected at least {PREFIX.size}"
         )
     crc, n = PREFIX.unpack_from(data)
     # n was not checked by a checksum yet, so compare it before anything is allocated by it; by division, which cannot
@@ -96,7 +96,7 @@ def unpack_prefix(data: bytes, file_size: int) -> tuple[int, int]:
         other = describe_other(data)
         raise FormatError(f"it is not {other}" if other else f"{n} samples do not fit in {file_size} bytes")
     if n == 0 and crc == 0 and file_size > PREFIX.size:
-        raise FormatError(f"unfinished file: no samples and no checksum in {file_size} bytes")
+        raise FormatError(f"it is unfinished: its {file_size} bytes have no samples and no checksum")
     return crc, n
 
 

@@ -267,7 +267,7 @@ class _Machine:
         seen, count = self.seen, len(self.seen)
         for index in indices:
             if not 0 <= index < count:
-                raise self.error(f"sample {index}, expected 0 <= index < {count}")
+                raise self.error(f"sample is {index}, expected 0 <= index < {count}")
             if seen[index]:
                 raise self.error(f"sample {index} has two names")
             seen[index] = 1

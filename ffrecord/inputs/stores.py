@@ -199,8 +199,8 @@ def check_pictures(format: str, sample: Any, name: Callable[[], str]) -> None:
     for column in _picture_columns(format, sample):
         hint = ffr_layout.hint_of(_head_of(sample[column]))
         if hint:
-            what = "not an image" if column in (IMAGE, DATA) else f"field {column!r}: not an image"
-            raise FormatError(f"{name()}: {what}{hint}")
+            what = "it" if column in (IMAGE, DATA) else f"field {column!r}"
+            raise FormatError(f"{name()}: {what} is not an image{hint}")
 
 
 def _picture_columns(format: str, sample: Any) -> list[str]:

@@ -178,7 +178,7 @@ cdef int _refuse(const int64_t[::1] positions, uint64_t n) except -1:
     cdef Py_ssize_t i
     for i in range(positions.shape[0]):
         if <uint64_t> positions[i] >= n:
-            raise SampleIndexError(f"position {positions[i]}, expected 0 <= position < {n}")
+            raise SampleIndexError(f"position is {positions[i]}, expected 0 <= position < {n}")
     return 0
 
 

@@ -463,7 +463,7 @@ cdef class Probe:
 
     cdef Work* _at(self, int i) except NULL:
         if not 0 <= i < self._n:
-            raise IndexError(f"task {i}, expected 0 <= i < {self._n}")
+            raise IndexError(f"task is {i}, expected 0 <= i < {self._n}")
         return &self._works[i]
 
     def submit(self, int i, int threads, int beside=0):

@@ -49,12 +49,14 @@ def resample(
     cdef ffr_table numbers = _table(table, channels)
     area.top, area.left, area.height, area.width = box
     if channels not in (1, 3) or out.shape[2] != channels * max(1, numbers.item):
-        raise ArgumentError(f"{channels} channels into {out.shape[2]}, expected 1 or 3 into as many")
+        raise ArgumentError(f"pixels has {channels} channels, out {out.shape[2]}, expected 1 or 3, and as many")
     # Check the start by itself: in the sum, a tiny height vanishes by rounding.
     if not (0 <= area.top < rows and 0 < area.height and area.top + area.height <= rows):
-        raise ArgumentError(f"box of rows {area.top} to {area.top + area.height}, expected some of {rows}")
+        raise ArgumentError(f"the box has rows {area.top} to {area.top + area.height}, expected some of {rows}")
     if not (0 <= area.left < columns and 0 < area.width and area.left + area.width <= columns):
-        raise ArgumentError(f"box of columns {area.left} to {area.left + area.width}, expected some of {columns}")
+        raise ArgumentError(
+            f"the box has columns {area.left} to {area.left + area.width}, expected some of {columns}"
+        )
     with nogil:
         status = ffr_resample(
             chosen, &image[0, 0, 0], rows, columns, channels, area, mirrored, numbers, &out[0, 0, 0], height, width
@@ -68,9 +70,12 @@ def look_up(const uint8_t[:, :, ::1] pixels, const uint8_t[:, ::1] table not Non
     cdef Py_ssize_t count = pixels.shape[0] * pixels.shape[1]
     cdef ffr_table numbers = _table(table, channels)
     if pixels.shape[0] != out.shape[0] or pixels.shape[1] != out.shape[1] or out.shape[2] != channels * numbers.item:
-        raise ArgumentError("out has another shape than pixels")
+        raise ArgumentError(
+            f"out has shape [{out.shape[0]}, {out.shape[1]}, {out.shape[2]}], "
+            f"expected [{pixels.shape[0]}, {pixels.shape[1]}, {channels * numbers.item}]"
+        )
     if channels not in (1, 3) or not count:
-        raise ArgumentError(f"{channels} channels of {count} pixels, expected 1 or 3")
+        raise ArgumentError(f"there are {channels} channels of {count} pixels, expected 1 or 3, of at least 1")
     with nogil:
         ffr_look_up(&pixels[0, 0, 0], count, channels, numbers, &out[0, 0, 0])
 
@@ -82,7 +87,7 @@ cdef ffr_table _table(const uint8_t[:, ::1] table, int channels) except *:
         return found
     if table.shape[0] != channels or table.shape[1] not in (512, 1024):
         raise ArgumentError(
-            f"a table of {table.shape[0]} x {table.shape[1]} bytes, expected {channels} x 512 or 1024"
+            f"the table has {table.shape[0]} x {table.shape[1]} bytes, expected {channels} x 512 or 1024"
         )
     found.numbers, found.item = &table[0, 0], <int> table.shape[1] // 256
     return found
@@ -90,5 +95,5 @@ cdef ffr_table _table(const uint8_t[:, ::1] table, int channels) except *:
 
 cdef int _side(Py_ssize_t side) except -1:
     if not 1 <= side <= SIDE_MOST:
-        raise ArgumentError(f"a side of {side} pixels, expected 1 to {SIDE_MOST}")
+        raise ArgumentError(f"a side has {side} pixels, expected 1 to {SIDE_MOST}")
     return <int> side

@@ -98,7 +98,7 @@ class Run:
     def __getitem__(self, j: int) -> Step:
         """Return step j, 0 <= j < len(self)."""
         if not 0 <= j < self._steps:
-            raise SampleIndexError(f"step {j}, expected 0 <= step < {self._steps}")
+            raise SampleIndexError(f"step is {j}, expected 0 <= step < {self._steps}")
         start = j * self.batch_size
         stop = min(start + self.batch_size, self._count)
         # Only arithmetic: no step depends on the one before.

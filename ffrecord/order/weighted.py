@@ -169,5 +169,5 @@ def _check_weights(weights: Any) -> Floats:
     if len(wrong):
         raise ArgumentError(f"weights[{wrong[0]}] is {array[wrong[0]]}, expected finite and >= 0")
     if not array.any():
-        raise ArgumentError(f"all {len(array)} weights are 0, expected one > 0")
+        raise ArgumentError(f"all {len(array)} weights are 0, expected at least one > 0")
     return array + 0.0  # turns -0.0 into 0.0, which has other bytes and so another CRC-32

@@ -37,7 +37,7 @@ class SharedMemory:
             if self._fd >= 0:
                 os.close(self._fd)
             raise file_error(
-                error.errno or errno.ENOMEM, f"{size} bytes of shared memory cannot be allocated", "memfd"
+                error.errno or errno.ENOMEM, f"{size} bytes of shared memory could not be allocated", "memfd"
             ) from None
         self.view = memoryview(self._map)
 

@@ -29,7 +29,7 @@ def as_int64(index: SupportsIndex) -> int:
     if not -(1 << 63) <= value < 1 << 63:
         shown = describe_int(value)
         raise SampleIndexError(
-            f"index >= number of samples ({shown} >= 2**63)" if value > 0 else f"index {shown}, expected >= -2**63"
+            f"index >= number of samples ({shown} >= 2**63)" if value > 0 else f"index is {shown}, expected >= -2**63"
         )
     return value
 
@@ -134,7 +134,9 @@ class SampleSlice(Sequence[Array]):
             return SampleSlice(self._reader, self._indices[index])
         i = operator.index(index)
         if not -len(self) <= i < len(self):
-            raise SampleIndexError(f"index {i} of a slice of samples, expected {-len(self)} <= index < {len(self)}")
+            raise SampleIndexError(
+                f"index is {i}, expected {-len(self)} <= index < {len(self)}, the length of the slice"
+            )
         return self._reader.read_one(self._indices[i])
 
     def __iter__(self) -> Iterator[Array]:

@@ -126,7 +126,7 @@ def _warn_of_gap(directory: str, names: Iterable[str]) -> None:
         gaps = chain.from_iterable(range(number + 1, after) for number, after in pairwise(numbers))
         shown = ", ".join(f"PART_{number:05d}.ffr" for number in islice(gaps, SHOWN))
         more = f" and {missing - SHOWN} more" if missing > SHOWN else ""
-        said = "%s: no %s%s between its shards, and no %s that says if they are missing"
+        said = "%s: it lacks %s%s between its shards, and has no %s that says if they are missing"
         logger.warning(said, directory, shown, more, manifest.NAME, extra=DAMAGE)
 
 

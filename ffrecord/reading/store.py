@@ -134,7 +134,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
     ) -> None:
         check_on_error(on_error)
         if not fnames:
-            raise ArgumentError("there are no files, expected at least one")
+            raise ArgumentError("there is nothing to open: the list is empty")
         self._fnames, self._n = list(fnames), n
         self._check_data = bool(check_data)
         self._on_error = on_error
@@ -372,7 +372,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         low, high = as_int64(start), as_int64(stop)
         if not 0 <= low <= high <= self.n:
             raise SampleIndexError(
-                f"range {low} to {high}, expected 0 <= start <= stop <= {self.n}: {name_files(self._fnames)}"
+                f"range is {low} .. {high}, expected 0 <= start <= stop <= {self.n}: {name_files(self._fnames)}"
             )
         return range(low, high)
 
@@ -687,7 +687,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         position = as_int64(index)
         if not -self.n <= position < self.n:
             raise SampleIndexError(
-                f"index {position}, expected {-self.n} <= index < {self.n}: {name_files(self._fnames)}"
+                f"index is {position}, expected {-self.n} <= index < {self.n}: {name_files(self._fnames)}"
             )
         return position % self.n
 
@@ -695,7 +695,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         return SampleIndexError(
             f"index >= number of samples ({index} >= {self.n}): {name_files(self._fnames)}"
             if index >= self.n
-            else f"index {index}, expected {-self.n} <= index < {self.n}: {name_files(self._fnames)}"
+            else f"index is {index}, expected {-self.n} <= index < {self.n}: {name_files(self._fnames)}"
         )
 
     def _closed_error(self) -> ClosedError:

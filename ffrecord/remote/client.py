@@ -119,7 +119,7 @@ def check_there(client: Client, path: str, replaces: str | EllipsisType | None) 
         # Another writer has removed it; to create it now could undo that.
         raise ChangedError(f"{client.url(path)}: the file was removed meanwhile") from None
     if replaces is None:
-        raise ChangedError(f"{client.url(path)} exists already")
+        raise ChangedError(f"{client.url(path)} already exists")
     # None: the store knows no versions, so nothing can be compared.
     if etag not in (None, replaces):
         raise changed_error(client.url(path), replaces, etag)

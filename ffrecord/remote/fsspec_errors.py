@@ -57,7 +57,7 @@ def error_of(error: Exception, url: str) -> Exception:
     if type(error).__module__ == "ftplib":
         return _ftp_error(error, url)
     if isinstance(error, NotImplementedError):
-        return NotSupportedError(f"{url}: its file system does not support this")
+        return NotSupportedError(f"{url}: the store does not support this")
     return RemoteError(f"{url}: {_safe_text(error)}")
 
 

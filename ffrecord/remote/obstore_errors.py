@@ -133,7 +133,7 @@ def error_of(error: Exception, url: str, span: tuple[int, int] | None) -> Except
     if span is not None and (kind == "NotSupportedError" or "NotPartial" in said.structure):
         return no_ranges_error(url)
     if kind == "AlreadyExistsError" and not url.startswith("http"):  # by HTTP, nothing is written that could exist
-        return ChangedError(f"{url} exists already")
+        return ChangedError(f"{url} already exists")
     if kind in ("NotSupportedError", "NotImplementedError") or "NotImplemented" in (said.code, *_sources(said)):
         return NotSupportedError(f"{url}: the store does not support this")
     if kind == "GenericError" or said.status:

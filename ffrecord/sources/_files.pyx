@@ -204,7 +204,7 @@ def read_files(
         total += offsets[positions[i] + 1] - offsets[positions[i]] + 1
     paths = <char*> malloc(max(total, <int64_t> 1))
     if paths == NULL:
-        raise MemoryError(f"{total} bytes for names of files")
+        raise MemoryError(f"out of memory: {total} bytes for names of files")
     try:
         total = 0
         for start in range(0, k, AT_ONCE):

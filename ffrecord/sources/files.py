@@ -220,7 +220,7 @@ def expand(source: Source, suffixes: Sequence[str]) -> list[str]:
     given: list[PathLike] = list(source) if isinstance(source, list | tuple) else [source]  # type: ignore[list-item]
     files = [path for each in given for path in _expand_one(check_type(each), suffixes)]
     if not files:
-        raise ArgumentError(f"nothing to open: the {type(source).__name__} is empty")
+        raise ArgumentError(f"there is nothing to open: the {type(source).__name__} is empty")
     for path in files:
         check_file(path)
     return files

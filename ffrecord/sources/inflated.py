@@ -13,7 +13,7 @@ from contextlib import suppress
 from errno import EIO, ESTALE
 from typing import Any, NamedTuple
 
-from ffrecord.errors import FormatError, TruncatedError, add_file_to_errors, file_error, plural
+from ffrecord.errors import REOPEN, REPLACED, FormatError, TruncatedError, add_file_to_errors, file_error, plural
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.span_file import identity
 from ffrecord.system.atomic_file import read_up_to
@@ -306,7 +306,7 @@ class Inflated:
         try:
             return read_up_to(fd, size, self.source)
         except OSError as error:
-            sentence = f"{self.path}: reading {plural(size, 'byte')} at offset {self.source}"
+            sentence = f"{self.path}: reading {plural(size, 'byte')} at offset {self.source} failed"
             raise file_error(error.errno or EIO, sentence, self.path) from None
 
     def _open(self) -> int:
@@ -318,8 +318,7 @@ class Inflated:
                     status = os.fstat(fd)
                 # The path is opened again after `release`, and may be that of another file by now.
                 if identity(status) != identity(self._status):
-                    sentence = f"{self.path}: the file was replaced or changed after it was opened"
-                    raise file_error(ESTALE, sentence, self.path)
+                    raise file_error(ESTALE, f"{self.path}: {REPLACED}", self.path, REOPEN)
             except BaseException:
                 os.close(fd)
                 raise

@@ -159,7 +159,7 @@ def detect_readable(paths: list[str]) -> str:
 def detect_first(paths: list[str]) -> str:
     """Return the format of the first of `paths`, or "parquet"."""
     if not paths:
-        raise ArgumentError("nothing to open: the list is empty")
+        raise ArgumentError("there is nothing to open: the list is empty")
     if is_remote(paths):
         return _remote_format(paths, None)
     first = first_of(paths)

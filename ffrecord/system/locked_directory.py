@@ -213,7 +213,7 @@ class LockedDirectory:
             named_calls.fsync(self.fd)
         except OSError as error:
             path = os.path.join(self.path, name)
-            raise file_error(error.errno or EIO, f"{path} cannot be written{_reason_of(error)}", path) from None
+            raise file_error(error.errno or EIO, f"{path} could not be written{_reason_of(error)}", path) from None
 
     def remove(self, name: str) -> None:
         """Remove the file or directory of that name with all its content, if it exists, without following links.
@@ -226,7 +226,7 @@ class LockedDirectory:
                 remove(name, self.fd)
         except OSError as error:
             path = os.path.join(self.path, name)
-            raise file_error(error.errno or EIO, f"{path} cannot be removed{_reason_of(error)}", path) from None
+            raise file_error(error.errno or EIO, f"{path} could not be removed{_reason_of(error)}", path) from None
 
     def remove_all_but(self, names: set[str], inside: str) -> None:
         """Remove everything from its subdirectory `inside`, except these names."""

@@ -57,7 +57,7 @@ def mistaken_url_error(path: str) -> ArgumentError:
             "what is read"
         )
     url = redact(path.replace(":/", "://", 1))
-    return ArgumentError(f"{url} has lost one slash of its two, as in a pathlib.Path; pass the URL as str")
+    return ArgumentError(f"{url} has one slash in place of two, as a pathlib.Path leaves it; pass the URL as str")
 
 
 def misses_quotes(url: str) -> bool:

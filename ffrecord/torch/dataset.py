@@ -495,7 +495,8 @@ class ConcatDataset(Dataset[T_co]):
             )
             if len(fetched.samples) != len(own) and fetched.kept is None:
                 raise ArgumentError(
-                    f"datasets[{member}] gave {plural(len(fetched.samples), 'sample')} for {len(own)} indices"
+                    f"datasets[{member}] gave {plural(len(fetched.samples), 'sample')} for {len(own)} indices: "
+                    "a sample for each is needed"
                 )
             parts.append(fetched)
             places.append(own)

@@ -125,7 +125,9 @@ class LoaderProgress:
         if isinstance(loader.batch_sampler, SkipableSampler):
             loader.batch_sampler.set_step(state.step)
         elif state.step:
-            raise ArgumentError(f"state of a loader with set_step({state.step}), this one is not skippable")
+            raise ArgumentError(
+                f"the state is that of a loader with set_step({state.step}), but this one is not skippable"
+            )
         self.loaded, self._fresh = state, False
         if state.told is not None:
             set_trainer_epoch(loader, state.told + state.finished)

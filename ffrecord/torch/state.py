@@ -94,7 +94,7 @@ class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             ("shuffling by torch's default generator", default, self.default is not None),
         ):
             if ours != theirs:
-                raise ArgumentError(f"state of another loader: {name}: {theirs} in the state, {ours} here")
+                raise ArgumentError(f"the state belongs to another loader: {name}: {theirs} in the state, {ours} here")
         if batches is not None and self.step + self.yielded > batches:
             raise ArgumentError(f"the state is at batch {self.step + self.yielded}, but an epoch has {batches}")
 
@@ -159,4 +159,4 @@ def decode(text: str) -> torch.Tensor:
     try:
         return torch.frombuffer(bytearray(zlib.decompress(base64.b64decode(text, validate=True))), dtype=torch.uint8)
     except (ValueError, zlib.error) as error:
-        raise ArgumentError(f"not the state of a generator: {error}") from None
+        raise ArgumentError(f"this is not the state of a generator: {error}") from None

@@ -156,7 +156,7 @@ def test_what_is_no_file_of_arrays_is_said_in_our_words(tmp_path, wrong, suffix)
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("a.txt", "nothing")
     ran = run("write", path, tmp_path / "out")
-    said = f"{path}: damaged, or not a .npy or .npz file of numbers or text; Python objects cannot be read"
+    said = f"{path}: it is damaged, or not a .npy or .npz file of numbers or text; Python objects cannot be read"
     assert (ran.code, ran.out, ran.err) == (3, "", f"ffrecord write: {said}\n")
 
 
@@ -363,4 +363,4 @@ def test_sizes_as_people_write_them(text, size):
 @pytest.mark.parametrize("text", ["", "x", "5X", "-", "k", "inf", "1e400", "nan"])
 def test_no_sizes(tmp_path, text):
     ran = run("convert", tmp_path, tmp_path / "out", f"--shard-size={text}")
-    assert (ran.code, "not a number of bytes" in ran.err) == (2, True)
+    assert (ran.code, "expected bytes, such as 500M" in ran.err) == (2, True)

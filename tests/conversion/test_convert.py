@@ -174,10 +174,12 @@ def test_the_same_bytes_for_any_number_of_workers(tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_differences_are_named(tmp_path, workers):
-    with pytest.raises(MismatchError, match="2 of 200 samples differ from their source: sample 30: 8 bytes") as raised:
+    with pytest.raises(
+        MismatchError, match="2 of 200 samples differ from their source: sample 30 has 8 bytes"
+    ) as raised:
         convert(Fickle(tmp_path), tmp_path / "out", num_workers=workers, verify=True)
     assert len(raised.value.differences) == 2 and raised.value.differences[1].startswith(
-        "sample 70: 8 bytes with CRC-32"
+        "sample 70 has 8 bytes with CRC-32"
     )
 
 

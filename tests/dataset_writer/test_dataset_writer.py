@@ -355,7 +355,7 @@ def test_paths_that_cannot_be(tmp_path: Path) -> None:
         def __getitem__(self, index: Any) -> Any:
             raise AssertionError(f"asked for {index}")
 
-    with pytest.raises(OSError, match=r"Failed to create directory .*/xxx") as caught:
+    with pytest.raises(OSError, match=r"/xxx.* could not be created") as caught:
         write(tmp_path / ("x" * 256), Untouched([1]), num_workers=0)
     assert (caught.value.errno, os.listdir(tmp_path)) == (errno.ENAMETOOLONG, [])
     with pytest.raises(ValueError, match=r"path is 'a\\x00b', expected a path without null characters"):

@@ -233,7 +233,7 @@ def test_shared_memory_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(errno.ENOSPC, "no memory")
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
-    with pytest.raises(OSError, match="bytes of shared memory cannot be allocated: No space left") as caught:
+    with pytest.raises(OSError, match="bytes of shared memory could not be allocated: No space left") as caught:
         DatasetWriter(tmp_path / "set", num_workers=2).from_iterable(grown(5))
     assert caught.value.errno == errno.ENOSPC
     assert left_behind(tmp_path) == []

@@ -79,7 +79,7 @@ def test_a_part_directory_of_somebody_else_is_not_used(tmp_path: Path, monkeypat
     if os.geteuid() != 0:
         pytest.skip("only root can give a directory away")
     os.chown(tmp_path / ".set.part", 12345, 12345)
-    with pytest.raises(PermissionError, match="Failed to create directory"):
+    with pytest.raises(PermissionError, match="could not be created"):
         write(tmp_path / "set", Stopping())
 
 

@@ -117,11 +117,11 @@ def test_parameters_refused(arguments: Any, error: type[Exception], words: str) 
     ("data", "words"),
     [
         (b"", "0 bytes that begin with b''"),
-        (b"\xff\xd8\xff", "a JPEG of 3 bytes"),
-        (jpeg_bytes()[:-300], "a JPEG of"),
-        (jpeg_bytes()[:100], "a JPEG of 100 bytes"),
+        (b"\xff\xd8\xff", r"\w+ cannot read a JPEG of 3 bytes"),
+        (jpeg_bytes()[:-300], r"\w+ cannot read a JPEG of"),
+        (jpeg_bytes()[:100], r"\w+ cannot read a JPEG of 100 bytes"),
         (resized(jpeg_bytes(), 65500, 65500), "a JPEG of .*65500 x 65500 pixels, expected at most"),
-        (resized(jpeg_bytes(), 0, 10), "a JPEG of"),
+        (resized(jpeg_bytes(), 0, 10), r"\w+ cannot read a JPEG of"),
     ],
 )
 def test_damaged(decoder: str, data: bytes, words: str) -> None:
@@ -159,7 +159,7 @@ def test_a_subsampling_that_simplejpeg_has_no_name_for(decoder: str) -> None:
 
 def test_damage_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jpeg_codec, "import_optional", lambda name: simplejpeg if name == "simplejpeg" else None)
-    with pytest.raises(FormatError, match="a JPEG of 100 bytes that simplejpeg does not read"):
+    with pytest.raises(FormatError, match="simplejpeg cannot read a JPEG of 100 bytes"):
         JPEGField().decode(memoryview(jpeg_bytes()[:100]))
 
 

@@ -143,7 +143,7 @@ def test_closed_images(field: Field, tmp_path: Path) -> None:
     (tmp_path / "x.jpg").write_bytes(JPEG)
     with Image.open(tmp_path / "x.jpg") as image:
         pass
-    with pytest.raises(ValueError, match=r"value: a PIL image .* does not load"):
+    with pytest.raises(ValueError, match=r"value: a PIL image .* cannot be loaded"):
         Schema.of(field).encode(image)
 
 
@@ -153,7 +153,7 @@ def test_images_of_other_files_that_do_not_load(field: Field) -> None:
     Image.fromarray(SMOOTH).save(out, "BMP")
     with (
         Image.open(io.BytesIO(out.getvalue()[:-100])) as image,
-        pytest.raises(ValueError, match=r"value: a PIL image of mode RGB and size \(64, 48\) does not load"),
+        pytest.raises(ValueError, match=r"value: a PIL image of mode RGB and size \(64, 48\) cannot be loaded"),
     ):
         Schema.of(field).encode(image)
 
@@ -173,7 +173,7 @@ def with_thumbnail(data: bytes) -> bytes:
 def test_cut_files_are_refused(field: Field, source: str, cut: int) -> None:
     data = with_thumbnail(JPEG)[:-cut]
     value = data if source == "bytes" else Image.open(io.BytesIO(data))
-    with pytest.raises(ValueError, match=f"value: a JPEG of {len(data)} bytes that ends before its image does"):
+    with pytest.raises(ValueError, match=f"value: the JPEG of {len(data)} bytes ends before its image does"):
         Schema.of(field).encode(value)
 
 
@@ -184,13 +184,13 @@ SOF = JPEG.index(b"\xff\xc2")
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"\xff\xd8\xff", "a JPEG of 3 bytes without a readable frame header"),
-        (JPEG[: SOF + 5], "without a readable frame header"),
-        (b"\xff\xd8" + JPEG[JPEG.index(b"\xff\xda") :], "without a readable frame header"),
-        (JPEG[: SOF + 1] + b"\xc3" + JPEG[SOF + 2 :], "without a readable frame header"),
-        (JPEG[: SOF + 4] + b"\x0c" + JPEG[SOF + 5 :], "a JPEG of 3 channels of 12 bits, .*BytesField"),
-        (JPEG[: SOF + 9] + b"\x02" + JPEG[SOF + 10 :], "a JPEG of 2 channels of 8 bits"),
-        (resized(jpeg_bytes(), 64, 0), "without a readable frame header"),
+        (b"\xff\xd8\xff", "the JPEG of 3 bytes has no readable frame header"),
+        (JPEG[: SOF + 5], "has no readable frame header"),
+        (b"\xff\xd8" + JPEG[JPEG.index(b"\xff\xda") :], "has no readable frame header"),
+        (JPEG[: SOF + 1] + b"\xc3" + JPEG[SOF + 2 :], "has no readable frame header"),
+        (JPEG[: SOF + 4] + b"\x0c" + JPEG[SOF + 5 :], "the JPEG has 3 channels of 12 bits, .*BytesField"),
+        (JPEG[: SOF + 9] + b"\x02" + JPEG[SOF + 10 :], "the JPEG has 2 channels of 8 bits"),
+        (resized(jpeg_bytes(), 64, 0), "has no readable frame header"),
         (resized(jpeg_bytes(), 65500, 65500), "a JPEG of .* 65500 x 65500 pixels, expected at most"),
         (resized(jpeg_bytes(), 65500, 100), r"a JPEG of \d+ bytes and of 65500 x 100 pixels, expected at most"),
         (b"\x89PNG\r\n", "6 bytes that begin with"),

@@ -206,13 +206,16 @@ def test_parameters_refused(arguments: Any, error: type[Exception], words: str) 
     ("payload", "words"),
     [
         (b"", "0 bytes that begin with b''"),
-        (b"\x89PNG\r\n", r"6 bytes that begin with b'\\x89PN': neither"),
-        (b"\0RGB\0\0\0\0\0" + struct.pack("<II", 2, 1) + bytes(5), "5 bytes of RGB pixels, expected 6 of 2 x 1"),
-        (b"\0RGB\0\0\0\0\0" + struct.pack("<II", 2**32 - 1, 2**32 - 1), "0 bytes of RGB pixels, expected 553"),
-        (b"\0RGB\0\0\0\0\0" + struct.pack("<II", 0, 7), "0 bytes of RGB pixels, expected 0"),
-        (b"\0CMYK\0\0\0\0" + struct.pack("<II", 1, 1) + bytes(4), "plain pixels of mode 'CMYK', expected RGB"),
+        (b"\x89PNG\r\n", r"6 bytes that begin with b'\\x89PN', expected compressed"),
+        (b"\0RGB\0\0\0\0\0" + struct.pack("<II", 2, 1) + bytes(5), "2 x 1 pixels of mode RGB have 5 bytes, expected 6"),
+        (
+            b"\0RGB\0\0\0\0\0" + struct.pack("<II", 2**32 - 1, 2**32 - 1),
+            "4294967295 x 4294967295 pixels of mode RGB have 0 bytes, expected 553",
+        ),
+        (b"\0RGB\0\0\0\0\0" + struct.pack("<II", 0, 7), "an image has 0 x 7 pixels, expected sides of 1 or more"),
+        (b"\0CMYK\0\0\0\0" + struct.pack("<II", 1, 1) + bytes(4), "the plain pixels have mode 'CMYK', expected RGB"),
         (b"\0RGB", "4 bytes that begin with"),
-        (JPEG[:-20], "a JPEG of"),
+        (JPEG[:-20], r"\w+ cannot read a JPEG of"),
     ],
 )
 def test_hostile_payloads(decoder: str, payload: bytes, words: str) -> None:

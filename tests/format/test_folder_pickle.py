@@ -127,12 +127,12 @@ def test_smallest_trees():
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        (b"K\x01", "sample 1, expected 0 <= index < 1"),
-        (b"\x94K\x01", "sample 1, expected 0 <= index < 1"),
-        (b"\x94J\xff\xff\xff\xff", "sample -1, expected"),
-        (b"J\xff\xff\xff\xff", "sample -1, expected"),
+        (b"K\x01", "sample is 1, expected 0 <= index < 1"),
+        (b"\x94K\x01", "sample is 1, expected 0 <= index < 1"),
+        (b"\x94J\xff\xff\xff\xff", "sample is -1, expected"),
+        (b"J\xff\xff\xff\xff", "sample is -1, expected"),
         (b"I-1\n", "b'-1', expected a number >= 0"),
-        (b"\x8a\x01\xff", "sample -1, expected"),
+        (b"\x8a\x01\xff", "sample is -1, expected"),
         (b"\x8a\x08" + b"\xff" * 7 + b"\x7f", f"sample {2**63 - 1}, expected"),
         (b"\x8a\x09" + b"\xff" * 9, "the int has 9 bytes, expected at most 8"),
         (b"\x8b" + struct.pack("<I", 2**31), "the int has 2147483648 bytes"),

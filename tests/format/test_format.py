@@ -59,7 +59,7 @@ def test_n_that_fits(n, size):
 
 
 def test_zero_header_is_unfinished():
-    with pytest.raises(FormatError, match="unfinished file: no samples and no checksum in 13 bytes"):
+    with pytest.raises(FormatError, match="it is unfinished: its 13 bytes have no samples and no checksum"):
         ffr_layout.unpack_prefix(bytes(12), 13)
     assert ffr_layout.unpack_prefix(bytes(12), 12) == (0, 0)
 

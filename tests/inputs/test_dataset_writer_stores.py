@@ -374,7 +374,7 @@ def test_files_in_place_of_pictures(tmp_path: Path, call: str, data: bytes, said
     folder.mkdir(parents=True)
     for i in range(3):
         (folder / f"{i}.jpg").write_bytes(data)
-    with pytest.raises(FormatError, match=rf"^sample 0 \({folder}/0\.jpg\): not an image; {said}"):
+    with pytest.raises(FormatError, match=rf"^sample 0 \({folder}/0\.jpg\): it is not an image; {said}"):
         if call == "convert":
             ffrecord.convert(folder.parent, tmp_path / "out")
         else:
@@ -414,7 +414,7 @@ def test_pointers_in_place_of_pictures_of_archives(
     """They became a column of bytes, with no error."""
     members = {f"{i}.jpg": POINTER if i in pointers else jpeg(i) for i in range(6)}
     path = archive(tmp_path / name, members)
-    first = rf"sample {pointers[0]} [(]{path}: {place.format(pointers[0])}: not an image; it is a Git LFS pointer"
+    first = rf"sample {pointers[0]} [(]{path}: {place.format(pointers[0])}: it is not an image; it is a Git LFS pointer"
     for workers in (0, 1):
         with pytest.raises(FormatError, match=first):
             ffrecord.convert(path, tmp_path / "out", format=format, num_workers=workers)
@@ -426,7 +426,7 @@ def test_pointers_in_place_of_pictures_of_archives(
 
 
 @pytest.mark.parametrize(
-    ("format", "place"), [("tar", "'3.jpg': not an image"), ("webdataset", "'3': field 'jpg': not an image")]
+    ("format", "place"), [("tar", "'3.jpg': it is not an image"), ("webdataset", "'3': field 'jpg' is not an image")]
 )
 def test_pointers_in_compressed_archives(tmp_path: Path, format: str, place: str) -> None:
     members = {f"{i}.jpg": POINTER if i == 3 else jpeg(i) for i in range(6)}
@@ -441,7 +441,7 @@ def test_a_pointer_that_is_not_looked_at_at_first(tmp_path: Path) -> None:
     members = {f"{i:03}.jpg": b"no picture" if i == 0 else POINTER if i == 1 else b"\xff\xd8" for i in range(300)}
     path = archive(tmp_path / "a.zip", members)
     for workers in (0, 2):
-        with pytest.raises(FFRecordError, match=r"001\.jpg'\): not an image; it is a Git LFS pointer"):
+        with pytest.raises(FFRecordError, match=r"001\.jpg'\): it is not an image; it is a Git LFS pointer"):
             ffrecord.convert(path, tmp_path / "out", num_workers=workers)
 
 

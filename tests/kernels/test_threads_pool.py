@@ -206,7 +206,7 @@ def test_wrong_arguments():
     probe = Probe(2)
     for call in (lambda i: probe.submit(i, 1), probe.finish, probe.withdraw, probe.is_done, probe.count):
         for i in (-1, 2):
-            with pytest.raises(IndexError, match=f"task {i}, expected 0 <= i < 2"):
+            with pytest.raises(IndexError, match=f"task is {i}, expected 0 <= i < 2"):
                 call(i)
     with pytest.raises(ValueError, match="milliseconds is -1"):
         _threads.keep_idle(-1)

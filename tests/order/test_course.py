@@ -76,7 +76,7 @@ def test_any_step_at_once():
     run = Course(Identity(100), batch_size=7, world_size=3, rank=1, policy="uneven").steps()
     assert [run[j].indices.tolist() for j in range(len(run))] == [step.indices.tolist() for step in run]
     for j in (-1, len(run)):
-        with pytest.raises(IndexError, match=rf"step {j}, expected 0 <= step < {len(run)}"):
+        with pytest.raises(IndexError, match=rf"step is {j}, expected 0 <= step < {len(run)}"):
             run[j]
 
 

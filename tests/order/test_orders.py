@@ -264,7 +264,7 @@ def test_parse_refuses():
 @pytest.mark.parametrize("order", ALL, ids=str)
 @pytest.mark.parametrize("n, wrong", [(0, 0), (1, 1), (2, -1), (10, 10), (10, 1 << 62), (1 << 62, 1 << 62)])
 def test_out_of_range(order, n, wrong):
-    with pytest.raises(SampleIndexError, match=f"position {wrong}, expected 0 <= position < {n}"):
+    with pytest.raises(SampleIndexError, match=f"position is {wrong}, expected 0 <= position < {n}"):
         order.indices([0] * (n > 0) + [wrong], n, 0, 0)
 
 

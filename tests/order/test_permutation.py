@@ -66,7 +66,7 @@ def test_nothing_to_permute(n):
 @pytest.mark.parametrize("n, wrong", [(0, 0), (1, 1), (10, 10), (10, -1), (10, -(1 << 63)), (10, (1 << 63) - 1)])
 def test_out_of_range(change, n, wrong):
     array = np.array([wrong, 0], np.int64)
-    with pytest.raises(SampleIndexError, match=f"position {wrong}, expected 0 <= position < {n}"):
+    with pytest.raises(SampleIndexError, match=f"position is {wrong}, expected 0 <= position < {n}"):
         change(array, n, 0)
     assert array.tolist() == [wrong, 0]
 
@@ -75,7 +75,7 @@ def test_check():
     for n, positions in ((0, []), (1, [0]), (1 << 62, [(1 << 62) - 1, 0])):
         _permutation.check(np.array(positions, np.int64), n)
     for n, wrong in ((0, 0), (5, 5), (5, -1)):
-        with pytest.raises(SampleIndexError, match=f"position {wrong}, expected 0 <= position < {n}"):
+        with pytest.raises(SampleIndexError, match=f"position is {wrong}, expected 0 <= position < {n}"):
             _permutation.check(np.array([wrong]), n)
 
 

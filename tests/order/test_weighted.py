@@ -141,7 +141,7 @@ def test_weights_are_copied():
     ("weights", "error", "message"),
     [
         ([], ArgumentError, "0 weights, expected one for each sample"),
-        ([0, 0], ArgumentError, "all 2 weights are 0, expected one > 0"),
+        ([0, 0], ArgumentError, "all 2 weights are 0, expected at least one > 0"),
         ([1, -1], ArgumentError, r"weights\[1\] is -1.0, expected finite and >= 0"),
         ([1, float("nan")], ArgumentError, r"weights\[1\] is nan"),
         ([float("inf")], ArgumentError, r"weights\[0\] is inf"),

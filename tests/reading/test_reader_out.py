@@ -143,7 +143,7 @@ def test_ranges_are_slices(tmp_path, io, low, high):
         if low <= high:
             assert [sample.tobytes() for sample in reader.read_range(low, high)] == SMALL[low:high]
         else:
-            with pytest.raises(IndexError, match=rf"range {low} to {high}, expected 0 <= start <= stop <= 8"):
+            with pytest.raises(IndexError, match=rf"range is {low} .. {high}, expected 0 <= start <= stop <= 8"):
                 reader.read_range(low, high)
 
 

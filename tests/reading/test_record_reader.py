@@ -315,7 +315,7 @@ def test_arguments(tmp_path):
         assert file.fd == -1
     with pytest.raises(ArgumentError, match="without whole=True"):
         RecordReader([one.file()], io="mmap")
-    with pytest.raises(ArgumentError, match="no files"):
+    with pytest.raises(ArgumentError, match="nothing to open"):
         RecordReader([])
 
 

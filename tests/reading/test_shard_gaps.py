@@ -24,8 +24,8 @@ def shards(directory: Path, *names: str) -> Path:
     [
         ((0, 1, 2), None),
         ((3, 4), None),  # the first shards may be elsewhere
-        ((0, 2), "no PART_00001.ffr between its shards"),
-        ((0, 2, 4), "no PART_00001.ffr, PART_00003.ffr between its shards"),
+        ((0, 2), "lacks PART_00001.ffr between its shards"),
+        ((0, 2, 4), "lacks PART_00001.ffr, PART_00003.ffr between its shards"),
         ((1, 10**6), "PART_00006.ffr and 999993 more between its shards"),
     ],
 )

@@ -260,7 +260,7 @@ def test_skipping_has_a_limit(unlucky, monkeypatch):
 def test_arguments(path):
     with pytest.raises(ValueError, match="on_error is 'ignore'"):
         Lines(path, on_error="ignore")
-    with pytest.raises(ArgumentError, match="no files"):
+    with pytest.raises(ArgumentError, match="nothing to open"):
         Lines.__mro__[1].__init__(Lines.__new__(Lines), [], 0)
 
 

@@ -223,9 +223,9 @@ def test_body_cut(tmp_path):
 @pytest.mark.parametrize(
     ("tree", "says"),
     [
-        ({"a": 2, "b": 0}, "sample 2, expected 0 <= index < 2"),
-        ({"a": 3, "b": 0}, "sample 3, expected 0 <= index < 2"),
-        ({"a": -1, "b": 0}, "sample -1, expected 0 <= index < 2"),
+        ({"a": 2, "b": 0}, "sample is 2, expected 0 <= index < 2"),
+        ({"a": 3, "b": 0}, "sample is 3, expected 0 <= index < 2"),
+        ({"a": -1, "b": 0}, "sample is -1, expected 0 <= index < 2"),
         ({"a": 2**62, "b": 0}, f"sample {2**62}, expected"),
         ({"a": 2**4000, "b": 0}, "the int has 501 bytes"),
         ({"a": True, "b": 0}, "opcode 0x88"),

@@ -321,7 +321,7 @@ def test_a_link_in_place_of_the_ledger_makes_nothing(
     monkeypatch.setattr(locked_directory, "PATIENCE", 0.1)
     (shared / ".set.part").mkdir()
     (shared / ".set.part" / "ledger").symlink_to(untouched / target)
-    with pytest.raises(OSError, match=r"Failed to create directory .*set, or .*\.set\.part for it"):
+    with pytest.raises(OSError, match=r"set: the directory, or .*\.set\.part for it, could not be created"):
         write_dataset(shared, lambda: None)
 
 

@@ -774,5 +774,5 @@ def test_the_reason_of_our_own_check_comes_out(tmp_path, monkeypatch):
         monkeypatch.setattr(untrusted, "open_file", check)
         with pytest.raises(PermissionError) as refused:
             own.write("note", b"text")
-    assert "cannot be written: it belongs to user 5, expected 0" in str(refused.value)
+    assert "could not be written: it belongs to user 5, expected 0" in str(refused.value)
     assert "seccomp" not in str(refused.value)

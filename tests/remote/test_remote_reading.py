@@ -299,7 +299,7 @@ def test_a_write_that_has_not_ended(root: Path, served: Nginx) -> None:
 
 
 def test_no_such_files(served: Nginx) -> None:
-    with pytest.raises(FormatError, match=r"empty.ffr: unfinished file, or not a .ffr file: it has 0 bytes"):
+    with pytest.raises(FormatError, match=r"empty.ffr: it is unfinished, or not a .ffr file: it has 0 bytes"):
         FileReader(f"{served.url}/empty.ffr")
     with pytest.raises(FormatError, match=r"no.ffr: it is not an .ffr file: it begins with"):
         FileReader(f"{served.url}/no.ffr")

@@ -70,5 +70,5 @@ def test_sequences_are_not_taken_for_their_contexts():
 def test_what_is_refused():
     with pytest.raises(ArgumentError, match="no records"):
         infer([])
-    with pytest.raises(ExampleError, match="example 1: not an Example"):
+    with pytest.raises(ExampleError, match="example 1: it is not an Example"):
         infer([twin.example({}), b"\x0a"])

@@ -113,7 +113,7 @@ def test_what_is_no_environment(tmp_path):
     with pytest.raises(MissingFileError):
         LMDBReader(tmp_path / "nothing")
     (tmp_path / "data.mdb").write_bytes(bytes(10_000))
-    with pytest.raises(FormatError, match=r"data\.mdb: not an LMDB environment: page 0 has magic 0x00000000"):
+    with pytest.raises(FormatError, match=r"data\.mdb: it is not an LMDB environment: page 0 has magic 0x00000000"):
         LMDBReader(tmp_path)
 
 

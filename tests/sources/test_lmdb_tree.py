@@ -63,7 +63,7 @@ def test_other_orders_of_keys(tmp_path, option):
 
 def test_several_values_of_a_key_are_refused(tmp_path):
     file = write(tmp_path / "env", [(b"a", b"1"), (b"a", b"2")], b"x", dupsort=True)
-    with pytest.raises(FormatError, match=r"data\.mdb: a database with several values for a key"):
+    with pytest.raises(FormatError, match=r"data\.mdb: a database has several values for a key"):
         found(file, b"x")
 
 

@@ -120,7 +120,7 @@ def test_an_index_that_does_not_fit_is_refused(directory, changes, message):
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}', '{"version": 2, "shards": 3}', "[" * 100_000])
 def test_an_index_that_is_none_is_refused(directory, text):
     (directory / "index.json").write_text(text)
-    with pytest.raises(FormatError, match=r"index\.json: not an index of MDS shards"):
+    with pytest.raises(FormatError, match=r"index\.json is not an index of MDS shards"):
         MDSReader(directory)
 
 
@@ -241,7 +241,7 @@ def test_a_sample_whose_sizes_do_not_fit_is_named(directory):
     with MDSReader(directory) as reader:
         for read in (reader.samples, reader.columns):
             with pytest.raises(
-                FormatError, match=rf"Sample 2: {path}: sample 2: record of \d+ bytes, its columns have 42949"
+                FormatError, match=rf"Sample 2: {path}: sample 2: the record has \d+ bytes, its columns have 42949"
             ):
                 read([1, 2])
         assert reader.sample(3)["b"] == 3

@@ -244,7 +244,7 @@ def test_jpegs(pictures):
         assert [each.shape for each in many] == [(16, 24)] * 32
         with pytest.raises(FormatError, match=r"'text': 7 bytes that begin with b'no J', expected a JPEG"):
             pictures.read_jpegs(["L", "text"], threads=threads)
-    with pytest.raises(FormatError, match=r"'cut': a JPEG of 300 bytes"):
+    with pytest.raises(FormatError, match=r"'cut': .* a JPEG of 300 bytes"):
         pictures.read_jpeg("cut")
     with pytest.raises(ArgumentError, match="threads is 0"):
         pictures.read_jpegs(["L"], threads=0)

@@ -109,7 +109,7 @@ def test_lists_are_of_one_format():
         with pytest.raises(FormatError, match=r"(a\.tar|s\.zip) is .*: all files of a list must have one format"):
             ffrecord.open(source)
     Path("bad.zip").write_bytes(b"PK\3\4" + bytes(50))
-    with pytest.raises(FormatError, match=r"bad\.zip: not a zip archive"):
+    with pytest.raises(FormatError, match=r"bad\.zip: it is not a zip archive"):
         ffrecord.open(["s.zip", "bad.zip"])
 
 

@@ -104,9 +104,9 @@ def test_any_path(tmp_path, pairs):
 
 
 REFUSED = {
-    "no label": ("x.txt", "a.jpg 1\nb.jpg\n", "line 2: 'b.jpg', expected a path and a label"),
-    "no label in a table": ("x.csv", "a.jpg,1\nb.jpg\n", "line 2: 'b.jpg'"),
-    "no path in a table": ("x.csv", ",1\n", "line 1: ',1'"),
+    "no label": ("x.txt", "a.jpg 1\nb.jpg\n", "line 2 is 'b.jpg', expected a path and a label"),
+    "no label in a table": ("x.csv", "a.jpg,1\nb.jpg\n", "line 2 is 'b.jpg'"),
+    "no path in a table": ("x.csv", ",1\n", "line 1 is ',1'"),
     "no UTF-8": ("x.txt", b"a.jpg 1\n\xff.jpg 2\n", "byte 0xff at offset 8"),
     "a quote without end": ("x.csv", '"a.jpg,1\n', "line 1"),
     "too long a cell": ("x.csv", "a" * 200_000 + ",1\n", "line 1: field larger"),
@@ -173,7 +173,7 @@ def test_a_missing_file_names_the_line(root):
         write(root / "second.csv", "a.jpg,1\n")
         with pytest.raises(FileNotFoundError, match=told):  # the line that it had when it was read
             reader.read([1])
-    generic = r"Sample 0: .*/b\.jpg: reading it: "
+    generic = r"Sample 0: .*/b\.jpg: reading it failed: "
     with PathListReader([("b.jpg", 1)], root=root) as reader, pytest.raises(FileNotFoundError, match=generic):
         reader.read([0])
     with PathListReader(lists[1], root=root) as reader:

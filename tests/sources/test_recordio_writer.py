@@ -268,7 +268,7 @@ def test_a_full_disk(tmp_path, monkeypatch):
     writer = RecordIOWriter(path, mode="append", max_chunk_size=1)
     writer.write(b"1")
     monkeypatch.setattr("ffrecord.sources.recordio.writer.write_all", full)
-    with pytest.raises(OSError, match="writing records up to 0: No space"):
+    with pytest.raises(OSError, match="writing records up to 0 failed: No space"):
         writer.write(b"2")
     with pytest.raises(ClosedError):
         writer.write(b"3")

@@ -355,11 +355,11 @@ DAMAGED = {
     "pax and more": (tars.member(b"x", b"9 path=a\n\0x", kind=b"x") + tars.member(), "pax header"),
     "NUL in a name": (tars.pax(path=b"a\0b") + tars.member(), "pax header"),
     "global sparse": (tars.pax(b"g", GNU_sparse_major=b"1") + tars.member(b"holes"), "global pax header"),
-    "volume": (tars.member(b"rest", b"abc", kind=b"M"), "member 'rest': a file continued from another volume"),
+    "volume": (tars.member(b"rest", b"abc", kind=b"M"), "member 'rest': the file continues from another volume"),
     "global path": (tars.pax(b"g", path=b"all") + tars.member(), "global pax header"),
     "global size": (tars.pax(b"g", size=b"1") + tars.member(), "global pax header"),
-    "only an extension": (tars.long_name(b"long"), "without a member after it"),
-    "end after an extension": (tars.pax(path=b"x") + tars.END, "without a member after it"),
+    "only an extension": (tars.long_name(b"long"), "no member follows this extension header"),
+    "end after an extension": (tars.pax(path=b"x") + tars.END, "no member follows this extension header"),
     "long extension": (tars.header(b"x", 9 << 20, b"x"), "9437184 bytes, expected at most 8388608"),
     "long name": (tars.long_name(b"n" * 70_000) + tars.member(), "a name is too long, expected at most 65536 bytes"),
     "link to nothing": (tars.header(b"l", 0, b"1", b"gone"), "'l' at offset 0 is a hard link to 'gone'"),
@@ -551,7 +551,7 @@ def test_only_sparse_members_cannot_be_read(tmp_path, kind):
         for index in (1, 2):
             for read in (reader.read_one, reader.open, lambda i: reader.read([0, i])):
                 with pytest.raises(
-                    FormatError, match=r"a\.tar: member '(holes|b\.link)': a sparse file, which is not supported"
+                    FormatError, match=r"a\.tar: member '(holes|b\.link)': it is a sparse file, which is not supported"
                 ):
                     read(index)
     with TarReader(path, on_error="skip") as reader:
@@ -567,7 +567,7 @@ def test_samples_with_sparse_members(tmp_path):
     )
     with WebDatasetReader(tars.write(tmp_path / "a.tar", fields + tars.END)) as reader:
         assert reader.sample(1)["x"].tobytes() == b"3"
-        with pytest.raises(FormatError, match=r"Sample 0: .*a\.tar: sample 'a': a member: a sparse file"):
+        with pytest.raises(FormatError, match=r"Sample 0: .*a\.tar: sample 'a': a member: it is a sparse file"):
             reader.samples([1, 0])
 
 

@@ -280,7 +280,7 @@ def test_errors_of_features_name_file_and_record(tmp_path):
         with pytest.raises(MissingFeatureError, match=r"Sample 7: .*/y: record 3"):
             reader.sample(-2)
     broken = made(tmp_path, None, [*data[:4], b"\xff\xff"], "z")
-    with pytest.raises(ExampleError, match=r"^Sample 4: .*/z: record 4: not an Example: at byte 0"):
+    with pytest.raises(ExampleError, match=r"^Sample 4: .*/z: record 4: it is not an Example: at byte 0"):
         TFRecordReader(broken, features="infer")
 
 

@@ -273,7 +273,7 @@ def test_an_archive_cut_while_it_is_open(opened, tmp_path):
 def test_what_is_no_archive(opened, tmp_path):
     (tmp_path / "empty").mkdir()
     for data in (b"", b"P", b"PK\5\6", bytes(1000), b"PK\3\4" * 100, zipped(SMALL)[:-1]):
-        with pytest.raises(FormatError, match=r"a\.zip: not a zip archive: "):
+        with pytest.raises(FormatError, match=r"a\.zip: it is not a zip archive: "):
             opened(data)
     with pytest.raises(FileNotFoundError):
         ZipReader(tmp_path / "none.zip")

@@ -55,7 +55,7 @@ def test_what_is_no_size(text):
     with pytest.raises(ArgumentError, match=r"^size is "):
         parse_size("size", text)
     if text in NONE:
-        with pytest.raises(argparse.ArgumentTypeError, match="is not a number of bytes, such as 500M"):
+        with pytest.raises(argparse.ArgumentTypeError, match="expected bytes, such as 500M"):
             size_of(text)
 
 

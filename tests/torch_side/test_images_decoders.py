@@ -106,7 +106,7 @@ def test_damaged_pixels(data: bytes) -> None:
 
 
 def test_pixels_wider_than_any_image() -> None:
-    with pytest.raises(FormatError, match="an image of 65536 x 1 pixels, expected sides of 1 to 65535"):
+    with pytest.raises(FormatError, match="an image has 65536 x 1 pixels, expected sides of 1 to 65535"):
         decoded(Resize(4), pack_pixels("RGB", np.zeros((1, 65536, 3), np.uint8)))
 
 

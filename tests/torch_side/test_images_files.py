@@ -67,7 +67,7 @@ def test_16_bits_keep_their_upper_8(kind: str) -> None:
 
 @pytest.mark.parametrize("mode", ["I", "F"])
 def test_numbers_without_a_range_are_refused(mode: str) -> None:
-    with pytest.raises(FormatError, match=f"pixels of mode {mode}, whose numbers have no range, expected 8 or 16 bits"):
+    with pytest.raises(FormatError, match=f"numbers of mode {mode} have no range, expected 8 or 16 bits"):
         decoded(Resize(4), saved(Image.fromarray(GREY).convert(mode), "TIFF"))
 
 

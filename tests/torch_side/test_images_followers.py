@@ -115,13 +115,13 @@ def test_masks_are_turned_with_their_image() -> None:
 @pytest.mark.parametrize(
     ("mask", "words"),
     [
-        (picture(9, 9), "a mask of 3 x 9 pixels, expected 9 x 9"),
+        (picture(9, 9), "a mask has 3 x 9 pixels, expected 9 x 9"),
         (np.zeros(9, np.uint8), r"a uint8 array \[9\], expected a mask \[H, W\] of numbers"),
         (np.zeros((0, 9), np.uint8), r"a uint8 array \[0, 9\]"),
         (np.full((9, 9), "a"), r"a <U1 array \[9, 9\]"),
-        (memoryview(png(Image.fromarray(picture(9, 9)))), "an image of mode RGB, expected a mask of one channel"),
+        (memoryview(png(Image.fromarray(picture(9, 9)))), "the image has mode RGB, expected a mask of one channel"),
         (memoryview(b"nothing"), "7 bytes that begin with b'noth'"),
-        (mask_of(9, 10), "a mask of 10 x 9 pixels, expected 9 x 9, the size of its image"),
+        (mask_of(9, 10), "a mask has 10 x 9 pixels, expected 9 x 9, the size of its image"),
     ],
 )
 def test_masks_refused(mask: Any, words: str) -> None:
@@ -367,7 +367,7 @@ def test_a_mask_of_another_size(tmp_path: Any, how: Any) -> None:
     columns = {"image": JPEGField(), "mask": NDArrayField("uint8", (None, None)), "id": IntField()}
     DatasetWriter(tmp_path / "out", columns, num_workers=0).from_indexed_dataset(samples)
     crop = CenterCrop(16)
-    words = r"Sample 6: .*sample 6: mask \(NDArrayField\): a mask of 40 x 31 pixels, expected 40 x 30, the size of its"
+    words = r"Sample 6: .*sample 6: mask \(NDArrayField\): a mask has 40 x 31 pixels, expected 40 x 30, the size of its"
     with pytest.raises(RuntimeError, match=words):
         list(Loader(tmp_path / "out", 3, "sequential", decode={"image": crop, "mask": crop.mask}, **how))
     loader = Loader(

@@ -185,7 +185,7 @@ def test_padded_pins():
 
 
 def test_nested_tensors_that_torch_refuses():
-    with pytest.raises(ValueError, match=r"^image: torch makes no nested tensor of these values: .*same dtype"):
+    with pytest.raises(ValueError, match=r"^image: torch cannot make a nested tensor of these values: .*same dtype"):
         as_nested("image", [torch.ones(2), torch.ones(3, dtype=torch.int8)])
 
 
@@ -239,8 +239,8 @@ class Ones(NDArrayField):
 @pytest.mark.parametrize(
     ("fields", "error", "message"),
     [
-        (["nothing"], ValueError, "no column 'nothing', expected some of id, share"),
-        ([], ValueError, "no columns"),
+        (["nothing"], ValueError, "fields has 'nothing', expected some of the columns id, share"),
+        ([], ValueError, "fields is empty, expected some of the columns"),
         ("id", TypeError, "fields is str 'id'"),
         (3, TypeError, "fields is int 3"),
         ([1], TypeError, "names of columns"),

@@ -110,5 +110,5 @@ def test_damaged_picture(tmp_path):
     [(3, r"expected one of ffrecord\.torch\.images"), (CenterCrop, r"expected a decoder: CenterCrop\(size\)")],
 )
 def test_no_decoder(path, decoder, words):
-    with pytest.raises(TypeError, match=f"decode: image: .* {words}"):
+    with pytest.raises(TypeError, match=f"decode: image is .* {words}"):
         Loader(path, decode={"image": decoder})

@@ -222,7 +222,11 @@ def test_hugging_face():
         ),
         ([{"a": {"b": 1}}], {"a.c": CROP}, "no column 'a.c' in a sample of list, which has a.b"),
         ([7], {"image": CROP}, "no column 'image' in a sample of list, which has none: it is int 7"),
-        ([{"image": picture(1), "mask": picture(1)}], {"image": CROP, "mask": CROP.mask}, "mask: an image of mode RGB"),
+        (
+            [{"image": picture(1), "mask": picture(1)}],
+            {"image": CROP, "mask": CROP.mask},
+            "mask: the image has mode RGB",
+        ),
         (
             [{"image": picture(1), "boxes": [[1, 2], [3]]}],
             {"image": CROP, "boxes": CROP.boxes},
@@ -240,13 +244,13 @@ def test_cut_short():
     file = png(Image.fromarray(np.random.default_rng(0).integers(0, 256, (60, 60, 3), np.uint8)))
     cut = Image.open(io.BytesIO(file[: len(file) // 2]))
     samples = [{"image": picture(0)}, {"image": cut}]
-    with pytest.raises(FormatError, match="Sample 1: list: sample 1: image: a PngImageFile that Pillow does not read"):
+    with pytest.raises(FormatError, match="Sample 1: list: sample 1: image: Pillow cannot read this PngImageFile"):
         list(Loader(samples, 2, "sequential", decode={"image": CROP}))
     (batch,) = Loader(samples, 2, "sequential", decode={"image": CROP}, on_error="skip")
     assert batch["image"].shape == (1, 3, 24, 24)
 
 
-@pytest.mark.parametrize(("data", "why"), [(b"no", "2 bytes that begin"), (b"\xff\xd8\xff", "(a JPEG of )?3 bytes")])
+@pytest.mark.parametrize(("data", "why"), [(b"no", "2 bytes that begin"), (b"\xff\xd8\xff", ".*JPEG of 3 bytes")])
 @pytest.mark.parametrize("column", ["image", "mask"])
 def test_bad_files_are_named(tmp_path, column, data, why):
     (tmp_path / "good.png").write_bytes(png(mask(0)))
@@ -271,7 +275,5 @@ def test_lists_of_different_lengths():
 
 
 def test_names_of_columns():
-    with pytest.raises(
-        ArgumentTypeError, match=r"decode: 0, expected the name of a column, such as 'image' or '\[0\]'"
-    ):
+    with pytest.raises(ArgumentTypeError, match=r"decode has 0, expected names of columns, such as 'image' or '\[0\]'"):
         Loader([(picture(0), 1)], decode={0: CROP})

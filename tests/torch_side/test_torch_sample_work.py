@@ -336,13 +336,17 @@ def test_transform_that_fails(photos: str):
 @pytest.mark.parametrize(
     ("options", "kind", "words"),
     [
-        ({"fields": ["image", "lable"]}, ValueError, "no column 'lable', expected some of image, id, name"),
-        ({"fields": []}, ValueError, "no columns, expected some of image, id, name"),
+        (
+            {"fields": ["image", "lable"]},
+            ValueError,
+            "fields has 'lable', expected some of the columns image, id, name",
+        ),
+        ({"fields": []}, ValueError, "fields is empty, expected some of the columns image, id, name"),
         ({"fields": "image"}, TypeError, "fields is str 'image', expected names of columns"),
-        ({"fields": {"id": 3}}, TypeError, "fields: id: 3, expected a field or None"),
+        ({"fields": {"id": 3}}, TypeError, "fields: id is 3, expected a field or None"),
         ({"decode": {"picture": CROP}}, ValueError, "decode has 'picture'"),
         ({"decode": {"id": CROP}}, ValueError, r"decode: id is IntField"),
-        ({"decode": {"image": 3}}, TypeError, "decode: image: 3, expected one of ffrecord.torch.images"),
+        ({"decode": {"image": 3}}, TypeError, "decode: image is 3, expected one of ffrecord.torch.images"),
         ({"decode": CROP}, TypeError, "decode is .* expected a dict"),
         (
             {"fields": ["id"], "decode": {"image": CROP}},
@@ -362,7 +366,7 @@ def test_wrong_arguments(photos: str, options: Any, kind: type[Exception], words
 
 
 def test_files_without_schema(path: str, values: list[int]):
-    with pytest.raises(ArgumentError, match="fields: the files carry no schema"):
+    with pytest.raises(ArgumentError, match="expected None; the files carry no schema"):
         Dataset(path, fields=["x"])
     dataset: Dataset[int] = Dataset(path, transform=lambda data: int.from_bytes(bytes(data), "little", signed=True))
     assert dataset[[3, -1]] == [values[3], values[-1]] and dataset[1] == values[1]

@@ -249,7 +249,7 @@ def test_not_skippable(path: str, values: list[int], batch_size: int | None):
 def test_skipping_does_not_come_to_a_loader_that_cannot(path: str):
     loader = DataLoader(Ints(path), BATCH_SIZE)
     loader.set_step(2)
-    with pytest.raises(ValueError, match=r"set_step\(2\), this one is not skippable"):
+    with pytest.raises(ValueError, match=r"set_step\(2\), but this one is not skippable"):
         DataLoader(Ints(path), BATCH_SIZE, skippable=False).load_state_dict(saved(loader))
 
 

@@ -78,7 +78,7 @@ def indices_of(store: Store, text: str, n: int) -> Iterator[int]:
         yield _index_of_name(store, text)
         return
     if not -n <= index < n:
-        raise ArgumentError(f"index {index}, expected {-n} <= index < {n}: {name_files(store.fnames)}")
+        raise ArgumentError(f"index is {index}, expected {-n} <= index < {n}: {name_files(store.fnames)}")
     yield index % n
 
 

@@ -101,7 +101,7 @@ class SplitPart:
         except Refused as error:
             raise OSError(error.errno, error.strerror, self.path) from None
         except OSError as error:
-            sentence = f"{self.path}: the directory {self.hidden} cannot be made for it"
+            sentence = f"{self.path}: the directory {self.hidden} could not be created for it"
             raise file_error(error.errno or EIO, sentence, self.path) from None
         if self._restart:
             for name in self._own.names():
@@ -348,7 +348,7 @@ def part_sizes(parts: list[tuple[str, float | int | None]], n: int) -> list[int]
         return [n - known if count is None else count for count in counts]
     if known != n:
         raise ArgumentError(
-            f"the parts ask for {plural(known, 'sample')}, but there are {n}: every sample goes into one part"
+            f"the parts ask for {plural(known, 'sample')}, but there are {n}: every sample needs a part"
         )
     return counts  # type: ignore[return-value]
 
@@ -363,7 +363,7 @@ def _sizes_of_shares(shares: list[float], n: int) -> list[int]:
 def _parse_part(text: str) -> tuple[str, float | int | None]:
     path, sign, share = text.rpartition("=")
     if not sign or not path:
-        raise argparse.ArgumentTypeError(f"{text!r}, expected OUT=SHARE, such as data/val=0.1")
+        raise argparse.ArgumentTypeError(f"it is {text!r}, expected OUT=SHARE, such as data/val=0.1")
     path = local_path_of(path)
     try:
         if share == "rest":

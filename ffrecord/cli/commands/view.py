@@ -155,9 +155,8 @@ def _start_server(server: type["Server"], answers: "Endpoints", given: argparse.
     try:
         return server(answers, given.port, debug=given.debug)
     except OSError as error:
-        if error.errno == EADDRINUSE:
-            raise OSError(f"port {given.port} is in use; use --port 0 for a free one") from None
-        raise OSError(f"port {given.port}: {error.strerror}") from None
+        wrong = "is in use" if error.errno == EADDRINUSE else f"cannot be used ({error.strerror})"
+        raise OSError(f"port {given.port} {wrong}; use --port 0 for a free one") from None
 
 
 def _serve(server: "Server", given: argparse.Namespace, out: Output) -> int:

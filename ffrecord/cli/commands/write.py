@@ -26,7 +26,7 @@ examples:
   ffrecord write images.npy labels.npy data/train  # "images", "labels"
   ffrecord write arrays.npz data/train             # a column for each array"""
 
-NO_ARRAYS = "damaged, or not a .npy or .npz file of numbers or text; Python objects cannot be read"
+NO_ARRAYS = "it is damaged, or not a .npy or .npz file of numbers or text; Python objects cannot be read"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -134,7 +134,7 @@ class Endpoints:
     def _index(self, text: str) -> int:
         index = int(text)
         if not 0 <= index < self._records.store.n:
-            raise SampleIndexError(f"index {index}, expected 0 <= index < {self._records.store.n}")
+            raise SampleIndexError(f"index is {index}, expected 0 <= index < {self._records.store.n}")
         return index
 
     def _find(self, query: Query) -> Response:
@@ -144,7 +144,9 @@ class Endpoints:
         except StopIteration:
             raise ArgumentError(f"{what}: there are no samples at these indices") from None
         except MissingNamesError:
-            raise ArgumentError(f"{what!r} is not an index, and records of this format have no names") from None
+            raise ArgumentError(
+                f"{what!r} is not an index, and the format {self._records.store.format} has no names"
+            ) from None
 
     def _facts(self, _: Query) -> Response:
         return _json_response(self.facts())

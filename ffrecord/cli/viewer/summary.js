@@ -51,7 +51,7 @@ function showFacts(box, schemaBox, told) {
   box.replaceChildren(heading("Dataset"), list);
   const columns = Object.entries(told.schema || {});
   schemaBox.replaceChildren(heading("Schema", columns.length ? counted(columns.length, "column") : ""));
-  if (!columns.length) schemaBox.append(make("p", "soft", "There is no schema: records of this format are bytes, or describe themselves."));
+  if (!columns.length) schemaBox.append(make("p", "soft", "This dataset has no schema: its records hold bytes, or describe themselves."));
   const schema = make("dl", "told");
   for (const [name, field] of columns) row(schema, name, field, true);
   schemaBox.append(schema);

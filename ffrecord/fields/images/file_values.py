@@ -70,5 +70,5 @@ def read_opened(image: Any) -> bytes:
             image.fp.seek(position)
     # Pillow sets `fp` to None when it closes a file.
     except (AttributeError, OSError, ValueError) as error:
-        raise ValueError(f"{describe(image)} does not load: {error}") from error
+        raise ValueError(f"{describe(image)} cannot be loaded: {error}") from error
     return data

@@ -49,15 +49,15 @@ class ImageField(Field):
             stored = "ImageFileField() stores files as they are" if isinstance(value, bytes | PathLike) else ""
             raise TypeError(mismatch(self, value, stored))
         if value.mode not in PNG_MODES and value.mode not in RAW_MODES:
-            raise ValueError(mismatch(self, value, "no lossless form of that mode; convert it"))
+            raise ValueError(mismatch(self, value, "this mode has no lossless form: convert it"))
         # Neither form holds an image without pixels.
         if not value.width or not value.height:
-            raise ValueError(mismatch(self, value, "an image without pixels"))
+            raise ValueError(mismatch(self, value, "it has no pixels"))
         try:
             return pack_pixels(value.mode, np.asarray(value)) if value.mode in RAW_MODES else self._png(value)
         # Pillow loads lazily, so a damaged file shows only here.
         except (OSError, SyntaxError) as error:
-            raise ValueError(f"{describe(value)} does not load: {error}") from error
+            raise ValueError(f"{describe(value)} cannot be loaded: {error}") from error
 
     def _png(self, image: Any) -> bytes:
         # The same limit as in reading: what is written can be read.
@@ -86,7 +86,7 @@ class ImageField(Field):
         except (MemoryError, FormatError):  # out of memory is not the file's fault
             raise
         except Exception as error:  # Pillow does not document the errors that bad bytes raise
-            raise FormatError(f"a PNG of {len(data)} bytes that Pillow does not read: {error}") from error
+            raise FormatError(f"Pillow cannot read a PNG of {len(data)} bytes: {error}") from error
         return image
 
     def _check_size(self, image: Any, size: int) -> None:

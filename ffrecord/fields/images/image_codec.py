@@ -59,7 +59,7 @@ def check_image_header(data: Data) -> ImageHeader:
     header = read_image_header(data)
     if header is None:
         kind = image_format(data)
-        readable = f"{len(data)} bytes of {kind} without a readable header"
+        readable = f"the {kind} of {len(data)} bytes has no readable header"
         raise FormatError(not_of_kind(data, FORMATS) if kind is None else readable)
     # What a file can hold at most; see `PER_BYTE`.
     limit = header.pixels_max(len(data))
@@ -100,8 +100,8 @@ def load_image(data: Data, exif: bool = False, choose: Choose | None = None) -> 
         orientation = said if exif and said in TURNS else 1
         # The header was believed for the limit, so the pixels must be as many.
         if (image.width, image.height) != (header.width, header.height):
-            wrong = f"pixels of {image.width} x {image.height}, where its header says {header.width} x {header.height}"
-            raise FormatError(f"a {header.format} with {wrong}")
+            sides, said = f"{image.width} x {image.height}", f"{header.width} x {header.height}"
+            raise FormatError(f"the {header.format} has {sides} pixels, but its header says {said}")
         if choose is not None:
             box = choose(image.height, image.width, orientation)
             # Cutting out everything would copy all pixels.
@@ -110,7 +110,7 @@ def load_image(data: Data, exif: bool = False, choose: Choose | None = None) -> 
     except (MemoryError, ImportError, FormatError):
         raise
     except Exception as error:  # Pillow does not document the errors that bad bytes raise
-        raise FormatError(f"a {header.format} of {len(data)} bytes that Pillow does not read: {error}") from error
+        raise FormatError(f"Pillow cannot read a {header.format} of {len(data)} bytes: {error}") from error
     return image, orientation
 
 
@@ -186,7 +186,7 @@ def byte_pixels(image: Any, grey: bool) -> Array:
     if image.mode.startswith("I;16"):
         return (np.asarray(image) >> 8).astype(np.uint8)[:, :, None]
     if image.mode in NUMBERS:
-        raise FormatError(f"pixels of mode {image.mode}, whose numbers have no range, expected 8 or 16 bits")
+        raise FormatError(f"numbers of mode {image.mode} have no range, expected 8 or 16 bits")
     pixels = np.asarray(convert_image(image, "L" if grey or image.mode in GREY else "RGB"))
     return pixels.reshape(*pixels.shape[:2], -1)
 
@@ -205,7 +205,7 @@ def convert_image(image: Any, mode: str) -> Any:
             image = image.convert("RGB")
         return image.convert(mode)
     except ValueError as error:
-        raise FormatError(f"pixels of mode {image.mode}, which Pillow does not convert to {mode}: {error}") from error
+        raise FormatError(f"Pillow cannot convert mode {image.mode} to {mode}: {error}") from error
 
 
 def decode_image_file(data: Data) -> Array:

@@ -86,8 +86,7 @@ class ImageFileField(Field):
             raise ValueError(f"{error}, expected {self.expects}; BytesField() stores any bytes") from None
         # Checked in writing: otherwise a file that was cut is found only when somebody reads it.
         if is_cut(data, header):
-            found = f"a {kind} of {len(data)} bytes that ends before its image does"
-            raise ValueError(f"{found}, expected {self.expects}")
+            raise ValueError(f"the {kind} of {len(data)} bytes ends before its image does, expected {self.expects}")
         return data
 
     def decode(self, data: memoryview) -> Any:

@@ -82,7 +82,7 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
         # name for some subsamplings in headers (KeyError). Pillow takes both, but refuses an image that ends early.
         plugin = import_optional("PIL.JpegImagePlugin")
         if plugin is None:
-            raise FormatError(f"a JPEG of {len(data)} bytes that simplejpeg does not read: {error}") from error
+            raise FormatError(f"simplejpeg cannot read a JPEG of {len(data)} bytes: {error}") from error
     return _decompress_by_pillow(data, plugin, grey, only_grey)
 
 
@@ -143,4 +143,4 @@ def _decompress_by_pillow(data: bytes | bytearray | memoryview, plugin: Any, gre
     except (MemoryError, FormatError):
         raise
     except Exception as error:  # Pillow does not document the errors that bad bytes raise
-        raise FormatError(f"a JPEG of {len(data)} bytes that Pillow does not read: {error}") from error
+        raise FormatError(f"Pillow cannot read a JPEG of {len(data)} bytes: {error}") from error

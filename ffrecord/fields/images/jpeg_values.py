@@ -99,13 +99,13 @@ def check_frame(field: Field, data: Data) -> Frame:
     frame = read_frame(data)
     # A height of 0 means that it follows later in the file (DNL), which decoders do not read.
     if frame is None or not frame.height or not frame.width:
-        raise ValueError(f"a JPEG of {len(data)} bytes without a readable frame header, expected {field.expects}")
+        raise ValueError(f"the JPEG of {len(data)} bytes has no readable frame header, expected {field.expects}")
     if not is_whole(data, frame):
-        raise ValueError(f"a JPEG of {len(data)} bytes that ends before its image does, expected {field.expects}")
+        raise ValueError(f"the JPEG of {len(data)} bytes ends before its image does, expected {field.expects}")
     # 12 bits, and other numbers of channels, are in the standard, but not in the decoders.
     if frame.bits != 8 or frame.channels not in (1, 3, 4):
         raise ValueError(
-            f"a JPEG of {frame.channels} channels of {frame.bits} bits, expected 1, 3 or 4 channels of 8 bits; "
+            f"the JPEG has {frame.channels} channels of {frame.bits} bits, expected 1, 3 or 4 channels of 8 bits; "
             "BytesField() stores any bytes"
         )
     # The same limits as in reading.
@@ -121,7 +121,7 @@ def check_pixels(field: Field, value: Any, grey: bool) -> Array:
 
     Raises:
         TypeError: `value` is neither a PIL image nor a uint8 array.
-        ValueError: its shape is wrong, it is too large for a JPEG, or the file of the image does not load.
+        ValueError: its shape is wrong, it is too large for a JPEG, or the file of the image cannot be loaded.
     """
     pixels = _load_pixels(value) if is_image(value) else value
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8:
@@ -144,4 +144,4 @@ def _load_pixels(image: Any) -> Array:
         # Pillow loads the file here.
         return np.asarray(image)
     except (OSError, SyntaxError) as error:
-        raise ValueError(f"{describe(image)} does not load: {error}") from error
+        raise ValueError(f"{describe(image)} cannot be loaded: {error}") from error

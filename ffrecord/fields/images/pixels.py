@@ -37,17 +37,20 @@ def unpack_pixels(data: memoryview, modes: tuple[str, ...]) -> tuple[str, Array]
     """
     # 0 begins neither a JPEG nor a PNG.
     if len(data) < HEADER.size or data[0] != 0:
-        raise FormatError(f"{len(data)} bytes that begin with {bytes(data[:3])!r}: neither compressed nor plain pixels")
+        begin = bytes(data[:3])
+        raise FormatError(f"{len(data)} bytes that begin with {begin!r}, expected compressed or plain pixels")
     _, name, width, height = HEADER.unpack(data[: HEADER.size])
     mode = name.rstrip(b"\0").decode("latin-1")
     if mode not in modes:
-        raise FormatError(f"plain pixels of mode {mode!r}, expected {' or '.join(modes)}")
+        raise FormatError(f"the plain pixels have mode {mode!r}, expected {' or '.join(modes)}")
     dtype, channels = np.dtype(MODES[mode][0]), MODES[mode][1]
     # Python's ints cannot overflow, whatever the numbers are.
     expected = width * height * channels * dtype.itemsize
-    if len(data) - HEADER.size != expected or not expected:  # 0: a picture without pixels
+    if not expected:
+        raise FormatError(f"an image has {width} x {height} pixels, expected sides of 1 or more")
+    if len(data) - HEADER.size != expected:
         raise FormatError(
-            f"{len(data) - HEADER.size} bytes of {mode} pixels, expected {expected} of {width} x {height}"
+            f"{width} x {height} pixels of mode {mode} have {len(data) - HEADER.size} bytes, expected {expected}"
         )
     return mode, np.frombuffer(data[HEADER.size :], dtype).reshape(height, width, channels)
 

@@ -158,7 +158,7 @@ class Cache:
         # Somebody may have made the directory writable for all, and then another one is used.
         if usable_directory(self._given) != self.directory:
             raise FileNotFoundError(
-                errno.ENOENT, "the cache directory was removed, and cannot be made again", self.directory
+                errno.ENOENT, "the cache directory was removed, and could not be created again", self.directory
             )
 
     def note_failure(self, error: OSError) -> None:

@@ -71,7 +71,7 @@ def _make(path: str, mode: int) -> None:
     except (FileExistsError, NotADirectoryError):
         raise NotAFolderError(errno.ENOTDIR, f"cache_dir {path} is not a directory", path) from None
     except OSError as error:
-        raise file_error(error.errno or errno.EIO, f"cache_dir {path} cannot be made", path) from None
+        raise file_error(error.errno or errno.EIO, f"cache_dir {path} could not be created", path) from None
 
 
 def entry_path(directory: str, name: str, facts: ShardFacts) -> str:

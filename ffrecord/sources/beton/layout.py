@@ -101,20 +101,20 @@ def descriptors_size(head: bytes, size: int) -> int:
         FormatError: not such a file, of another version, or unfinished.
     """
     if len(head) < HEADER.size:
-        raise FormatError(f"not a .beton file: it has {len(head)} bytes, expected at least {HEADER.size}")
+        raise FormatError(f"it is not a .beton file: it has {len(head)} bytes, expected at least {HEADER.size}")
     version, count, page_size, _, table = HEADER.unpack_from(head)
     if version != VERSION:
-        raise FormatError(f"not a .beton file of a known version: version is {version}, expected {VERSION}")
+        raise FormatError(f"it is not a .beton file of a known version: version is {version}, expected {VERSION}")
     if not _power_of_two(page_size):
-        raise FormatError(f"not a .beton file: page size is {page_size}, expected a power of 2")
+        raise FormatError(f"it is not a .beton file: page size is {page_size}, expected a power of 2")
     if count == 0:
-        raise FormatError("not a .beton file: it has no fields")
+        raise FormatError("it is not a .beton file: it has no fields")
     needed = HEADER.size + count * DESCRIPTOR.itemsize
     if needed > size:
         raise FormatError(f"{count} field descriptors end at offset {needed}, but the file has {size} bytes")
     if table == 0:
         raise FormatError(
-            "unfinished: its writer stopped before it wrote the table of allocations; write the file again"
+            "it is unfinished: its writer stopped before it wrote the table of allocations; write the file again"
         )
     if not needed <= table <= size:
         raise FormatError(f"the table of allocations begins at offset {table}, but the file has {size} bytes")
@@ -165,7 +165,7 @@ def _fields(described: npt.NDArray[np.void], size: int, n: int) -> tuple[BetonFi
         name = _name(raw, place)
         name = name if name not in names else f"{name}_{place}"
         if name in names:
-            raise FormatError(f"field {place}, {name!r}: another field has the same name")
+            raise FormatError(f"field {place}: its name {name!r} occurs twice, expected each name once")
         if number not in KINDS and number != CUSTOM:
             raise FormatError(f"field {place}, {name!r}: type is {number}, expected one of {[*KINDS, CUSTOM]}")
         names.add(name)

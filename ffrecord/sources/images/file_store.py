@@ -98,7 +98,7 @@ class FileStore(Store):
     def _error(self, index: int, what: str, errno: int, size: int, found: int) -> Exception:
         path = os.path.join(self.root, self._names[index])
         if what == "failed":
-            return file_error(errno, f"Sample {index}: {path}: reading it", path)
+            return file_error(errno, f"Sample {index}: {path}: reading it failed", path)
         if what == "directory":
             return NotAFileError(EISDIR, f"Sample {index}: {path} is a directory, expected a file", path)
         if what == "no file":

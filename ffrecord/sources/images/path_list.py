@@ -157,7 +157,7 @@ def _pair(given: Any) -> Pair:
     path, label = given if isinstance(given, tuple | list) and len(given) == 2 else (given, None)
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None  # other paths fail when they are read
     if not isinstance(name, str):
-        raise ArgumentTypeError(f"{given!r}, expected a path, or (path, label)")
+        raise ArgumentTypeError(f"an item of source is {given!r}, expected a path, or (path, label)")
     # To numpy, a timedelta64 is an integer.
     if isinstance(label, np.integer) and not isinstance(label, np.timedelta64):
         label = int(label)
@@ -173,12 +173,12 @@ def _read(path: str, labelled: bool) -> Iterator[tuple[int, Pair]]:
     hint = hint_of(data)
     # A pointer has lines that could be paths and labels.
     if hint:
-        raise FormatError(f"{path}: not a list of paths{hint}")
+        raise FormatError(f"{path} is not a list of paths{hint}")
     try:
         # Editors on Windows put a mark at the start of a file.
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: no UTF-8: byte {data[error.start]:#04x} at offset {error.start}") from None
+        raise FormatError(f"{path} is not UTF-8: byte {data[error.start]:#04x} at offset {error.start}") from None
     # Not `splitlines`, which also splits at characters that names may contain.
     lines = _rows(path, text) if path.lower().endswith(".csv") else enumerate(text.split("\n"), 1)
     for number, line in lines:
@@ -186,7 +186,7 @@ def _read(path: str, labelled: bool) -> Iterator[tuple[int, Pair]]:
             continue
         pair = _split_line(line, labelled)
         if pair is None:
-            raise FormatError(f"{path}: line {number}: {_show_line(line)}, expected a path and a label")
+            raise FormatError(f"{path}: line {number} is {_show_line(line)}, expected a path and a label")
         yield number, pair
 
 

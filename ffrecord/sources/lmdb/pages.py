@@ -43,6 +43,7 @@ META = np.dtype(
 )
 MAGIC, VERSION = 0xBEEFC0DE, 1
 NARROW_HEADER = 12  # bytes of a page's header on 32-bit machines
+ELSEWHERE = "which cannot be read here: copy it with mdb_dump and mdb_load"
 METAS = 2
 BRANCH, LEAF, META_PAGE = 0x01, 0x02, 0x08  # flags of a page; other flags mean other kinds
 BIG, SUBDATABASE, DUPLICATES = 0x01, 0x02, 0x04  # flags of a node of a leaf
@@ -175,7 +176,7 @@ class Pages(ClosedByWith):
             try:
                 count = read_into(self.fd, view[got:], offset + got)
             except OSError as error:
-                raise file_error(error.errno or 5, f"{self.path}: reading page {number}", self.path) from None
+                raise file_error(error.errno or 5, f"{self.path}: reading page {number} failed", self.path) from None
             if count == 0:
                 raise TruncatedError(
                     f"{self.path}: the file was cut to {offset + got} bytes, but page {number} ends at "
@@ -256,7 +257,7 @@ def _meta(fd: int, path: str, number: int, offset: int) -> np.void:
     data = read_up_to(fd, HEADER.itemsize + META.itemsize, offset)
     if len(data) < HEADER.itemsize + META.itemsize:
         raise FormatError(
-            f"{path}: not an LMDB environment: page {number} at offset {offset} has {len(data)} bytes, expected at "
+            f"{path} is not an LMDB environment: page {number} at offset {offset} has {len(data)} bytes, expected at "
             f"least {HEADER.itemsize + META.itemsize}"
         )
     header, meta = np.frombuffer(data, HEADER, 1)[0], np.frombuffer(data, META, 1, HEADER.itemsize)[0]
@@ -273,12 +274,10 @@ def _describe_unknown(data: bytes, number: int) -> str:
     """Describe a page that does not have the magic number."""
     ours = data[HEADER.itemsize :][:4]
     if ours == MAGIC.to_bytes(4, "big"):
-        return (
-            "an LMDB environment of a big-endian machine, which cannot be read here: copy it with mdb_dump and mdb_load"
-        )
+        return f"it is an LMDB environment of a big-endian machine, {ELSEWHERE}"
     if data[NARROW_HEADER:][:4] in (MAGIC.to_bytes(4, "little"), MAGIC.to_bytes(4, "big")):
-        return "an LMDB environment of a 32-bit machine, which cannot be read here: copy it with mdb_dump and mdb_load"
+        return f"it is an LMDB environment of a 32-bit machine, {ELSEWHERE}"
     return (
-        f"not an LMDB environment: page {number} has magic {int.from_bytes(ours, 'little'):#010x}, expected "
+        f"it is not an LMDB environment: page {number} has magic {int.from_bytes(ours, 'little'):#010x}, expected "
         f"{MAGIC:#010x}"
     )

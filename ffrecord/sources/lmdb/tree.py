@@ -100,13 +100,13 @@ def databases(pages: Pages, main: TreeRecords) -> dict[bytes, Tree]:
 def _check_kind(pages: Pages, database: Tree) -> None:
     if database.flags & SORTED_DUPLICATES:
         raise FormatError(
-            f"{pages.path}: a database with several values for a key (MDB_DUPSORT, flags {database.flags:#06x}), "
+            f"{pages.path}: a database has several values for a key (MDB_DUPSORT, flags {database.flags:#06x}), "
             "which cannot be read here"
         )
     if database.flags & ~(REVERSED | INTEGER_KEYS):
         raise FormatError(f"{pages.path}: database flags are {database.flags:#06x}, which are unknown")
     if database.depth > DEPTH_MOST:
-        raise FormatError(f"{pages.path}: a tree of {database.depth} levels, expected at most {DEPTH_MOST}")
+        raise FormatError(f"{pages.path}: a tree has {database.depth} levels, expected at most {DEPTH_MOST}")
 
 
 def _check_tree(pages: Pages, level: Numbers) -> None:

@@ -125,7 +125,7 @@ def _unpickle(data: memoryview) -> Any:
     try:
         return pickle.loads(data)
     except Exception as error:  # the classes in it may raise anything
-        raise FormatError(f"its pickle of {len(data)} bytes does not load: {error!r}") from error
+        raise FormatError(f"its pickle of {len(data)} bytes cannot be loaded: {error!r}") from error
 
 
 def _refuse_pickle(data: memoryview) -> Any:
@@ -343,7 +343,7 @@ class MDSLayout:
         for each in self.encodings:
             bounds.append(bounds[-1] + (next(sizes, 0) if each.size is None else each.size))
         if bounds[-1] != len(record):
-            raise FormatError(f"record of {len(record)} bytes, its columns have {bounds[-1]}")
+            raise FormatError(f"the record has {len(record)} bytes, its columns have {bounds[-1]}")
         return bounds
 
     def starts(self, data: Array, offsets: Table) -> tuple[Table, int]:

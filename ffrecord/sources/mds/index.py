@@ -88,7 +88,7 @@ def read_index(directory: str) -> list[MDSShard]:
     try:
         index = msgspec.json.decode(data, type=_Index)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"{path}: not an index of MDS shards: {error}{hint_of(data)}") from None
+        raise FormatError(f"{path} is not an index of MDS shards: {error}{hint_of(data)}") from None
     if index.version != VERSION:
         raise FormatError(f"{path}: version is {index.version}, expected {VERSION}")
     for place, shard in enumerate(index.shards):

@@ -173,7 +173,7 @@ class MDSReader(Store):
     def _load(self, positions: Indices) -> list[Array | Exception]:
         numbers = np.searchsorted(self._firsts, positions, "right") - 1
         # Errors at first, so that no record can be missed silently.
-        records: list[Array | Exception] = [FormatError("not read")] * len(positions)
+        records: list[Array | Exception] = [FormatError("it was not read; please report this")] * len(positions)
         for number in np.unique(numbers).tolist():
             places = np.flatnonzero(numbers == number)
             for place, record in zip(places.tolist(), self._of_shard(number, positions[places]), strict=True):
@@ -263,7 +263,7 @@ def _directories(source: Directories) -> list[str]:
     given = [source] if isinstance(source, str | os.PathLike) else list(source)
     paths = [check_type(each) for each in given]
     if not paths:
-        raise ArgumentError(f"nothing to open: the {type(source).__name__} is empty")
+        raise ArgumentError(f"there is nothing to open: the {type(source).__name__} is empty")
     # A path of index.json stands for its directory.
     return [os.path.dirname(each) or "." if os.path.basename(each) == NAME else each for each in paths]
 

@@ -110,13 +110,13 @@ def hop(int fd, int64_t end, int size_word):
     window.data = <uint8_t*> malloc(WINDOW)
     try:
         if window.data == NULL:
-            raise MemoryError(f"{WINDOW} bytes to read headers to")
+            raise MemoryError(f"out of memory: {WINDOW} bytes for headers")
         with nogil:
             rc = _hop(fd, end, size_word, &window, &found)
         if rc < 0:
             raise OSError(-rc, os.strerror(-rc))
         if rc > 0:
-            raise MemoryError(f"a table of more than {found.count} chunks")
+            raise MemoryError(f"out of memory: the index of more than {found.count} chunks")
         headers, offsets = np.empty((found.count, WORDS), np.uint32), np.empty(found.count, np.int64)
         _fill(headers, offsets, &found)
         return headers, offsets, found.stop

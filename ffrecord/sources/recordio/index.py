@@ -270,11 +270,13 @@ def _find_dialect(fd: int, path: str, end: int) -> Dialect:
     if len(head) < HEADER.size:
         if not (head + MAGIC_BYTES[len(head) :]).startswith(MAGIC_BYTES):
             raise FormatError(
-                f"{path}: not a RecordIO file: it begins with {head[:4].hex()}, expected {MAGIC_BYTES.hex()}"
+                f"{path} is not a RecordIO file: it begins with {head[:4].hex()}, expected {MAGIC_BYTES.hex()}"
             )
         return DIALECTS["B"]  # empty, or the start of a first chunk, which is the same in all dialects
     if not head.startswith(MAGIC_BYTES):
-        raise FormatError(f"{path}: not a RecordIO file: it begins with {head[:4].hex()}, expected {MAGIC_BYTES.hex()}")
+        raise FormatError(
+            f"{path} is not a RecordIO file: it begins with {head[:4].hex()}, expected {MAGIC_BYTES.hex()}"
+        )
     first = np.frombuffer(head, "<u4")[None]
     likely = [each for each in DIALECTS.values() if each.sound(first)[0]]
     for dialect in likely:

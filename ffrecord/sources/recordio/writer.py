@@ -251,7 +251,7 @@ class RecordIOWriter(SingleFileWriter):
     def _fail(self, error: OSError) -> NoReturn:
         """Discard the write after an error, and raise it."""
         self._discard()
-        sentence = f"{self._path}: writing records up to {self.count - 1}"
+        sentence = f"{self._path}: writing records up to {self.count - 1} failed"
         raise file_error(error.errno or errno.EIO, sentence, self._path) from None
 
     def _discard(self) -> None:

@@ -397,7 +397,7 @@ cdef class Scan:
         self._fd, self._end, self._ignore_zeros = fd, size, ignore_zeros
         self._window = <uint8_t*> malloc(EXTENSION_SIZE_MOST)  # touched only as far as it is used
         if self._window == NULL:
-            raise MemoryError(f"{EXTENSION_SIZE_MOST} bytes for headers")
+            raise MemoryError(f"out of memory: {EXTENSION_SIZE_MOST} bytes for headers")
 
     def __dealloc__(self):
         free(self._window)
@@ -417,7 +417,7 @@ cdef class Scan:
                 more = self._some()
             PyErr_CheckSignals()
         if self._problem == MEMORY:
-            raise MemoryError(f"an index of {self.n} members")
+            raise MemoryError(f"out of memory: the index of more than {self.n} members")
         return self._problem == NO_PROBLEM
 
     def arrays(self):

@@ -32,14 +32,14 @@ COLUMNS: dict[str, type[np.generic]] = {
 THREADS = 8  # archives scanned at once
 BEHIND = 1 << 20  # bytes behind the end of an archive that are looked at
 
-SPARSE = "a sparse file, which is not supported: store it with its holes filled"
+SPARSE = "it is a sparse file, which is not supported: store it with its holes filled"
 PROBLEMS = {
     "size": "its size is not a number >= 0",
     "pax": "a pax header has an invalid record",
     "sparse": SPARSE,
-    "volume": "a file continued from another volume, which is not supported",
+    "volume": "the file continues from another volume, which is not supported",
     "global": "a global pax header sets a name, link or size for all members, which is not supported",
-    "lonely": "an extension header without a member after it",
+    "lonely": "no member follows this extension header",
 }
 
 
@@ -113,7 +113,7 @@ def _build(path: str, ignore_zeros: bool, cut: Callable[[str], None] | None) -> 
         try:
             size = os.fstat(fd).st_size
             if size == 0:
-                raise FormatError(f"{path}: not a tar archive: the file is empty")
+                raise FormatError(f"{path} is not a tar archive: the file is empty")
             scan = _tar.Scan(fd, size, ignore_zeros)
             if not scan.run():
                 # The first bytes tell whether it is compressed, the usual reason.
@@ -164,7 +164,9 @@ def _error(path: str, size: int, scan: _tar.Scan, begins: bytes) -> Exception:
     if scan.problem == "failed":
         # 0 stands for the end of the file, where a moment before there was more.
         if scan.failure:
-            return file_error(scan.failure, f"{path}: reading headers at offset {scan.offset}", path, call="pread")
+            return file_error(
+                scan.failure, f"{path}: reading headers failed at offset {scan.offset}", path, call="pread"
+            )
         return TruncatedError(
             f"{path}: the file was cut while it was read: it had {size} bytes, now none at offset {scan.offset}"
         )
@@ -197,7 +199,7 @@ def not_tar_error(path: str, begins: bytes) -> FormatError:
             f"{path}: the archive is compressed by {name}, so its members cannot be read in place: read them in order "
             "with ffrecord.sources.iter_members, make records of them with ffrecord.convert, or decompress the archive"
         )
-    return FormatError(f"{path}: not a tar archive: it begins with {begins[:8].hex(' ')}{hint_of(begins)}")
+    return FormatError(f"{path} is not a tar archive: it begins with {begins[:8].hex(' ')}{hint_of(begins)}")
 
 
 def header_error(path: str, offset: int, headers: _tar.Headers, problem: str | None) -> FormatError:

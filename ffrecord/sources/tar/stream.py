@@ -270,7 +270,7 @@ class _Stream:
             return bytes(block)
         # With `_needs_end`, no bytes at all are a cut stream, which `members` reports.
         if self._offset == 0 and not self._needs_end:
-            raise FormatError(f"{self._path}: not a tar archive: the file is empty")
+            raise FormatError(f"{self._path} is not a tar archive: the file is empty")
         if any(block):
             raise TruncatedError(
                 f"{self._path}: cut in a header at offset {self._header}; the archive ends at {self._offset}"

@@ -271,7 +271,7 @@ class WebDatasetReader(MixedReader):
         # `on_error` may have given another record in its place.
         if starts[-1] + lengths[-1] > len(record):
             raise self._sample_error(
-                position, f"record of {len(record)} bytes, its members have {starts[-1] + lengths[-1]}"
+                position, f"the record has {len(record)} bytes, its members have {starts[-1] + lengths[-1]}"
             )
         for member, offset, size in zip(range(start, stop), starts, lengths, strict=True):
             field = self._field(member)

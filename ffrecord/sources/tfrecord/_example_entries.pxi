@@ -127,7 +127,7 @@ cdef class Keys:
         lookup.names = <Name*> calloc(max(lookup.count, 1), sizeof(Name))
         lookup.slots = <int*> calloc(slots, sizeof(int))
         if lookup.names == NULL or lookup.slots == NULL:
-            raise MemoryError(f"{lookup.count} names of features")
+            raise MemoryError(f"out of memory: {lookup.count} names of features")
         for i in range(lookup.count):
             lookup.names[i].start, lookup.names[i].size = self.names[i], len(self.names[i])
             slot = _hash(<const unsigned char*> lookup.names[i].start, lookup.names[i].size) & lookup.mask

@@ -212,7 +212,7 @@ cdef int run_pass(Pass* work, row_function run, int threads, int column=-1, star
     found = <Feature*> malloc(max(threads * work.count, 1) * sizeof(Feature))
     try:
         if parts == NULL or found == NULL:
-            raise MemoryError(f"{work.count} features for each of {threads} threads")
+            raise MemoryError(f"out of memory: {work.count} features for each of {threads} threads")
         work.run, work.following = run, 0
         work.step = max(1, (work.rows + threads * CHUNKS - 1) // (threads * CHUNKS))
         with nogil:

@@ -153,7 +153,7 @@ def encode(columns, int64_t k, /):
     cdef unsigned char[::1] data
     try:
         if sources == NULL or payloads == NULL:
-            raise MemoryError(f"{count} features of {k} examples")
+            raise MemoryError(f"out of memory: {count} features of {k} examples")
         for c in range(count):
             _fill_source(&sources[c], columns[c], k)
         with nogil:

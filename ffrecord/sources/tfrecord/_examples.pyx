@@ -40,7 +40,7 @@ cdef class Wanted:
         self._defaults = []
         self._columns = <Column*> calloc(max(self.keys.lookup.count, 1), sizeof(Column))
         if self._columns == NULL:
-            raise MemoryError(f"{self.keys.lookup.count} features")
+            raise MemoryError(f"out of memory: {self.keys.lookup.count} features")
         for i, (_, dtype, size, default) in enumerate(features):
             column = &self._columns[i]
             column.dtype, column.size = dtype, size
@@ -161,7 +161,7 @@ cdef class _Arena:
         work.starts = <int64_t**> calloc(max(work.count, 1), sizeof(void*))
         work.steps = <Feature**> calloc(max(work.count, 1), sizeof(void*))
         if work.columns == NULL or work.places == NULL or work.starts == NULL or work.steps == NULL:
-            raise MemoryError(f"{work.count} features")
+            raise MemoryError(f"out of memory: {work.count} features")
 
     def __dealloc__(self):
         free(self.work.columns)
@@ -174,7 +174,7 @@ cdef class _Arena:
         self.work.kept = kept
         self.work.table = <Feature*> calloc(max(self.work.rows * kept, 1), sizeof(Feature))
         if self.work.table == NULL:
-            raise MemoryError(f"{kept} features of each of {self.work.rows} examples")
+            raise MemoryError(f"out of memory: {kept} features of each of {self.work.rows} examples")
         return 0
 
     cdef int threads(self, int most):
@@ -250,7 +250,7 @@ def parse_lists(Wanted wanted not None, const unsigned char[::1] data not None, 
             np.cumsum(starts[c], out=starts[c])
             work.steps[c] = <Feature*> calloc(max(<int64_t> starts[c][work.rows], 1), sizeof(Feature))
             if work.steps[c] == NULL:
-                raise MemoryError(f"{starts[c][work.rows]} steps")
+                raise MemoryError(f"out of memory: {starts[c][work.rows]} steps of a feature")
         run_pass(work, gather_steps, threads)
         for c in range(work.count):
             results.append((_steps(wanted, arena, c, starts[c], threads), starts[c]))

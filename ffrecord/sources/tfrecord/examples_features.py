@@ -105,7 +105,7 @@ def error_of(fault: Fault, keys: tuple[bytes, ...], bytes_of: frozenset[int] = f
         return FeatureCountError(message, key=key, index=fault.row, found=found, expected=expected)
     # CHANGED is the one code without a text of its own.
     reason = WIRE.get(fault.code, "the record changed while it was read: {found} values, then {expected}")
-    message = f"{where}: not an Example: at byte {fault.offset}: {reason.format(found=found, expected=expected)}"
+    message = f"{where}: it is not an Example: at byte {fault.offset}: {reason.format(found=found, expected=expected)}"
     return ExampleError(message, key=key, index=fault.row, found=found, expected=expected)
 
 

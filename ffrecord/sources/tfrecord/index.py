@@ -186,7 +186,7 @@ def _of_file(path: str, check: bool) -> dict[str, npt.NDArray[Any]]:
         finally:
             os.close(fd)
     if errno:
-        raise file_error(errno, f"{path}: looking for records, at offset {chain.at}", path, call="pread")
+        raise file_error(errno, f"{path}: looking for records failed at offset {chain.at}", path, call="pread")
     return _arrays(chain, chain.ending, size, 0)
 
 

@@ -127,7 +127,8 @@ class TFRecordWriter(SingleFileWriter):
             write_all(part.fd, data, self._offset)
         except OSError as error:
             before = plural(self.n, "record")
-            sentence = f"{self.path}: writing {plural(len(data), 'byte')} at offset {self._offset}, after {before}"
+            what = f"writing {plural(len(data), 'byte')} at offset {self._offset}, after {before}"
+            sentence = f"{self.path}: {what}, failed"
             self._failure = file_error(error.errno or errno.EIO, sentence, self.path)
             self._discard()
             raise self._failure from None

@@ -299,7 +299,7 @@ def read_locals(
     w.fd, w.start, w.size = fd, 0, 0
     w.data = <uint8_t*> malloc(WINDOW)
     if w.data == NULL:
-        raise MemoryError(f"{WINDOW} bytes for local headers")
+        raise MemoryError(f"out of memory: {WINDOW} bytes for local headers")
     try:
         with nogil:
             for k in range(n):
@@ -313,5 +313,5 @@ def read_locals(
     finally:
         free(w.data)
     if rc < 0:
-        raise OSError(-rc, f"reading the local header at {local[i]}: {os.strerror(-rc)}")
+        raise OSError(-rc, f"reading the local header at offset {local[i]} failed: {os.strerror(-rc)}")
     return result

@@ -103,7 +103,7 @@ def read_end(fd: int, size: int) -> EndRecord:
     for end in (empty, padded):
         if end is not None:
             return end
-    raise FormatError(f"not a zip archive: {wrong or _without_end(fd, len(tail))}")
+    raise FormatError(f"it is not a zip archive: {wrong or _without_end(fd, len(tail))}")
 
 
 def _without_end(fd: int, searched: int) -> str:

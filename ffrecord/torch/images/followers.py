@@ -61,7 +61,7 @@ class MaskDecoder:
         height, width = mask.shape[-2:]
         if sides is not None and (height, width) != tuple(sides):
             raise FormatError(
-                f"a mask of {width} x {height} pixels, expected {sides[1]} x {sides[0]}, the size of its image"
+                f"a mask has {width} x {height} pixels, expected {sides[1]} x {sides[0]}, the size of its image"
             )
         box = self.image.box(height, width, seed)
         rows, columns = self.image.sides

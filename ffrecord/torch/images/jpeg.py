@@ -184,7 +184,7 @@ def _decode_by_pillow(data: memoryview, header: Header, scale: int, channels: in
     except MemoryError:
         raise
     except Exception as error:  # Pillow does not document the errors that bad bytes raise
-        raise FormatError(f"a JPEG of {len(data)} bytes that Pillow does not read: {error}") from error
+        raise FormatError(f"Pillow cannot read a JPEG of {len(data)} bytes: {error}") from error
     return pixels.reshape(*pixels.shape[:2], channels)
 
 

@@ -75,7 +75,7 @@ def picture_of(data: Data, choose: Choose, size: Size, channels: int, exif: bool
     def box_of(height: int, width: int, orientation: int) -> Box:
         """Choose the box of an image with these stored sides; return it as it lies in the stored pixels."""
         if max(height, width) > SIDE_MAX:
-            raise FormatError(f"an image of {width} x {height} pixels, expected sides of 1 to {SIDE_MAX}")
+            raise FormatError(f"an image has {width} x {height} pixels, expected sides of 1 to {SIDE_MAX}")
         sides = Sides(width, height) if TURNS[orientation][0] else Sides(height, width)
         box = choose(*sides)
         found[:] = orientation, box.flip, sides
@@ -150,7 +150,7 @@ def array_of(data: Data, exif: bool) -> Array:
     if len(data) and data[0] == 0:
         mode, pixels = unpack_pixels(data, tuple(MODES))
         if mode not in ("I", "F"):
-            raise FormatError(f"plain pixels of mode {mode}, expected a mask of one channel")
+            raise FormatError(f"the plain pixels have mode {mode}, expected a mask of one channel")
         return pixels[:, :, 0]
     return mask_pixels(*load_image(data, exif))
 
@@ -162,7 +162,7 @@ def mask_pixels(image: Any, orientation: int) -> Array:
         FormatError: it has colours.
     """
     if image.mode not in ("1", "L", "P", "I", "F") and not image.mode.startswith("I;16"):
-        raise FormatError(f"an image of mode {image.mode}, expected a mask of one channel: 1, L, P, I;16, I or F")
+        raise FormatError(f"the image has mode {image.mode}, expected a mask of one channel: 1, L, P, I;16, I or F")
     array = np.asarray(image)
     if image.mode == "1":  # Pillow's bits are bytes of 0 and 255
         array = (array.view(np.uint8) != 0).view(np.uint8)

@@ -65,7 +65,7 @@ def _load(image: Any, exif: bool) -> tuple[Any, int]:
     except MemoryError:
         raise
     except Exception as error:  # Pillow does not document the errors that bad bytes raise
-        raise FormatError(f"a {type(image).__name__} that Pillow does not read: {error}") from error
+        raise FormatError(f"Pillow cannot read this {type(image).__name__}: {error}") from error
     # The conversion removes this from the image, which is not ours.
     image = image.copy() if "transparency" in image.info else image
     return image, orientation if orientation in TURNS else 1

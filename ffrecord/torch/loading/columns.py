@@ -233,16 +233,20 @@ def _select(schema: Schema | None, fields: Any) -> tuple[Schema | None, dict[str
     """Return the schema to read with, and the positions of the columns to decode."""
     if schema is None:
         if fields is not None:
-            raise ArgumentError("fields: the files carry no schema, so there are no columns to choose from")
+            raise ArgumentError(
+                describe_wrong(
+                    "fields", fields, "None", "the files carry no schema, so they have no columns to choose from"
+                )
+            )
         return None, {PLAIN: 0}
     if fields is None:
         return schema, {name: i for i, name in enumerate(schema.columns)}
     names = names_of(fields)
     unknown = [name for name in names if name not in schema.fields]
     if unknown:
-        raise ArgumentError(f"fields: no column {unknown[0]!r}, expected some of {', '.join(schema.columns)}")
+        raise ArgumentError(f"fields has {unknown[0]!r}, expected some of the columns {', '.join(schema.columns)}")
     if not names:
-        raise ArgumentError(f"fields: no columns, expected some of {', '.join(schema.columns)}")
+        raise ArgumentError(f"fields is empty, expected some of the columns {', '.join(schema.columns)}")
     if isinstance(fields, Mapping):
         schema = schema.replace({name: field for name, field in fields.items() if field is not None})
     return schema, {name: i for i, name in enumerate(schema.columns) if name in names}
@@ -256,7 +260,7 @@ def names_of(fields: Any) -> set[str]:
     if isinstance(fields, Mapping):
         for name, field in fields.items():
             if field is not None and not isinstance(field, Field):
-                raise ArgumentTypeError(f"fields: {name}: {field!r}, expected a field or None")
+                raise ArgumentTypeError(f"fields: {name} is {field!r}, expected a field or None")
     return set(names)
 
 
@@ -295,13 +299,13 @@ def _is_decoded(field: Any, boxes: bool) -> bool:
 def check_decoder(name: Any, decoder: Any) -> Decoder:
     """Check that the decoder of a column is one of `ffrecord.torch.images`, and return it."""
     if not isinstance(name, str):
-        raise ArgumentTypeError(f"decode: {name!r}, expected the name of a column, such as 'image' or '[0]'")
+        raise ArgumentTypeError(f"decode has {name!r}, expected names of columns, such as 'image' or '[0]'")
     if isinstance(decoder, type) and issubclass(decoder, ImageDecoder):
         raise ArgumentTypeError(
-            f"decode: {name}: the class {decoder.__name__}, expected a decoder: {decoder.__name__}(size)"
+            f"decode: {name} is the class {decoder.__name__}, expected a decoder: {decoder.__name__}(size)"
         )
     if not isinstance(decoder, DECODERS):
-        raise ArgumentTypeError(f"decode: {name}: {decoder!r}, expected one of ffrecord.torch.images")
+        raise ArgumentTypeError(f"decode: {name} is {decoder!r}, expected one of ffrecord.torch.images")
     return decoder
 
 

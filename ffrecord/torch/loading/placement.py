@@ -36,7 +36,9 @@ def as_device(device: Any) -> torch.device | None:
         raise ArgumentError(f"device='cuda', but torch {torch.__version__} finds no CUDA device")
     index = torch.cuda.current_device() if found.index is None else found.index
     if index >= torch.cuda.device_count():
-        raise ArgumentError(f"device is {device!r}, there are {torch.cuda.device_count()}")
+        raise ArgumentError(
+            f"device is {device!r}, expected a number below {torch.cuda.device_count()}, that of CUDA devices of torch"
+        )
     return torch.device("cuda", index)
 
 

@@ -98,7 +98,7 @@ def as_nested(column: str, tensors: list[torch.Tensor]) -> torch.Tensor:
     try:
         return torch.nested.nested_tensor(tensors, device=device, layout=torch.jagged if jagged else torch.strided)
     except RuntimeError as error:
-        raise ArgumentError(f"{column}: torch makes no nested tensor of these values: {error}") from error
+        raise ArgumentError(f"{column}: torch cannot make a nested tensor of these values: {error}") from error
 
 
 def as_padded(column: str, tensors: list[torch.Tensor]) -> Padded:

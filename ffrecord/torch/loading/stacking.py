@@ -123,7 +123,7 @@ def _stack_values(values: list[Any], form: Form, path: str) -> Any:
         if found.dtype.kind != "O":
             return tensor_of(found)
         if isinstance(first, np.number | np.bool_) or numbers:
-            raise TypeError("numpy has no number type for all of them")
+            raise TypeError("numpy has no type of numbers for all of these values")
         return values
     if isinstance(first, np.ndarray):
         if first.nbytes <= SMALL and alike and len(set(map(LAYOUT, values))) == 1:

@@ -114,7 +114,7 @@ class LoaderTrace:
             with open(part.fd, "w", encoding="utf-8", closefd=False) as file:
                 json.dump(trace, file)
         except OSError as error:
-            sentence = f"Failed to write the trace {part.target}"
+            sentence = f"{part.target}: the trace could not be written"
             raise file_error(error.errno or errno.EIO, sentence, part.target) from None
         part.publish()
 
