@@ -1,4 +1,4 @@
-"""List every text that the package says: exceptions, warnings, log lines and help, with the place of each.
+"""List every text that the package says: exceptions, warnings, log lines, help and pages, with the place of each.
 
 `python tests/project/messages.py` prints a line for each: kind, file, line and text. Holes for values are in braces.
 Read it from top to bottom to find two wordings for one fault, or a message that does not say what to do.
@@ -7,6 +7,7 @@ Read it from top to bottom to find two wordings for one fault, or a message that
 import ast
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,8 +15,16 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 LOGS = {"debug", "info", "warning", "error", "exception"}
 HELP = {"help", "description", "epilog"}
+SUMMARIES = {"COMMANDS"}  # tables of the texts of commands
 WORDS_LEAST = 2  # shorter texts are names
-COMPILED = re.compile(r'raise \w+\(.*?f?"((?:[^"\\]|\\.)*)"')
+# The first texts of a `raise` of Cython, on its line or the next ones.
+COMPILED = re.compile(r'raise \w+\([^"\n]*((?:\s*f?"(?:[^"\\]|\\.)*")+)')
+QUOTED = re.compile(r'f?"((?:[^"\\]|\\.)*)"')
+# Of a page: what stands between tags, and in attributes that people see or hear.
+TAGGED = re.compile(r'>([^<>{}]+)<|(?:aria-label|title|placeholder)="([^"]+)"')
+# Of a script: strings that begin like a sentence or a word. Names of classes and addresses do not have two words.
+SCRIPTED = re.compile(r"""["`]([A-Za-z][^"`\n]*)["`]""")
+CODE = re.compile(r"use strict|^[a-z]+ (unknown|waiting|two|wide|soft)$|translate\(|\?\$\{|^input, ")
 
 
 class Message(NamedTuple):
@@ -63,36 +72,85 @@ def kind_of(call: ast.Call) -> str:
     return "error" if name.endswith(("Error", "_error", "Interrupt")) else ""
 
 
+def named_texts(tree: ast.AST) -> dict[str, list[ast.AST]]:
+    """Return name → expressions that a module assigns to it: parts of messages that are made before they are said."""
+    found = defaultdict(list)
+    for node in ast.walk(tree):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        value = getattr(node, "value", None) if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) else None
+        for each in targets if value is not None else ():
+            if isinstance(each, ast.Name):
+                found[each.id] += choices(value)
+    return found
+
+
+def choices(node: ast.AST) -> list[ast.AST]:
+    """Return the expressions of which one is the value: both of `a if b else c`, all of a dict, or the node itself."""
+    if isinstance(node, ast.IfExp):
+        return [*choices(node.body), *choices(node.orelse)]
+    if isinstance(node, ast.Dict):
+        return [each for value in node.values for each in choices(value)]
+    return [each for item in node.elts for each in choices(item)] if isinstance(node, ast.Tuple) else [node]
+
+
+def parts_of(node: ast.AST, named: dict[str, list[ast.AST]]) -> Iterator[ast.AST]:
+    """Yield an expression, and those that its names stand for."""
+    for each in choices(node):
+        yield each
+        holes = [part.value for part in ast.walk(each) if isinstance(part, ast.FormattedValue)]
+        for hole in [each, *holes]:
+            names = {inner.id for inner in ast.walk(hole) if isinstance(inner, ast.Name)}
+            for name in sorted(names & named.keys()):
+                yield from named[name]
+
+
+def said_by(tree: ast.AST, named: dict[str, list[ast.AST]]) -> Iterator[tuple[str, ast.AST]]:
+    """Yield (kind, expression) for all that a module says."""
+    raised = {id(node.exc) for node in ast.walk(tree) if isinstance(node, ast.Raise)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            kind = "error" if id(node) in raised else kind_of(node)
+            said = [*node.args, *(each.value for each in node.keywords)] if kind else []
+            yield from ((kind, part) for each in said for part in parts_of(each, named))
+            told = [each.value for each in node.keywords if each.arg in HELP]
+            yield from (("help", part) for each in told for part in parts_of(each, named))
+    yield from (("help", each) for name in SUMMARIES & named.keys() for each in named[name])
+
+
 def messages_of(path: Path) -> Iterator[Message]:
     """Find the texts of one module."""
-    file = str(path.relative_to(ROOT))
-    for node in ast.walk(ast.parse(path.read_text())):
-        if not isinstance(node, ast.Call):
-            continue
-        kind = kind_of(node)
-        said = [*node.args, *(each.value for each in node.keywords)] if kind else []
-        found = [(kind, text_of(each), each.lineno) for each in said]
-        found += [("help", text_of(each.value), each.value.lineno) for each in node.keywords if each.arg in HELP]
-        for each, text, line in found:
-            if len(text.split()) >= WORDS_LEAST:
-                yield Message(each, file, line, " ".join(text.split()))
+    file, tree = str(path.relative_to(ROOT)), ast.parse(path.read_text())
+    for kind, node in said_by(tree, named_texts(tree)):
+        text = " ".join(text_of(node).split())
+        if len(text.split()) >= WORDS_LEAST:
+            yield Message(kind, file, node.lineno, text)  # type: ignore[attr-defined]
 
 
 def compiled_messages_of(path: Path) -> Iterator[Message]:
     """Find the texts of the errors of a Cython module, which Python cannot parse."""
+    source = path.read_text()
+    for found in COMPILED.finditer(source):
+        text = "".join(QUOTED.findall(found[1]))
+        if len(text.split()) >= WORDS_LEAST:
+            yield Message("error", str(path.relative_to(ROOT)), source.count("\n", 0, found.start()) + 1, text)
+
+
+def page_messages_of(path: Path) -> Iterator[Message]:
+    """Find the texts of the page of `ffrecord view`."""
+    form = TAGGED if path.suffix == ".html" else SCRIPTED
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        found = COMPILED.search(line)
-        if found and len(found[1].split()) >= WORDS_LEAST:
-            yield Message("error", str(path.relative_to(ROOT)), number, found[1])
+        for found in form.finditer(line):
+            text = next(filter(None, found.groups())).strip()
+            if len(text.split()) >= WORDS_LEAST and not CODE.search(text):
+                yield Message("page", str(path.relative_to(ROOT)), number, text)
 
 
 def all_messages() -> list[Message]:
     """Find the texts of the package, sorted by their words."""
-    package = ROOT / "ffrecord"
-    found = {each for path in package.rglob("*.py") for each in messages_of(path)}
-    found |= {
-        each for end in ("pyx", "pxi") for path in package.rglob(f"*.{end}") for each in compiled_messages_of(path)
-    }
+    package, found = ROOT / "ffrecord", set[Message]()
+    readers = {"py": messages_of, "pyx": compiled_messages_of, "pxi": compiled_messages_of}
+    for end, read in {**readers, "html": page_messages_of, "js": page_messages_of}.items():
+        found |= {each for path in package.rglob(f"*.{end}") for each in read(path)}
     return sorted(found, key=lambda each: (each.kind, each.text))
 
 

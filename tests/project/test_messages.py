@@ -3,7 +3,7 @@
 import functools
 import re
 
-from messages import Message, all_messages
+from messages import ROOT, Message, all_messages
 
 # Words of the code's past, which say nothing to people.
 OLD = re.compile(r"\b(ledger|foreman|desk|crew|spool|books|mismached)\b")
@@ -15,6 +15,11 @@ FORMS = {
     r"\bthis package reads\b|\bof version \{": "another version: errors.describe_version",
     r"\{[^}]*\}: \{[^}]*\} bytes[,:]": "name the thing: the list has 5 bytes",
     r"^(an?|no) [\w ]+ of \{[^}]*\} (bytes|items|axes)[,:]": "name the thing: the list has 5 bytes",
+    r"\b(index|position|sample|step|task|range) \{[^}]*\}( to \{[^}]*\})?, expected\b": "index is V, expected A",
+    r"^(\{\w*path\}: )?not an? ": "it is not a …",
+    r"\bthat \w+ does not read\b|\bdoes not load\b": "Pillow cannot read …, … cannot be loaded",
+    r"\bexists already\b|\bcannot be made\b|\bcan be made\b": "already exists, could not be created",
+    r"(^|: )nothing to \w+\b": "there is nothing to …",
     r"[:;] expected\b": "x is V, expected A: values.describe_wrong",
     r"\breplaced (or removed )?after it was opened": "a replaced file: errors.REPLACED",
     r": closed$": "a closed reader or writer: FileReader has been closed. x.ffr",
@@ -29,10 +34,26 @@ def messages() -> list[Message]:
 
 def test_the_list_has_messages_of_every_kind() -> None:
     texts = {each.kind: [other.text for other in messages() if other.kind == each.kind] for each in messages()}
-    assert set(texts) == {"error", "help", "log", "warning"}
+    assert set(texts) == {"error", "help", "log", "page", "warning"}
     assert any("no checksum" in text or "checksum mismatch" in text for text in texts["error"])
     assert len(texts["error"]) > 400 and len(texts["help"]) > 30
     assert any(each.file.endswith(".pyx") for each in messages()), "compiled modules are read too"
+
+
+def test_the_list_follows_names_and_lines() -> None:
+    """Texts that are given a name first, that stand on several lines of Cython, or in tables and pages."""
+    texts = {each.text for each in messages()}
+    assert "it is not an opcode of a tree of names" in texts, "raise self.error(...)"
+    assert any(text.startswith("index is {index}") for text in texts), "one of two branches"
+    assert any("out has shape" in text and "expected [" in text for text in texts), "two lines of a .pxi"
+    assert "pack a folder into one file" in texts and "This browser cannot show the picture." in texts
+
+
+def test_out_of_memory_is_said_first() -> None:
+    found = [line for path in (ROOT / "ffrecord").rglob("*.p*[yxi]") for line in path.read_text().splitlines()]
+    said = [line.strip() for line in found if re.search(r"MemoryError\(f", line)]
+    assert [each for each in said if "out of memory" not in each and "a batch has more than" not in each] == []
+    assert len(said) > 20
 
 
 def test_no_message_has_a_word_of_the_past() -> None:
