@@ -74,13 +74,13 @@ def kind_of(call: ast.Call) -> str:
 
 def named_texts(tree: ast.AST) -> dict[str, list[ast.AST]]:
     """Return name → expressions that a module assigns to it: parts of messages that are made before they are said."""
-    found = defaultdict(list)
+    found: dict[str, list[ast.AST]] = defaultdict(list)
     for node in ast.walk(tree):
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        value = getattr(node, "value", None) if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) else None
-        for each in targets if value is not None else ():
+        if not isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) or node.value is None:
+            continue
+        for each in node.targets if isinstance(node, ast.Assign) else [node.target]:
             if isinstance(each, ast.Name):
-                found[each.id] += choices(value)
+                found[each.id] += choices(node.value)
     return found
 
 
