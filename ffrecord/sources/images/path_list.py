@@ -234,7 +234,7 @@ def _labels(found: Sequence[str | int | None]) -> npt.NDArray[np.int64] | list[s
     if missing == len(found):
         return None
     if missing:
-        raise ArgumentError(f"{missing} of {len(found)} paths have no label")
+        raise ArgumentError(f"{missing} of {len(found)} paths have no label: give all of them one, or none")
     if all(_is_number(label) for label in found):
         return np.array([int(label) for label in found], np.int64)  # type: ignore[arg-type]
     return [str(label) for label in found]
