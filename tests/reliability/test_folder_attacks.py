@@ -226,7 +226,7 @@ def test_body_cut(tmp_path):
         ({"a": 2, "b": 0}, "sample is 2, expected 0 <= index < 2"),
         ({"a": 3, "b": 0}, "sample is 3, expected 0 <= index < 2"),
         ({"a": -1, "b": 0}, "sample is -1, expected 0 <= index < 2"),
-        ({"a": 2**62, "b": 0}, f"sample {2**62}, expected"),
+        ({"a": 2**62, "b": 0}, f"sample is {2**62}, expected"),
         ({"a": 2**4000, "b": 0}, "the int has 501 bytes"),
         ({"a": True, "b": 0}, "opcode 0x88"),
         ({"a": 1.0, "b": 0}, "opcode 0x47"),
