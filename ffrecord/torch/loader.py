@@ -204,7 +204,9 @@ class Loader(Iterable[Any]):
             decode_with,
         )
         if decode_with is not None and not decode:
-            raise ArgumentError(f"decode_with is {decode_with!r} without decode, the columns of images and their crops")
+            raise ArgumentError(
+                f"decode_with is {decode_with!r}, but decode is missing: give it columns and their crops"
+            )
         self._library = None if decode_with is None else NVImageCodec(options.device, options.threads)
         check_choice("on_error", on_error, ON_ERROR)
         form = ragged_form(check_choice("ragged", ragged, RAGGED))

@@ -398,7 +398,7 @@ def test_what_batch_transform_makes_comes_from_workers_as_it_is(fixed_path):
         ({"decode": {"id": CenterCrop(8)}}, ValueError, r"decode: id is IntField\(\), expected a column of images"),
         ({"decode": {"picture": None}}, ValueError, "decode has 'picture'"),
         ({"decode": 3}, TypeError, "decode is int 3"),
-        ({"decode_with": "nvimgcodec"}, ValueError, "decode_with is 'nvimgcodec' without decode"),
+        ({"decode_with": "nvimgcodec"}, ValueError, "decode_with is 'nvimgcodec', but decode is missing"),
         ({"decode_with": "nvjpeg"}, ValueError, "decode_with is 'nvjpeg', expected one of nvimgcodec"),
         (
             {"decode_with": "nvimgcodec", "num_workers": 2},
