@@ -36,12 +36,12 @@ READERS = [
 @pytest.mark.parametrize("options", [{}, {"on_error": "skip"}, {"index_cache": True}], ids=str)
 def test_the_format_is_named(tmp_path, data, format, options):
     (tmp_path / "a").write_bytes(data)
-    with pytest.raises(FormatError, match=rf"^{tmp_path}/a: .*{HINTS[data]}"):
+    with pytest.raises(FormatError, match=rf"^{tmp_path}/a(:| is not an?) .*{HINTS[data]}"):
         ffrecord.open(tmp_path / "a", format, **options)
     (tmp_path / "b").write_bytes(b"something else, " * 100)
     if format == "path list":
         return
-    with pytest.raises(FormatError, match=rf"^{tmp_path}/b: ") as caught:
+    with pytest.raises(FormatError, match=rf"^{tmp_path}/b(: | is not an? )") as caught:
         ffrecord.open(tmp_path / "b", format, **options)
     assert "; it is" not in str(caught.value)
 
@@ -74,7 +74,7 @@ def test_a_torn_end_may_be_skipped_but_no_pointer(tmp_path):
 @pytest.mark.parametrize("format", [None, "lmdb"])
 def test_files_of_directories(tmp_path, data, format):
     (tmp_path / "data.mdb").write_bytes(data)
-    with pytest.raises(FormatError, match=rf"data\.mdb: not an LMDB .*{HINTS[data]}"):
+    with pytest.raises(FormatError, match=rf"data\.mdb(: it)? is not an LMDB .*{HINTS[data]}"):
         ffrecord.open(tmp_path, format)
 
 
@@ -82,7 +82,7 @@ def test_files_of_directories(tmp_path, data, format):
 def test_files_of_mds(tmp_path, data):
     index = tmp_path / "index.json"
     index.write_bytes(data)
-    with pytest.raises(FormatError, match=rf"index\.json: not an index of MDS .*{HINTS[data]}"):
+    with pytest.raises(FormatError, match=rf"index\.json is not an index of MDS .*{HINTS[data]}"):
         ffrecord.open(tmp_path, "mds")
     columns = {"column_names": ["x"], "column_encodings": ["int"], "column_sizes": [8]}
     shard = {"format": "mds", "version": 2, "samples": 1, "compression": None, "hashes": [], "size_limit": None}

@@ -214,7 +214,7 @@ def test_one_damaged_chunk_needs_to_be_told_its_dialect(tmp_path):
     "data", [b"PK\3\4" + bytes(60), b"\x04\x03\x02\x01" + bytes(60), b"x", b"\x0a\x23\xd7\xce" * 9]
 )
 def test_what_is_no_recordio(tmp_path, data):
-    with pytest.raises(FormatError, match="x is not a RecordIO file: it begins with"):
+    with pytest.raises(FormatError, match=r"x(: | is not a RecordIO file: it begins with)"):
         RecordIOReader(write(tmp_path / "x", data))
 
 
