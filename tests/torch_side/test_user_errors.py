@@ -286,10 +286,10 @@ def test_another_default_device(tmp_path: Path, mixed_path: str):
         assert {name: batch[name].device.type for name in "ixt"} == dict.fromkeys("ixt", "cpu")
         assert next(iter(IterableDataset(dataset, 5)))["t"].device.type == "cpu"
         for ragged, how in itertools.product(("list", "padded"), HOWS[:2]):
-            for transform in (None, lambda sample: sample):
+            for transform in (None, lambda sample: {**sample, "n": 7 if sample["i"] % 2 else 0.5}):
                 loader = Loader(data, 5, transform=transform, ragged=ragged, policy="pad", rank=0, world_size=1, **how)
                 batch = next(iter(loader))
-                found = [batch["i"], batch["x"], batch["t"], loader.batch_mask]
+                found = [batch[name] for name in "ixtn" if name in batch] + [loader.batch_mask]
                 found += list(batch["v"]) if ragged == "list" else [batch["v"].values, batch["v"].lengths]
                 assert {tensor.device.type for tensor in found} == {"cpu"}
         sampler = Sampler(dataset)

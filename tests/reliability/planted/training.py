@@ -107,6 +107,5 @@ DEFECTS = (
         "            if self._asking:\n                raise StateError(",
         "            if self is None:\n                raise StateError(",
         ("test_loader_life.py::test_a_signal_handler_that_asks_for_a_batch",),
-        HANG,
     ),
 )
