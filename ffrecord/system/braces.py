@@ -61,8 +61,6 @@ def _choices(inside: str, pattern: str) -> list[str]:
     if found and found[1].isalpha() == found[2].isalpha():
         return _range(found[1], found[2], int(found[3] or 1) or 1, pattern)
     parts = list(_split_at_commas(inside))
-    if len(parts) == 1 and _looks_like_range(inside):
-        return [f"{{{inside}}}"]
     names = [name for part in parts for name in _expand(part, pattern)]
     _check(len(names), pattern)
     return names if len(parts) > 1 else [f"{{{name}}}" for name in names]
@@ -77,18 +75,6 @@ def _split_at_commas(inside: str) -> Iterable[str]:
             yield inside[start:place]
             start = place + 1
     yield inside[start:]
-
-
-def _looks_like_range(inside: str) -> bool:
-    """Tell whether two dots stand outside inner braces. Such text is no valid range here, and nothing in it is
-    expanded.
-    """
-    depth = 0
-    for place, letter in enumerate(inside):
-        depth += {"{": 1, "}": -1}.get(letter, 0)
-        if depth == 0 and inside.startswith("..", place) and place + 2 < len(inside):
-            return True
-    return False
 
 
 def _range(first: str, last: str, step: int, pattern: str) -> list[str]:
