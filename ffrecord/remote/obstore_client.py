@@ -88,7 +88,8 @@ def _load_from(path: str, file: "IO[bytes]") -> Any:
     # The path contains the process number: the loader takes equal paths for one library, and the copies of parent
     # processes are still loaded.
     copy = f"/proc/{os.getpid()}/fd/{file.fileno()}"
-    loader = importlib.machinery.ExtensionFileLoader(LIBRARY, copy)
+    # Any: typeshed for Python 3.15 takes no such loader here.
+    loader: Any = importlib.machinery.ExtensionFileLoader(LIBRARY, copy)
     spec = importlib.util.spec_from_file_location(LIBRARY, copy, loader=loader)
     if spec is None:
         raise ImportError(f"{copy} cannot be loaded", name=LIBRARY)
