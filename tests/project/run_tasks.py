@@ -646,7 +646,8 @@ CAUSES = [
     (r"No space left on device|Errno 28|Disk quota exceeded", FULL),
     (
         r"name resolution|Failed to establish a new connection|Network is unreachable|Max retries exceeded|"
-        r"ConnectTimeout|Connection refused|NewConnectionError|ProxyError|requirement pip\S* \(from versions: none\)",
+        r"ConnectTimeout|Connection refused|NewConnectionError|ProxyError|"
+        r"requirement (pip|setuptools)\S* \(from versions: none\)",  # which every index has
         "no package index could be reached: look at the network, the proxy and PIP_INDEX_URL, then run this again",
     ),
     (r"Permission denied|Errno 13|Read-only file system", "files here cannot be written: look at who owns {root}"),

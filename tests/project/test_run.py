@@ -276,6 +276,11 @@ def test_finds_what_cannot_be_had(run, output, expected):
             "six (from versions: none)\nERROR: No matching distribution found for six",
             "no package index could be reached",
         ),
+        (
+            "ERROR: Could not find a version that satisfies the requirement setuptools>=77 (from versions: none)\n"
+            "ERROR: No matching distribution found for setuptools>=77",
+            "no package index could be reached",
+        ),
         ("error: something else\nbye", "error: something else (all of it is in .venv/set-up.log"),
     ],
 )
