@@ -298,7 +298,7 @@ def test_without_address_space(path):
     code = f"""{HOT}
 reader = FileReader(path)
 used = 4096 * int(Path("/proc/self/statm").read_text().split()[0])
-resource.setrlimit(resource.RLIMIT_AS, (used + (3 << 20), -1))
+resource.setrlimit(resource.RLIMIT_AS, (used + (3 << 20), resource.RLIM_INFINITY))
 for _ in range(20):
     assert requests(reader, 16) > 0
 """

@@ -50,7 +50,7 @@ def take(count: int, found: Iterator[list[int]]) -> list[list[int]]:
     return [next(found) for _ in range(count)]
 
 
-@pytest.mark.filterwarnings("ignore:Exception ignored in. <function _ParallelMapperIter.__del__")  # torchdata's threads
+@pytest.mark.filterwarnings("ignore:Exception ignored .*<function _ParallelMapperIter.__del__")  # torchdata's threads
 @pytest.mark.parametrize("threads", [0, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_goes_on_after_every_batch(data: str, kind: str, threads: int):
