@@ -187,7 +187,8 @@ def test_torch_loader(tmp_path: Path) -> None:
     loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=2)
     started = time.monotonic()
     summary = DatasetWriter(tmp_path / "set", num_workers=2).from_iterable(loader, length=20)
-    assert summary.samples == 20 and time.monotonic() - started < 20
+    # Torch starts its workers afresh from Python 3.14 on: of a busy machine that takes half a minute.
+    assert summary.samples == 20 and time.monotonic() - started < 120
     with FileReader(tmp_path / "set") as reader:
         schema = schema_of(reader)
         assert schema is not None
