@@ -320,7 +320,10 @@ import json, sys
 import children
 from ffrecord import DatasetWriter
 disk, url, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-children.small_disk(disk, 3 << 20)
+try:
+    children.small_disk(disk, 3 << 20)
+except OSError as error:
+    sys.exit(print(f"no mounts: {error}"))
 samples = [bytes(100_000)] * 100
 for shard, refused in ((50, True), (2, False)):
     try:
@@ -339,8 +342,8 @@ def test_a_full_staging_directory(bucket: Bucket, tmp_path: Path, storage: Stora
     disk = tmp_path / "disk"
     disk.mkdir()
     done = children.finished(FULL, disk, bucket.url, json.dumps(storage.storage_options))
-    if "small_disk" in done.stderr and "PermissionError" in done.stderr:
-        pytest.skip("this machine allows no mounts")
+    if "no mounts" in done.stdout:
+        pytest.skip(f"this machine allows no mounts: {done.stdout}")
     assert done.returncode == 0, done.stderr
     assert f"{disk}/set-" in done.stdout
     assert "No space left on device" in done.stdout
