@@ -1,6 +1,7 @@
 """Other formats: members of zip archives, TFRecord files and their Examples, all formats cold, and their conversion."""
 
 import argparse
+import importlib.util
 import io
 import os
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from typing import Any
 import coldness
 import environment
 import formats_converting
+import formats_data
 import formats_examples
 import formats_reading
 import numpy as np
@@ -35,6 +37,9 @@ class Formats(Program):
         self.add(formats_reading.zipped(self.directory, work, self.rounds))
 
     def jpeg(self) -> None:
+        if importlib.util.find_spec("simplejpeg") is None:
+            print("JPEG members: simplejpeg is not installed, not measured", flush=True)
+            return
         work = workloads.SMOKE_DECODED if self.smoke else workloads.DECODED
         pictures = encoded(work, self.smoke)
         if pictures:
@@ -57,6 +62,8 @@ class Formats(Program):
 
     def convert(self) -> None:
         for work in workloads.SMOKE_CONVERSIONS if self.smoke else workloads.CONVERSIONS:
+            if not formats_data.usable([work.source]):
+                continue
             self.add(formats_converting.converted(self.directory, work, self.rounds))
 
     def show(self, found: Sequence[Measurement]) -> None:

@@ -1,11 +1,12 @@
 """The same records in files of other formats, written by other libraries or by hand, not by the measured code."""
 
 import importlib
+import importlib.util
 import io
 import struct
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,19 @@ WRITERS: dict[str, tuple[str, Callable[[Path, Records], None]]] = {
     "parquet": ("records.parquet", formats_typed.write_parquet),
     "huggingface": ("records.huggingface", formats_typed.write_huggingface),
 }
+PACKAGES = {"lmdb": "lmdb", "torchrecord": "lmdb"}  # that write a format, where the tests' packages may lack them
+
+
+def usable(formats: Sequence[str]) -> list[str]:
+    """Return the formats that can be written here; say which are not measured."""
+    found = []
+    for format in formats:
+        package = PACKAGES.get(format)
+        if package is None or importlib.util.find_spec(package):
+            found.append(format)
+        else:
+            print(f"{format}: {package} is not installed, not measured", flush=True)
+    return found
 
 
 def make(directory: Path, format: str, records: Records) -> Path:

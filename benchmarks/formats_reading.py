@@ -236,7 +236,7 @@ def check_contained(format: str, path: Path, records: Records) -> None:
 def contained(directory: Path, work: workloads.Contained, rounds: int, seconds: float) -> list[Measurement]:
     """Measure rounds of whole batches for a limited time, the formats in turns: compare seconds for each record."""
     records = make_records(workloads.Reads(work.mean, work.batch, work.total))
-    paths = {format: formats_data.make(directory, format, records) for format in FORMATS}
+    paths = {format: formats_data.make(directory, format, records) for format in formats_data.usable(FORMATS)}
     batches = [batch.array for batch in records.batches()]
 
     def contestant(format: str, path: Path) -> Contestant:

@@ -24,15 +24,21 @@ def test_formats_results_have_context_and_rounds(formats_smoke: tuple[str, Path]
             benchmark_runs.check_tails(result)
 
 
-def test_formats_print_their_figures(formats_smoke: tuple[str, Path]) -> None:
-    printed, _ = formats_smoke
-    for figure in (
+@pytest.mark.parametrize(
+    "figure",
+    [
         r"zip: ZipReader.read / zipfile.read +\S+ \(\S+\) +>= 9 ",
         r"TFRecord, 4 KiB: stream_tfrecord / tfrecord +\S+ \(\S+\) +>= 2 ",
         r"Examples, 16 floats: ExampleParser.parse_batch / google.protobuf, to arrays +\S+ \(\S+\) +>= 3 ",
         r"lmdb: convert / DatasetWriter, from memory +\S+ \(\S+\) +>= 0.7 ",
-    ):
-        assert re.search(figure, printed), figure
+    ],
+    ids=["zip", "TFRecord", "Examples", "lmdb"],
+)
+def test_formats_print_their_figures(formats_smoke: tuple[str, Path], figure: str) -> None:
+    printed, _ = formats_smoke
+    if "lmdb: lmdb is not installed, not measured" in printed and figure.startswith("lmdb"):
+        pytest.skip("lmdb is not installed, not measured")
+    assert re.search(figure, printed), figure
 
 
 def test_report_of_formats(formats_smoke: tuple[str, Path], tmp_path: Path) -> None:
