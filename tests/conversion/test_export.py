@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from lmdb_builders import library
 
 import ffrecord
 from ffrecord.conversion import convert, export
@@ -20,7 +21,6 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, Misma
 from ffrecord.fields import FloatField, IntField, JPEGField, JSONField, LabelField, NDArrayField, StrField
 from ffrecord.fields.images.jpeg_codec import compress
 
-lmdb = pytest.importorskip("lmdb", reason="lmdb is not installed")
 SEEDS = Path(__file__).parents[1] / "golden" / "seeds"
 NAMES = ["a/one.jpg", "a/two.txt", "b/three", "é ü.bin"]
 RECORDS = [b"\xff\xd8\xff not quite", b"", bytes(range(256)) * 300, b"four"]
@@ -236,7 +236,7 @@ def test_a_file_where_another_needs_a_directory(tmp_path):
 
 
 def test_names_that_are_no_unicode(tmp_path):
-    with lmdb.open(str(tmp_path / "db"), map_size=1 << 20) as database, database.begin(write=True) as transaction:
+    with library().open(str(tmp_path / "db"), map_size=1 << 20) as database, database.begin(write=True) as transaction:
         transaction.put(b"a/\xff", b"1")
     for kind in ("tar", "folder"):
         export(tmp_path / "db", tmp_path / kind, kind, verify=True, progress=False)
@@ -415,7 +415,7 @@ def test_files_of_the_original_systems(tmp_path, seed):
 
 
 def test_lmdb_to_a_folder(tmp_path):
-    with lmdb.open(str(tmp_path / "db"), map_size=1 << 20) as database, database.begin(write=True) as transaction:
+    with library().open(str(tmp_path / "db"), map_size=1 << 20) as database, database.begin(write=True) as transaction:
         for name, record in zip(NAMES, RECORDS, strict=True):
             transaction.put(name.encode(), record)
     export(tmp_path / "db", tmp_path / "out", "folder", verify=True, progress=False)

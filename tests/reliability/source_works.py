@@ -85,5 +85,6 @@ def made(directory: Path, name: str) -> ReadingStore:
 
 
 def works(directory: Path) -> dict[str, Callable[[], Work]]:
-    """All of them by name."""
-    return {name: partial(made, directory, name) for name in (*every_format.FORMATS, *every_format.SEEDS)}
+    """All of them that can be made here, by name."""
+    names = [name for name in (*every_format.FORMATS, *every_format.SEEDS) if name not in every_format.LACKING]
+    return {name: partial(made, directory, name) for name in names}

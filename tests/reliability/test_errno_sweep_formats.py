@@ -5,6 +5,7 @@ In the build with faults, see faults.py.
 
 import errno
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import faults
@@ -34,7 +35,7 @@ for name, make in source_works.works(Path(sys.argv[1])).items():
     sites = [site for site in sweeping.used(work) if site in ("read", "pread", "preadv", "preadv2")]
     print(sweeping.sweep(work, sites, changes), name)
 """
-FORMATS = 16
+FORMATS = 16 if find_spec("lmdb") else 15
 
 
 def changed(code: str, directory: Path, *args: object) -> int:

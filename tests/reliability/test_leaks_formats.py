@@ -1,5 +1,6 @@
 """T11 (guarantee G7): readers of other formats leave nothing behind, whether they open a file or refuse it."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import leaking
@@ -7,7 +8,8 @@ import pytest
 from figures import Counted, counts
 
 SOURCES = Path(__file__).parents[1] / "sources"
-FORMATS = ["ffrecord", "packed folder", "zip", "zip, deflated", "tar", "tfrecord", "tfrecord, gzip", "recordio", "lmdb"]
+FORMATS = ["ffrecord", "packed folder", "zip", "zip, deflated", "tar", "tfrecord", "tfrecord, gzip", "recordio"]
+FORMATS += ["lmdb"] if find_spec("lmdb") else []
 FORMATS += ["image folder", "path list", "recordio, snappy", "tfrecord, examples", "torchrecord", "beton", "mds"]
 
 # Files of the format whose `turn` it is, made or copied into the directory that is given.

@@ -163,6 +163,8 @@ def hook(event, arguments):
 sys.addaudithook(hook)
 folder, cases = Path(sys.argv[1]), {}
 for number, (name, (_, make, options)) in enumerate(every_format.FORMATS.items()):
+    if name in every_format.LACKING:
+        continue
     (folder / str(number)).mkdir()
     cases[name] = make(folder / str(number)), options
 for name, (_, file, options, _) in every_format.SEEDS.items():

@@ -2,19 +2,24 @@
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-lmdb = pytest.importorskip("lmdb", reason="lmdb is not installed")
 PAGE = 4096  # of this machine
 DATABASE = "IHHQQQQQ"  # page size, flags, depth, three numbers of pages, entries, root
 META = f"<IIQQ{DATABASE}{DATABASE}QQ"  # magic, version, address, size of the map; last page, transaction
 Items = list[tuple[bytes, bytes]]
 
 
+def library() -> Any:
+    """The module `lmdb`, without which a test skips."""
+    return pytest.importorskip("lmdb", reason="lmdb is not installed")
+
+
 def write(path: Path, items: Items, database: bytes | None = None, *, subdir: bool = True, **options: bool) -> str:
     """An environment with these records, in one transaction; its data file."""
-    with lmdb.open(str(path), map_size=1 << 28, max_dbs=16, subdir=subdir) as environment:
+    with library().open(str(path), map_size=1 << 28, max_dbs=16, subdir=subdir) as environment:
         handle = environment.open_db(database, **options)
         with environment.begin(write=True, db=handle) as transaction:
             for key, value in items:
@@ -24,7 +29,7 @@ def write(path: Path, items: Items, database: bytes | None = None, *, subdir: bo
 
 def contents(file: str, database: bytes | None = None) -> Items:
     """All records, by the library."""
-    with lmdb.open(file, subdir=False, readonly=True, lock=False, max_dbs=16) as environment:
+    with library().open(file, subdir=False, readonly=True, lock=False, max_dbs=16) as environment:
         handle = environment.open_db(database) if database else None
         with environment.begin() as transaction:
             return list(transaction.cursor(handle))

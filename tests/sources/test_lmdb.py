@@ -9,12 +9,11 @@ from pathlib import Path
 import children
 import numpy as np
 import pytest
-from lmdb_builders import contents, write
+from lmdb_builders import contents, library, write
 
 from ffrecord.errors import ArgumentError, FFRecordError, FormatError, MissingFileError, TruncatedError
 from ffrecord.sources.lmdb.reader import LMDBReader
 
-lmdb = pytest.importorskip("lmdb", reason="lmdb is not installed")
 ITEMS = [(b"k%04d" % i, bytes([i % 251]) * (i * 37 % 6000)) for i in range(400)]
 
 
@@ -118,7 +117,7 @@ def test_what_is_no_environment(tmp_path):
 
 
 def test_the_library_may_have_it_open_too(environment):
-    with lmdb.open(str(environment), readonly=True, lock=False), LMDBReader(environment) as reader:
+    with library().open(str(environment), readonly=True, lock=False), LMDBReader(environment) as reader:
         assert reader.read_one(8).tobytes() == ITEMS[8][1]
 
 
@@ -156,7 +155,7 @@ def test_no_batch_mixes_transactions(tmp_path):
     stop = threading.Event()
 
     def rewrite() -> None:
-        with lmdb.open(str(tmp_path), map_size=1 << 28, sync=False) as environment:
+        with library().open(str(tmp_path), map_size=1 << 28, sync=False) as environment:
             for number in range(1, 10_000):
                 with environment.begin(write=True) as transaction:
                     for i in range(count):
