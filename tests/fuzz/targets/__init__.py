@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -110,10 +111,10 @@ def targets(families: Sequence[str] = FAMILIES) -> dict[str, Target]:
 
 
 def refused() -> tuple[type[BaseException], ...]:
-    """What any reader may raise for what is in a file."""
+    """What any reader may raise for what is in a file. Without zstandard, that it is missing."""
     from ffrecord import FFRecordError
 
-    return FFRecordError, OSError
+    return (FFRecordError, OSError) if find_spec("zstandard") else (FFRecordError, OSError, ImportError)
 
 
 def drain(store: Any) -> None:

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from fuzz.targets import READ_MOST, Run, Scratch, Target, drain
@@ -194,14 +195,15 @@ def _stream_seeds(folder: Path) -> Iterator[bytes]:
     import bz2
     import lzma
 
-    import zstandard
+    packers = [lambda data: gzip.compress(data, mtime=0), bz2.compress, lzma.compress]
+    if find_spec("zstandard"):
+        import zstandard
 
+        packers.append(zstandard.ZstdCompressor().compress)
     yield from _archives()
     for data in list(_archives())[:2]:
-        yield gzip.compress(data, mtime=0)
-        yield bz2.compress(data)
-        yield lzma.compress(data)
-        yield zstandard.ZstdCompressor().compress(data)
+        for pack in packers:
+            yield pack(data)
 
 
 def _name_seeds(folder: Path) -> Iterator[bytes]:
