@@ -107,9 +107,14 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object) -> str | None
     return type(val).__name__ if " at 0x" in repr(val) and not callable(val) else None
 
 
-def pytest_report_header() -> str | None:
+def pytest_report_header() -> list[str]:
     """What this run leaves out."""
-    return None if find_spec("torch") else "torch is not installed: tests/torch_side is left out"
+    folders = {"torch": "torch_side", "ray": "ray_side"}
+    return [
+        f"{name} is not installed: tests/{folder} is left out"
+        for name, folder in folders.items()
+        if not find_spec(name)
+    ]
 
 
 # Folders of tests that are not about files: a disk would only make them wait. All else is tested on a real one.

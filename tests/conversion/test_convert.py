@@ -12,11 +12,11 @@ from ffrecord import DatasetWriter, FileReader, MismatchError, WorkerError
 from ffrecord.conversion import convert
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError
 from ffrecord.fields import BytesField, IntField, JPEGField, NDArrayField, schema_of
+from ffrecord.fields.images.jpeg_codec import compress
 from ffrecord.sources import TFRecordWriter, encode_example
 from ffrecord.sources.zip.reader import ZipReader
 
-simplejpeg = pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")
-JPEGS = [simplejpeg.encode_jpeg(np.full((8, 8 + i, 3), 20 * i, np.uint8), quality=90) for i in range(10)]
+JPEGS = [compress(np.full((8, 8 + i, 3), 20 * i, np.uint8), 90) for i in range(10)]
 FILES = {f"{'ab'[i % 2]}/{i}.jpg": data for i, data in enumerate(JPEGS)}
 
 

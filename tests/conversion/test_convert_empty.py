@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from beton_twin import beton
+from lmdb_builders import library
+from mds_twin import zstd
 
 import ffrecord
 from ffrecord import FileReader, convert, export
 from ffrecord.errors import ArgumentError
 from ffrecord.fields import IntField, JSONField, schema_of
-
-lmdb = pytest.importorskip("lmdb", reason="lmdb is not installed")
-zstandard = pytest.importorskip("zstandard", reason="zstandard is not installed")
 
 
 def nothing() -> Iterator[Any]:
@@ -53,7 +52,7 @@ def mds(path: Path) -> Path:
 
 
 def lmdb_environment(path: Path) -> Path:
-    lmdb.open(str(path)).close()
+    library().open(str(path)).close()
     return path
 
 
@@ -86,7 +85,7 @@ SOURCES: dict[str, tuple[Callable[[Path], Any], str | None]] = {
     "tar.gz": (lambda path: written(path / "a.tar.gz", gzip.compress(ZEROS)), None),
     "webdataset.gz": (lambda path: written(path / "a.tar.gz", gzip.compress(ZEROS)), "webdataset"),
     "tar.xz": (lambda path: written(path / "a.tar.xz", lzma.compress(ZEROS)), None),
-    "tar.zst": (lambda path: written(path / "a.tar.zst", zstandard.compress(ZEROS)), None),
+    "tar.zst": (lambda path: written(path / "a.tar.zst", zstd(ZEROS)), None),
     "folders in a tar": (lambda path: folders_in_a_tar(path / "a.tgz"), None),
     "tfrecord": (lambda path: written(path / "a.tfrecord", b""), None),
     "tfrecord.gz": (lambda path: written(path / "a.tfrecord.gz", gzip.compress(b"")), None),

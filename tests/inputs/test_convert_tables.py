@@ -407,8 +407,7 @@ def test_files_whose_classes_differ_are_refused(tmp_path, datasets):
 
 
 def test_photographs_and_classes(tmp_path, datasets):
-    import simplejpeg
-
+    simplejpeg = pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")
     jpegs = [simplejpeg.encode_jpeg(np.full((8, 8 + i, 3), i, np.uint8)) for i in range(9)]
     (tmp_path / "beside.jpg").write_bytes(jpegs[8])
     rows = [

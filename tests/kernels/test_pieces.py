@@ -6,6 +6,7 @@ import weakref
 import zlib
 from collections import OrderedDict
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +38,7 @@ EVERYTHING = {
     "score": FloatField(),
     "inner": ({"bytes": BytesField(), "good": BoolField()}, [StrField(), NDArrayField("int16", (None,))]),
     "large": NDArrayField("float64", (100,)),
-    "packed": ZstdField(StrField()),
+    "packed": ZstdField(StrField()) if find_spec("zstandard") else StrField(),
     "listed": OptionalField(ListField(BytesField())),
 }
 

@@ -34,13 +34,21 @@ WITH_CODE = [
 # Programs of others, which it is preloaded into as well, may have their own ideas of memory: dd is out of it.
 PROGRAMS = {"command.md", "tutorial.md", "repair.md"}
 SHELL = pytest.mark.unsanitized("programs of others do not run under it")
-# Packages of the group trainers, which everyday tests do not have.
-NEEDS = {"hugging-face.md": ("transformers", "accelerate"), "jax.md": ("jax", "grain")}
+# Packages of the group trainers, which everyday tests do not have, and those that not every Python has.
+NEEDS = {
+    "hugging-face.md": ("transformers", "accelerate"),
+    "jax.md": ("jax", "grain"),
+    "fields.md": ("zstandard",),
+    "writing.md": ("zstandard",),
+    "audio.md": ("zstandard",),
+    "detection.md": ("skimage", "simplejpeg", "zstandard"),
+    "lmdb.md": ("lmdb",),
+}
 
 
 def marks(path: Path) -> list[pytest.MarkDecorator]:
     lacks = [name for name in NEEDS.get(path.name, ()) if find_spec(name) is None]
-    absent = pytest.mark.skipif(bool(lacks), reason=f"needs {', '.join(lacks)} (group trainers)")
+    absent = pytest.mark.skipif(bool(lacks), reason=f"needs {', '.join(lacks)}")
     return [absent, *([SHELL] if path.name in PROGRAMS else [])]
 
 

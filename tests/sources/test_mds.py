@@ -9,6 +9,7 @@ import shutil
 import signal
 import tempfile
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 
 import children
@@ -228,13 +229,20 @@ kinds = {
 }
 
 
+COMPRESSIONS = [None, "gz", *(["zstd"] if find_spec("zstandard") else [])]
+
+
 @st.composite
 def datasets(draw):
     columns = {
         f"c{i}": kind for i, kind in enumerate(draw(st.lists(st.sampled_from(sorted(kinds)), min_size=1, max_size=5)))
     }
     row = st.fixed_dictionaries({name: kinds[kind] for name, kind in columns.items()})
-    return columns, draw(st.lists(row, min_size=1, max_size=7)), draw(st.sampled_from([None, "zstd", "gz"]))
+    return (
+        columns,
+        draw(st.lists(row, min_size=1, max_size=7)),
+        draw(st.sampled_from(COMPRESSIONS)),
+    )
 
 
 @settings(max_examples=30, deadline=None)

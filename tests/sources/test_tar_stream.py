@@ -8,6 +8,7 @@ import tarfile
 import time
 import tracemalloc
 import zlib
+from importlib.util import find_spec
 
 import pytest
 import tars
@@ -22,16 +23,23 @@ from ffrecord.sources.tar.stream import iter_members, iter_samples
 from ffrecord.sources.tar.webdataset import WebDatasetReader
 from ffrecord.system import requirements
 
-zstandard = pytest.importorskip("zstandard", reason="zstandard is not installed")
+
+def zstd(data):
+    """By the package, without which a test skips."""
+    return pytest.importorskip("zstandard", reason="zstandard is not installed").ZstdCompressor().compress(data)
+
+
 PACKERS = {
     "plain": bytes,
     "gzip": lambda data: gzip.compress(data, mtime=0),
     "bzip2": bz2.compress,
     "xz": lzma.compress,
-    "zstd": zstandard.ZstdCompressor().compress,
+    "zstd": zstd,
     # As pzstd writes: a frame before that says sizes, and is to be skipped.
-    "skippable": lambda data: b"\x5f\x2a\x4d\x18\x04\0\0\0size" + zstandard.ZstdCompressor().compress(data),
+    "skippable": lambda data: b"\x5f\x2a\x4d\x18\x04\0\0\0size" + zstd(data),
 }
+# Those that can be packed here, for tests of one after the other.
+PACKED = [packer for packer in PACKERS if packer not in ("zstd", "skippable") or find_spec("zstandard")]
 
 
 def listed(path, **options):
@@ -200,7 +208,7 @@ def test_what_is_left_out_behind_the_end_is_told(tmp_path, caplog):
             ("a.tar", data, WebDatasetReader),
             ("a.tar", data, iter_members),
             ("a.tar", data, iter_samples),
-            *((packer, PACKERS[packer](data), iter_members) for packer in PACKERS),
+            *((packer, PACKERS[packer](data), iter_members) for packer in PACKED),
         ):
             caplog.clear()
             path = tars.write(tmp_path / name, packed)
@@ -237,7 +245,7 @@ def test_samples(tmp_path):
 
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(requirements, "import_optional", lambda name: None)
-    path = tars.write(tmp_path / "a.tar.zst", PACKERS["zstd"](b""))
+    path = tars.write(tmp_path / "a.tar.zst", b"\x28\xb5\x2f\xfd\x20\0\1\0\0")
     with pytest.raises(ImportError, match="pip install zstandard"):
         listed(path)
 
@@ -256,7 +264,7 @@ def fuzz(path, data, count, seed, pack=bytes):
 
 def test_mutants(tmp_path):
     fuzz(tmp_path / "m.tar", SEED, 200, 1)
-    for packer in ("gzip", "bzip2", "xz", "zstd"):
+    for packer in sorted({"gzip", "bzip2", "xz", "zstd"} & set(PACKED)):
         fuzz(tmp_path / "m.tgz", PACKERS[packer](SEED), 60, 2)
 
 

@@ -126,6 +126,7 @@ def test_each_kind_of_value(name: str, kind: Any):
 
 
 def test_compressed_columns():
+    pytest.importorskip("zstandard", reason="zstandard is not installed")
     schema = Schema.of(
         {
             "pixels": fields.ZstdField(fields.NDArrayField("u1", (4, 4))),
