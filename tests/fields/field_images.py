@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 Image = pytest.importorskip("PIL.Image")
-simplejpeg = pytest.importorskip("simplejpeg")
 
 Y, X = np.mgrid[:48, :64]
 SMOOTH = np.stack([4 * Y, 3 * X, Y + X], axis=2).astype(np.uint8)

@@ -13,7 +13,6 @@ from ffrecord.fields import IntField, JPEGField
 from ffrecord.sources import FixedFeature, TFRecordReader, TFRecordWriter, encode_example
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("simplejpeg")
 
 from ffrecord.torch import Loader  # noqa: E402  (needs torch)
 from ffrecord.torch.images import RandomResizedCrop  # noqa: E402

@@ -10,7 +10,6 @@ import pytest
 from ffrecord.torch.images import ImageDecoder
 
 Image = pytest.importorskip("PIL.Image")
-simplejpeg = pytest.importorskip("simplejpeg")
 
 Array = np.ndarray[Any, Any]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from images_builders import Image, decoded, expected, jpeg, picture, psnr, simplejpeg
+from images_builders import Image, decoded, expected, jpeg, picture, psnr
 
 from ffrecord.errors import FormatError
 from ffrecord.fields.images import jpeg_codec
@@ -15,6 +15,7 @@ from ffrecord.torch.images import jpeg as module
 from ffrecord.torch.images.boxes import Box
 from ffrecord.torch.images.jpeg import decode_part, read_header
 
+simplejpeg = pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")
 PICTURE = picture(211, 173)
 SAMPLINGS = ["444", "422", "420", "440", "411"]
 KINDS: dict[str, bytes] = {

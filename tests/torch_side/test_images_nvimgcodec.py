@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from images_builders import Array, Image, expected, jpeg, picture, psnr, simplejpeg
+from images_builders import Array, Image, expected, jpeg, picture, psnr
 
 from ffrecord import DatasetWriter, FileWriter, FormatError
 from ffrecord.fields import BytesField, IntField, JPEGField, NDArrayField, RGBImageField, Schema
@@ -24,6 +24,7 @@ from ffrecord.torch import Loader
 from ffrecord.torch.images import CenterCrop, ImageDecoder, RandomResizedCrop, Resize, nvimgcodec
 from ffrecord.torch.images.nvimgcodec import NVImageCodec
 
+simplejpeg = pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")
 pytest.importorskip("nvidia.nvimgcodec", reason="nvImageCodec is not installed: pip install nvidia-nvimgcodec-cu12")
 
 COUNT = 12

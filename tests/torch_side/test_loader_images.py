@@ -13,7 +13,6 @@ from ffrecord.order import sample_seeds
 from ffrecord.torch import Dataset, Loader
 from ffrecord.torch.images import CenterCrop, RandomResizedCrop
 
-pytest.importorskip("simplejpeg")
 pytestmark = WORKERS_ANYWHERE
 COUNT = 12
 BAD = 5
