@@ -13,6 +13,7 @@ import subprocess
 import sys
 import sysconfig
 from glob import glob
+from itertools import takewhile
 from threading import Lock
 
 from setuptools import Command, Extension, setup
@@ -100,18 +101,27 @@ if FAULTS:
         each.include_dirs += [".", TABLE]
 
 
-def find_obstacle(compiler: str) -> str:
-    """Return what this machine lacks for the build, and how to install it, or ""."""
-    if shutil.which(compiler) is None:
-        return f"a C compiler, {compiler} (Debian, Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc)"
+def find_obstacle(compiler: list[str]) -> str:
+    """Return what this machine lacks for the build, and how to install it, or "".
+
+    Args:
+        compiler: command with its options. It may begin with a wrapper: `ccache gcc`.
+    """
+    if shutil.which(compiler[0]) is None:
+        return f"a C compiler, {compiler[0]} (Debian, Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc)"
     header = os.path.join(sysconfig.get_path("include"), "Python.h")
     if not os.path.exists(header):
         return (
             f"Python's headers, {header} (Debian, Ubuntu: apt install python3-dev; Fedora: dnf install python3-devel)"
         )
-    probe = [compiler, "-E", "-x", "c", "-o", os.devnull, "-"]
-    if subprocess.run(probe, input=b"#include <stdio.h>\n", capture_output=True, check=False).returncode:
+    probe = [*compiler, "-E", "-x", "c", "-o", os.devnull, "-"]
+    done = subprocess.run(probe, input=b"#include <stdio.h>\n", capture_output=True, check=False)
+    if done.returncode and b"stdio.h" in done.stderr:
         return "the C library's headers (Debian, Ubuntu: apt install libc6-dev; Fedora: dnf install glibc-devel)"
+    if done.returncode:
+        said = (done.stderr.decode(errors="replace").strip().splitlines() or [f"status {done.returncode}"])[-1]
+        shown = " ".join(takewhile(lambda word: not word.startswith("-"), compiler))
+        return f"a C compiler that works: `{shown}` says {said!r} (look at CC and CFLAGS)"
     return ""
 
 
@@ -127,7 +137,7 @@ def build_command() -> type[Command]:
 
         def build_extensions(self) -> None:
             """Make the C of all modules, as many at a time as there are CPUs; then compile them."""
-            obstacle = find_obstacle(self.compiler.compiler[0])
+            obstacle = find_obstacle(self.compiler.compiler)
             if obstacle:
                 sys.exit(f"ffrecord is compiled here, and this machine lacks {obstacle}; then run this again")
             import numpy

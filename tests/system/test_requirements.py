@@ -1,6 +1,7 @@
 """Errors about what is missing: compiled modules in a clone, packages that are needed, and optional ones."""
 
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -95,12 +96,21 @@ def test_an_installation_without_a_clone(clone: Path) -> None:
     )
 
 
+def test_a_compiler_behind_a_wrapper_is_as_good_as_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ccache is such a wrapper."""
+    monkeypatch.chdir(ROOT)
+    find_obstacle = runpy.run_path("setup.py", run_name="setup")["find_obstacle"]
+    assert find_obstacle(["cc", "-pthread"]) == find_obstacle(["env", "cc", "-pthread"]) == ""
+
+
 @pytest.mark.parametrize(
     "change, words",
     [
         ("os.environ['CC'] = 'no-such-compiler -O2'", "a C compiler, no-such-compiler (Debian, Ubuntu: apt "),
         ("sysconfig.get_path = lambda name: '/nowhere'", "Python's headers, /nowhere/Python.h (Debian, Ubuntu: apt"),
-        ("os.environ['CC'] = 'false'", "the C library's headers (Debian, Ubuntu: apt install libc6-dev;"),
+        ("os.environ['CC'] = 'cc -nostdinc'", "the C library's headers (Debian, Ubuntu: apt install libc6-dev;"),
+        ("os.environ['CC'] = 'false'", "a C compiler that works: `false` says 'status 1' (look at CC and CFLAGS)"),
+        ("os.environ['CC'] = 'env no-such-cc'", "a C compiler that works: `env no-such-cc` says "),
     ],
 )
 def test_a_build_says_what_the_machine_lacks(tmp_path: Path, change: str, words: str) -> None:
