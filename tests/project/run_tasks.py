@@ -32,7 +32,8 @@ PYTHON = BIN / "python"
 STATE = VENV / "ready.json"
 LOG = VENV / "set-up.log"
 CONSTRAINTS = ROOT / "constraints.txt"
-OLDEST, NEWEST = (3, 10), (3, 14)  # the versions of Python that are tested
+SHARED = "_cython_shared"  # the compiled module that Cython makes without a source of ours
+OLDEST, NEWEST = (3, 10), (3, 15)  # the versions of Python that are tested
 STARTED = time.monotonic()
 
 # Files of tests side by side, the longest first, as tests/conftest.py sorts them. One more at a time than there are
@@ -308,7 +309,7 @@ def extension_sources() -> list[Path]:
 
 def build_outputs() -> list[Path]:
     """Return what a build leaves in the tree: the C that Cython makes, and the modules."""
-    names = [path.with_suffix(".c") for path in extension_sources()] + [ROOT / "ffrecord" / "_cython_shared.c"]
+    names = [path.with_suffix(".c") for path in extension_sources()] + [ROOT / "ffrecord" / f"{SHARED}.c"]
     return [path for path in names if path.exists()] + sorted((ROOT / "ffrecord").rglob("*.so"))
 
 
@@ -324,7 +325,8 @@ def has_all_modules() -> bool:
     """Tell if every source has been compiled for this Python."""
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     modules = {path.name.partition(".")[0] for path in (ROOT / "ffrecord").rglob(f"*{suffix}")}
-    return {path.stem for path in extension_sources()} <= modules
+    shared = {SHARED} if SHARED in (ROOT / "setup.py").read_text() else set()
+    return {path.stem for path in extension_sources()} | shared <= modules
 
 
 def can_import(*modules: str) -> bool:
@@ -679,8 +681,10 @@ def explain(output: str) -> str:
     if known_cause(output):
         return known_cause(output)
     for name in projects_not_found(output):
-        this, others = ".".join(map(str, sys.version_info[:3])), f"{format_version(OLDEST)} to {format_version(NEWEST)}"
-        return f"{name} is not available for Python {this} here: run this with another Python, {others}"
+        this = sys.version_info[:2]
+        last = (3, NEWEST[1] - 1) if this[:2] >= NEWEST else NEWEST  # packages come late for the newest
+        others = f"{format_version(OLDEST)} to {format_version(last)}"
+        return f"{name} is not available for Python {format_version(this)} here: run this with another Python, {others}"
     last = [line.strip() for line in output.splitlines() if re.search(r"error", line, re.IGNORECASE)]
     shown = (last or output.strip().splitlines() or ["it printed nothing"])[-1][:200]
     return f"{shown} (all of it is in {LOG.relative_to(ROOT)}; delete .venv to begin again)"

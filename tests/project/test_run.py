@@ -186,10 +186,13 @@ def test_sources_that_change_are_compiled(run):
 
 
 def test_modules_of_another_python_do_not_count(run):
+    (run.ROOT / "setup.py").write_text('SHARED = "ffrecord._cython_shared"')
     assert not run.has_all_modules()
     (run.ROOT / "ffrecord" / "_one.cpython-39-x86_64-linux-gnu.so").touch()
     assert not run.has_all_modules()
-    (run.ROOT / "ffrecord" / f"_one{run.sysconfig.get_config_var('EXT_SUFFIX')}").touch()
+    for name in ("_one", "_cython_shared"):
+        assert not run.has_all_modules()
+        (run.ROOT / "ffrecord" / f"{name}{run.sysconfig.get_config_var('EXT_SUFFIX')}").touch()
     assert run.has_all_modules()
 
 
@@ -310,6 +313,34 @@ def test_an_old_python_is_told_so(run, python):
     status, printed = ended(run.ROOT, "digits", python=python)
     assert status == 1
     assert re.fullmatch(r"run.py: this is Python (3\.[6-9]|2\.7); run it with 3\.10 or newer: .*\n", printed)
+
+
+def test_supported_pythons_are_those_of_the_package(run):
+    versions = re.findall(r'"Programming Language :: Python :: 3\.(\d+)"', (ROOT / "pyproject.toml").read_text())
+    assert [run.OLDEST[1], run.NEWEST[1]] == [min(map(int, versions)), max(map(int, versions))]
+
+
+def test_a_python_that_is_too_new_is_told_and_tried(run, monkeypatch, capsys):
+    monkeypatch.setattr(run, "NEWEST", (3, 9))
+    monkeypatch.setattr(run, "check_machine", lambda: None)
+    monkeypatch.setattr(run, "make_environment", lambda lock: run.VENV.mkdir())
+
+    def fail(*arguments, **variables):
+        raise run.SetUpError("tried")
+
+    monkeypatch.setattr(run.Pip, "_try", fail)
+    with pytest.raises(run.SetUpError, match="tried"):
+        run.set_up(("build",), run.TASKS["digits"], 0)
+    this = run.format_version(sys.version_info[:2])
+    assert f"Python {this} is newer than the tested versions, up to 3.9; continuing" in capsys.readouterr().out
+
+
+def test_the_newest_python_is_not_advised_to_itself(run, monkeypatch):
+    output = "ERROR: No matching distribution found for ray"
+    minor = sys.version_info[1]
+    for newest, last in ((minor + 1, minor + 1), (minor, minor - 1)):
+        monkeypatch.setattr(run, "NEWEST", (3, newest))
+        assert run.explain(output).endswith(f"run this with another Python, 3.10 to 3.{last}")
 
 
 @pytest.mark.parametrize(
