@@ -12,12 +12,13 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "out" / "machines"
@@ -125,6 +126,15 @@ def main() -> int:
             shutil.rmtree(machines[name].root, ignore_errors=True)
     page()
     return 0 if fine else 1
+
+
+def run_program(main: Callable[[], int]) -> NoReturn:
+    """Exit with the status of a program. SIGTERM ends what it started, too, and Ctrl-C shows no traceback."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:  # run.py says it
+        sys.exit(128 + signal.SIGINT)
 
 
 def missing_tools(machine: Machine) -> str:
@@ -277,4 +287,4 @@ def page() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -28,6 +28,7 @@ CONSTRAINTS = ROOT / "constraints.txt"
 SUPPORTED = machines.PYTHONS
 FREE_THREADED = machines.FREE_THREADED  # left out, unless they are here or asked for
 COMPILERS = ("cc", "gcc", "clang")
+WORK = "release-work"  # the directory, beside the archives, of what is removed in the end
 NEWEST_GLIBC = 34  # 2.34, of 2021: nothing here needs what is younger
 
 
@@ -43,11 +44,12 @@ def main() -> int:
     if unknown:
         parser.error(f"Python {', '.join(sorted(unknown))} is not supported; {', '.join(known)} are")
     out = options.out.resolve()
-    if out.exists() and any(out.iterdir()) and not (out / "work").exists() and not (out / "SHA256SUMS").exists():
-        parser.error(f"{out} holds something else than a release: name a new directory")
+    foreign = foreign_files(out)
+    if foreign:
+        parser.error(f"{out} holds {foreign[0]}, which is no part of a release: name a new directory")
+    version, obstacle = read_version()
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    version, obstacle = read_version()
     left_out = uncommitted_files(ROOT)
     if left_out:
         say(f"not committed, so left out: {', '.join(left_out)}")
@@ -59,7 +61,7 @@ def main() -> int:
         say(f"{built.name}: {format_size(built)}, installed and used without a compiler")
     call(sys.executable, "-m", "twine", "check", "--strict", *archives(out))
     describe(out)
-    shutil.rmtree(out / "work", ignore_errors=True)
+    shutil.rmtree(out / WORK, ignore_errors=True)
     say(f"SHA256SUMS and CONTENTS.txt describe them, in {out}")
     if missing:
         say(f"no wheel for Python {', '.join(missing)}: neither this computer nor a Debian system made here has it")
@@ -102,6 +104,14 @@ def read_version() -> tuple[str, str]:
     return version, f'CHANGELOG.md says that {version} is "not yet released"' if "not yet released" in about else ""
 
 
+def foreign_files(out: Path) -> list[str]:
+    """Return what no release left in a directory; the path itself if it is something else than a directory."""
+    if not out.is_dir():
+        return [str(out)] if out.exists() else []
+    ours = re.compile(rf"{WORK}|SHA256SUMS|CONTENTS\.txt|ffrecord-.*(\.whl|\.tar\.gz)")
+    return sorted(path.name for path in out.iterdir() if not ours.fullmatch(path.name))
+
+
 def uncommitted_files(root: Path) -> list[str]:
     """Return the files of a clone that differ from its last commit: changed, renamed, removed or new."""
     entries = iter(call("git", "-C", root, "status", "--porcelain", "-z", "--untracked-files=all").split("\0")[:-1])
@@ -130,7 +140,7 @@ def archives(directory: Path) -> list[Path]:
 
 def source_archive(python: Path, repository: Path, directory: Path) -> Path:
     """Build the source archive from a clone of the last commit, in isolation. `python` has the group "release"."""
-    clone = directory / "work" / "clone"
+    clone = directory / WORK / "clone"
     call("git", "clone", "--quiet", repository, clone)
     call(python, "-m", "build", "--sdist", "--outdir", directory, clone, PIP_CONSTRAINT=str(CONSTRAINTS))
     (source,) = directory.glob("ffrecord-*.tar.gz")
@@ -152,7 +162,7 @@ def wheels(source: Path, asked: set[str], only_here: bool) -> Iterator[tuple[str
         if machine.version not in missing:
             continue
         missing.remove(machine.version)
-        directory = source.parent / "work" / machine.name
+        directory = source.parent / WORK / machine.name
         made = build_wheel(create_environment(Path(machine.python), directory / "environment"), source, directory)
         tagged = repair(Path(sys.executable), made, source.parent)
         use(create_environment(Path(machine.python), directory / "empty"), tagged, directory)
@@ -273,4 +283,4 @@ def describe(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    machines.run_program(main)

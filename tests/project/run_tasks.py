@@ -81,6 +81,7 @@ TASKS = {
 }
 AFRESH = "Delete .venv to set up everything anew."
 EXAMPLES = ("digits", "photographs", "ddp")
+MAKERS = ("machines", "release")  # which make out/machines anew
 PEERS = ("read", "write", "loader")  # the benchmarks that compare with other packages
 SPELLED = ("README.md", "docs", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "ffrecord")
 
@@ -123,6 +124,8 @@ def run_task() -> int:
             setting_up = False
             if given.task not in EXAMPLES:  # which write to out/, where two of them would be in each other's way
                 stack.close()
+            if given.task in MAKERS:  # for hours, in which other tasks can run
+                stack.enter_context(hold_lock(Path(__file__)))
             status = max(map(run, commands(given.task, given.arguments)))
         if status and TASKS[given.task].needs:
             with hold_lock():
@@ -213,9 +216,13 @@ def name_of(requirement: str) -> str:
 
 
 @contextmanager
-def hold_lock() -> Iterator[int]:
-    """Hold the lock of this directory: two set-ups at once would break each other. Gives its descriptor."""
-    with open(ROOT / "run.py", "r+b") as file:  # network file systems want it open for writing
+def hold_lock(path: Path = ROOT / "run.py") -> Iterator[int]:
+    """Hold the lock of this directory: two set-ups at once would break each other. Gives its descriptor.
+
+    Args:
+        path: the file that is locked, for other work that is done by one run at a time.
+    """
+    with open(path, "r+b") as file:  # network file systems want it open for writing
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -681,9 +688,9 @@ def explain(output: str) -> str:
     if known_cause(output):
         return known_cause(output)
     for name in projects_not_found(output):
-        this = sys.version_info[:2]
-        last = (3, NEWEST[1] - 1) if this[:2] >= NEWEST else NEWEST  # packages come late for the newest
-        others = f"{format_version(OLDEST)} to {format_version(last)}"
+        this = sys.version_info[:3]
+        latest = (3, NEWEST[1] - 1) if this[:2] >= NEWEST else NEWEST  # packages come late for the newest
+        others = f"{format_version(OLDEST)} to {format_version(latest)}"
         return f"{name} is not available for Python {format_version(this)} here: run this with another Python, {others}"
     last = [line.strip() for line in output.splitlines() if re.search(r"error", line, re.IGNORECASE)]
     shown = (last or output.strip().splitlines() or ["it printed nothing"])[-1][:200]

@@ -1,6 +1,7 @@
 """machines.py and release.py: what they read from a run, and what they write. No machine is made."""
 
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -105,6 +106,62 @@ def test_files_that_are_not_committed(tmp_path):
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "file äö").touch()
     assert sorted(release.uncommitted_files(tmp_path)) == ["changed", "new name", "new/file äö", "removed"]
+
+
+def test_only_an_earlier_release_is_replaced(tmp_path, monkeypatch, capsys):
+    for name in ("SHA256SUMS", "CONTENTS.txt", "ffrecord-2.0.0.tar.gz", "ffrecord-2.0.0-cp312-cp312-linux.whl"):
+        (tmp_path / name).touch()
+    (tmp_path / release.WORK).mkdir()
+    assert release.foreign_files(tmp_path) == release.foreign_files(tmp_path / "none") == []
+    (tmp_path / "work").mkdir()
+    assert release.foreign_files(tmp_path) == ["work"]
+    for out, told in ((tmp_path, "holds work, which"), (tmp_path / "SHA256SUMS", "/SHA256SUMS, which")):
+        monkeypatch.setattr(sys, "argv", ["release.py", "--out", str(out)])
+        with pytest.raises(SystemExit):
+            release.main()
+        assert told in capsys.readouterr().err
+    assert len(list(tmp_path.iterdir())) == 6
+
+
+def test_a_wrong_version_leaves_the_earlier_release(tmp_path, monkeypatch):
+    (tmp_path / "SHA256SUMS").touch()
+
+    def refuse():
+        raise SystemExit("release: versions differ")
+
+    monkeypatch.setattr(release, "read_version", refuse)
+    monkeypatch.setattr(sys, "argv", ["release.py", "--out", str(tmp_path)])
+    with pytest.raises(SystemExit, match="versions differ"):
+        release.main()
+    assert (tmp_path / "SHA256SUMS").exists()
+
+
+@pytest.mark.parametrize("program", ["machines", "release"])
+def test_ctrl_c_is_no_traceback(tmp_path, program):
+    """Whichever of the programs' own lines it arrives at: here they are asked for help."""
+    code = (
+        "import argparse, runpy, sys; sys.path.insert(0, sys.argv.pop(1))\n"
+        "def interrupt(*given): raise KeyboardInterrupt\n"
+        "argparse.ArgumentParser.parse_args = interrupt\n"
+        f"runpy.run_module({program!r}, run_name='__main__')\n"
+    )
+    command = [sys.executable, "-c", code, str(Path(__file__).parent)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (130, "")
+
+
+def test_sigterm_ends_what_was_started():
+    code = (
+        "import subprocess, sys; sys.path.insert(0, sys.argv[1]); import machines\n"
+        "machines.run_program(lambda: subprocess.run(['sh', '-c', 'sleep 0.5; echo $$; exec sleep 60']).returncode)\n"
+    )
+    command = [sys.executable, "-c", code, str(Path(__file__).parent)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        child = int(process.stdout.readline())
+        process.terminate()
+        assert process.wait(timeout=30) == 143
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
 
 
 def test_sums_and_contents(tmp_path):

@@ -550,6 +550,28 @@ def test_two_at_once_wait_for_each_other(run):
     assert process.returncode == 1 and NO_INDEX in printed
 
 
+@pytest.mark.parametrize("task", ["machines", "release"])
+def test_two_that_make_machines_wait_for_each_other(run, task, monkeypatch, capsys):
+    """Each makes out/machines anew, so one at a time; other tasks run meanwhile."""
+    held = []
+
+    def command(words):
+        for name in ("run.py", "tests/project/run_tasks.py"):
+            with open(run.ROOT / name, "rb") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    held.append(name)
+        return 0
+
+    monkeypatch.chdir(run.ROOT)
+    monkeypatch.setattr(run, "run", command)
+    monkeypatch.setattr(run, "set_up", lambda *needed: None)
+    monkeypatch.setattr(run.signal, "signal", lambda *given: None)
+    monkeypatch.setattr(sys, "argv", ["run.py", task])
+    assert run.main() == 0 and held == ["tests/project/run_tasks.py"]
+
+
 def test_ctrl_c_ends_it_and_all_it_started(run):
     process = started(run.ROOT, "digits", **UNREACHABLE)
     assert process.stdout.readline().startswith("run.py: making")
