@@ -81,6 +81,7 @@ TASKS = {
 }
 AFRESH = "Delete .venv to set up everything anew."
 EXAMPLES = ("digits", "photographs", "ddp")
+INTERRUPTIBLE = "tests/project/interruptible.py"
 MAKERS = ("machines", "release")  # which make out/machines anew
 PEERS = ("read", "write", "loader")  # the benchmarks that compare with other packages
 SPELLED = ("README.md", "docs", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "ffrecord")
@@ -716,7 +717,7 @@ def commands(task: str, arguments: Sequence[str]) -> list[list[str]]:
     """Return the command lines of a task, to be run one after the other."""
     python = [str(PYTHON)] if TASKS[task].needs else [sys.executable]
     if task in EXAMPLES:
-        return [[*python, str(ROOT / "examples" / f"{task}.py"), *arguments]]
+        return [[*python, str(ROOT / INTERRUPTIBLE), str(ROOT / "examples" / f"{task}.py"), *arguments]]
     os.chdir(ROOT)
     if task == "test":
         return [[*python, "-m", "pytest", *PARALLEL, *arguments]]

@@ -67,7 +67,7 @@ def write_small(directory):
         (directory / name).write_text(text)
     shutil.copy(ROOT / "run.py", directory)
     (directory / "tests" / "project").mkdir(parents=True)
-    for name in ("run_tasks.py", "task_arguments.py"):
+    for name in ("run_tasks.py", "task_arguments.py", "interruptible.py"):
         shutil.copy(ROOT / "tests" / "project" / name, directory / "tests" / "project")
 
 
@@ -136,7 +136,7 @@ def test_every_example_is_a_task(run):
     examples = {path.stem for path in (ROOT / "examples").glob("*.py")}
     assert examples <= set(run.TASKS)
     for name in examples:
-        assert run.commands(name, ["--x"])[-1][1:] == [str(run.ROOT / "examples" / f"{name}.py"), "--x"]
+        assert run.commands(name, ["--x"])[-1][2:] == [str(run.ROOT / "examples" / f"{name}.py"), "--x"]
 
 
 def test_commands(run, monkeypatch):
@@ -490,6 +490,31 @@ finally:
     assert process.stdout.readline() == "up\n"
     os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
     assert "clean" in process.communicate(timeout=30)[0]
+
+
+@pytest.mark.parametrize("place", ["import", "worker"])
+def test_ctrl_c_in_an_example_is_no_traceback(run, place):
+    """Neither of the program nor of its processes, which look for its functions by its name."""
+    (run.ROOT / "examples" / "beside.py").write_text(
+        f"import time\nif {place == 'import'}: print('up', flush=True); time.sleep(60)\n"
+    )
+    (run.ROOT / "examples" / "digits.py").write_text("""
+import multiprocessing, sys, time
+import beside
+def work(number):
+    print("up", *sys.argv[1:], flush=True)
+    time.sleep(60)
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        pool.map(work, [1])
+""")
+    command = [sys.executable, *run.commands("digits", ["x"])[0][1:]]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    assert process.stdout.readline() == ("up\n" if place == "import" else "up x\n")
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=30) == ("", None) and process.returncode == 130
 
 
 def test_a_directory_of_somebody_else_stays(run):
