@@ -394,9 +394,15 @@ def make_environment(lock: int) -> None:
     say(f"making {VENV} with Python {sys.version.split()[0]}{', in place of the old one' if VENV.exists() else ''}")
     if VENV.is_symlink() or VENV.is_file():
         VENV.unlink()
-    shutil.rmtree(VENV, ignore_errors=True)
     VENV.mkdir(exist_ok=True)
-    save_state({})  # from now on it is ours, also if it is left half-made
+    if not STATE.exists():
+        save_state({})  # from now on it is ours, also if it is left half-made or half-removed
+    for path in VENV.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path != STATE:
+            path.unlink()
+    save_state({})
     done = subprocess.run(
         [base_python(), "-m", "venv", "--without-pip", str(VENV)],
         env=environment(),

@@ -559,6 +559,28 @@ def test_one_that_is_half_made_or_no_python_any_more_does_not(run):
     assert status == 1 and "in place of the old one" in printed and not (run.VENV / "precious").exists()
 
 
+def test_one_that_is_half_removed_is_still_ours(run, monkeypatch):
+    """Interrupted while the old one is removed, the next run goes on with that."""
+    of_another_python(run)
+    (run.VENV / "share").mkdir()
+    before = run.load_state()
+
+    def interrupt(path, **_):
+        for name in ("ready.json", "set-up.log"):
+            (path / name).unlink(missing_ok=True)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run.shutil, "rmtree", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run.make_environment(0)
+    assert run.load_state() == before
+    run.keep_others(before)
+    (run.VENV / "ready.json").unlink()
+    with pytest.raises(run.SetUpError, match="was not made by run"):
+        run.keep_others({})
+
+
 def test_the_python_below_is_no_environment(run):
     run.BIN.mkdir(parents=True)
     base = getattr(sys, "_base_executable", sys.executable)
