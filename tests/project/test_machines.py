@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 import zipfile
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 
 import pytest
+
+import ffrecord
 
 sys.path.insert(0, str(Path(__file__).parent))
 machines, release = import_module("machines"), import_module("release")
@@ -73,7 +75,7 @@ def test_pythons_of_this_computer_run():
 
 
 def test_the_version_is_one():
-    assert release.read_version()[0] == "2.0.0"
+    assert release.read_version()[0] == ffrecord.__version__ == metadata.version("ffrecord")
 
 
 def test_a_version_that_is_not_yet_released_is_a_trial(tmp_path, monkeypatch):
