@@ -9,7 +9,11 @@ if sys.version_info < (3, 10):  # noqa: UP036
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "tests", "project"))
 
-from run_tasks import main
-
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        from run_tasks import main
+
+        sys.exit(main())
+    except KeyboardInterrupt:  # before it began, or once more while it ended
+        print("run.py: interrupted")
+        sys.exit(130)

@@ -492,6 +492,11 @@ finally:
     assert "clean" in process.communicate(timeout=30)[0]
 
 
+def test_ctrl_c_before_it_begins_is_one_line(run):
+    (run.ROOT / "tests" / "project" / "task_arguments.py").write_text("raise KeyboardInterrupt")
+    assert ended(run.ROOT, "digits") == (130, "run.py: interrupted\n")
+
+
 @pytest.mark.parametrize("place", ["import", "worker"])
 def test_ctrl_c_in_an_example_is_no_traceback(run, place):
     """Neither of the program nor of its processes, which look for its functions by its name."""
