@@ -115,7 +115,8 @@ def _find_foreign_suffix(package: str, missing: list[str]) -> str | None:
 def _remedy(root: str) -> str:
     """Return the advice for a clone, or for an installed package."""
     if os.path.exists(os.path.join(root, "setup.py")):
-        return "run `python3 run.py digits` there, or `pip install .` and then start Python in another directory"
+        prepared = "run `python3 run.py digits` there and use its .venv/bin/python"
+        return f"{prepared}, or `pip install .` and then start Python in another directory"
     return "install it again with this Python, by `pip install --force-reinstall .` in a clone of ffrecord"
 
 

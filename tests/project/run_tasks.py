@@ -12,6 +12,7 @@ import shlex
 import shutil
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -23,13 +24,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
-from task_arguments import WrongArgumentError, check
+from task_arguments import WrongArgumentError, asks_for_help, check, usage_of
 
 ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv"
 BIN = VENV / "bin"
 PYTHON = BIN / "python"
 STATE = VENV / "ready.json"
+PART = STATE.with_suffix(".part")  # the next one, while it is written
 LOG = VENV / "set-up.log"
 CONSTRAINTS = ROOT / "constraints.txt"
 SHARED = "_cython_shared"  # the compiled module that Cython makes without a source of ours
@@ -119,6 +121,10 @@ def run_task() -> int:
     setting_up = True
     try:
         check(ROOT, given.task, given.arguments, bool(list(VENV.glob("lib/python*/site-packages/pytest/__init__.py"))))
+        if given.task == "bench" and not given.arguments:
+            benchmark(())  # lists them, and ends
+        if asks_for_help(given.arguments):
+            return show_help(given.task, given.arguments)
         with ExitStack() as stack:
             if TASKS[given.task].needs:
                 set_up(parts(given.task, given.arguments), TASKS[given.task], stack.enter_context(hold_lock()))
@@ -144,6 +150,16 @@ def run_task() -> int:
     except OSError as error:
         say(known_cause(str(error)) or f"{given.task}: {error}")
         return 1
+
+
+def show_help(task: str, arguments: Sequence[str]) -> int:
+    """Let the program of a task show its help; say what the task takes where it is not set up, or has no program."""
+    state, asked = load_state(), requirements()
+    ready = all(state.get(name) == digest(asked[name], pins()) for name in parts(task, arguments)) and can_import("pip")
+    if task != "lint" and (ready or not TASKS[task].needs):
+        return run(commands(task, arguments)[-1])
+    print(f"usage: python3 run.py {task} {usage_of(task)}\n\n{TASKS[task].does}")
+    return 0
 
 
 class SetUpError(Exception):
@@ -273,7 +289,8 @@ def set_up(needed: Sequence[str], task: Task, lock: int) -> None:
             pip.install(sorted({each for name in others for each in asked[name]}), spare=task.spare)
             if "test" in others:
                 pip.without_dependencies("mosaicml-streaming")
-            save_state(load_state() | {name: digest(asked[name], pins()) for name in others})
+            done = {name: digest(asked[name], pins()) for name in others}
+            save_state(load_state() | done | {"packages": " ".join(sorted(installed_packages()))})
         if compiler:
             compiler.wait()
             save_state(load_state() | {"compiled": made_from})
@@ -305,9 +322,8 @@ def load_state() -> dict[str, str]:
 
 def save_state(state: dict[str, str]) -> None:
     """Save the steps that were done, all or nothing."""
-    beside = STATE.with_suffix(".part")
-    beside.write_text(json.dumps(state, indent=1) + "\n")
-    beside.replace(STATE)
+    PART.write_text(json.dumps(state, indent=1) + "\n")
+    PART.replace(STATE)
 
 
 def extension_sources() -> list[Path]:
@@ -330,11 +346,23 @@ def sources() -> str:
 
 
 def has_all_modules() -> bool:
-    """Tell if every source has been compiled for this Python."""
+    """Tell if every source has been compiled for this Python, and no module was cut short since."""
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    modules = {path.name.partition(".")[0] for path in (ROOT / "ffrecord").rglob(f"*{suffix}")}
+    modules = {path.name.partition(".")[0] for path in (ROOT / "ffrecord").rglob(f"*{suffix}") if is_whole(path)}
     shared = {SHARED} if SHARED in (ROOT / "setup.py").read_text() else set()
     return {path.stem for path in extension_sources()} | shared <= modules
+
+
+def is_whole(module: Path) -> bool:
+    """Tell if a compiled module has all of its bytes: its end is the table of sections that the head of ELF places."""
+    with module.open("rb") as file:
+        head = file.read(64)
+    if len(head) < 64:
+        return False
+    if head[4] != 2:  # not of 64 bits, so the head is another
+        return True
+    (start,), (size, count) = struct.unpack_from("=Q", head, 40), struct.unpack_from("=HH", head, 58)
+    return module.stat().st_size >= start + size * count
 
 
 def can_import(*modules: str) -> bool:
@@ -370,7 +398,7 @@ def keep_others(state: dict[str, str]) -> None:
     Raises:
         SetUpError: with what is there, and what to do.
     """
-    ours = {"bin", "include", "lib", "lib64", STATE.name, LOG.name}
+    ours = {"bin", "include", "lib", "lib64", STATE.name, PART.name, LOG.name}
     if not VENV.is_dir() or {path.name for path in VENV.iterdir()} <= ours:
         return
     if not STATE.exists() and not LOG.exists():
@@ -417,15 +445,23 @@ def make_environment(lock: int) -> None:
     Pip(lock).install(["pip>=25.3"], "--upgrade")
 
 
+def installed_packages() -> set[str]:
+    """Return the names of the packages in .venv."""
+    return {about.name.partition("-")[0] for about in VENV.glob("lib/python*/site-packages/*.dist-info")}
+
+
 def mend(advice: str) -> None:
-    """Forget the packages of which a file is missing or cut short, so that pip installs them again, and name them.
+    """Forget the packages that are gone, or of which a file is missing or cut short, so that pip installs them again.
+    Name them.
 
     An interrupted run leaves such packages, and so do a full disk and whoever deletes a file.
 
     Args:
         advice: what happens next, for the line about a package.
     """
-    damaged = []
+    damaged = sorted(set(load_state().get("packages", "").split()) - installed_packages())
+    for name in damaged:
+        say(f"{name} is gone from {VENV.name}; {advice}")
     for about in VENV.glob("lib/python*/site-packages/*.dist-info"):
         fault = fault_of(about)
         if not fault:
@@ -490,6 +526,8 @@ class Pip:
                 return
             if known_cause(output):
                 raise SetUpError(explain(output))
+            if os.environ.get("PIP_NO_INDEX") and not os.environ.get("PIP_FIND_LINKS"):
+                raise SetUpError("PIP_NO_INDEX is set, so pip looks for no packages: unset it, then run this again")
             for name in projects_not_found(output):
                 if any(name_of(pin) == name and pin_applies(pin) for pin in self.pins):
                     say(f"the version of {name} in constraints.txt is not available for this Python; using another one")

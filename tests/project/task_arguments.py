@@ -74,7 +74,7 @@ def check(root: Path, task: str, arguments: Sequence[str], own: bool) -> None:
     Raises:
         WrongArgumentError: with what the task takes.
     """
-    if {"-h", "--help"} & set(arguments):
+    if asks_for_help(arguments):
         return
     usage = PYTEST if task in OF_PYTEST else PROGRAMS[task]
     remedy = f"python3 run.py {task} --help lists them" if task in OF_PYTEST else f"it takes {usage or 'none'}"
@@ -90,10 +90,23 @@ def check(root: Path, task: str, arguments: Sequence[str], own: bool) -> None:
                 raise WrongArgumentError(f"{task}: there is no {path.partition('::')[0]} in {root}")
     if task == "bench" and given.places:
         _check_name(given.places[0], _benchmarks(root), task)
+    if task == "release":
+        for version in given.places:
+            _check_name(version, re.findall(r'Python :: (3\.\d+)"', (root / "pyproject.toml").read_text()), task)
     if task == "planted":
         texts = "".join(path.read_text() for path in (root / "tests/reliability/planted").glob("*.py"))
         for name in given.places:
             _check_name(name, re.findall(r'"([\w-]+)"', texts), task, "--list has the names")
+
+
+def asks_for_help(arguments: Sequence[str]) -> bool:
+    """Tell if -h or --help is among the arguments of a task."""
+    return bool({"-h", "--help"} & set(arguments))
+
+
+def usage_of(task: str) -> str:
+    """Return what a task takes, as in a usage line."""
+    return "[--quick] [-m long] [-k NAME] [PATH] ...; the others are pytest's" if task in OF_PYTEST else PROGRAMS[task]
 
 
 def _benchmarks(root: Path) -> list[str]:

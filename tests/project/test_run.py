@@ -17,6 +17,8 @@ import pytest
 import task_arguments
 from _pytest import cacheprovider, stepwise
 
+from ffrecord import _crc
+
 ROOT = Path(__file__).parents[2]
 OLD_NAMES = ("python2.7", *(f"python3.{minor}" for minor in (6, 7, 8, 9)))
 OLD = [path for name in OLD_NAMES for path in [shutil.which(name)] if path and "shims" not in path]
@@ -188,12 +190,16 @@ def test_sources_that_change_are_compiled(run):
 def test_modules_of_another_python_do_not_count(run):
     (run.ROOT / "setup.py").write_text('SHARED = "ffrecord._cython_shared"')
     assert not run.has_all_modules()
-    (run.ROOT / "ffrecord" / "_one.cpython-39-x86_64-linux-gnu.so").touch()
+    shutil.copy(_crc.__file__, run.ROOT / "ffrecord" / "_one.cpython-39-x86_64-linux-gnu.so")
     assert not run.has_all_modules()
     for name in ("_one", "_cython_shared"):
         assert not run.has_all_modules()
-        (run.ROOT / "ffrecord" / f"{name}{run.sysconfig.get_config_var('EXT_SUFFIX')}").touch()
+        compiled = run.ROOT / "ffrecord" / f"{name}{run.sysconfig.get_config_var('EXT_SUFFIX')}"
+        shutil.copy(_crc.__file__, compiled)
     assert run.has_all_modules()
+    for size in (compiled.stat().st_size - 1, 1000, 10, 0):  # Python would say that it is too short, in each run
+        os.truncate(compiled, size)
+        assert not run.has_all_modules()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "null", "3"])
@@ -243,6 +249,25 @@ def test_damaged_packages_are_installed_again(run, capsys, damage, fault):
     assert ("torch" in run.load_state()) == (not fault)
 
 
+def test_packages_that_are_gone_are_installed_again(run, capsys):
+    about = run.VENV / "lib" / "python3.11" / "site-packages" / "a-1.dist-info"
+    about.mkdir(parents=True)
+    (about / "RECORD").touch()
+    run.save_state({"python": "this", "torch": "2", "packages": " ".join(run.installed_packages())})
+    run.mend("run this again")
+    assert capsys.readouterr().out == "" and "torch" in run.load_state()
+    shutil.rmtree(about)
+    run.mend("run this again")
+    assert capsys.readouterr().out == "run.py: a is gone from .venv; run this again\n"
+    assert run.load_state() == {"python": "this"}
+
+
+def test_a_record_that_found_no_room_is_ours(run):
+    run.VENV.mkdir()
+    run.PART.touch()
+    run.keep_others({})
+
+
 # What it says
 
 
@@ -290,6 +315,35 @@ def test_finds_what_cannot_be_had(run, output, expected):
 def test_says_what_to_do(run, output, expected):
     told = run.explain(output)
     assert expected.lower() in told.lower() and "\n" not in told
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        ("release --help", r"usage: python3 run\.py release \[VERSION\] --here --out PATH\n\nbuild, check "),
+        ("lint -h", r"usage: python3 run\.py lint \n\nrun ruff"),
+        ("test -h", r"usage: python3 run\.py test \[--quick\] .* pytest's\n\nrun the tests"),
+        ("machines --help", r"usage: run\.py machines "),
+        ("bench", r"usage: python3 run\.py bench \{\} "),
+    ],
+)
+def test_help_sets_nothing_up(run, arguments, told):
+    """Not even while another run holds the lock."""
+    shutil.copy(ROOT / "tests" / "project" / "machines.py", run.ROOT / "tests" / "project")
+    shutil.copy(ROOT / "README.md", run.ROOT)
+    with open(run.ROOT / "run.py") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        status, printed = ended(run.ROOT, *arguments.split())
+    assert re.match(told, printed) and status == (1 if arguments == "bench" else 0), printed
+    assert not run.VENV.exists()
+
+
+def test_without_an_index_it_names_the_variable(run, monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.setattr(run.Pip, "_try", lambda *arguments, **variables: "ERROR: ResolutionImpossible")
+    with pytest.raises(run.SetUpError, match="PIP_NO_INDEX is set, .* unset it"):
+        run.Pip(0).install(["six"])
 
 
 def test_lacking_a_compiler_it_stops_before_it_begins(run):
@@ -356,6 +410,7 @@ def test_the_newest_python_is_not_advised_to_itself(run, monkeypatch):
         ("fuzz --second 3", "fuzz has no argument --second"),
         ("bench nothing", "bench: nothing is called nothing; there are"),
         ("planted nothing", "planted: nothing is called nothing; --list has the names"),
+        ("release nothing", "release: nothing is called nothing; there are"),
     ],
 )
 def test_wrong_arguments_are_told_before_anything_is_set_up(run, arguments, told):
@@ -372,7 +427,8 @@ def test_wrong_arguments_are_told_before_anything_is_set_up(run, arguments, told
         *("release 3.12 3.13 --here", "digits --help", "sanitize run.py -m long --figures x"),
     ],
 )
-def test_right_arguments_are_taken(run, arguments):
+def test_right_arguments_are_taken(ours, arguments):
+    run = ours
     (run.ROOT / "benchmarks").mkdir()
     (run.ROOT / "benchmarks" / "bench_crc.py").touch()
     task, *given = arguments.split()

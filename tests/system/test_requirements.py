@@ -50,8 +50,8 @@ def test_the_list_is_that_of_the_sources() -> None:
 )
 def test_a_clone_says_what_to_run(clone: Path, code: str) -> None:
     assert told(clone, code) == (
-        f"ImportError: ffrecord's compiled modules are missing from {clone}: run `python3 run.py digits` there, "
-        "or `pip install .` and then start Python in another directory"
+        f"ImportError: ffrecord's compiled modules are missing from {clone}: run `python3 run.py digits` there "
+        "and use its .venv/bin/python, or `pip install .` and then start Python in another directory"
     )
 
 
