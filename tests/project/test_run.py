@@ -342,7 +342,7 @@ def test_without_an_index_it_names_the_variable(run, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     monkeypatch.setattr(run.Pip, "_try", lambda *arguments, **variables: "ERROR: ResolutionImpossible")
-    with pytest.raises(run.SetUpError, match="PIP_NO_INDEX is set, .* unset it"):
+    with pytest.raises(run.SetUpError, match=r"PIP_NO_INDEX is set, .* unset it"):
         run.Pip(0).install(["six"])
 
 
