@@ -133,7 +133,7 @@ def test_smallest_trees():
         (b"J\xff\xff\xff\xff", "sample is -1, expected"),
         (b"I-1\n", "b'-1', expected a number >= 0"),
         (b"\x8a\x01\xff", "sample is -1, expected"),
-        (b"\x8a\x08" + b"\xff" * 7 + b"\x7f", f"sample {2**63 - 1}, expected"),
+        (b"\x8a\x08" + b"\xff" * 7 + b"\x7f", f"sample is {2**63 - 1}, expected"),
         (b"\x8a\x09" + b"\xff" * 9, "the int has 9 bytes, expected at most 8"),
         (b"\x8b" + struct.pack("<I", 2**31), "the int has 2147483648 bytes"),
         (b"I" + b"9" * 5000 + b"\n", "the line does not end within 24 bytes"),

@@ -58,7 +58,8 @@ def read_labels(
     try:
         columns = columns_of(reader, [labels])
     except ArgumentError as error:
-        raise ArgumentError(f"class_balanced={labels!r}: {error}") from None
+        reason = str(error).removeprefix(f"fields has {labels!r}, ")
+        raise ArgumentError(f"class_balanced is {labels!r}, {reason}") from None
     course = Course(identity_of(reader), order="sequential", batch_size=AT_ONCE, indices=indices)
     threads = replace(options, workers=0, threads=options.threads or usable_cpus(), pin=False, device=None)
     batches = BatchIterator(course.begin(), reader, BatchWork(columns, as_list), threads)
