@@ -90,7 +90,7 @@ class Loader(Iterable[Any]):
         epoch: first epoch, >= 0.
         drop_last: leave out a smaller last batch.
         sampler: iterable of the samples of this rank, in place of an order; read anew in each epoch, after its
-            `set_epoch` if it has one. A state counts its samples and skips them, so it must give the same ones again.
+            `set_epoch` if it has one. A state counts its samples and skips them. If others come, it is a StateError.
         batch_sampler: iterable of batches, lists of samples, in place of batch_size, drop_last and an order.
         weights: float [m], the weight of each sample. Samples are drawn with replacement, in `ffrecord.order.Weighted`.
         class_balanced: int [m], the class of each sample, or the column of it: weights with which all classes are drawn

@@ -95,8 +95,6 @@ def test_nothing_to_open(tmp_path: Path, given: object, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     said = {"empty": "'empty' is a directory without one", "none*.ffr": r"no file matches 'none\*\.ffr'"}
     words = said[given] if isinstance(given, str) else f"the {type(given).__name__} is empty"
-    with pytest.raises(
-        ValueError, match=f"^At least one .ffr file as input is needed, and {words}.*; give a file, "
-    ):
+    with pytest.raises(ValueError, match=f"^At least one .ffr file as input is needed, and {words}.*; give a file, "):
         ffrecord.FileReader(given)  # type: ignore[arg-type]
     shutil.rmtree(tmp_path / "empty")

@@ -150,7 +150,11 @@ def test_shuffle(path):
             "class_balanced is .*, expected a col",
         ),
         ({"class_balanced": "name"}, ArgumentTypeError, "'name': the column does not hold an int for each sample"),
-        ({"class_balanced": "nothing"}, ArgumentError, "class_balanced is 'nothing', expected some of the columns id, "),
+        (
+            {"class_balanced": "nothing"},
+            ArgumentError,
+            "class_balanced is 'nothing', expected some of the columns id, ",
+        ),
     ],
     ids=lambda value: str(sorted(value)) if isinstance(value, dict) else "",
 )

@@ -433,3 +433,23 @@ def test_leaving_workers_that_hang(path):
     before = time.monotonic()
     iterator.close()
     assert time.monotonic() - before < 4.5 * children.PATIENCE
+
+
+@pytest.mark.parametrize("how", [{"num_threads": 0}, {"num_threads": 2}, {"num_workers": 1}])
+def test_an_epoch_of_which_all_is_left_out_is_an_error(how):
+    """A wrong name or a mistake in a program looked like an epoch of bad data, without a batch and without an error."""
+
+    class Samples:
+        def __init__(self, good):
+            self.good = good
+
+        def __len__(self):
+            return 20
+
+        def __getitem__(self, index):
+            return {"x": index if index in self.good else index / 0}
+
+    with pytest.raises(FFRecordError, match=r"^all samples of epoch 0 were left out, .* skipped: .*division by zero"):
+        list(Loader(Samples([]), 4, on_error="skip", seed=0, **how))
+    (batch,) = Loader(Samples([7]), 4, on_error="skip", seed=0, **how)
+    assert batch["x"].tolist() == [7]

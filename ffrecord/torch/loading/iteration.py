@@ -188,6 +188,8 @@ class Iteration(Iterator[Any]):
         self._turn = threading.RLock()  # so that a signal handler gets it from the code that it interrupts
         self._asking = False  # whether a thread waits for a batch
         self._failed: threading.Thread | None = None  # which got the error that has ended the loop
+        self._gave = False  # whether a batch had samples
+        self._left_out: list[str] = []  # the first error of a sample that was left out
 
     def __next__(self) -> Any:
         with self._turn:
@@ -232,12 +234,20 @@ class Iteration(Iterator[Any]):
             except StopIteration:
                 if self._over:  # another thread has closed the loop, so the epoch has not ended
                     raise StateError(CLOSED) from None
+                if self._left_out and not self._gave and not self._run.position:
+                    # A mistake in a name or a program is in all samples, and bad data are not.
+                    raise FFRecordError(
+                        f"all samples of epoch {self._run.epoch.number} were left out, so there is no batch; "
+                        f"the first was {self._left_out[0]}"
+                    ) from None
                 self._cursor.finished(self._run)
                 raise
             self._counts.add(finished)
             self._cursor.yielded(finished.step)
             if len(finished.rows.indices):  # skip a batch whose samples are all left out
+                self._gave = True
                 return finished.batch
+            self._left_out = self._left_out or [*finished.rows.skipped[:1]]
 
     def close(self) -> None:
         """End the loop: stop threads and workers, and free memory. May be repeated."""

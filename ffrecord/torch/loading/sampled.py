@@ -1,7 +1,9 @@
 """The order of a sampler of the user: its indices become planned batches, and a position counts them."""
 
 import operator
+import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -30,6 +32,7 @@ __all__ = ["SampledCourse", "SampledRun"]
 
 VERSION = 1
 INSIDE = ("sampler", "batch_sampler")  # attributes of samplers that hold other ones
+SKIPPED_AT_ONCE = 1 << 16  # indices that are read again together
 END = object()  # the end of a sampler, which might yield None
 
 Batch = npt.NDArray[np.int64]
@@ -47,6 +50,7 @@ class SampledState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         epoch: number of the epoch.
         position: samples of this rank that were yielded in the epoch.
         finished: True if nothing of the epoch is left.
+        seen: CRC-32 of those samples as int64, which shows whether the sampler gives the same ones again.
     """
 
     version: int
@@ -57,6 +61,7 @@ class SampledState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     epoch: int
     position: Count
     finished: bool
+    seen: Count
 
 
 class SampledRun(Iterator[Step]):
@@ -160,7 +165,7 @@ class SampledCourse:
         self._holder = find_holder(sampler)
         self._known = self._sampler_epoch
         self._epoch_number = check_range("epoch", epoch, 0, EPOCHS) or self._known or 0
-        self._position = self._run = 0
+        self._position = self._run = self._seen = 0
         self._batches_done = 0  # batches of the epoch that were yielded or skipped
         self._finished = False  # nothing of the epoch is left
         self._begun = self._pinned = self._again = False  # as in `Course`
@@ -182,10 +187,12 @@ class SampledCourse:
         self._run += 1
         self._begun = False
         epoch = Epoch(Sequential(), self.identity.samples, self.seed, self._epoch_number, None)
-        return SampledRun(epoch, self.split, self._read(self._position), self._position, self._run)
+        groups = self._read(self._position, self._seen)
+        return SampledRun(epoch, self.split, groups, self._position, self._run)
 
-    def _read(self, position: int) -> Iterator[Batch]:
-        """Yield the indices of each batch after `position` samples."""
+    def _read(self, position: int, seen: int) -> Iterator[Batch]:
+        """Yield the indices of each batch after `position` samples, whose checksum is `seen`."""
+        known = 0
         try:
             found = iter(self._sampler)
             self._batches_done = 0 if self.batched else position // self.batch_size
@@ -197,14 +204,25 @@ class SampledCourse:
                 group = self._take(lambda: next(found, END))
                 if group is END:
                     raise self._short(done, position)
-                done += len(self._check(group, done))
+                indices = self._check(group, done)
+                known, done = checksum(indices, known), done + len(indices)
                 self._batches_done += 1
             if done != position:
                 raise StateError(f"no batch of {self._word} begins after {position} samples, as the state says")
         elif position:
-            skipped = self._take(lambda: sum(1 for _ in islice(found, position)))
-            if skipped < position:
-                raise self._short(skipped, position)
+            done = 0
+            while done < position:
+                some = islice(found, min(SKIPPED_AT_ONCE, position - done))
+                group = self._take(partial(list, some))
+                if not group:
+                    raise self._short(done, position)
+                known, done = checksum(self._check(group, done), known), done + len(group)
+        if known != seen:
+            raise StateError(
+                f"{self._word} gives other samples in epoch {self._epoch_number} than before the state, so some would "
+                f"come twice and others never: it must give the same {plural(position, 'sample')} again, as one with a "
+                "seed does on as many ranks; Loader without a sampler goes on with any number of ranks"
+            )
         done = position
         while True:
             group = self._take(lambda: next(found, END) if self.batched else list(islice(found, self.batch_size)))
@@ -259,6 +277,7 @@ class SampledCourse:
         if step.run != self._run:
             return False
         self._position, self._finished = step.after, step.last
+        self._seen = checksum(step.indices, self._seen)
         self._batches_done += 1
         self._begun, self._pinned, self._again = True, False, False
         return True
@@ -347,6 +366,7 @@ class SampledCourse:
             epoch=self._epoch_number,
             position=0 if self._again else self._position,
             finished=self._finished and not self._again,
+            seen=0 if self._again else self._seen,
         )
         builtins: dict[str, Any] = msgspec.to_builtins(state)
         return builtins
@@ -377,12 +397,17 @@ class SampledCourse:
             raise ArgumentError(f"the state belongs to another dataset: {difference}")
         self.seed = check_range("seed of the state", loaded.seed, 0, SEEDS)
         self._go_to(check_range("epoch of the state", loaded.epoch, 0, EPOCHS), loaded.position)
-        self._finished, self._known = loaded.finished, self._sampler_epoch
+        self._finished, self._known, self._seen = loaded.finished, self._sampler_epoch, loaded.seen
 
     def _go_to(self, epoch: int, position: int) -> None:
-        self._epoch_number, self._position = epoch, position
+        self._epoch_number, self._position, self._seen = epoch, position, 0
         self._run += 1
         self._begun = self._pinned = self._again = self._finished = False
+
+
+def checksum(indices: Batch, before: int) -> int:
+    """Return the CRC-32 of indices that follow others, whose CRC-32 is `before`."""
+    return zlib.crc32(np.ascontiguousarray(indices, np.int64), before)
 
 
 def find_holder(sampler: Any) -> Any:
