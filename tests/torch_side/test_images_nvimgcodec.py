@@ -4,6 +4,7 @@ Its CPU backend returns the pixels of libjpeg-turbo bit for bit. torch's filter 
 rounds after each of its two passes; so results differ by 1 at most from those made by the book.
 """
 
+import gc
 import io
 import logging
 import os
@@ -335,6 +336,61 @@ def test_a_child_of_a_fork_begins_anew(path: str) -> None:
     done.set()
     thread.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_child_of_a_fork_never_destroys_the_decoder_of_its_parent() -> None:
+    """With several threads it would crash: it waits for them to end, and a child has none."""
+    codec, parent = NVImageCodec(None, 1), os.getpid()
+
+    class Witness:
+        def __del__(self) -> None:
+            if os.getpid() != parent:
+                os._exit(3)
+
+    codec._decoder = Witness()
+    child = os.fork()
+    if not child:
+        del codec
+        gc.collect()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_closed_by_a_signal_handler_while_it_decodes(codec: NVImageCodec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the thread that decodes."""
+    mine, decoder, data = NVImageCodec(None, 1), Resize(24), memoryview(jpeg(picture(60, 90)))
+    real = mine._open()
+
+    class Interrupted:
+        def decode(self, *arguments: object, **options: object) -> object:
+            mine.close()
+            return real.decode(*arguments, **options)
+
+    monkeypatch.setattr(mine, "_open", Interrupted)
+    found, _ = mine.decode(decoder, [data], [0], refuse)
+    assert torch.equal(found, codec.decode(decoder, [data], [0], refuse)[0]) and mine._decoder is None
+
+
+def test_images_are_left_to_the_cpu_while_another_batch_is_decoded() -> None:
+    codec, decoder, data = NVImageCodec(None, 1), Resize(24), picture(60, 90)
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with codec._turn:
+            held.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    other = threading.Thread(target=lambda: codec.decode(decoder, [data], [0], lambda *_: (60, 90)))
+    other.start()
+    other.join(10)
+    waiting = other.is_alive()
+    done.set()
+    thread.join()
+    other.join()
+    assert not waiting and codec.left == 1
 
 
 # What this machine can tell of a GPU

@@ -5,6 +5,7 @@ resamples each, and rounds and normalises all together. An image that is no ordi
 does not decode, is left to the decoder of the CPU, which also says what is wrong with it.
 """
 
+import ctypes
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -37,9 +38,7 @@ TRANSFORM, AS_RGB = 15, 0  # offset of that byte, and its value for red, green a
 FIRST_CHANNEL, NEXT_CHANNEL = 5, 3  # offsets of the channels' names from the height in a frame
 # Pixels of the box for one of the result: torch's filter refuses more than 190 on a GPU, for lack of shared memory.
 SHRINK_MOST = 128
-PIXELS_MOST = (
-    1 << 26
-)  # of the images of one call, which are in memory at once; several threads may each have such a part
+PIXELS_MOST = 1 << 26  # of the images of one call, all in memory; several threads may each have such a part
 CPU = torch.device("cpu")
 
 DecodeRow = Callable[[int, Array], Sides]
@@ -85,13 +84,20 @@ class NVImageCodec:
         # With as many threads as CPUs or more, it warns on standard error and takes fewer.
         self._threads = max(1, min(threads, resources.usable_cpus() - 1))
         self.left = 0
-        self.renew()
+        self._decoder: Any = None
+        self._renew_locks()
         renew_in_children(self)
 
     def renew(self) -> None:
         """Begin anew in a forked child, which has none of the library's threads."""
-        self._turn = threading.Lock()
-        self._decoder: Any = None
+        # Never destroy the parent's decoder here, also not at exit: it would wait for its threads, and crash.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._decoder))
+        self._decoder = None
+        self._renew_locks()
+
+    def _renew_locks(self) -> None:
+        self._turn = threading.RLock()  # guards the decoder; a signal handler that calls `close` may interrupt its use
+        self._counting = threading.Lock()  # guards `left`
 
     def close(self) -> None:
         """Free the memory of the library; a later batch begins anew."""
@@ -181,9 +187,8 @@ class NVImageCodec:
         )
         stream = torch.cuda.current_stream(self._device).cuda_stream if self.on_gpu else 0
         with self._turn:
-            if self._decoder is None:
-                self._decoder = self._open()
-            found: list[Any] = self._decoder.decode(streams, params=params, cuda_stream=stream)
+            decoder = self._decoder = self._open() if self._decoder is None else self._decoder
+            found: list[Any] = decoder.decode(streams, params=params, cuda_stream=stream)
         return found
 
     def _open(self) -> Any:
@@ -208,7 +213,7 @@ class NVImageCodec:
 
     def _note(self, data: Data, count: int) -> None:
         """Count images that are left to the CPU; tell of the first one."""
-        with self._turn:
+        with self._counting:
             first, self.left = not self.left, self.left + count
         if first:
             kind = None if isinstance(data, np.ndarray) else image_format(data)
