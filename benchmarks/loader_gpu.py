@@ -88,6 +88,8 @@ class Whole(Opened):
         for part in self.parts:
             count += sum(image is not None for image in self._decode(part))
             total += int(part.sum())
+        if self.on_gpu:  # which is still at the last ones
+            importlib.import_module("torch").cuda.synchronize()
         return count, total
 
 
