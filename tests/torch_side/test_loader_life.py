@@ -7,6 +7,8 @@ import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import children
 import numpy as np
@@ -17,7 +19,9 @@ from torch_builders import WORKERS_ANYWHERE
 
 from ffrecord.errors import StateError, UserFunctionError
 from ffrecord.torch import Loader
-from ffrecord.torch.loading.stats import LoaderStats
+from ffrecord.torch.loading.batch_builder import BuiltBatch
+from ffrecord.torch.loading.placement import BatchPlacement
+from ffrecord.torch.loading.stats import LoaderStats, Seconds
 
 pytestmark = WORKERS_ANYWHERE
 COUNT = 40
@@ -501,3 +505,15 @@ def test_the_thread_of_an_error_is_not_taken_for_a_later_one(path):
         with ThreadPoolExecutor(count) as pool:
             assert len([*pool.map(take, range(count))]) == count
     assert got == [UserFunctionError] + [StateError] * 8
+
+
+def test_a_copy_keeps_only_what_it_is_made_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the images of a batch that a GPU has decoded. The device "meta" is in place of a GPU."""
+    for name in ("Stream", "Event"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: SimpleNamespace(record=lambda stream: None))
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    host, image = torch.arange(3), torch.empty(3, device="meta")
+    built = BuiltBatch(None, None, {"image": image, "id": host, "name": ["a"]}, Seconds())
+    copied = BatchPlacement(False, torch.device("meta")).copy(built)
+    assert copied.batch["image"] is image and copied.batch["id"].is_meta and copied.batch["name"] == ["a"]
+    assert len(copied.host) == 1 and copied.host[0] is host

@@ -53,7 +53,7 @@ class BuiltBatch:
         seconds: time of its stages.
         reading: reading of a worker process for it.
         ready: end of its copy to a device, a torch.cuda.Event.
-        host: the batch in host memory that the copy is made from.
+        host: tensors in host memory that the copy is made from.
         trace: times of its stages; None unless a trace is made.
     """
 

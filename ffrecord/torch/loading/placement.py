@@ -63,7 +63,7 @@ class BatchPlacement:
     def __init__(self, pin: bool, device: torch.device | None) -> None:
         self._pin, self._device = pin or device is not None, device
         self._stream = None if device is None else torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._copied: deque[tuple[Any, Any]] = deque()  # (event at the end of a copy, its batch in host memory)
+        self._copied: deque[tuple[Any, Any]] = deque()  # (event at the end of a copy, its tensors in host memory)
 
     @property
     def effortless(self) -> bool:
@@ -85,8 +85,10 @@ class BatchPlacement:
         """Begin to copy a batch from pinned memory to the GPU, if there is one."""
         if self._device is not None:
             with torch.cuda.stream(self._stream):
-                finished.host = finished.batch
-                finished.batch = tree_map_only(torch.Tensor, self._to_device, finished.host)
+                leaves = tree_flatten(finished.batch)[0]
+                # Without images that were decoded on the GPU, whose memory the user may free.
+                finished.host = [each for each in leaves if isinstance(each, torch.Tensor) and each.is_cpu]
+                finished.batch = tree_map_only(torch.Tensor, self._to_device, finished.batch)
                 finished.ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
                 finished.ready.record(self._stream)
         return finished
