@@ -22,6 +22,7 @@ from ffrecord.fields import (
     IntField,
     JPEGField,
     NDArrayField,
+    OptionalField,
     TensorField,
     ZstdField,
 )
@@ -366,6 +367,14 @@ def test_masks_beside_whole_images_are_refused(path: str) -> None:
                 load()
     with pytest.raises(ArgumentError, match=told):
         Loader(path, 4, fields=["image", "mask"], decode=decode)
+
+
+def test_masks_beside_images_that_may_be_missing_are_refused(tmp_path: Any) -> None:
+    fields = {"image": OptionalField(ImageFileField()), "mask": NDArrayField("uint8", (None, None))}
+    samples = [{"image": sample(i)["image"], "mask": sample(i)["mask"]} for i in range(4)]
+    DatasetWriter(tmp_path / "samples", fields, num_workers=0, progress=False).from_indexed_dataset(samples)
+    with pytest.raises(ArgumentError, match="no other column has"):
+        Loader(str(tmp_path / "samples"), 4, decode={"mask": RandomResizedCrop(20).mask})
 
 
 @pytest.mark.parametrize("how", HOW)

@@ -266,6 +266,7 @@ def names_of(fields: Any) -> set[str]:
 
 def _holds_images(field: Field | None) -> bool:
     """Tell whether a field is one of images: files of pictures, or arrays of pixels of several channels."""
+    field = _unwrap(field)
     if isinstance(field, NDArrayField) and not isinstance(field, ImageField):
         return field.dtype == np.uint8 and field.shape is not None and len(field.shape) == 3
     return isinstance(field, ImageField | ImageFileField | JPEGField)
@@ -291,9 +292,14 @@ def _check_decoders(
 
 def _is_decoded(field: Any, boxes: bool) -> bool:
     """Tell whether decoders of boxes, or those of images and masks, take the values of a field."""
+    return isinstance(_unwrap(field), ARRAYS if boxes else (*ARRAYS, *FILES))
+
+
+def _unwrap(field: Any) -> Any:
+    """Return the field of the values of an optional or compressed one; any other itself."""
     while isinstance(field, OptionalField | ZstdField):
         field = field.inner
-    return isinstance(field, ARRAYS if boxes else (*ARRAYS, *FILES))
+    return field
 
 
 def check_decoder(name: Any, decoder: Any) -> Decoder:
