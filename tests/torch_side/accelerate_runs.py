@@ -1,6 +1,6 @@
 """A training run of Accelerate that writes what it has seen, as a program: python accelerate_runs.py DIRECTORY CASE.
 
-A case is JSON: "loader", "workers", "stop" (steps until a checkpoint, after which the run ends; null: 3 epochs), and
+A case is JSON: "loader", "workers", "batch" (of a Loader), "stop" (steps until a checkpoint, after which the run ends; null: 3 epochs), and
 "resume" (whether to go on there). Rank r writes `seen-r.json` in DIRECTORY. The data are in DIRECTORY/data.
 """
 
@@ -23,7 +23,7 @@ EPOCHS, BATCH = 3, 3
 
 def make_loader(accelerator: Accelerator, case: dict[str, Any], data: str) -> Any:
     if case["loader"] == "Loader":
-        return Loader(data, BATCH, seed=1, num_workers=case["workers"])
+        return Loader(data, case.get("batch", BATCH), seed=1, num_workers=case["workers"])
     dataset: Dataset[Any] = Dataset(data)
     options: dict[str, Any] = {"num_workers": case["workers"]}
     if case["workers"]:

@@ -1,6 +1,6 @@
 """A training run of Lightning that writes what it has seen, as a program: python lightning_runs.py DIRECTORY CASE.
 
-A case is JSON: "loader" and "workers"; "devices" and "strategy"; "every" (steps between checkpoints; 0: at the end of
+A case is JSON: "loader", "workers" and "batch" (of a Loader); "devices" and "strategy"; "every" (steps between checkpoints; 0: at the end of
 an epoch, as by default), "limit" (batches of an epoch), "validate"; "resume" (a checkpoint).
 
 Rank r writes `seen-r.json` in DIRECTORY: for each step the epoch and its samples, and the samples of each validation.
@@ -26,13 +26,13 @@ from ffrecord.torch import BatchSampler, DataLoader, Dataset, IterableDataset, L
 EPOCHS, BATCH = 3, 3
 
 
-def make_loader(kind: str, data: str, workers: int, seed: int = 1) -> Any:
+def make_loader(kind: str, data: str, workers: int, seed: int = 1, batch: int = BATCH) -> Any:
     dataset: Dataset[Any] = Dataset(data)
     options: dict[str, Any] = {"num_workers": workers}
     if workers:
         options["multiprocessing_context"] = "fork"
     if kind == "Loader":
-        return Loader(data, BATCH, seed=seed, num_workers=workers)
+        return Loader(data, batch, seed=seed, num_workers=workers)
     if kind == "shuffle":
         generator = torch.Generator().manual_seed(seed)
         return DataLoader(dataset, BATCH, shuffle=True, generator=generator, skippable=False, **options)
@@ -102,7 +102,7 @@ def run(directory: str, case: dict[str, Any]) -> None:
         given = {"datamodule": Iterables(data, workers, case.get("validate", False))}
     else:
         # Made before the trainer has begun a process group, as in most scripts.
-        given = {"train_dataloaders": make_loader(case["loader"], data, workers)}
+        given = {"train_dataloaders": make_loader(case["loader"], data, workers, batch=case.get("batch", BATCH))}
         if case.get("validate"):
             given["val_dataloaders"] = make_loader(case["loader"], data, workers, seed=2)
     every = case.get("every", 0)

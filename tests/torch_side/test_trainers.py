@@ -131,6 +131,17 @@ def test_lightning_on_two_ranks(directory: Path, strategy: str, loader: str, wor
 
 
 @lightning
+@pytest.mark.parametrize("place", [END, WITHIN], ids=["end", "within"])
+def test_a_loader_in_lightning_on_other_ranks(directory: Path, place: Any):
+    """With as many samples in a step: on two ranks, then on one."""
+    run("lightning_runs.py", directory, [{"loader": "Loader", "devices": 2, "strategy": "ddp", **place[0]}])
+    before = [each["steps"] for each in seen(directory, 2)]
+    step = 3 if place is WITHIN else 4
+    run("lightning_runs.py", directory, [{"loader": "Loader", "batch": 6, "resume": checkpoint(directory, step)}])
+    check_rest(before, step, [seen(directory)[0]["steps"]])
+
+
+@lightning
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("loader", LOADERS)
 def test_lightning_stopped_anywhere(directory: Path, loader: str, workers: int):
@@ -178,6 +189,17 @@ def test_accelerate(directory: Path, loader: str, workers: int, ranks: int):
         run("accelerate_runs.py", directory, [{**case, "resume": True}], launcher)
         after = [each["steps"] for each in seen(directory, ranks)]
         assert [one + two for one, two in zip(before, after, strict=True)] == whole, stop
+
+
+@accelerate
+def test_a_loader_in_accelerate_on_other_ranks(directory: Path):
+    """With as many samples in a step: on two ranks, then on one."""
+    run("accelerate_runs.py", directory, [{"loader": "Loader", "workers": 0}], TORCHRUN)
+    whole = [each["steps"] for each in seen(directory, 2)]
+    for stop in (3, BATCHES // 2, BATCHES // 2 + 2):
+        run("accelerate_runs.py", directory, [{"loader": "Loader", "workers": 0, "stop": stop}], TORCHRUN)
+        run("accelerate_runs.py", directory, [{"loader": "Loader", "workers": 0, "batch": 6, "resume": True}])
+        check_rest(whole, stop, [seen(directory)[0]["steps"]])
 
 
 @transformers
