@@ -1,7 +1,8 @@
 """A training run of Accelerate that writes what it has seen, as a program: python accelerate_runs.py DIRECTORY CASE.
 
-A case is JSON: "loader", "workers", "batch" (of a Loader), "stop" (steps until a checkpoint, after which the run ends; null: 3 epochs), and
-"resume" (whether to go on there). Rank r writes `seen-r.json` in DIRECTORY. The data are in DIRECTORY/data.
+A case is JSON: "loader", "workers", "batch" (of a Loader), "stop" (steps until a checkpoint, after which the run ends;
+null: 3 epochs), and "resume" (whether to go on there). Rank r writes `seen-r.json` in DIRECTORY. The data are in
+DIRECTORY/data.
 """
 
 import json

@@ -1,7 +1,8 @@
 """A training run of Lightning that writes what it has seen, as a program: python lightning_runs.py DIRECTORY CASE.
 
-A case is JSON: "loader", "workers" and "batch" (of a Loader); "devices" and "strategy"; "every" (steps between checkpoints; 0: at the end of
-an epoch, as by default), "limit" (batches of an epoch), "validate"; "resume" (a checkpoint).
+A case is JSON: "loader", "workers" and "batch" (of a Loader); "devices" and "strategy"; "every" (steps between
+checkpoints; 0: at the end of an epoch, as by default), "limit" (batches of an epoch), "validate"; "resume" (a
+checkpoint).
 
 Rank r writes `seen-r.json` in DIRECTORY: for each step the epoch and its samples, and the samples of each validation.
 The data are in DIRECTORY/data, or with "directory" in a case, beside it.
