@@ -407,7 +407,7 @@ class SampledCourse:
 
 def checksum(indices: Batch, before: int) -> int:
     """Return the CRC-32 of indices that follow others, whose CRC-32 is `before`."""
-    return zlib.crc32(np.ascontiguousarray(indices, np.int64), before)
+    return zlib.crc32(np.ascontiguousarray(indices, np.int64).data, before)
 
 
 def find_holder(sampler: Any) -> Any:
