@@ -94,7 +94,10 @@ def _read_headers(path: str, names: Sequence[str]) -> tuple[list[Shard], Extensi
             if not shards:
                 said = opened.extension
             elif not (said or Extension()).has_same_schema(opened.extension):
-                raise FormatError(f"{opened.path}: its columns differ from those of {names[0]}")
+                raise FormatError(
+                    f"{opened.path}: its columns differ from those of {names[0]}: "
+                    "a dataset has one schema, so move that shard to a directory of its own"
+                )
             shards.append(Shard(name, opened.n, opened.size, opened.crc))
     return shards, said
 

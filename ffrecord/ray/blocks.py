@@ -71,7 +71,10 @@ def read_blocks(
     for piece in pieces:
         with open_piece(piece, opening) as reader:
             if schema_of(reader) != wanted.stored:
-                raise FormatError(f"{reader.fnames[0]}: its columns differ from those of the first shard")
+                raise FormatError(
+                    f"{reader.fnames[0]}: its columns differ from those of the first shard: "
+                    "a dataset has one schema, so move that shard to a directory of its own"
+                )
             for start, stop in _block_bounds(reader, piece, target):
                 yield make_block(reader, np.arange(start, stop), wanted)
 

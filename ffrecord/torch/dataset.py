@@ -32,6 +32,7 @@ from ffrecord.torch.indices import (
     PlannedBatch,
     SeededIndex,
     as_positions,
+    hand_down_seeds,
     is_single,
     keep_indices,
     seeds_of,
@@ -532,7 +533,7 @@ def plan_indices(dataset: object, run: Run, number: int, step: Step) -> list[int
 def seed_indices(dataset: object, epoch: Epoch, step: Step) -> list[int]:
     """Return the indices of a planned batch, with seeds if samples of `dataset` depend on them."""
     indices: list[int] = step.indices.tolist()
-    if not isinstance(dataset, Dataset) or not dataset._is_seeded():
+    if not hand_down_seeds(dataset):
         return indices
     seeds = sample_seeds(epoch.seed, step.epoch, step.positions).tolist()
     return [SeededIndex(index, seed) for index, seed in zip(indices, seeds, strict=True)]

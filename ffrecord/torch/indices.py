@@ -1,12 +1,13 @@
 """Indices of `dataset[...]`, the same for every dataset of this package; and indices that a dataset keeps."""
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.utils.data as torch_data
 
 from ffrecord.errors import SampleIndexError
 from ffrecord.order import Run
@@ -19,7 +20,9 @@ __all__ = [
     "MappedFile",
     "PlannedBatch",
     "SeededIndex",
+    "SeededIndices",
     "as_positions",
+    "hand_down_seeds",
     "is_single",
     "keep_indices",
     "seeds_of",
@@ -49,6 +52,18 @@ class SeededIndex(int):
     def __reduce__(self) -> tuple[Any, ...]:
         return SeededIndex, (int(self), self.seed)
 
+    def __sub__(self, other: int) -> "SeededIndex":
+        # torch's ConcatDataset counts from the first sample of a member.
+        return SeededIndex(int(self) - other, self.seed)
+
+
+class SeededIndices(list[int]):
+    """The indices of torch's Subset. They hand the seed of an index down to the dataset below."""
+
+    def __getitem__(self, place: Any) -> Any:
+        found = super().__getitem__(place)
+        return SeededIndex(found, place.seed) if type(place) is SeededIndex else found
+
 
 class PlannedBatch(list[int]):
     """The indices of a planned batch, which tell a dataset what comes next.
@@ -70,6 +85,31 @@ class PlannedBatch(list[int]):
         if self.run.epoch.filter is not None:  # too large to go with each batch
             return list, (list(self),)
         return PlannedBatch, (list(self), self.run, self.number)
+
+
+def hand_down_seeds(dataset: object) -> bool:
+    """Return whether samples of a `Dataset` depend on random seeds, also below torch's subsets, joins and stacks.
+
+    Lists of indices of torch's subsets become `SeededIndices`. Call it before a loader starts its workers.
+    """
+    found = getattr(dataset, "_is_seeded", None)
+    if callable(found):
+        return bool(found())
+    if type(dataset) is torch_data.ConcatDataset:
+        return _hand_down_to_all(dataset.datasets)
+    if type(dataset) is torch_data.StackDataset:
+        members = dataset.datasets
+        return _hand_down_to_all(members.values() if isinstance(members, dict) else members)
+    if type(dataset) is not torch_data.Subset or not hand_down_seeds(dataset.dataset):
+        return False
+    if type(dataset.indices) is list:
+        dataset.indices = SeededIndices(dataset.indices)
+    return isinstance(dataset.indices, SeededIndices)
+
+
+def _hand_down_to_all(members: Iterable[object]) -> bool:
+    found = [hand_down_seeds(member) for member in members]  # each of them, not only until the first
+    return any(found)
 
 
 def seeds_of(indices: object) -> list[int] | None:

@@ -26,6 +26,7 @@ from ffrecord.reading.store import Store
 from ffrecord.system.values import describe_wrong, suggest_words, whole_number
 from ffrecord.torch.dataset import Dataset, plan_indices
 from ffrecord.torch.distributed import Place
+from ffrecord.torch.indices import hand_down_seeds
 from ffrecord.torch.ordering import OrderArguments
 from ffrecord.torch.words import SAMPLER_WORDS
 
@@ -315,6 +316,7 @@ class Sampler(DistributedSampler[Any]):
     def _set_up(self, dataset: Any, arguments: OrderArguments, batch_size: int, drop_last: bool = False) -> None:
         # torch's own __init__ is not called: it would set attributes that are properties here.
         self.dataset = dataset
+        hand_down_seeds(dataset)
         self._cursor, self._ranks = arguments.make(_identify(dataset), batch_size, drop_last)
         self._drawn: RunProgress | None = None
         self._again = False  # the epoch of the last iteration was set again

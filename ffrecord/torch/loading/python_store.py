@@ -26,7 +26,7 @@ from ffrecord.reader import FileReader
 from ffrecord.reading.batch_forms import BatchOutcome
 from ffrecord.reading.store import Store
 from ffrecord.system.values import describe
-from ffrecord.torch.indices import SeededIndex
+from ffrecord.torch.indices import SeededIndex, hand_down_seeds
 from ffrecord.torch.loading.columns import BatchColumns, Indices, Seeds
 from ffrecord.torch.loading.decoded_columns import AnyColumns, DecodedColumns, StoreRecords
 from ffrecord.torch.loading.nested import Path, parse_path, pick_columns, picked_path, tree_of, value_at
@@ -92,9 +92,8 @@ class PythonStore(Store[Any]):
 
     @property
     def seeded(self) -> bool:
-        """True for a `Dataset` of this package whose samples depend on random seeds."""
-        found = getattr(self.dataset, "_is_seeded", None)
-        return callable(found) and bool(found())
+        """True if samples of a `Dataset` of this package depend on random seeds, also below torch's own joins."""
+        return hand_down_seeds(self.dataset)
 
     def keep_columns(self, names: Collection[Any]) -> "PythonStore":
         """Return a store of the same samples without columns other than `names`, if the dataset can leave them out."""
