@@ -25,7 +25,7 @@ def _prepare_header(scratch: Scratch) -> Run:
             check_frame(field, picture)
         except ValueError as error:
             # What a writer says of a value that it does not take.
-            if not str(error).startswith("the JPEG of "):
+            if not str(error).startswith(("the JPEG ", "a JPEG ")):
                 raise
 
     return run
