@@ -44,10 +44,12 @@ def test_one_line(directory: Path, command: str, source: str) -> None:
     done = children.finished(PROGRAM, directory, *command.format(source).split())
     name = command.split()[0]
     assert done.returncode == 3, done.stderr
-    assert done.stderr.startswith(f"ffrecord {name}: {source}: ") and done.stderr.count("\n") == 1, done.stderr
-    assert "out of memory: " in done.stderr and "MemoryError" not in done.stderr and "File " not in done.stderr
-    assert done.stderr.endswith("; a record must fit into memory: free some memory\n")
-    assert "--max-skipped" not in done.stderr
+    # Linux may lack memory, or requests of all programs together, for AIO, which is told before.
+    told = "".join(line for line in done.stderr.splitlines(True) if not line.startswith("Linux AIO was refused"))
+    assert told.startswith(f"ffrecord {name}: {source}: ") and told.count("\n") == 1, told
+    assert "out of memory: " in told and "MemoryError" not in told and "File " not in told
+    assert told.endswith("; a record must fit into memory: free some memory\n")
+    assert "--max-skipped" not in told
     assert sorted(path.name for path in directory.iterdir()) == ["large", "large.zip"]
 
 
