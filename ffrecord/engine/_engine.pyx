@@ -722,7 +722,8 @@ cdef class Files:
                 good = _copy_at_once(&single, start)
             else:
                 good = _call_at_once(&single, start)
-        if not good:
+            take_back(&single.work, &single.request, 0, 1)
+        if not good or single.request.status != OK:
             return None
         single.counters.probed, single.counters.cached_bytes = 1, single.request.size
         ffr_lock_state(&_lock)

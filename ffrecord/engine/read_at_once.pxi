@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memset
 
 from ffrecord.kernels._memory cimport guarded
-from ffrecord.system._linux cimport ffr_file_size, ffr_now_ns, ffr_pread, ffr_preadv, ffr_range, iovec
+from ffrecord.system._linux cimport ffr_now_ns, ffr_pread, ffr_preadv, ffr_range, iovec
 
 
 cdef enum:

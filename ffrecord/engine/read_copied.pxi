@@ -5,7 +5,7 @@
 from libc.stdint cimport int64_t
 
 from ffrecord.kernels._memory cimport guarded
-from ffrecord.system._linux cimport ffr_file_size, ffr_now_ns, ffr_preadv, ffr_prefetch_start, ffr_range, ffr_sleeps, iovec
+from ffrecord.system._linux cimport ffr_now_ns, ffr_preadv, ffr_prefetch_start, ffr_range, ffr_sleeps, iovec
 
 
 cdef enum:
@@ -85,23 +85,6 @@ cdef void _copy_stage_records(void* argument) noexcept nogil:
         copying.i += 1
 
 
-cdef void _take_back(Work* work, Request* requests, int64_t i, int64_t j) noexcept nogil:
-    """Mark unchecked records as missed if the file no longer contains them: the mapping read zeros in their place."""
-    cdef int64_t size = 0
-    cdef int file = -1
-    while i < j:
-        if requests[i].status == OK and (not work.check or requests[i].checksum == UNCHECKED):
-            if requests[i].file != file:
-                file = requests[i].file
-                size = ffr_file_size(work.files[file].fd)
-            if requests[i].offset + requests[i].size > size:
-                requests[i].status = MISSED
-                requests[i].got = 0
-                work.counters.records -= 1
-                work.counters.bytes -= requests[i].size
-        i += 1
-
-
 cdef int64_t _waits(Copying* copying, int64_t took) noexcept nogil:
     """Return how often this thread waited in a stage. For a single record the time shows it, without a system call."""
     cdef int64_t before = copying.sleeps
@@ -117,7 +100,7 @@ cdef bint _copy_stage(Copying* copying) noexcept nogil:
     if guarded(&copying.range, _copy_stage_records, copying):
         copying.requests[copying.i].status = MISSED
         copying.i += 1
-    _take_back(copying.work, copying.requests, first, copying.i)
+    take_back(copying.work, copying.requests, first, copying.i)
     took = ffr_now_ns() - start
     copying.work.counters.io_ns += took
     finish_missed(copying.work, copying.requests, first, copying.i)

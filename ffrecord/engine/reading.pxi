@@ -148,6 +148,8 @@ cdef int64_t _read_calls(Reading* reading, Work* work, int engine, Request* requ
         read_parallel(work, requests, k)
     else:
         read_cached(work, requests, k, engine == COLD)
+    take_back(work, requests, 0, k)
+    finish_missed(work, requests, 0, k)
     if work.counters.waits == waits:
         work.counters.waits += ffr_sleeps() - sleeps
     return error

@@ -14,7 +14,7 @@ from ffrecord._crc cimport (
     crc32c_copy_and_fetch,
     crc32c_update,
 )
-from ffrecord.system._linux cimport ffr_now_ns
+from ffrecord.system._linux cimport ffr_file_size, ffr_now_ns
 
 
 cdef enum:
@@ -126,3 +126,23 @@ cdef void verify_stage(Work* work, Request* requests, int64_t i, int64_t j) noex
             verify(work, &requests[i])
         i += 1
     work.counters.crc_ns += ffr_now_ns() - start
+
+
+cdef void take_back(Work* work, Request* requests, int64_t i, int64_t j) noexcept nogil:
+    """Mark unchecked records as missed if the file no longer contains them, so that reading them again tells.
+
+    While a file is cut, system calls and mappings may give zeros in place of its end. The kernel first sets the new size.
+    """
+    cdef int64_t size = 0
+    cdef int file = -1
+    while i < j:
+        if requests[i].status == OK and (not work.check or requests[i].checksum == UNCHECKED):
+            if requests[i].file != file:
+                file = requests[i].file
+                size = ffr_file_size(work.files[file].fd)
+            if requests[i].offset + requests[i].size > size:
+                requests[i].status = MISSED
+                requests[i].got = 0
+                work.counters.records -= 1
+                work.counters.bytes -= requests[i].size
+        i += 1

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import builders
+import faults
 import ffr_twin
 import pytest
 
@@ -52,3 +53,36 @@ def test_what_was_cut_off_is_no_zeros(directory: Path, io: str, check: bool) -> 
             with pytest.raises(FFRecordError, match="Sample 19"):
                 reader.read(range(reader.n))
         assert [bytes(sample) for sample in reader.read(range(19))] == samples[:19]
+
+
+CUT_MEANWHILE = """
+import os, sys, time
+from ffrecord import FFRecordError, FileReader
+from ffrecord.system import _calls
+path, io, many = sys.argv[1], sys.argv[2], sys.argv[3] == "many"
+size = os.path.getsize(path)
+with FileReader(path, False, io=io) as reader:
+    indices = list(range(reader.n)) if many else [reader.n - 1]
+    read = (lambda: reader.read(indices)) if many else (lambda: reader.read_one(indices[0]))
+    for _ in range(12):
+        read()
+    _calls.fault("fstat", 2, "delay", 300, for_good=True)  # the first is before the samples are read
+    child = os.fork()  # as a single sample is read with the GIL
+    if not child:
+        time.sleep(0.15)
+        os.truncate(path, size - 1)
+        os._exit(0)
+    try:
+        read()
+    except FFRecordError as error:
+        print(error)
+    os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.parametrize("io", ["auto", "pread", "direct"])
+@pytest.mark.parametrize("many", ["many", "one"])
+def test_a_file_that_is_cut_while_it_is_read(tmp_path: Path, io: str, many: str) -> None:
+    """Unchecked: the kernel may give zeros for what is being cut off, so the size is looked at again afterwards."""
+    path = builders.write_samples(tmp_path / "a.ffr", builders.records([3000] * 20))
+    assert "Sample 19: length 3000 but read 2999 bytes" in faults.run(CUT_MEANWHILE, path, io, many)
