@@ -189,7 +189,7 @@ class Iteration(Iterator[Any]):
         self._asking = False  # whether a thread waits for a batch
         self._failed: threading.Thread | None = None  # which got the error that has ended the loop
         self._gave = False  # whether a batch had samples
-        self._left_out: list[str] = []  # the first error of a sample that was left out
+        self._left_out = ""  # the first error of a sample that was left out
 
     def __next__(self) -> Any:
         with self._turn:
@@ -238,7 +238,7 @@ class Iteration(Iterator[Any]):
                     # A mistake in a name or a program is in all samples, and bad data are not.
                     raise FFRecordError(
                         f"all samples of epoch {self._run.epoch.number} were left out, so there is no batch; "
-                        f"the first was {self._left_out[0]}"
+                        f"the first was {self._left_out}"
                     ) from None
                 self._cursor.finished(self._run)
                 raise
@@ -247,7 +247,7 @@ class Iteration(Iterator[Any]):
             if len(finished.rows.indices):  # skip a batch whose samples are all left out
                 self._gave = True
                 return finished.batch
-            self._left_out = self._left_out or [*finished.rows.skipped[:1]]
+            self._left_out = self._left_out or next(iter(finished.rows.skipped), "")
 
     def close(self) -> None:
         """End the loop: stop threads and workers, and free memory. May be repeated."""
