@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 import torch
 from loader_builders import child_processes, damage, fixed, flat, ids, mixed, write
+from torch.utils.data import Subset
 from torch_builders import WORKERS_ANYWHERE
 
 from ffrecord import FFRecordError, FormatError
 from ffrecord.errors import BatchTimeoutError, ChecksumError, UserFunctionError, WorkerError
 from ffrecord.order import Epoch, Random
-from ffrecord.torch import Loader
+from ffrecord.torch import Dataset, Loader
 from ffrecord.torch.loading import iteration
 from ffrecord.torch.loading.bad_records import ATTEMPTS, choose_replacement
 
@@ -172,6 +173,17 @@ def test_transform_that_raises(path, how, on_error):
     assert seen == list(range(16))
     assert "num_workers" in how or isinstance(caught.value.__cause__, LookupError)
     assert gone(threading.enumerate)
+
+
+@pytest.mark.parametrize("wrap", [lambda dataset: dataset, lambda dataset: Subset(dataset, range(COUNT))])
+@pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
+@pytest.mark.parametrize("how", MAKERS)
+def test_transform_of_a_dataset_that_raises(path, how, on_error, wrap):
+    """A mistake in a program is no damaged sample: nothing is left out because of it."""
+    dataset = wrap(Dataset(path, transform=fails))
+    message = rf"transform failed on sample {BAD} \(.*good\.ffr: sample {BAD}\): LookupError: no such thing"
+    with pytest.raises(UserFunctionError, match=message):
+        flat(Loader(dataset, 4, "sequential", on_error=on_error, **how))
 
 
 @pytest.mark.parametrize("how", MAKERS)
@@ -383,7 +395,7 @@ FULL = """
 import sys
 import children, torch
 from ffrecord.errors import UserFunctionError
-from ffrecord.torch import Loader
+from ffrecord.torch import Dataset, Loader
 try:
     children.small_disk("/dev/shm", 256 << 10)
 except OSError as error:

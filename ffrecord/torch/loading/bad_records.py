@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import FFRecordError, FormatError
+from ffrecord.errors import FFRecordError, FormatError, UserFunctionError
 from ffrecord.order import Epoch, Step
 from ffrecord.order.keys import key_of
 from ffrecord.reading.batch_forms import pack_arrays
@@ -58,6 +58,7 @@ class BadRecordHandler:
 
         Raises:
             FFRecordError, OSError: on_error is "raise", or all replacements are bad too; names file and sample.
+            UserFunctionError: a transform of the dataset failed, whatever on_error is.
         """
         records = self._read(step.indices, seeds)
         indices, kept, skipped = step.indices.copy(), [], []
@@ -89,6 +90,10 @@ class BadRecordHandler:
             self._columns.check(record, index, seeds)
         except FormatError as error:
             return self._reader._name_sample_error(index, error)
+        except UserFunctionError as error:
+            if isinstance(error.__cause__, UserFunctionError):  # a `Dataset` raised it: a mistake in its transform
+                raise error.__cause__
+            return error
         except FFRecordError as error:  # of a dataset in Python
             return error
         return record

@@ -182,7 +182,7 @@ class PythonColumns(DecodedColumns):
         try:
             super().check(record, index, seeds)
         except UserFunctionError as error:
-            if isinstance(error.__cause__, FFRecordError):
+            if isinstance(error.__cause__, FFRecordError) and not isinstance(error.__cause__, UserFunctionError):
                 raise error.__cause__ from None
             raise
 
