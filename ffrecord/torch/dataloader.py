@@ -168,7 +168,7 @@ class DataLoader(TorchDataLoader[T_co]):
         return self._ffrecord_progress.state(self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Let the next epoch go on from `state_dict`; epochs after it are whole. See docs/resume.md.
+        """Let the next epoch go on from `state_dict`; epochs after it are whole. See docs/states.md.
 
         The state takes effect when iteration begins, or with the first batch of an iterator that has yielded none. Only
         then are the generators set. If shuffling draws from torch's default generator, this one is also set to its

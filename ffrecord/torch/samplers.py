@@ -253,7 +253,7 @@ class Sampler(DistributedSampler[Any]):
     DistributedSampler: they leave it alone and call `set_epoch`. It holds no list of indices.
 
     Without `set_epoch`, each iteration is the next epoch. An iteration does not count if it draws nothing, or if only
-    its loader's workers have read ahead. docs/resume.md has all the rules.
+    its loader's workers have read ahead. docs/states.md has all the rules.
 
     Args:
         dataset: a dataset of this package, a reader, anything with a length, or that length.

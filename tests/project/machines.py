@@ -272,7 +272,7 @@ def page() -> None:
     rows = ["| machine | Python | `digits` from nothing | again | `.venv` without torch | tests | CPUs | when |"]
     rows += ["|---|---|--:|--:|--:|---|--:|---|"]
     for found in newest.values():
-        tests = f"`{found['tests']}`: {found['outcome']}" if "tests" in found else "not run"
+        tests = f"{found['tests']}: {found['outcome']}".replace(" in ", ", ") if "tests" in found else "not run"
         digits = f"{found['digits']:.0f} s" if found["accuracy"].endswith("%") else found["accuracy"]
         again = f"{found['again']:.0f} s" if "again" not in found["failed"] else "–"
         size, when = f"{found['megabytes']} MB", f"{found['date']}, {found['commit']}"

@@ -36,8 +36,11 @@ PROGRAMS = {"command.md", "tutorial.md", "repair.md"}
 SHELL = pytest.mark.unsanitized("programs of others do not run under it")
 # Packages of the group trainers, which everyday tests do not have, and those that not every Python has.
 NEEDS = {
+    "accelerate.md": ("accelerate",),
     "hugging-face.md": ("transformers", "accelerate"),
     "jax.md": ("jax", "grain"),
+    "lightning.md": ("lightning",),
+    "torchdata.md": ("torchdata",),
     "fields.md": ("zstandard",),
     "writing.md": ("zstandard",),
     "audio.md": ("zstandard",),

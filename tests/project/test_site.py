@@ -193,7 +193,7 @@ QUESTIONS = {
     "read from S3": ("recipes/s3/", "faq/#can-it-read-from-s3"),
     "credentials": ("recipes/s3/", "remote/#storage_options"),
     "cache to local disk": ("remote-cache/",),
-    "Lightning": ("resume/#lightning-and-accelerate", "faq/#how-do-i-resume"),
+    "Lightning": ("recipes/lightning/", "faq/#how-do-i-resume"),
     "class weights": ("training/#what-you-can-give-it",),
     "augmentation": ("training/#augmentation", "recipes/photographs/"),
     "out of memory": ("faq/#how-much-memory-does-it-use", "reading/#threads-processes-descriptors-memory"),

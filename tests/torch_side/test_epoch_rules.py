@@ -1,6 +1,6 @@
 """Which batches the next loop has, whatever was done before: every loader against a slow, obvious twin.
 
-docs/resume.md has the rules in words.
+docs/states.md has the rules in words.
 """
 
 import json
