@@ -1,4 +1,4 @@
-"""List every text that the package says: exceptions, warnings, log lines, help and pages, with the place of each.
+"""List every text that the package says: errors, warnings, log lines, help, output and pages, each with its place.
 
 `python tests/project/messages.py` prints a line for each: kind, file, line and text. Holes for values are in braces.
 Read it from top to bottom to find two wordings for one fault, or a message that does not say what to do.
@@ -15,6 +15,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 LOGS = {"debug", "info", "warning", "error", "exception"}
 HELP = {"help", "description", "epilog"}
+OUTPUT = {"line", "remark", "wrap", "progress", "table"}  # methods of the output of a command
+SHOWN = {"__str__", "verdict"}  # methods whose text programs print
+COMMANDS = "ffrecord/cli/"
 SUMMARIES = {"COMMANDS"}  # tables of the texts of commands
 WORDS_LEAST = 2  # shorter texts are names
 # The first texts of a `raise` of Cython, on its line or the next ones.
@@ -62,13 +65,15 @@ def text_of_helper(call: ast.Call) -> str:
 
 
 def kind_of(call: ast.Call) -> str:
-    """Return what a call says its texts to: "error", "log", "warning"; "" for anything else."""
+    """Return what a call says its texts to: "error", "log", "output", "warning"; "" for anything else."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     owner = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
     if owner in ("logger", "_log", "logging") and name in LOGS:
         return "log"
     if name == "warn" and owner == "warnings":
         return "warning"
+    if name in OUTPUT and owner.removeprefix("self.").lstrip("_") in ("out", "output"):
+        return "output"
     return "error" if name.endswith(("Error", "_error", "Interrupt")) else ""
 
 
@@ -104,8 +109,8 @@ def parts_of(node: ast.AST, named: dict[str, list[ast.AST]]) -> Iterator[ast.AST
                 yield from named[name]
 
 
-def said_by(tree: ast.AST, named: dict[str, list[ast.AST]]) -> Iterator[tuple[str, ast.AST]]:
-    """Yield (kind, expression) for all that a module says."""
+def said_by(tree: ast.AST, named: dict[str, list[ast.AST]], *, prints: bool) -> Iterator[tuple[str, ast.AST]]:
+    """Yield (kind, expression) for all that a module says; `prints` if its functions make the output of commands."""
     raised = {id(node.exc) for node in ast.walk(tree) if isinstance(node, ast.Raise)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
@@ -114,13 +119,16 @@ def said_by(tree: ast.AST, named: dict[str, list[ast.AST]]) -> Iterator[tuple[st
             yield from ((kind, part) for each in said for part in parts_of(each, named))
             told = [each.value for each in node.keywords if each.arg in HELP]
             yield from (("help", part) for each in told for part in parts_of(each, named))
+        if isinstance(node, ast.FunctionDef) and (node.name in SHOWN or prints):
+            given = [each.value for each in ast.walk(node) if isinstance(each, ast.Return) and each.value]
+            yield from (("output", part) for each in given for part in parts_of(each, named))
     yield from (("help", each) for name in SUMMARIES & named.keys() for each in named[name])
 
 
 def messages_of(path: Path) -> Iterator[Message]:
     """Find the texts of one module."""
     file, tree = str(path.relative_to(ROOT)), ast.parse(path.read_text())
-    for kind, node in said_by(tree, named_texts(tree)):
+    for kind, node in said_by(tree, named_texts(tree), prints=file.startswith(COMMANDS)):
         text = " ".join(text_of(node).split())
         if len(text.split()) >= WORDS_LEAST:
             yield Message(kind, file, node.lineno, text)  # type: ignore[attr-defined]

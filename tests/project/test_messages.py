@@ -34,7 +34,7 @@ def messages() -> list[Message]:
 
 def test_the_list_has_messages_of_every_kind() -> None:
     texts = {each.kind: [other.text for other in messages() if other.kind == each.kind] for each in messages()}
-    assert set(texts) == {"error", "help", "log", "page", "warning"}
+    assert set(texts) == {"error", "help", "log", "output", "page", "warning"}
     assert any("no checksum" in text or "checksum mismatch" in text for text in texts["error"])
     assert len(texts["error"]) > 400 and len(texts["help"]) > 30
     assert any(each.file.endswith(".pyx") for each in messages()), "compiled modules are read too"
@@ -46,6 +46,7 @@ def test_the_list_follows_names_and_lines() -> None:
     assert "it is not an opcode of a tree of names" in texts, "raise self.error(...)"
     assert any(text.startswith("index is {index}") for text in texts), "one of two branches"
     assert any("out has shape" in text and "expected [" in text for text in texts), "two lines of a .pxi"
+    assert "every {report.checksum} matches" in texts, "a line that a command prints"
     assert "pack a folder into one file" in texts and "This browser cannot show the picture." in texts
 
 
