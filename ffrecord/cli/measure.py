@@ -19,7 +19,7 @@ from ffrecord.engine._engine import filesystem_type
 from ffrecord.order import Random
 from ffrecord.reader import FileReader
 from ffrecord.reading.store import Store
-from ffrecord.sources.fallback_reader import MixedReader
+from ffrecord.sources.fallback_reader import FallbackReader
 from ffrecord.system import filesystems, resources
 from ffrecord.system.requirements import import_optional, install_command
 from ffrecord.system.threads import map_in_threads
@@ -75,7 +75,7 @@ def describe_machine() -> dict[str, Any]:
     return {"cpu": name or platform.machine(), "cpus": resources.usable_cpus(), "kernel": platform.release()}
 
 
-def cached(store: Store, batch_size: int, seconds: float) -> Measurement:
+def measure_cached(store: Store, batch_size: int, seconds: float) -> Measurement:
     """Measure random batches of records that are in the page cache.
 
     If not all records fit easily into memory, only the first ones that do are read.
@@ -92,11 +92,11 @@ def cached(store: Store, batch_size: int, seconds: float) -> Measurement:
     return measured
 
 
-def cold(store: Store, batch_size: int, seconds: float) -> Measurement:
+def measure_cold(store: Store, batch_size: int, seconds: float) -> Measurement:
     """Measure random batches after the page cache has dropped these files. Other files stay cached.
 
     Raises:
-        NotHere: the page cache does not drop them.
+        NotMeasurable: the page cache does not drop them.
     """
     paths = [path for path in dict.fromkeys(store.fnames) if os.path.isfile(path)]
     drop_from_cache(paths)
@@ -110,11 +110,11 @@ def cold(store: Store, batch_size: int, seconds: float) -> Measurement:
     return measured
 
 
-def loader(store: Store, batch_size: int, seconds: float) -> Measurement:
+def measure_loader(store: Store, batch_size: int, seconds: float) -> Measurement:
     """Measure batches of `ffrecord.torch.Loader`.
 
     Raises:
-        NotHere: torch is missing, or no tensors can be made of the samples.
+        NotMeasurable: torch is missing, or no tensors can be made of the samples.
     """
     if import_optional("torch") is None:
         raise NotMeasurable(f"torch is not installed: {install_command('torch')}")
@@ -129,7 +129,7 @@ def loader(store: Store, batch_size: int, seconds: float) -> Measurement:
         raise NotMeasurable(str(error)) from error
 
 
-def sizes(batch_size: int, seconds: float, limit: float | None) -> list[Measurement]:
+def measure_sizes(batch_size: int, seconds: float, limit: float | None) -> list[Measurement]:
     """Measure random batches of cached files with samples of several sizes. The files are made for it.
 
     Args:
@@ -138,7 +138,7 @@ def sizes(batch_size: int, seconds: float, limit: float | None) -> list[Measurem
         limit: bytes per second of the memory, if it was measured before.
 
     Raises:
-        NotHere: there is no room for such files.
+        NotMeasurable: there is no room for such files.
     """
     limit = limit or _measure_memory(min(seconds, 1.0))
     try:
@@ -238,7 +238,7 @@ def _known_sizes(store: Store, count: int) -> npt.NDArray[np.int64] | None:
     if told is Store.record_sizes:
         return None
     first = np.arange(count)
-    if told is MixedReader.record_sizes and isinstance(store, MixedReader) and not store._all_plain(first):
+    if told is FallbackReader.record_sizes and isinstance(store, FallbackReader) and not store._all_plain(first):
         return None
     return store.record_sizes(first)
 
@@ -286,7 +286,7 @@ def _measure_storage(paths: list[str], seconds: float) -> float:
     """Measure the bytes per second of direct reads of 1 MiB, several at a time.
 
     Raises:
-        NotHere: the file system has no direct reads, or no file has 1 MiB.
+        NotMeasurable: the file system has no direct reads, or no file has 1 MiB.
     """
     pieces = [(path, at) for path in paths for at in range(0, os.path.getsize(path) - DIRECT_BYTES + 1, DIRECT_BYTES)]
     if not pieces:

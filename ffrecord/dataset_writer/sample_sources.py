@@ -21,7 +21,7 @@ from ffrecord.system.braces import expand_braces
 from ffrecord.system.values import check_characters, describe_wrong
 
 AHEAD = 2  # streams for each worker that may be at work before the first of all has ended
-RESERVE_ASKED = 3  # tasks whose samples are fetched ahead, so that the disk is never idle
+RESERVE_FETCHED = 3  # tasks whose samples are fetched ahead, so that the disk is never idle
 
 Item = TypeVar("Item")
 
@@ -96,7 +96,7 @@ class FromDataset(Source):
         self._sample_name = sample_names(dataset)
         # Reading ahead needs the next tasks to be known.
         if allows_fetch_ahead(dataset):
-            self.reserve = RESERVE_ASKED
+            self.reserve = RESERVE_FETCHED
 
     def take(self, task: int, slot: int, most: int, carrier: Carrier) -> IndexTask | None:
         # A slice of a range stays a range, however long the dataset is.
@@ -128,7 +128,7 @@ class FromIterable(Source):
         self._pairs: Iterator[tuple[int, Any]] = enumerate(_checked_length(iterable, length))
 
     def read_first(self, count: int) -> list[Any]:
-        """Return the first samples; `take` gives them nevertheless."""
+        """Read the first samples without using them up: `take` returns them again."""
         # `chain` puts them back, since an iterator gives each only once.
         first = list(islice(self._pairs, count))
         self._pairs = chain(first, self._pairs)
@@ -161,7 +161,7 @@ class FromList(Source):
         self._pairs: Iterator[tuple[int, str]] = islice(_nonempty_lines(numbered), first, None)
 
     def read_first(self, count: int) -> "FirstLines":
-        """Return the first lines; `take` gives them nevertheless."""
+        """Read the first lines without using them up: `take` returns them again."""
         first = list(islice(self._pairs, count))
         self._pairs = chain(first, self._pairs)
         return FirstLines(first, self.arguments["function"])

@@ -137,7 +137,7 @@ class SampleFetcher:
 
     def __init__(self, heart: Heart) -> None:
         # One, since datasets are seldom safe for several.
-        self._heart, self._thread = heart, ThreadPoolExecutor(1, "ffrecord-asker")
+        self._heart, self._thread = heart, ThreadPoolExecutor(1, "ffrecord-fetcher")
 
     def fetch_batch(self, dataset: Any, indices: list[int]) -> Future[tuple[int, list[Any]]]:
         """Return a future of the result of `_fetch_batch`."""
@@ -149,11 +149,11 @@ class SampleFetcher:
 
     def _fetch(self, dataset: Any, indices: list[int]) -> tuple[int, list[Any]]:
         # A killed worker then still tells what it was reading.
-        self._heart.ask_ahead(indices[0])
+        self._heart.note_fetch(indices[0])
         try:
             return _fetch_batch(dataset, indices)
         finally:
-            self._heart.ask_ahead(None)
+            self._heart.note_fetch(None)
 
 
 def _fetch_batch(dataset: Any, indices: list[int]) -> tuple[int, list[Any]]:

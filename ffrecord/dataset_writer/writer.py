@@ -369,7 +369,8 @@ class DatasetWriter:
             chosen: indices of the samples to write; None for all.
 
         Raises:
-            As `infer_encoding`.
+            SampleError: a sample cannot be read.
+            TypeError, ValueError: no schema fits the samples.
         """
         settings, skips = self._options.settings(1), self._options.max_skipped is not None
         probes = self._options.probes(range(len(dataset)) if chosen is None else chosen, None)

@@ -1,6 +1,6 @@
 # The verify step of a batch: compare the checksum of each record right after its bytes arrived.
 #
-# A record that does not match is marked MISMATCH here; the way that read it decides whether to read it again.
+# `verify` marks a record that does not match as MISMATCH. After a false `copy_record` the copying way reads it again.
 # The checksum of kind UNCHECKED is always 0.
 
 from libc.stdint cimport int64_t, uint32_t

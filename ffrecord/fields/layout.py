@@ -124,14 +124,14 @@ class RecordLayout:
         time.
         """
 
-        def named(record: memoryview) -> list[Any]:
+        def decode_named(record: memoryview) -> list[Any]:
             try:
                 return decode(record)
             except FormatError:
                 self._blame(record)
                 raise
 
-        return named
+        return decode_named
 
     def _blame(self, record: memoryview) -> None:
         sizes, at = iter(self.sizes(record)), self.head_size

@@ -81,7 +81,7 @@ def _comparison_key(extension: Extension) -> tuple[bytes, str | None, str]:
 
 
 def block_size(payload: bytes, reserved: int = 0) -> int:
-    """Return the bytes of a block with `payload` and `reserved` further bytes of zeros."""
+    """Return the size of a block in bytes: header, `payload`, and `reserved` bytes of zeros."""
     return ffr_layout.BLOCK.size + len(payload) + reserved
 
 

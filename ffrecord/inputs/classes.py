@@ -58,7 +58,7 @@ def classes_of_columns(features: Mapping[str, Any]) -> dict[str, Classes]:
 
 
 def are_classes(column: Any, classes: Classes) -> bool:
-    """Tell whether all numbers in a column of Arrow, also those in lists, are those of classes."""
+    """Tell whether every integer of an Arrow column, nested lists included, is a valid class number."""
     if not isinstance(classes, tuple):
         return False
     for chunk in column.chunks:

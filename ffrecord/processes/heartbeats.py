@@ -65,7 +65,7 @@ class Heart:
         """Record the task of this worker."""
         self.words[TASK] = task
 
-    def ask_ahead(self, index: int | None) -> None:
+    def note_fetch(self, index: int | None) -> None:
         """Record the first sample that another thread of this worker fetches ahead; None if it has ended."""
         # Plus one, because 0 stands for none.
         self.words[AHEAD] = 0 if index is None else index + 1

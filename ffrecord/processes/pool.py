@@ -302,13 +302,13 @@ class WorkerPool:
         if beat.phase == heartbeats.IDLE or beat != worker.beat:
             worker.beat, worker.since = beat, self._checked
         elif silent > limit:
-            raise failure_messages.stuck_error(self._who(number), beat, silent, limit, self._name)
+            raise failure_messages.stuck_error(self._describe_worker(number), beat, silent, limit, self._name)
 
-    def _who(self, number: int) -> str:
+    def _describe_worker(self, number: int) -> str:
         return f"worker {number} (pid {self._workers[number].process.pid})"
 
     def _raise_failure(self, number: int, failure: WorkerFailure) -> None:
-        error, cause = failure_messages.worker_error(self._who(number), failure, self._name)
+        error, cause = failure_messages.worker_error(self._describe_worker(number), failure, self._name)
         raise error from cause
 
     def _raise_death(self, number: int) -> list[tuple[int, bytes]]:
@@ -317,7 +317,7 @@ class WorkerPool:
         # Ctrl-C and the end of a session reach this process too: let its own handler speak first.
         if code is not None and -code in ENDING:
             time.sleep(OWN_TURN)
-        raise failure_messages.death_error(self._who(number), self._hearts.heart(number).beat(), code, self._name)
+        raise failure_messages.death_error(self._describe_worker(number), self._hearts.heart(number).beat(), code, self._name)
 
     def dismiss(self) -> None:
         """Let all processes end, because their work is done.
@@ -332,7 +332,7 @@ class WorkerPool:
             code = _await_exit(worker.process, deadline - time.monotonic())
             # A process may linger, for instance in a thread of the user. It has nothing left to send; `end` ends it.
             if code:
-                raise failure_messages.exit_error(self._who(number), code)
+                raise failure_messages.exit_error(self._describe_worker(number), code)
 
     def end(self) -> None:
         """End all running processes and release everything; may be repeated."""

@@ -18,12 +18,12 @@ SUMMED = ("batches", "records", "bytes", "requests", "cached_bytes", "io_seconds
 NO_POSITIONS = np.empty(0, np.int64)
 
 
-class MixedReader(RecordReader):
+class FallbackReader(RecordReader):
     """A reader with special records.
 
     The engine alone reads a batch without them, and the other records of any batch.
 
-    Subclasses define `_special` and `_load_special`. They may set `_inner`.
+    Subclasses define `_find_special` and `_load_special`. They may set `_inner`.
     """
 
     __slots__ = ()
@@ -31,7 +31,7 @@ class MixedReader(RecordReader):
     _inner: RecordReader | None = None  # reads the bytes of special records; users see one reader
 
     @abstractmethod
-    def _special(self, positions: Indices) -> npt.NDArray[np.bool_] | None:
+    def _find_special(self, positions: Indices) -> npt.NDArray[np.bool_] | None:
         """Return which records at `positions`, int64 [k] in [0, n), are special; None if no record of the store is."""
 
     @abstractmethod
@@ -56,16 +56,16 @@ class MixedReader(RecordReader):
     def record_sizes(self, indices: Iterable[SupportsIndex]) -> Indices:
         """Return the size of each record in bytes; special records are read for it."""
         positions = self._normalize_indices(indices)
-        sizes, special = super().record_sizes(positions), self._special(positions)
+        sizes, special = super().record_sizes(positions), self._find_special(positions)
         if special is not None and special.any():
             sizes[special] = Store.record_sizes(self, positions[special])
         return sizes
 
     def _read_single(self, index: int) -> Array | Read | None:
-        if self._special(NO_POSITIONS) is not None:
+        if self._find_special(NO_POSITIONS) is not None:
             return None
-        if type(self)._read_single is MixedReader._read_single and isinstance(self._engine, Files):
-            self._read_at_once()  # not in the constructor: `_special` works on an open reader only
+        if type(self)._read_single is FallbackReader._read_single and isinstance(self._engine, Files):
+            self._read_at_once()  # not in the constructor: `_find_special` works on an open reader only
         return super()._read_single(index)
 
     def _read_sync(
@@ -89,16 +89,16 @@ class MixedReader(RecordReader):
 
         True also for indices out of range, which the engine refuses.
         """
-        if self._special(NO_POSITIONS) is None:
+        if self._find_special(NO_POSITIONS) is None:
             return True
         if not len(positions) or positions.min() < -self.n or positions.max() >= self.n:
             return True
         # Negative indices count from the end.
-        special = self._special(positions % self.n)
+        special = self._find_special(positions % self.n)
         return special is None or not special.any()
 
     def _load(self, positions: Indices) -> list[Array | Exception]:
-        special = self._special(positions)
+        special = self._find_special(positions)
         if special is None:
             return super()._load(positions)
         result: list[Any] = [None] * len(positions)

@@ -19,9 +19,9 @@ __all__ = ["LoaderView", "Message"]
 
 
 class Message:
-    """A pickled object, which arrives as itself.
+    """An object that is pickled at once, and arrives as itself.
 
-    It is pickled here, so an error belongs to the object. The thread of torch's queue would lose it.
+    So an error of pickling is raised here. The thread of torch's queue would lose it.
 
     Raises:
         Exception: whatever pickling raises.

@@ -59,7 +59,7 @@ def test_a_last_batch_counts_as_many_samples_as_it_has(tmp_path):
     with open_store(str(tmp_path / "a")) as store:
         epochs = measure._loader_batches(loader(store, 4, rank=0, world_size=1), 8.0)
         assert list(itertools.islice(epochs, 6)) == [(4, 32), (4, 32), (2, 16)] * 2
-        measured = measure.loader(store, 64, 0.05)
+        measured = measure.measure_loader(store, 64, 0.05)
     assert measured.bytes_per_batch == 80
 
 

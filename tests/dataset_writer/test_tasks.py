@@ -100,7 +100,7 @@ def test_what_is_asked_ahead_is_told() -> None:
     assert [run.get(index) for index in run.indices] == [index * index for index in range(3 * AT_ONCE)]
     assert told == [0, AT_ONCE, 2 * AT_ONCE]
     assert heart.beat().ahead is None
-    heart.ask_ahead(0)
+    heart.note_fetch(0)
     assert "at sample 0, while samples from 0 on were read ahead" in str(
         failure_messages.death_error(
             "worker 0", Beat(heartbeats.SAMPLE, 0, 1, 0, heart.beat().ahead), 1, lambda beat: beat.sample

@@ -49,7 +49,7 @@ def test_every_answer_says_what_shows_it():
     assert [answer.splitlines()[0] for answer in answers if "](" not in answer] == []
 
 
-@pytest.mark.parametrize("page", ["tutorial", "ddp", "resume", *(f"from-{name}" for name in ("ffcv", "zip"))])
+@pytest.mark.parametrize("page", ["tutorial", "ranks", "states", *(f"from-{name}" for name in ("ffcv", "zip"))])
 def test_guides_are_programs(page):
     """Or nothing would be run."""
     assert any(block.language == "python" for block in blocks((ROOT / "docs" / f"{page}.md").read_text()))

@@ -1,6 +1,7 @@
 """The shape of the package: small folders, one class for each name, docstrings that begin with a verb."""
 
 import ast
+import builtins
 import functools
 import re
 import subprocess
@@ -130,3 +131,22 @@ def test_subjects_of_commits_are_short() -> None:
     if ran.returncode:
         pytest.skip("there is no history here")
     assert [line for line in ran.stdout.splitlines() if len(line) > 72] == []
+
+
+RAISED = re.compile(r"^\s+Raises:\n((?:\s+\S.*\n?)+)", re.MULTILINE)
+ERROR_NAMES = re.compile(r"^\s+((?:[A-Z]\w*[a-z]\w*(?:, | or )?)+):", re.MULTILINE)
+
+
+def test_errors_that_docstrings_name_exist() -> None:
+    defined = {node.name for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    known = defined | set(dir(builtins)) | {"Exception"}
+    unknown = []
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
+                continue
+            text = (ast.get_docstring(node, clean=False) or "") + "\n"
+            for block in RAISED.findall(text):
+                names = {name for found in ERROR_NAMES.findall(block) for name in re.findall(r"\w+", found)}
+                unknown += [f"{path.relative_to(ROOT)}: {name}" for name in sorted(names - known)]
+    assert unknown == []

@@ -56,7 +56,7 @@ def test_the_page_has_the_newest_result_of_each_machine(tmp_path, monkeypatch, c
     monkeypatch.setattr(machines, "RESULTS", results)
     machines.page()
     text = page.read_text()
-    assert "| debian-12 | 3.11.2 | 83 s | 11 s | 412 MB | `test --quick`: 9807 passed | 2 | 2026-11-26, abc |\n" in text
+    assert "| debian-12 | 3.11.2 | 83 s | 11 s | 412 MB | test --quick: 9807 passed | 2 | 2026-11-26, abc |\n" in text
     assert "| python3.15 | 3.11.2 | no torch | – | 412 MB | not run | 2, load 8 | 2026-11-26, abc |\n" in text
     assert "old" not in text and "500" not in text and text.startswith("# Machines\n") and text.endswith("\nMore.\n")
 

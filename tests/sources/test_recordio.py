@@ -419,7 +419,7 @@ class OtherThread:
         self.known[chunks] = value
 
 
-@pytest.mark.parametrize("place", ["_cut", "_load", "_read", "_done"])
+@pytest.mark.parametrize("place", ["_cut", "_load", "_read", "_finish_chunks"])
 def test_an_interrupt_leaves_no_chunk_that_others_wait_for(several, place):
     """Wherever it comes: the next read, by any thread, would wait for ever for the one that was interrupted."""
     with RecordIOReader(several) as reader:

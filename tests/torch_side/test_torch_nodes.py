@@ -11,6 +11,8 @@ import ffrecord
 from ffrecord.torch import BatchSampler, Dataset, Sampler, collate
 
 nodes = pytest.importorskip("torchdata.nodes", reason="needs torchdata")
+# Of torchdata's own threads, whenever Python takes an iterator away.
+pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored .*<function _ParallelMapperIter.__del__")
 
 SAMPLES, BATCH, EPOCHS = 24, 3, 3
 BATCHES = SAMPLES // BATCH
@@ -50,7 +52,6 @@ def take(count: int, found: Iterator[list[int]]) -> list[list[int]]:
     return [next(found) for _ in range(count)]
 
 
-@pytest.mark.filterwarnings("ignore:Exception ignored .*<function _ParallelMapperIter.__del__")  # torchdata's threads
 @pytest.mark.parametrize("threads", [0, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_goes_on_after_every_batch(data: str, kind: str, threads: int):

@@ -102,7 +102,7 @@ def measure(store: Store, given: argparse.Namespace, out: Output) -> list[Measur
     for way in (way for way in given.only or WAYS if way != SIZES):
         with out.progress(None, "", f"measuring: {way}"):
             try:
-                found.append(getattr(measuring, way)(store, given.batch_size, given.seconds))
+                found.append(getattr(measuring, f"measure_{way}")(store, given.batch_size, given.seconds))
             except measuring.NotMeasurable as error:
                 found.append(Measurement(way, missing=str(error)))
     return found
@@ -115,7 +115,7 @@ def sweep(found: list[Measurement], given: argparse.Namespace, out: Output) -> l
     limit = next((each.limit for each in found if each.way == "cached"), None)
     try:
         with out.progress(None, "", "measuring: sizes"):
-            return measuring.sizes(given.batch_size, given.seconds, limit)
+            return measuring.measure_sizes(given.batch_size, given.seconds, limit)
     except measuring.NotMeasurable as error:
         if not found:
             raise FFRecordError(f"sizes: not measured: {error}") from error

@@ -106,14 +106,14 @@ def _zstd(file: BinaryIO, size: int) -> Iterator[bytes | memoryview]:
 
 def _br(file: BinaryIO, size: int) -> Iterator[bytes | memoryview]:
     # Into memory of the stated size, which no bomb can exceed.
-    yield _into(require("cramjam", "snappy", "").brotli.decompress_into, file, size)
+    yield _decompress_whole(require("cramjam", "snappy", "").brotli.decompress_into, file, size)
 
 
 def _snappy(file: BinaryIO, size: int) -> Iterator[bytes | memoryview]:
-    yield _into(require("cramjam", "snappy", "").snappy.decompress_raw_into, file, size)
+    yield _decompress_whole(require("cramjam", "snappy", "").snappy.decompress_raw_into, file, size)
 
 
-def _into(decompress: Callable[[bytes, Any], int], file: BinaryIO, size: int) -> memoryview:
+def _decompress_whole(decompress: Callable[[bytes, Any], int], file: BinaryIO, size: int) -> memoryview:
     # Not a bytearray, which is filled with zeros: the index may state a size that is too large, and pages of this array
     # take no memory before they are written to.
     out = np.empty(size, np.uint8)

@@ -191,7 +191,7 @@ class Groups:
                 yield from self._read(mine, left)
             finally:  # also after an interrupt anywhere in between: others would wait for these chunks for ever
                 if left:
-                    self._done(left)
+                    self._finish_chunks(left)
             yield from have
             if len(chunks):
                 others = chunks.tolist()
@@ -213,11 +213,11 @@ class Groups:
     def _read(self, chunks: Numbers, left: set[int]) -> Iterator[Group]:
         for piece in self._cut(chunks) if len(chunks) else []:
             group = self._load(piece)
-            self._done(piece.tolist(), group)
+            self._finish_chunks(piece.tolist(), group)
             left.difference_update(piece.tolist())
             yield group
 
-    def _done(self, chunks: Iterable[int], group: Group | None = None) -> None:
+    def _finish_chunks(self, chunks: Iterable[int], group: Group | None = None) -> None:
         with self._changed:
             if group is not None:
                 self._keep(group)

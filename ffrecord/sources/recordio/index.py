@@ -178,7 +178,7 @@ def _arrays(chunks: Chunks) -> dict[str, npt.NDArray[Any]]:
 
 
 def _check_headers(path: str, dialect: Dialect, headers: Headers, offsets: Numbers) -> None:
-    wrong = np.flatnonzero(~dialect.sound(headers))
+    wrong = np.flatnonzero(~dialect.are_valid(headers))
     if len(wrong):
         chunk, words = int(wrong[0]), headers[wrong[0]].tolist()
         raise FormatError(
@@ -236,7 +236,7 @@ def _chunk_after(fd: int, dialect: Dialect, start: int, end: int) -> int | None:
         at = piece.find(MAGIC_BYTES)
         while 0 <= at < PIECE:
             words = np.frombuffer(piece, "<u4", 5, at)[None] if at + HEADER.size <= len(piece) else None
-            if words is not None and dialect.sound(words)[0]:
+            if words is not None and dialect.are_valid(words)[0]:
                 if _payload_matches(fd, dialect, words, offset + at, end):
                     return offset + at
                 tried += 1
@@ -278,7 +278,7 @@ def _find_dialect(fd: int, path: str, end: int) -> Dialect:
             f"{path} is not a RecordIO file: it begins with {head[:4].hex()}, expected {MAGIC_BYTES.hex()}"
         )
     first = np.frombuffer(head, "<u4")[None]
-    likely = [each for each in DIALECTS.values() if each.sound(first)[0]]
+    likely = [each for each in DIALECTS.values() if each.are_valid(first)[0]]
     for dialect in likely:
         if _payload_matches(fd, dialect, first, 0, end):
             return dialect
@@ -296,7 +296,7 @@ def _dialect_of_others(fd: int, path: str, end: int) -> Dialect:
         for i in range(1, min(len(offsets), TRIED)):
             if _payload_matches(fd, DIALECTS[name], headers[i : i + 1], int(offsets[i]), end):
                 return DIALECTS[name]
-    whole = [name for name, (headers, _, stop) in hops.items() if stop == end and DIALECTS[name].sound(headers).all()]
+    whole = [name for name, (headers, _, stop) in hops.items() if stop == end and DIALECTS[name].are_valid(headers).all()]
     if len(whole) == 1:
         return DIALECTS[whole[0]]
     for dialect in DIALECTS.values():

@@ -68,7 +68,7 @@ class Dialect(NamedTuple):
         """Return places in `COMPRESSORS`; other numbers if a header has an unknown compressor."""
         return headers[:, self.compressor].astype(np.int64) - self.first_code
 
-    def sound(self, headers: Headers) -> npt.NDArray[np.bool_]:
+    def are_valid(self, headers: Headers) -> npt.NDArray[np.bool_]:
         """Return which headers may be valid.
 
         They have a known compressor, and a number of records that fits into the size.

@@ -17,7 +17,7 @@ from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.paths import Source
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.store import Indices, OnError
-from ffrecord.sources.fallback_reader import MixedReader
+from ffrecord.sources.fallback_reader import FallbackReader
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.named_files import NamedFiles
@@ -29,7 +29,7 @@ from ffrecord.system.closing import open_all
 logger = logging.getLogger("ffrecord")
 
 
-class TarReader(NamedFiles, MixedReader):
+class TarReader(NamedFiles, FallbackReader):
     """The regular files of tar archives in stored order, as records and as files; their names are `keys()`.
 
     The reader understands archives of POSIX (ustar, pax), GNU, star and the seventh edition of Unix. A hard link has
@@ -102,7 +102,7 @@ class TarReader(NamedFiles, MixedReader):
         # A descriptor of its own, since the object may outlive this reader.
         return SpanRaw(reopen(file), int(file.offsets[local]), checked)
 
-    def _special(self, positions: Indices) -> npt.NDArray[np.bool_] | None:
+    def _find_special(self, positions: Indices) -> npt.NDArray[np.bool_] | None:
         return None if self._sparse is None else self._sparse[positions]
 
     def _load_special(self, positions: Indices) -> list[Array | Exception]:

@@ -15,7 +15,7 @@ from ffrecord.reading.paths import Source
 from ffrecord.reading.record_reader import RecordReader, failure_error
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.store import Indices, OnError
-from ffrecord.sources.fallback_reader import MixedReader
+from ffrecord.sources.fallback_reader import FallbackReader
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.names import Names, concatenate_names, name_as_text
@@ -177,7 +177,7 @@ def _join_pieces(pieces: list[Array | Exception]) -> Array | Exception:
     return np.concatenate(arrays)
 
 
-class WebDatasetReader(MixedReader):
+class WebDatasetReader(FallbackReader):
     """Samples of WebDataset's archives: consecutive members whose names are the same up to the first dot.
 
     In the name `train/0001.seg.PNG`, `train/0001` is the key and `seg.png` the field. As in WebDataset, some members
@@ -316,7 +316,7 @@ class WebDatasetReader(MixedReader):
     def _sample_name(self, position: int) -> str:
         return f"sample {self.keys()[position]!r}"
 
-    def _special(self, positions: Numbers) -> npt.NDArray[np.bool_] | None:
+    def _find_special(self, positions: Numbers) -> npt.NDArray[np.bool_] | None:
         if not self._any_special:
             return None
         pieces = self._samples.pieces

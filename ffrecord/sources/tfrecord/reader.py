@@ -19,7 +19,7 @@ from ffrecord.reading.record_reader import check_io
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.stats import ReadStats
 from ffrecord.reading.store import Indices, OnError
-from ffrecord.sources.fallback_reader import MixedReader
+from ffrecord.sources.fallback_reader import FallbackReader
 from ffrecord.sources.files import add_hint_to_errors, expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.inflated import Inflated, OpenStreams
@@ -148,7 +148,7 @@ def _name_error(name: str, error: Exception) -> Exception:
 PROBED = 32  # records that features are inferred from
 
 
-class TFRecordReader(MixedReader):
+class TFRecordReader(FallbackReader):
     """The records of TFRecord files: uncompressed, or compressed as a whole by gzip (also of several members) or zlib.
 
     From a compressed file, reading in sequence takes linear time. Before a record elsewhere, a few megabytes are
@@ -274,7 +274,7 @@ class TFRecordReader(MixedReader):
 
     # Records of compressed files
 
-    def _special(self, positions: Indices) -> npt.NDArray[np.bool_] | None:
+    def _find_special(self, positions: Indices) -> npt.NDArray[np.bool_] | None:
         return None if self._streams is None else self._streams.has(positions)
 
     def _load_special(self, positions: Indices) -> list[Array | Exception]:

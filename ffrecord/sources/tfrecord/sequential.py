@@ -84,7 +84,14 @@ def stream_tfrecord(
 
 
 class _StreamOptions(NamedTuple):
-    """Options: compare checksums, leave out wrong records, leave out torn ends, map files."""
+    """The options of a stream.
+
+    Attributes:
+        check: compare checksums.
+        skip_wrong: leave out records whose checksum differs.
+        skip_torn: leave out a last record that is cut short.
+        mapped: map the files in place of reading them.
+    """
 
     check: bool
     skip_wrong: bool

@@ -352,7 +352,7 @@ class ZipMembers:
             return out
         path = self.paths[self.archive(index)]
         return ChecksumError(
-            f"Sample {index}: checksum mismatch: {self._where(index)}: CRC-32 {computed:#010x}, stored {stored:#010x} "
+            f"Sample {index}: checksum mismatch: {self._describe_member(index)}: CRC-32 {computed:#010x}, stored {stored:#010x} "
             f"({size} bytes of content)",
             path=path,
             index=index,
@@ -362,12 +362,12 @@ class ZipMembers:
 
     def name_error(self, index: int, error: Exception) -> Exception:
         """Return the error with the archive and the member in its message."""
-        made = type(error)(f"Sample {index}: {self._where(index)}: {error}")
+        made = type(error)(f"Sample {index}: {self._describe_member(index)}: {error}")
         # The exception of the library may tell more.
         made.__cause__ = error.__cause__
         return made
 
-    def _where(self, index: int) -> str:
+    def _describe_member(self, index: int) -> str:
         return f"{self.paths[self.archive(index)]}: member {self.names[index]!r}"
 
 

@@ -19,7 +19,7 @@ from ffrecord.reading.paths import Source
 from ffrecord.reading.record_reader import RecordReader
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.store import Indices, OnError
-from ffrecord.sources.fallback_reader import MixedReader
+from ffrecord.sources.fallback_reader import FallbackReader
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.named_files import NamedFiles
@@ -33,7 +33,7 @@ from ffrecord.system.values import describe_wrong
 MAX_RATIO = 2000.0
 
 
-class ZipReader(NamedFiles, MixedReader):
+class ZipReader(NamedFiles, FallbackReader):
     """The members of zip archives, without directories, as records and as files.
 
     The batch engine reads stored members in place. Members compressed by deflate (zlib), bzip2 and LZMA (standard
@@ -104,7 +104,7 @@ class ZipReader(NamedFiles, MixedReader):
 
     # Batches
 
-    def _special(self, positions: Indices) -> npt.NDArray[np.bool_] | None:
+    def _find_special(self, positions: Indices) -> npt.NDArray[np.bool_] | None:
         special = self.members.special
         return None if special is None else special[positions]
 

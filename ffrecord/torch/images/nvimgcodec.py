@@ -111,7 +111,7 @@ class NVImageCodec:
 
     @property
     def described(self) -> str:
-        """Words for the library and its place."""
+        """A description of the decoder and its device, for logs."""
         return f"images decoded by nvImageCodec on {self._device}"
 
     def decode(
