@@ -410,7 +410,7 @@ class ExampleDataset(StoreSamples):
             found = f"the list {steps!r} of a SequenceExample"
         if found:
             raise FormatError(
-                f"{self._name(index)}: it has {found}, but no example that was looked at has it; "
+                f"{self._name(index)}: it has {found}, which no example looked at has; "
                 'pass fields={"data": BytesField()} to keep examples as bytes'
             )
 

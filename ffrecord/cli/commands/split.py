@@ -244,7 +244,7 @@ def publish(parts: Sequence[SplitPart]) -> None:
         for directory in {os.path.dirname(part.target) for part in parts}:
             fsync_directory(directory)
     except OSError as error:
-        sentence = "all parts are in place, but fsync of a directory failed and a crash may undo it"
+        sentence = "all parts are in place, but fsync of a directory failed and a crash may undo them"
         raise file_error(error.errno or EIO, f"{parts[0].path}: {sentence}", parts[0].path) from None
     for part in parts:
         part.done = True
