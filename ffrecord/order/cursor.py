@@ -5,7 +5,8 @@ a loader likes: only `yielded` moves the `Course`.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -317,6 +318,21 @@ class Course:
         self._go_to(loaded.epoch, loaded.position, before if loaded.position else None)
 
     # Internals
+
+    def _over(self, identity: Identity, indices: Filter | None, batch_size: int, drop_last: bool) -> "Course":
+        """Return a course in this order, at this place of it, over another dataset and in other batches.
+
+        Raises:
+            ValueError, IndexError, TypeError: errors of `Course`.
+        """
+        course = copy(self)
+        if self._before is not None and self._before.identity == self.identity:
+            course._before = replace(self._before, identity=identity)
+        course.identity, course._crc = identity, None
+        course.indices = None if indices is None else check_filter(indices, identity.samples)
+        course.batch_size, course.drop_last = check_batch_size(batch_size), check_flag("drop_last", drop_last)
+        course._check_sizes(course.split, course.order)
+        return course
 
     def _with_slices(self, placement: Placement | None) -> Order:
         return self._order if placement is None else placement.order(self._order)

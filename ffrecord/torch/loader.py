@@ -28,6 +28,7 @@ from ffrecord.torch.loading.iteration import BatchCounts, BatchIterator, Iterati
 from ffrecord.torch.loading.labels import read_labels
 from ffrecord.torch.loading.opening import LoaderSource, is_path, open_source
 from ffrecord.torch.loading.options import LoaderOptions, check_choice, check_function
+from ffrecord.torch.loading.own_samplers import check_ranks, check_seed, find_order
 from ffrecord.torch.loading.processes import WorkerKeeper
 from ffrecord.torch.loading.python_store import columns_of
 from ffrecord.torch.loading.ragged import RAGGED, ragged_form
@@ -86,11 +87,13 @@ class Loader(Iterable[Any]):
         batch_size: samples in a batch of this rank, >= 1.
         order: "random", "sequential", "block", or an order of `ffrecord.order`; None for "random".
         shuffle: True for order="random", False for "sequential".
-        seed: seed of the order and of all augmentation, 0 <= seed < 2**64.
+        seed: seed of the order and of all augmentation, 0 <= seed < 2**64. A `Sampler` of this package has its own.
         epoch: first epoch, >= 0.
         drop_last: leave out a smaller last batch.
         sampler: iterable of the samples of this rank, in place of an order; read anew in each epoch, after its
             `set_epoch` if it has one. A state counts its samples and skips them. If others come, it is a StateError.
+            Of a `Sampler` of this package, the loader takes over order, seed, epoch, position and rank. Its states are
+            then those of a loader without a sampler, for any number of ranks.
         batch_sampler: iterable of batches, lists of samples, in place of batch_size, drop_last and an order.
         weights: float [m], the weight of each sample. Samples are drawn with replacement, in `ffrecord.order.Weighted`.
         class_balanced: int [m], the class of each sample, or the column of it: weights with which all classes are drawn
@@ -101,7 +104,8 @@ class Loader(Iterable[Any]):
         prefetch: batches ahead of the training loop, >= 1; by default 4, or the number of threads if that is more. Up
             to as many again are read meanwhile.
         rank, world_size: by default from torch.distributed, else from the environment (of torchrun, MPI or Slurm), else
-            0 and 1. They are looked up again when a loop begins, so a process group may begin later.
+            0 and 1. They are looked up again when a loop begins, so a process group may begin later. With a sampler
+            they share nothing out: it decides the samples, and they only make the seeds of ranks differ.
         policy: "drop", "pad" or "uneven": treatment of samples that the ranks cannot share evenly; see
             `ffrecord.order.Split`.
         fields: the columns to decode. Names, or a dict of name → field to read the column with (None: as it was
@@ -247,10 +251,21 @@ class Loader(Iterable[Any]):
                 placement=placement,
             )
             self._cursor: Course | SampledCourse
+            self._batched = batch_sampler is not None
+            known = find_order(sampler, batch_sampler, batch_size, drop_last)
             if sampler is None and batch_sampler is None:
                 self._cursor, self._ranks = arguments.make(identity, batch_size, drop_last)
+            elif known is not None:
+                check_sampler(arguments, batch_size, drop_last, batched=self._batched)
+                check_seed(seed, known.sampler)
+                check_ranks(rank, world_size, known.sampler)
+                self._cursor, self._ranks = known.sampler.lend(identity, chosen, known.batch_size, known.drop_last)
+                if epoch and epoch != self._cursor.epoch:
+                    self._cursor.set_epoch(epoch)
             else:
-                check_sampler(arguments, batch_size, drop_last, on_error, batched=batch_sampler is not None)
+                check_sampler(arguments, batch_size, drop_last, batched=self._batched)
+                check_replacing(on_error, batched=self._batched)
+                check_ranks(rank, world_size, sampler if batch_sampler is None else batch_sampler)
                 self._ranks = Ranks(rank, world_size, None)
                 self._cursor = SampledCourse(
                     identity,
@@ -300,7 +315,10 @@ class Loader(Iterable[Any]):
 
     @property
     def position(self) -> int:
-        """The number of samples of the epoch that all ranks together have yielded; with a sampler, this rank alone."""
+        """The number of samples of the epoch that all ranks together have yielded.
+
+        With a sampler that is not of this package, it is the number of this rank alone.
+        """
         return self._cursor.position
 
     def set_epoch(self, epoch: int) -> None:
@@ -309,7 +327,7 @@ class Loader(Iterable[Any]):
 
     @property
     def batch_size(self) -> int | None:
-        return None if isinstance(self._cursor, SampledCourse) and self._cursor.batched else self._cursor.batch_size
+        return None if self._batched else self._cursor.batch_size
 
     @property
     def sampler(self) -> EpochSetter:
@@ -328,7 +346,8 @@ class Loader(Iterable[Any]):
     def state_dict(self) -> dict[str, Any]:
         """Return the position, a small dict that JSON can hold. It counts yielded batches, not batches read ahead.
 
-        Call it when all ranks have yielded equally many batches. With a sampler, each rank has its own state.
+        Call it when all ranks have yielded equally many batches. With a sampler that is not of this package, each rank
+        has its own state.
         """
         self._ranks.follow(self._cursor, provisional=True)
         return self._cursor.state_dict()
@@ -442,7 +461,7 @@ def check_alone(**given: Any) -> None:
         raise ArgumentError(f"{names[0]} and {names[1]} both say which samples come: leave one of them out")
 
 
-def check_sampler(arguments: OrderArguments, batch_size: int, drop_last: bool, on_error: str, *, batched: bool) -> None:
+def check_sampler(arguments: OrderArguments, batch_size: int, drop_last: bool, *, batched: bool) -> None:
     """Refuse arguments that have no meaning beside a sampler.
 
     Raises:
@@ -460,7 +479,16 @@ def check_sampler(arguments: OrderArguments, batch_size: int, drop_last: bool, o
     for name, (value, default) in others.items():
         if value != default:
             raise ArgumentError(f"{name} is {value!r}, but {word} decides that: leave one of them out")
+
+
+def check_replacing(on_error: str, *, batched: bool) -> None:
+    """Refuse on_error="replace" beside a sampler of the user.
+
+    Raises:
+        ValueError: it is that.
+    """
     if on_error == "replace":
+        word = "batch_sampler" if batched else "sampler"
         raise ArgumentError(
             f"on_error='replace' takes another sample of the order, but a {word} has no order: pass 'skip'"
         )

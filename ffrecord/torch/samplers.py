@@ -14,18 +14,21 @@ from collections.abc import Iterable, Iterator, Sized
 from types import SimpleNamespace
 from typing import Any, SupportsIndex
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.data import BatchSampler as TorchBatchSampler
 from torch.utils.data import DistributedSampler
 from torch.utils.data import Sampler as TorchSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from ffrecord.errors import ArgumentTypeError, StateError
+from ffrecord.errors import ArgumentError, ArgumentTypeError, StateError
 from ffrecord.order import Course, Identity, Order, Run, Step, identity_of
+from ffrecord.order.batch_plan import batches
 from ffrecord.reading.store import Store
 from ffrecord.system.values import describe_wrong, suggest_words, whole_number
 from ffrecord.torch.dataset import Dataset, plan_indices
-from ffrecord.torch.distributed import Place
+from ffrecord.torch.distributed import Place, Ranks
 from ffrecord.torch.indices import hand_down_seeds
 from ffrecord.torch.ordering import OrderArguments
 from ffrecord.torch.words import SAMPLER_WORDS
@@ -255,6 +258,8 @@ class Sampler(DistributedSampler[Any]):
     Without `set_epoch`, each iteration is the next epoch. An iteration does not count if it draws nothing, or if only
     its loader's workers have read ahead. docs/states.md has all the rules.
 
+    A `Loader` takes its order from the sampler. The sampler then has the loader's place: its methods move the loader.
+
     Args:
         dataset: a dataset of this package, a reader, anything with a length, or that length.
         num_replicas: number of ranks that share the epoch. None takes it from torch.distributed or the environment, and
@@ -318,6 +323,8 @@ class Sampler(DistributedSampler[Any]):
         self.dataset = dataset
         hand_down_seeds(dataset)
         self._cursor, self._ranks = arguments.make(_identify(dataset), batch_size, drop_last)
+        self._sizes = self._cursor.batch_size, self._cursor.drop_last  # of iterations; a `Loader` may have others
+        self._lent: list[weakref.ref[Course]] = []  # cursors of loaders
         self._drawn: RunProgress | None = None
         self._again = False  # the epoch of the last iteration was set again
         self.reports = False  # the loader that draws reports its deliveries itself
@@ -387,14 +394,55 @@ class Sampler(DistributedSampler[Any]):
             self._cursor.set_epoch(drawn.run.epoch.number)
             self._cursor.set_position(0)
         self._again = False
-        self._drawn = RunProgress(
-            self._cursor, self._cursor.begin(), patient=patient or self.reports, ours=self.reports
-        )
+        run = self._cursor.begin()
+        if self._lent:
+            run = Run(run.epoch, run.split, run.position, *self._sizes, number=run.number)
+        self._drawn = RunProgress(self._cursor, run, patient=patient or self.reports, ours=self.reports)
         return self._drawn
+
+    def lend(
+        self, identity: Identity, chosen: npt.NDArray[np.int64] | None, batch_size: int, drop_last: bool
+    ) -> tuple[Course, Ranks]:
+        """Return a cursor in this order for a `Loader`, and the ranks that it follows. The sampler follows the cursor.
+
+        Args:
+            identity: identity of the loader's dataset.
+            chosen: int64 [m], the samples of the dataset that the loader uses; None for all.
+            batch_size, drop_last: batches of the loader.
+
+        Raises:
+            ValueError: the sampler is of more samples; or errors of `Course`.
+            IndexError: a number in `indices` of the sampler is out of range.
+        """
+        if self._last_drawn is not None and self._again:
+            self.set_position(0)
+        count, own = identity.samples if chosen is None else len(chosen), self._cursor.identity.samples
+        if own > count:
+            raise ArgumentError(
+                f"the sampler is of a dataset of {own} samples, but the loader's has {count}: make it of that dataset"
+            )
+        indices = self._cursor.indices
+        if indices is None and own < count:
+            indices = np.arange(own)
+        if chosen is not None:
+            indices = chosen if indices is None else chosen[indices]
+        self._cursor = self._cursor._over(identity, indices, batch_size, drop_last)
+        self._lent = [each for each in self._lent if each() is not None] + [weakref.ref(self._cursor)]
+        self._drawn, self._again = None, False
+        return self._cursor, self._ranks
+
+    def _cursors(self) -> list[Course]:
+        """Return the cursors of loaders that are in use, or the sampler's own."""
+        return [cursor for each in self._lent if (cursor := each()) is not None] or [self._cursor]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_lent": []}  # a copy leads no loader
 
     @property
     def _last_drawn(self) -> RunProgress | None:
         """The last iteration, counted if it was used, or None."""
+        if self._lent and self._drawn is not None and self._drawn.run.number != self._cursor._run:
+            self._drawn, self._again = None, False  # a loader has begun a loop since
         if self._drawn is not None:
             self._drawn.settle()
         return self._drawn
@@ -433,6 +481,11 @@ class Sampler(DistributedSampler[Any]):
         """Set the epoch of the next iteration. It begins at its start, or where a loaded state or `set_position` put
         it.
         """
+        if self._lent:
+            for cursor in self._cursors():
+                cursor.announce(epoch)
+            self._drawn, self._again = None, False
+            return
         drawn = self._last_drawn
         if drawn is not None and drawn.run.epoch.number == epoch:
             # An iteration that has begun goes on: workers may have read ahead in it. If it has delivered something, the
@@ -454,8 +507,9 @@ class Sampler(DistributedSampler[Any]):
                 epoch with a loader's batch_size of b it is k * b * num_replicas; after the last step it is the length.
         """
         epoch = self.epoch
-        self._cursor.set_epoch(epoch)
-        self._cursor.set_position(position)
+        for cursor in self._cursors():
+            cursor.set_epoch(epoch)
+            cursor.set_position(position)
         self._drawn, self._again = None, False
 
     def state_dict(self) -> State:
@@ -481,7 +535,8 @@ class Sampler(DistributedSampler[Any]):
         Raises:
             ValueError: it is not such a state; nothing has changed.
         """
-        self._cursor.load_state_dict(state_dict, appended)
+        for cursor in self._cursors():
+            cursor.load_state_dict(state_dict, appended)
         self._drawn, self._again = None, False
 
 
@@ -555,8 +610,7 @@ class BatchSampler(TorchBatchSampler):
 
     def __len__(self) -> int:
         """Return the number of batches of this rank in a whole epoch, as trainers expect, also in the middle of one."""
-        self.sampler._follow_ranks()
-        return self.sampler._cursor.whole
+        return batches(len(self.sampler), *self.sampler._sizes)
 
     @property
     def epoch(self) -> int:

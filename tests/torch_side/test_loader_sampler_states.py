@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import BatchSampler as TorchBatchSampler
@@ -11,7 +12,8 @@ from torch.utils.data.distributed import DistributedSampler
 
 import ffrecord
 from ffrecord.errors import StateError
-from ffrecord.torch import BatchSampler, Dataset, Loader, Sampler
+from ffrecord.order import Block
+from ffrecord.torch import BatchSampler, DataLoader, Dataset, Loader, Sampler
 
 COUNT = 100
 
@@ -63,7 +65,7 @@ def test_the_same_sampler_goes_on(dataset: Dataset[Any], name: str, ranks: int) 
         assert seen + ids_of(later) == whole
 
 
-@pytest.mark.parametrize("name", ["range", "ours", "our batches", "DistributedSampler"])
+@pytest.mark.parametrize("name", ["range", "DistributedSampler"])
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 4)])
 def test_other_ranks_are_refused(dataset: Dataset[Any], name: str, before: int, after: int) -> None:
     """They lost samples, or gave them twice, without a word. At least one rank tells, which ends the run."""
@@ -103,3 +105,126 @@ def test_a_generator_that_went_on_is_refused(dataset: Dataset[Any]) -> None:
     later.load_state_dict(loader.state_dict())
     with pytest.raises(StateError, match="in epoch 1 than before the state"):
         list(later)
+
+
+OURS = {
+    "sampler": lambda d, **how: {"batch_size": 8, "sampler": Sampler(d, **how)},
+    "batch_sampler": lambda d, **how: {"batch_sampler": BatchSampler(d, 8, **how)},
+    "torch's BatchSampler": lambda d, **how: {"batch_sampler": TorchBatchSampler(Sampler(d, **how), 8, False)},
+}
+HOW: dict[str, dict[str, Any]] = {
+    "random": {"seed": 5, "policy": "uneven"},
+    "block": {"order": Block(16), "seed": 2, "policy": "uneven", "epoch": 3},
+    "sequential": {"shuffle": False, "policy": "pad"},
+    "some": {"indices": np.arange(99, 3, -1), "seed": 1, "policy": "drop"},
+    "nodes": {"seed": 4, "policy": "pad", "placement": 1},
+}
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 4), (3, 3)])
+def test_our_samplers_go_on_on_any_ranks(dataset: Dataset[Any], name: str, how: str, before: int, after: int) -> None:
+    """The state is that of a loader without a sampler, and so is the rest of the epoch, and the next one."""
+
+    def ours(rank: int, ranks: int) -> Loader:
+        return Loader(dataset, **OURS[name](dataset, **HOW[how], num_replicas=ranks, rank=rank))
+
+    def without(rank: int, ranks: int) -> Loader:
+        return Loader(dataset, 8, **HOW[how], rank=rank, world_size=ranks)
+
+    for rank in range(before):
+        loader, same = ours(rank, before), without(rank, before)
+        found, expected = iter(loader), iter(same)
+        for _ in range(2):
+            assert next(found)["id"].tolist() == next(expected)["id"].tolist()
+            assert loader.state_dict() == same.state_dict()
+    for rank in range(after):
+        later, same = ours(rank, after), without(rank, after)
+        for each in (later, same):
+            each.load_state_dict(loader.state_dict())
+        assert later.position == 16 * before
+        for _ in range(2):
+            assert ids_of(later) == ids_of(same)
+        assert later.epoch == same.epoch and len(later) == len(same)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_sampler_and_its_loader_are_in_one_place(dataset: Dataset[Any], name: str) -> None:
+    given = OURS[name](dataset, seed=5)
+    sampler = next(each for each in given.values() if not isinstance(each, int))
+    sampler = sampler.sampler if isinstance(sampler, TorchBatchSampler) else sampler
+    loader = Loader(dataset, **given)
+    epochs = [ids_of(Loader(dataset, 8, seed=5, epoch=epoch)) for epoch in range(6)]
+    assert ids_of(loader) == epochs[0] and sampler.epoch == 1
+    batches = iter(loader)
+    next(batches), next(batches)
+    assert sampler.state_dict() == loader.state_dict() and sampler.position == loader.position == 16
+    sampler.set_epoch(1)  # once more, as it is with torch's loader
+    assert ids_of(loader) == epochs[1]
+    sampler.set_epoch(4)
+    state = loader.state_dict()
+    assert (state["epoch"], state["position"]) == (4, 0)
+    assert ids_of(loader) == epochs[4]
+    sampler.load_state_dict({**state, "position": 24})
+    sampler.set_epoch(4)  # the epoch of the state, which goes on
+    assert ids_of(loader) == epochs[4][24:]
+    sampler.set_epoch(2)
+    sampler.set_position(40)
+    assert ids_of(loader) == epochs[2][40:]
+
+
+def test_our_sampler_that_has_begun(dataset: Dataset[Any]) -> None:
+    """The loader goes on where it is; iterations of it by the program count as before."""
+    sampler = Sampler(dataset, seed=5)
+    sampler.set_epoch(3)
+    sampler.set_position(24)
+    loader = Loader(dataset, 64, sampler=sampler, drop_last=True)
+    whole = [ids_of(Loader(dataset, 8, seed=5, epoch=epoch)) for epoch in range(8)]
+    assert ids_of(loader) == whole[3][24:88]
+    assert ids_of(loader) == whole[4][:64]
+    assert list(sampler) == whole[5] and len(sampler) == COUNT  # without the loader's drop_last
+    assert ids_of(loader) == whole[6][:64] and sampler.epoch == loader.epoch == 7
+    assert ids_of(DataLoader(dataset, 10, sampler=sampler)) == whole[7]
+
+
+def test_two_loaders_with_one_of_our_samplers(dataset: Dataset[Any]) -> None:
+    """Of two datasets side by side: both follow it."""
+    sampler = Sampler(COUNT, seed=5)
+    pair = Loader(dataset, 8, sampler=sampler), Loader([{"id": i} for i in range(COUNT)], 8, sampler=sampler)
+    for epoch in (0, 4, 2):
+        sampler.set_epoch(epoch)
+        first, second = map(ids_of, pair)
+        assert first == second == ids_of(Loader(dataset, 8, seed=5, epoch=epoch))
+
+
+def test_our_sampler_of_some_of_the_samples(dataset: Dataset[Any]) -> None:
+    assert sorted(ids_of(Loader(dataset, 8, sampler=Sampler(30)))) == list(range(30))
+    subset = dataset[10:60]
+    assert sorted(ids_of(Loader(subset, 8, sampler=Sampler(subset)))) == list(range(10, 60))
+    some = Sampler(subset, shuffle=False, indices=[3, -1])
+    assert ids_of(Loader(subset, 8, sampler=some)) == [13, 59]
+    with pytest.raises(ValueError, match="the sampler is of a dataset of 100 samples, but the loader's has 50"):
+        Loader(subset, 8, sampler=Sampler(dataset))
+
+
+def test_arguments_beside_our_sampler(dataset: Dataset[Any]) -> None:
+    sampler = Sampler(dataset, seed=5, num_replicas=2, rank=1)
+    assert ids_of(Loader(dataset, 8, sampler=sampler, seed=5, rank=1, world_size=2, on_error="replace"))
+    with pytest.raises(ValueError, match="seed is 4, but the sampler has 5: leave it out"):
+        Loader(dataset, 8, sampler=sampler, seed=4)
+    for other in (DistributedSampler(dataset, 2, 1), sampler):
+        with pytest.raises(ValueError, match="rank is 0, but the sampler has 1: leave it out"):
+            Loader(dataset, 8, sampler=other, rank=0, world_size=2)
+        with pytest.raises(ValueError, match="world_size is 4, but the sampler has 2: leave it out"):
+            Loader(dataset, batch_sampler=TorchBatchSampler(other, 8, False), rank=1, world_size=4)
+
+
+def test_a_subclass_of_our_sampler_is_read(dataset: Dataset[Any]) -> None:
+    """It may yield whatever it likes."""
+
+    class Odd(Sampler):
+        def __iter__(self) -> Any:
+            return (i for i in super().__iter__() if i % 2)
+
+    assert sorted(ids_of(Loader(dataset, 8, sampler=Odd(dataset)))) == list(range(1, COUNT, 2))
