@@ -34,6 +34,18 @@ def as_int64(index: SupportsIndex) -> int:
     return value
 
 
+def as_place(index: SupportsIndex) -> int:
+    """Return an index of a part of a dataset as an int that fits into 64 bits.
+
+    Raises:
+        TypeError: it is no integer, or a bool, which is part of a mask.
+        IndexError: it is beyond 64 bits.
+    """
+    if type(index) is not int and np.asarray(index).dtype.kind == "b":
+        raise TypeError("a bool is not an index; np.flatnonzero makes ints of a mask")
+    return as_int64(index)
+
+
 def spread_indices(n: int, count: int) -> list[int]:
     """Return up to `count` of n indices, evenly from the first to the last."""
     wanted = min(n, count)
@@ -74,13 +86,13 @@ def as_indices(indices: Iterable[SupportsIndex], *, bools_most: int = BOOLS_MOST
         raise ArgumentTypeError(describe_wrong("indices", array, "ints"))
     try:
         # Only now, because it takes a Python call for each index.
-        return np.fromiter((as_int64(index) for index in indices), np.int64)
+        return np.fromiter(map(as_int64 if bools_most else as_place, indices), np.int64)
     except TypeError as error:
         raise ArgumentTypeError(describe_wrong("indices", indices, "a flat collection of ints", str(error))) from None
 
 
 def as_subset(indices: Iterable[SupportsIndex]) -> Indices:
-    """Return indices that choose a part of a dataset as int64 [k]. Each list of bools is a mask.
+    """Return indices that choose a part of a dataset as int64 [k]. Each collection of bools is a mask.
 
     Raises:
         TypeError: it is no collection, not of ints, or a mask.

@@ -602,6 +602,32 @@ def test_samplers_that_raise_or_are_empty(path):
     assert list(Loader(path, sampler=[])) == []
 
 
+MASK = [i % 2 == 0 for i in range(COUNT)]
+MASKS: dict[str, Any] = {
+    "list": MASK,
+    "tuple": tuple(MASK),
+    "array": np.array(MASK),
+    "tensor": torch.tensor(MASK),
+    "bools of numpy": list(np.array(MASK)),
+    "tensors": list(torch.tensor(MASK)),
+    "objects": np.array(MASK, object),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_a_mask_is_no_sampler(path, name):
+    """It was taken for the samples 0 and 1, many times."""
+    mask = MASKS[name]
+    with pytest.raises(ArgumentTypeError, match=r"sampler is a mask of \d+ bools|list of bools.*np\.flatnonzero"):
+        list(Loader(path, 4, sampler=mask))
+    with pytest.raises(ArgumentTypeError, match=r"(?s)batch_sampler gave .*(bool|object)"):
+        list(Loader(path, batch_sampler=[mask]))
+    with pytest.raises(ArgumentTypeError, match=r"indices is .*(bools?|object)"):
+        Loader(path, indices=mask)
+    with pytest.raises(ArgumentTypeError, match=r"np\.flatnonzero makes ints of a mask"):
+        Loader(path, indices=iter(mask))
+
+
 def test_a_sampler_has_ended_when_it_says_so(path):
     """Also if its iterator would go on after that, as one of a queue that is filled again."""
 

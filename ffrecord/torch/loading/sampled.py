@@ -25,13 +25,14 @@ from ffrecord.order.batch_plan import batches
 from ffrecord.order.cursor import check_batch_size, check_filter
 from ffrecord.order.keys import EPOCHS, SEEDS, check_range
 from ffrecord.order.state import Contents, Count, convert_state
-from ffrecord.reading.indices import as_indices, count_from_start
+from ffrecord.reading.indices import as_subset, count_from_start
 from ffrecord.system.values import describe_wrong, is_word
 
 __all__ = ["SampledCourse", "SampledRun"]
 
 VERSION = 1
 INSIDE = ("sampler", "batch_sampler")  # attributes of samplers that hold other ones
+LOOKED_AT = 8  # items of a list that may be a mask
 SKIPPED_AT_ONCE = 1 << 16  # indices that are read again together
 END = object()  # the end of a sampler, which might yield None
 
@@ -155,6 +156,8 @@ class SampledCourse:
         if isinstance(sampler, str | bytes) or not isinstance(sampler, Iterable):
             kind = "lists of ints" if batched else "ints"
             raise ArgumentTypeError(describe_wrong(word, sampler, f"an iterable of {kind}"))
+        if not batched and is_mask(sampler):
+            raise ArgumentTypeError(f"{word} is a mask of {len(sampler)} bools, expected ints: give np.flatnonzero(mask)")
         self._sampler: Any = sampler
         self.identity, self.batched, self._word = identity, batched, word
         self._chosen = None if chosen is None else check_filter(chosen, identity.samples)
@@ -256,7 +259,7 @@ class SampledCourse:
         """Return the samples of the dataset in a batch: int64 [k]."""
         n = self._count
         try:
-            indices = as_indices(group)
+            indices = as_subset(group)
         except (TypeError, IndexError) as error:
             raise ArgumentTypeError(
                 f"{self._word} gave {group!r:.80} after {plural(done, 'sample')}: {error}"
@@ -408,6 +411,13 @@ class SampledCourse:
 def checksum(indices: Batch, before: int) -> int:
     """Return the CRC-32 of indices that follow others, whose CRC-32 is `before`."""
     return zlib.crc32(np.ascontiguousarray(indices, np.int64).data, before)
+
+
+def is_mask(sampler: Any) -> bool:
+    """Tell whether a sampler is an array or list of bools, which Python takes for the samples 0 and 1."""
+    if isinstance(sampler, list | tuple):
+        return bool(sampler) and all(np.asarray(each).dtype.kind == "b" for each in islice(sampler, LOOKED_AT))
+    return str(getattr(sampler, "dtype", "")).removeprefix("torch.") == "bool"
 
 
 def find_holder(sampler: Any) -> Any:
