@@ -64,7 +64,7 @@ def assert_same(batch: Any, other: Any, tolerance: int = 0) -> None:
 
 
 @pytest.mark.parametrize("how", MAKERS, ids=str)
-@pytest.mark.parametrize("kind", ["PIL", "opened", "path", "array", "tensor"])
+@pytest.mark.parametrize("kind", ["PIL", "opened", "path", "array", "tensor", "stored", "stored path"])
 def test_kinds_of_values(tmp_path, kind, how):
     opened = []
 
@@ -75,6 +75,10 @@ def test_kinds_of_values(tmp_path, kind, how):
         if kind == "opened":
             opened.append(Image.open(path))
             return opened[-1]
+        if kind == "stored":  # as Hugging Face does, with a path that says nothing where the bytes are there
+            return {"bytes": png(image), "path": "gone.png"}
+        if kind == "stored path":
+            return {"bytes": None, "path": str(path)}
         return {"PIL": image, "path": path, "array": array, "tensor": torch.from_numpy(array)}[kind]
 
     found = [
@@ -87,10 +91,37 @@ def test_kinds_of_values(tmp_path, kind, how):
         for i, each in enumerate(plain())
     ]
     for batch, twin in zip(flat(found, **how), flat(plain()), strict=True):
-        assert_same(batch, twin, 0 if kind == "path" else 1)
+        assert_same(batch, twin, 0 if "path" in kind or "stored" in kind else 1)
         assert torch.equal(batch["id"], twin["id"])
     for image in opened:
         image.close()
+
+
+def test_images_that_hugging_face_does_not_decode():
+    """They were refused: a dict of 2, expected an image file."""
+    datasets = pytest.importorskip("datasets")
+    rows = [{"image": {"bytes": each["image"], "path": None}, "id": each["id"]} for each in plain()]
+    for decode in (False, True):
+        features = datasets.Features({"image": datasets.Image(decode=decode), "id": datasets.Value("int64")})
+        found = datasets.Dataset.from_list(rows, features=features)
+        batches = list(Loader(found, 4, seed=3, decode={"image": CROP}))
+        for batch, twin in zip(batches, flat(plain()), strict=True):
+            torch.testing.assert_close(batch["image"], twin["image"], rtol=0, atol=1)
+            assert torch.equal(batch["id"], twin["id"])
+
+
+@pytest.mark.parametrize(
+    ("stored", "words"),
+    [
+        ({"bytes": None, "path": "/gone.png"}, "image: '/gone.png': the file cannot be read: No such file"),
+        ({"bytes": b"xy", "path": "a.png"}, "image: 'a.png': "),
+        ({"bytes": None, "path": None}, "image: an image without bytes and without a path"),
+        ({"data": b"xy"}, "image: a dict of data, expected an image file or an array of pixels, or a dict of bytes"),
+    ],
+)
+def test_stored_images_that_are_none(stored, words):
+    with pytest.raises(FormatError, match=f"sample 1: {words}"):
+        list(Loader([{"image": png(picture(0))}, {"image": stored}], 2, shuffle=False, decode={"image": CROP}))
 
 
 @pytest.mark.parametrize("how", MAKERS, ids=str)

@@ -1,7 +1,6 @@
 """The decoders of several columns of a batch: those of images, and those that follow them."""
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +15,7 @@ from ffrecord.torch.images.decoders import ImageDecoder
 from ffrecord.torch.images.followers import BoxChooser, BoxDecoder, MaskDecoder
 from ffrecord.torch.images.nvimgcodec import NVImageCodec
 from ffrecord.torch.images.picture import Sides
-from ffrecord.torch.images.values import as_boxes, as_image, as_mask
+from ffrecord.torch.images.values import as_boxes, as_image, as_mask, path_of
 
 __all__ = ["DECODERS", "ColumnDecoders", "Decoder"]
 
@@ -212,5 +211,6 @@ class _Named:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, FormatError):
-            path = f"{os.fsdecode(self.value)!r}: " if isinstance(self.value, os.PathLike) else ""
-            raise FormatError(f"{self._label(self._name)}: {path}{error}") from error
+            path = path_of(self.value)
+            told = "" if path is None else f"{path!r}: "
+            raise FormatError(f"{self._label(self._name)}: {told}{error}") from error

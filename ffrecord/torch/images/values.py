@@ -1,6 +1,8 @@
 """What samples hold for a decoder: files, paths, pixels and boxes of any type, as bytes or arrays."""
 
 import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,14 +14,15 @@ from ffrecord.fields.images.image_codec import ORIENTATION, TURNS, byte_pixels, 
 from ffrecord.system.values import describe, is_image
 from ffrecord.torch.images.picture import Data, mask_pixels
 
-__all__ = ["as_boxes", "as_image", "as_mask"]
+__all__ = ["as_boxes", "as_image", "as_mask", "path_of"]
 
 
 def as_image(value: Any, exif: bool) -> Data:
     """Return an image as the bytes of a file, or an array of several axes.
 
     Args:
-        value: the bytes or path of a file, a PIL image, an array or tensor of pixels.
+        value: the bytes or path of a file, a PIL image, an array or tensor of pixels; or a dict of "bytes" and "path",
+            as Hugging Face datasets have of an image that they do not decode.
         exif: turn a PIL image by its EXIF orientation.
 
     Raises:
@@ -57,6 +60,12 @@ def as_boxes(value: Any) -> Any:
     return value.reshape(0, 4) if isinstance(value, np.ndarray) and value.shape == (0,) else value
 
 
+def path_of(value: Any) -> str | None:
+    """Return the path of the file that a value names, for messages, or None."""
+    path = value.get("path") if isinstance(value, Mapping) else None if isinstance(value, str) else value
+    return os.fsdecode(path) if isinstance(path, str | os.PathLike) else None
+
+
 def _load(image: Any, exif: bool) -> tuple[Any, int]:
     """Return a PIL image with its pixels, and its orientation or 1."""
     try:
@@ -72,6 +81,8 @@ def _load(image: Any, exif: bool) -> tuple[Any, int]:
 
 
 def _as_data(value: Any) -> Data:
+    if isinstance(value, Mapping):
+        value = _file_of(value)
     if isinstance(value, os.PathLike):
         try:
             with open(value, "rb") as file:
@@ -91,6 +102,19 @@ def _as_data(value: Any) -> Data:
         return memoryview(value)
     advice = "; pass a path as pathlib.Path" if isinstance(value, str) else ""
     raise FormatError(f"{describe(value)}, expected an image file or an array of pixels{advice}")
+
+
+def _file_of(stored: Mapping[Any, Any]) -> Any:
+    """Return the bytes or path of a file that Hugging Face stores as a dict of both, of which one may be None."""
+    if not stored.keys() <= {"bytes", "path"}:
+        keys = ", ".join(map(str, stored)) or "no keys"
+        raise FormatError(f"a dict of {keys}, expected an image file or an array of pixels, or a dict of bytes and path")
+    data, path = stored.get("bytes"), stored.get("path")
+    if data is not None:
+        return data
+    if not isinstance(path, str | os.PathLike):
+        raise FormatError("an image without bytes and without a path")
+    return Path(path)
 
 
 def _array(tensor: torch.Tensor) -> Array:
