@@ -117,6 +117,8 @@ class Loader(Iterable[Any]):
             `transform` and `batch_transform` get images on the GPU, too. Boxes and flips are the same, pixels nearly.
             Other images are left to the CPU and counted in `stats`. None decodes by simplejpeg or Pillow on the CPU.
         ragged: form of arrays that vary in shape: "list" of tensors; "nested" tensor; "padded" with zeros, a `Padded`.
+            Lists of numbers that Python makes are such arrays with "nested" and "padded". With "list" they are not:
+            those of one length become a list of tensors of the first, second, … numbers, as with torch; others stay.
         transform: function of one sample, which has the form that a dataset gives; called before samples are collated.
             Where some results have ints and others floats, the batch has float64.
             With a parameter named `seed` it gets an int in [0, 2**64) by keyword. The seed depends only on the loader's

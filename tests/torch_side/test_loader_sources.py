@@ -739,3 +739,57 @@ def test_classes_of_hugging_face_are_not_mixed():
     ]
     with pytest.raises(ffrecord.FormatError, match=r"column 'x' is \('d', 'c'\), there \('c', 'd'\)"):
         Loader(torch_data.ConcatDataset(sets))
+
+
+# Lists of numbers
+
+LISTS: dict[str, tuple[list[Any], list[list[Any]], torch.dtype]] = {
+    "ints": ([[1], [2, 3], []], [[1, 0], [2, 3], [0, 0]], torch.int64),
+    "ints and floats": ([[1], [2.5, 3]], [[1, 0], [2.5, 3]], torch.float64),
+    "alike": ([[1, 2], [3, 4], [5, 6]], [[1, 2], [3, 4], [5, 6]], torch.int64),
+    "a single one": ([[1, 2]], [[1, 2]], torch.int64),
+    "of numpy": ([[np.float32(1)], [np.float32(2)] * 2], [[1, 0], [2, 2]], torch.float32),
+    "bools": ([[True], [False, True]], [[True, False], [False, True]], torch.bool),
+    "none at all": ([[], []], [[], []], torch.int64),
+    "boxes": ([[[1, 2]], [], [[3, 4], [5, 6]]], [[[1, 2], [0, 0]], [[0, 0], [0, 0]], [[3, 4], [5, 6]]], torch.int64),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("how", [{}, {"transform": dict}, {"num_workers": 1}], ids=str)
+def test_lists_of_numbers_are_padded(name, how):
+    """In every batch, also where all are of one length; they stayed lists, or were split into columns."""
+    values, expected, dtype = LISTS[name]
+    samples = [{"tokens": value, "size": (7, 8)} for value in values]
+    (batch,) = Loader(samples, len(samples), "sequential", ragged="padded", **how)
+    assert batch["tokens"].values.tolist() == expected and batch["tokens"].values.dtype is dtype
+    lengths = batch["tokens"].lengths
+    assert (lengths if lengths.dim() == 1 else lengths[:, 0]).tolist() == [len(value) for value in values]
+    assert [each.tolist() for each in batch["size"]] == [[7] * len(samples), [8] * len(samples)]
+    (whole,) = Loader(values, len(samples), "sequential", ragged="padded")
+    assert torch.equal(whole.values, batch["tokens"].values)
+
+
+def test_lists_of_numbers_are_nested():
+    for values in ([[1], [2, 3]], [[1, 2], [3, 4]]):
+        (batch,) = Loader([{"tokens": value} for value in values], 2, "sequential", ragged="nested")
+        assert batch["tokens"].is_nested and [each.tolist() for each in batch["tokens"].unbind()] == values
+
+
+@pytest.mark.parametrize("value", [["a"], [None], [1, "a"], [{"b": 1}], [[1], [2, 3]], [torch.tensor(1)]], ids=str)
+def test_lists_of_other_things_are_not_padded(value):
+    samples = [{"tokens": value}] * 2
+    padded, plain = (next(iter(Loader(samples, 2, ragged=ragged))) for ragged in ("padded", "list"))
+    assert type(padded["tokens"]) is type(plain["tokens"]) is list
+
+
+def test_lists_of_numbers_are_structure_by_default():
+    samples = [{"size": [i, 2 * i], "tokens": list(range(i))} for i in range(3)]
+    (batch,) = Loader(samples, 3, "sequential")
+    assert [each.tolist() for each in batch["size"]] == [[0, 1, 2], [0, 2, 4]]
+    assert batch["tokens"] == [[], [0], [0, 1]]
+
+
+def test_numbers_in_lists_that_are_too_large():
+    with pytest.raises(UserFunctionError, match=r"tokens\[0\]' is int 18446744073709551615, expected -2\*\*63 <= int"):
+        list(Loader([{"tokens": [(1 << 64) - 1]}] * 2, 2, ragged="padded"))

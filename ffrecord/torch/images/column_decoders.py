@@ -185,7 +185,7 @@ def _to_one_dtype(masks: list[Array]) -> list[Array]:
     """
     if not masks:
         return masks
-    kind = np.result_type(*(each.dtype for each in masks))
+    kind = np.result_type(*{each.dtype for each in masks})
     if all(each.dtype.kind in "biu" for each in masks) and kind.kind == "f":
         kind = np.dtype(np.int64)  # numpy has no whole number for all of uint64 and int64, and takes float64
     kind = np.dtype(WIDER.get(kind, kind))

@@ -40,7 +40,8 @@ def stack_samples(samples: list[Any], form: Form, path: str = "") -> Any:
 
     Args:
         samples: dicts, tuples (also named ones) and lists, whose leaves are tensors, arrays, numbers, anything.
-        form: form of tensors of varying shape.
+        form: form of tensors of varying shape. But for `as_list`, lists of numbers are such tensors in every batch:
+            whether they vary must not depend on the batch.
         path: path of these values in a sample, for messages.
 
     Returns:
@@ -55,6 +56,8 @@ def stack_samples(samples: list[Any], form: Form, path: str = "") -> Any:
     if isinstance(first, Mapping):
         return {key: stack_samples(_column(samples, key, f"{path}.{key}"), form, f"{path}.{key}") for key in first}
     if isinstance(first, (tuple, list)):
+        if form is not as_list and (arrays := arrays_of(samples)) is not None:
+            return form(path.removeprefix("."), arrays)
         if len(set(map(len, samples))) > 1:
             return samples
         columns = [
@@ -62,6 +65,35 @@ def stack_samples(samples: list[Any], form: Form, path: str = "") -> Any:
         ]
         return type(first)(*columns) if hasattr(first, "_fields") else type(first)(columns)
     return _leaf(samples, form, path.removeprefix("."))
+
+
+def arrays_of(values: list[Any]) -> list[torch.Tensor] | None:
+    """Return lists of numbers, to any depth, as tensors of one dtype; None if they are something else.
+
+    Lists without numbers have as many axes as the others; if there are no others, they are int64 [0].
+    """
+    if not all(type(value) is list and _are_numbers(value) for value in values):
+        return None
+    try:
+        arrays = [np.array(value) for value in values]
+    except ValueError:  # inner lists of different lengths
+        return None
+    full = [array for array in arrays if array.size]
+    kind = np.result_type(*{array.dtype for array in full}) if full else np.dtype(np.int64)
+    if kind.kind not in "bif" or any(array.dtype.kind not in "bif" for array in full):
+        return None  # numbers beyond int64, whose message names them
+    axes = full[0].ndim if full else 1
+    return [
+        torch.from_numpy(array.astype(kind, copy=False) if array.size else np.zeros((0,) * axes, kind))
+        for array in arrays
+    ]
+
+
+def _are_numbers(value: list[Any]) -> bool:
+    kinds = set(map(type, value))
+    if kinds == {list}:
+        return all(map(_are_numbers, value))
+    return all(kind in NUMBERS or issubclass(kind, np.number | np.bool_) for kind in kinds)
 
 
 def _column(samples: list[Any], key: Any, path: str) -> list[Any]:
