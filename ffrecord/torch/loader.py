@@ -132,7 +132,8 @@ class Loader(Iterable[Any]):
         timeout: seconds to wait for threads or workers to finish a batch; 0 or None waits for ever. It has no effect
             without threads and workers: with num_threads=0, or for records of fixed size without functions.
         pin_memory: put batches into pinned memory. Without CUDA it warns, and has no effect.
-        device: "cuda" copies batches to the GPU, on their own stream.
+        device: "cuda" copies batches to the GPU, on their own stream. Objects that hold tensors need the methods
+            `pin_memory()` and `to(device)`.
         io, check_data, storage_options, cache_dir, cache_limit: arguments of `FileReader`; without effect if you pass a
             reader.
         on_error: action for a sample that cannot be read or decoded. "raise" raises. "skip" leaves it out of its batch.
