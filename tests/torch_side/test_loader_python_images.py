@@ -116,7 +116,7 @@ def test_images_that_hugging_face_does_not_decode():
         ({"bytes": None, "path": "/gone.png"}, "image: '/gone.png': the file cannot be read: No such file"),
         ({"bytes": b"xy", "path": "a.png"}, "image: 'a.png': "),
         ({"bytes": None, "path": None}, "image: an image without bytes and without a path"),
-        ({"data": b"xy"}, "image: a dict of data, expected an image file or an array of pixels, or a dict of bytes"),
+        ({"data": b"xy"}, "image: a dict of data, expected an image file, an array of pixels, or a dict of bytes"),
     ],
 )
 def test_stored_images_that_are_none(stored, words):

@@ -108,7 +108,7 @@ def _file_of(stored: Mapping[Any, Any]) -> Any:
     """Return the bytes or path of a file that Hugging Face stores as a dict of both, of which one may be None."""
     if not stored.keys() <= {"bytes", "path"}:
         keys = ", ".join(map(str, stored)) or "no keys"
-        raise FormatError(f"a dict of {keys}, expected an image file or an array of pixels, or a dict of bytes and path")
+        raise FormatError(f"a dict of {keys}, expected an image file, an array of pixels, or a dict of bytes and path")
     data, path = stored.get("bytes"), stored.get("path")
     if data is not None:
         return data

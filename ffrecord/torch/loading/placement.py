@@ -136,8 +136,8 @@ class BatchPlacement:
         if type(value) not in self._left:
             self._left.add(type(value))
             warnings.warn(
-                f"device is {str(self._device)!r}, but tensors in {describe(value)} stay in host memory: give its class "
-                "the methods pin_memory() and to(device), or return a dict",
+                f"device is {str(self._device)!r}, but tensors in {describe(value)} stay in host memory: give its "
+                "class the methods pin_memory() and to(device), or return a dict",
                 stacklevel=2,
             )
 
@@ -145,8 +145,8 @@ class BatchPlacement:
 def move(value: Any, device: torch.device, tell: Callable[[Any], None]) -> Any:
     """Return a value with its tensors on a device.
 
-    It finds what torch's `pin_memory` finds: mappings and sequences of any class too, and objects that do it themselves,
-    by their method `to`.
+    It finds what torch's `pin_memory` finds: mappings and sequences of any class too, and objects that do it
+    themselves, by their method `to`.
 
     Args:
         value: a leaf of a batch.
