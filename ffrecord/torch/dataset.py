@@ -1,6 +1,7 @@
 """Datasets that take many indices at once: one batched read for a batch."""
 
 import hashlib
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from types import TracebackType
@@ -22,7 +23,7 @@ from ffrecord.reading.notebook import samples_html
 from ffrecord.reading.paths import PathLike, Source, redact_source
 from ffrecord.reading.store import OnError, Store
 from ffrecord.system.sample_types import UNTOLD
-from ffrecord.system.values import describe_wrong, suggest_words
+from ffrecord.system.values import describe, describe_wrong, suggest_words
 from ffrecord.torch.fetching import FetchedSamples, both_message, decode_records, fetch, merge_parts
 from ffrecord.torch.images import BoxDecoder, ImageDecoder, MaskDecoder
 from ffrecord.torch.indices import (
@@ -45,6 +46,8 @@ from ffrecord.torch.sample_work import Fields, SampleWork
 from ffrecord.torch.words import DATASET_WORDS
 
 __all__ = ["ConcatDataset", "Dataset", "ReaderRegistry", "Subset", "seed_indices"]
+
+logger = logging.getLogger("ffrecord")
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -181,6 +184,10 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
                 if not isinstance(fnames, Store):
                     self.reader.close()
                 raise
+        if not self.reader.n:
+            # A log, not an error: a validation set may be empty. torch's shuffling refuses it, and names no file.
+            files = self.reader.fnames
+            logger.warning("Dataset: %s has 0 samples", name_files(files) if files else describe(self.reader))
 
     def _check_work(self, work: SampleWork) -> SampleWork:
         """Return `work`, if it suits the records and the methods."""

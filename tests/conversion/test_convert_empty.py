@@ -18,7 +18,7 @@ from mds_twin import zstd
 
 import ffrecord
 from ffrecord import FileReader, convert, export
-from ffrecord.errors import ArgumentError
+from ffrecord.errors import ArgumentError, name_files
 from ffrecord.fields import IntField, JSONField, schema_of
 
 
@@ -172,6 +172,8 @@ def test_no_samples_to_train_on(tmp_path, caplog, name):
     for expected, call in cases:
         with pytest.raises(ArgumentError, match=f"^{expected}$"):
             call()
-    assert not caplog.records or name == "image folder"
+    told = {message for message in caplog.messages if not message.startswith("Dataset: ")}
+    assert f"Dataset: {name_files(store.fnames)} has 0 samples" in caplog.messages
+    assert not told or name == "image folder"
     assert list(ours.DataLoader(dataset, 2)) == []
     assert re.search(f"DataLoader: {whole}", caplog.text)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, random_split
-from torch_builders import Ints, NewStyle, value_of
+from torch_builders import Ints, NewStyle, value_of, write_file
 
 from ffrecord import FileWriter
 from ffrecord.errors import SampleIndexError
@@ -329,3 +330,14 @@ def test_subset_holds_what_it_was_given(small: list[Ints]):
         Subset(small[0], [1.5])[[0]]
     with pytest.raises(IndexError, match="index >= number of samples \\(6 >= 6\\)"):
         Subset(small[0], [6])[[0]]
+
+
+def test_an_empty_dataset_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """torch refuses to shuffle it without a name of the file. It may be a validation set, so it is no error."""
+    dataset = Ints(write_file(tmp_path / "none.ffr", []))
+    assert caplog.messages == [f"Dataset: {tmp_path / 'none.ffr'} has 0 samples"]
+    assert len(dataset) == 0 and list(torch.utils.data.DataLoader(dataset)) == []
+    with pytest.raises(ValueError, match="num_samples should be a positive integer"):
+        torch.utils.data.DataLoader(dataset, shuffle=True)
+    caplog.clear()
+    assert len(Ints(write_file(tmp_path / "one.ffr", [1]))) == 1 and not caplog.messages
