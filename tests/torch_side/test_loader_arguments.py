@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import random
 import pickle
 import sys
 import time
@@ -312,6 +313,22 @@ def test_worker_init_fn(path):
 
     loader = Loader(path, 5, num_workers=2, worker_init_fn=note, batch_transform=lambda batch: started)
     assert set(loader) == {0, 1}
+
+
+def draw(batch: Any) -> list[float]:
+    return [torch.rand(()).item(), np.random.rand(), random.random()]
+
+
+def test_random_numbers_without_a_seed_differ_between_ranks(path):
+    """Those that functions draw in workers; each rank had the same ones. They depend on the loader's seed only."""
+
+    def drawn(rank: int, **how: Any) -> set[float]:
+        how = {"batch_transform": draw, "num_workers": 2, "rank": rank, "world_size": 2, **how}
+        return {number for batch in Loader(path, 4, seed=3, **how) for number in batch}
+
+    first, second = drawn(0), drawn(1)
+    assert len(first | second) == len(first) + len(second) and drawn(0) == first
+    assert not drawn(0, sampler=range(COUNT)) & drawn(1, sampler=range(COUNT))
 
 
 started = -1

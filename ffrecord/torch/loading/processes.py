@@ -110,9 +110,9 @@ class Workers:
         context = options.context or _start_method()
         method = context if isinstance(context, str) else context.get_start_method()
         _check_functions(builder, method)
-        # The base seed is not drawn from the user's generators. It differs between epochs, so the random numbers that
-        # user functions draw in workers without a seed differ too.
-        seed = key_of("workers", run.epoch.seed, run.epoch.number, run.position)
+        # The base seed is not drawn from the user's generators. It differs between epochs and ranks, so the random
+        # numbers that user functions draw in workers without a seed differ too.
+        seed = key_of("workers", run.epoch.seed, run.epoch.number, run.position, run.split.rank)
         self._hearts = Heartbeats(options.workers)
         self._tasks = WorkerTasks(self._tasks_of(run))
         self._owner = os.getpid()

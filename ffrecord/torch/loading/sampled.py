@@ -76,12 +76,12 @@ class SampledRun(Iterator[Step]):
         number: number that distinguishes the runs of a course.
 
     Attributes:
-        epoch, position, number: the arguments.
+        epoch, split, position, number: the arguments.
     """
 
     def __init__(self, epoch: Epoch, split: Split, groups: Iterator[Batch], position: int, number: int) -> None:
-        self.epoch, self.position, self.number = epoch, position, number
-        self._split, self._groups, self._done = split, groups, position
+        self.epoch, self.split, self.position, self.number = epoch, split, position, number
+        self._groups, self._done = groups, position
         self._ahead: Batch | Exception | None = None  # one batch more, to know which one is the last
         self._started = False
 
@@ -98,7 +98,7 @@ class SampledRun(Iterator[Step]):
         self._look_ahead()
         positions = np.arange(self._done, self._done + len(indices), dtype=np.int64)
         self._done += len(indices)
-        positions = positions * self._split.world_size + self._split.rank  # so ranks have different seeds
+        positions = positions * self.split.world_size + self.split.rank  # so ranks have different seeds
         last = self._ahead is None
         return Step(self.epoch.number, positions, indices, 0, last, self._done, self.number)
 
