@@ -29,7 +29,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from errno import EINVAL, ENOSYS, EOPNOTSUPP, EPERM
 from typing import Any
 
@@ -216,6 +216,10 @@ class FileError(OSError, RuntimeError):
     """Error of creating, reading or writing a file."""
 
 
+class OutOfMemoryError(MemoryError):
+    """Error of memory that ran out. Its text names the file or the sample."""
+
+
 DAMAGE = {"damage": True}  # `extra` of a warning that data are missing or left out: commands then exit with 1
 
 
@@ -301,6 +305,30 @@ def file_error(errno: int, sentence: str, path: Any, advice: str = "", *, call: 
     if call:
         made.call = call  # type: ignore[attr-defined]
     return made
+
+
+def name_memory_error(error: MemoryError, where: str) -> MemoryError:
+    """Return the error of memory that ran out, with a file or a sample in its text.
+
+    Args:
+        error: error of any library. One that names a place already stays as it is.
+        where: the file or the sample.
+    """
+    if isinstance(error, OutOfMemoryError):
+        return error
+    text = str(error).removeprefix("out of memory").removeprefix(": ")
+    return OutOfMemoryError(f"{where}: out of memory{': ' if text else ''}{text}")
+
+
+@contextlib.contextmanager
+def add_place_to_memory_errors(where: Callable[[], str]) -> Iterator[None]:
+    """Context manager that adds the file or the sample that `where` returns to a MemoryError that names none."""
+    try:
+        yield
+    except OutOfMemoryError:
+        raise
+    except MemoryError as error:
+        raise name_memory_error(error, where()) from error
 
 
 def describe_error(error: BaseException) -> str:

@@ -51,7 +51,8 @@ class FileReader(RecordReader[Sample_co]):
         on_error: how `read` and `read_packed` treat a sample that cannot be read. "raise" raises the error. "skip"
             leaves the sample out and counts it in `skipped`. A callable gets the exception and returns the bytes to
             use instead, as a buffer or array. Each such sample is logged, and after SKIPPED_MOST of them the next one
-            raises. A failure of the network or the storage, which hits all samples, is always raised.
+            raises. A lack of memory is always raised, and so is a failure of the network or the storage, which hits
+            all samples.
         storage_options: for URLs: credentials, addresses and limits.
         cache_dir: for URLs: a directory that keeps the data read, for later epochs and other processes. No path may
             begin with `~`, which only the shell expands: take os.path.expanduser.

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from ffrecord.conversion.export_files import key_of
-from ffrecord.conversion.export_samples import Packed, SampleSource
+from ffrecord.conversion.export_samples import Packed, SampleSource, name_sample_in_memory_errors
 from ffrecord.conversion.export_targets import TARGETS, TFRecordTarget
 from ffrecord.dataset_writer.progress import WriteProgress
 from ffrecord.errors import FormatError, plural
@@ -80,7 +80,9 @@ def write_part(
                 before = size
                 for sample in batch:
                     at(sample.index)
-                    for name, data in target.write(sample):
+                    with name_sample_in_memory_errors(sample.index):
+                        written = target.write(sample)
+                    for name, data in written:
                         size += len(data)
                         if name is not None:
                             hashes += _hash(name)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +11,13 @@ import numpy.typing as npt
 
 from ffrecord.conversion.export_files import Content, Naming, content_of, content_of_bytes
 from ffrecord.dataset_writer.selection import dataset_length
-from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, FormatError
+from ffrecord.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    FFRecordError,
+    FormatError,
+    add_place_to_memory_errors,
+)
 from ffrecord.fields import Field, ImageFileField, JPEGField, LabelField, ListField, OptionalField, Schema, schema_of
 from ffrecord.fields.tree import as_mapping
 from ffrecord.inputs.stores import BYTES_AT_ONCE, DATA, KEY, LABEL, RAW_FORMATS, class_names, names_of
@@ -151,7 +158,9 @@ class SampleSource:
     def _one_by_one(self, indices: Sequence[int], at: Callable[[int], None]) -> Iterator[Any]:
         for i in indices:
             at(i)
-            yield self.source[i]
+            with name_sample_in_memory_errors(i):
+                value = self.source[i]
+            yield value
 
     def _sample(self, index: int, value: Any) -> Sample:
         columns = dict(_columns(value))
@@ -280,6 +289,11 @@ class SampleSource:
         if changes:
             self._warned.add(name)
             _log.warning("column %r: %s, because Examples cannot hold them otherwise", name, ", ".join(changes))
+
+
+def name_sample_in_memory_errors(index: int) -> AbstractContextManager[None]:
+    """Return a context manager that adds the sample to a MemoryError that names none."""
+    return add_place_to_memory_errors(lambda: f"sample {index}")
 
 
 def _fits_float32(array: npt.NDArray[Any]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ffrecord.conversion import parquet
-from ffrecord.errors import ArgumentError, ArgumentTypeError
+from ffrecord.errors import ArgumentError, ArgumentTypeError, add_place_to_memory_errors
 from ffrecord.fields import BytesField, Schema
 from ffrecord.inputs import huggingface
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
@@ -196,11 +196,17 @@ def _read_archives(
         FormatError: a picture is none; with `skips`, its field refuses it, which leaves it out.
     """
     for path in paths:
-        for found in read(path, **options):
+        for found in _naming_memory_errors(path, read(path, **options)):
             sample = found if isinstance(found, dict) else {KEY: found.name, DATA: found.data}
             if not skips:
                 check_pictures(format, sample, partial("{}: {!r}".format, path, sample.get(KEY, sample.get(WEB_KEY))))
             yield sample
+
+
+def _naming_memory_errors(path: str, members: Iterator[Any]) -> Iterator[Any]:
+    """Yield members of an archive, and add its path to a MemoryError while they are read."""
+    with add_place_to_memory_errors(lambda: path):
+        yield from members
 
 
 def _from_stream(begin: Callable[[], Iterator[Any]], fields: Any) -> ConversionInput:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.engine._engine import filesystem_type
-from ffrecord.errors import ArgumentError, FormatError, file_error
+from ffrecord.errors import ArgumentError, FormatError, add_place_to_memory_errors, file_error
 from ffrecord.inputs.arrow_types import Missing, children, depends_on_nulls, leaves, plain_type, pyarrow
 from ffrecord.inputs.arrow_values import RowError, are_consecutive, count_missing, take_rows
 from ffrecord.inputs.classes import Classes, classes_of_schema
@@ -173,8 +173,8 @@ class Nulls:
             try:
                 # Without threads: a thread pool of Arrow does not survive a fork.
                 table = file.read_row_group(i, columns=[name], use_threads=False)
-            except (pyarrow().ArrowException, OSError):
-                if not self._skips:
+            except (pyarrow().ArrowException, OSError) as error:
+                if not self._skips or isinstance(error, MemoryError):
                     raise
                 # A row group of which no row can be read shows nothing.
                 continue
@@ -561,7 +561,10 @@ def _translate_errors(path: str) -> Iterator[None]:
     """Raise errors of pyarrow as FormatError, with the file's name."""
     base = pyarrow().ArrowException
     try:
-        yield
+        with add_place_to_memory_errors(lambda: path):
+            yield
+    except MemoryError:  # that of pyarrow is an ArrowException, too, but no fault of the file
+        raise
     except (base, UnicodeDecodeError, OSError, FormatError) as error:
         # With an errno it is an error of the system, not of the format.
         if isinstance(error, OSError) and error.errno:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from ffrecord._crc import crc32
+from ffrecord.conversion.export_samples import name_sample_in_memory_errors
 from ffrecord.conversion.input import ConversionInput
 from ffrecord.dataset_writer.encoding import encode_plain
 from ffrecord.dataset_writer.progress import WriteProgress
@@ -167,7 +168,9 @@ def _map_with_index(
     """Apply a function to each item. `at` is called with the item's index before."""
     for item, index in zip(items, indices, strict=True):
         at(index)
-        yield function(item)
+        with name_sample_in_memory_errors(index):
+            value = function(item)
+        yield value
 
 
 def _compare_records(start: int, expected: list[Any], reader: FileReader, before: int) -> Comparison:

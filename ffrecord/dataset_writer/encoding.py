@@ -275,7 +275,7 @@ def _probe_samples(
             samples[index] = dataset[index]
         # Only samples that may be left out are passed over; the others must name the failure now.
         except Exception as error:
-            if not request.skips:
+            if not request.skips or isinstance(error, MemoryError):
                 raise
             failure = error
         else:
@@ -301,8 +301,8 @@ def _probe_samples(
         heart.mark(heartbeats.SAMPLE, index)
         try:
             record = as_bytes(encode(sample))
-        except Exception:
-            if not request.skips:
+        except Exception as error:
+            if not request.skips or isinstance(error, MemoryError):
                 raise
         else:
             # The checksum lets a resumed write notice that the dataset has changed; see `WriterOptions.request`.

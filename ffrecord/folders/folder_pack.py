@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import ArgumentError, NotAFolderError, file_error
+from ffrecord.errors import ArgumentError, NotAFolderError, OutOfMemoryError, file_error
 from ffrecord.format.folder_index import Tree, encode_index, walk
 from ffrecord.reading.paths import PathLike, local_path
 from ffrecord.system import filesystems, named_calls, signals
@@ -262,7 +262,7 @@ def _read_all(fd: int, size: int, path: str) -> npt.NDArray[np.uint8]:
     try:
         data = np.empty(size + 1, np.uint8)
     except MemoryError:
-        raise MemoryError(f"{path}: out of memory: {size} bytes") from None
+        raise OutOfMemoryError(f"{path}: out of memory: {size} bytes") from None
     got = 0
     # A file may be larger than the 2 GiB of one call.
     while got < len(data) and (more := os.readv(fd, [data.data[got:]])):

@@ -292,6 +292,10 @@ class RecordReader(Store[Sample_co]):
             found = self._engine.read_one(index, self._check_data)
         except ClosedError:
             return None
+        except MemoryError:
+            # Not in a context manager, since a read takes no longer.
+            with self._naming_memory_errors(np.array([index])):
+                raise
         if self._engine.aio_error:
             self._warn_refusal()
         return found
@@ -321,7 +325,8 @@ class RecordReader(Store[Sample_co]):
         batch = self._call(begin, positions, self._check_data, go_on, form, out, threads, sequential)
 
         def wait() -> BatchOutcome:
-            read = batch.result()
+            with self._naming_memory_errors(positions):
+                read = batch.result()
             # Closed during the read: its arrays may be incomplete.
             if self.closed:
                 raise self._closed_error()
@@ -356,6 +361,9 @@ class RecordReader(Store[Sample_co]):
         # The engine gives the place in the batch; the user knows the index.
         except IndexError as error:
             raise self._index_error(int(positions[error.args[0]])) from None
+        except MemoryError:
+            with self._naming_memory_errors(positions):
+                raise
         self._warn_refusal()
         return result
 

@@ -9,7 +9,7 @@ from errno import EMFILE, ENFILE, ENOMEM
 from itertools import chain, islice, pairwise
 from typing import TypeVar
 
-from ffrecord.errors import DAMAGE, FFRecordError, FormatError, file_error, plural
+from ffrecord.errors import DAMAGE, FFRecordError, FormatError, add_place_to_memory_errors, file_error, plural
 from ffrecord.format import manifest
 from ffrecord.format.manifest import Shard
 from ffrecord.reading import paths
@@ -132,7 +132,8 @@ def _warn_of_gap(directory: str, names: Iterable[str]) -> None:
 
 def _open(path: str, files: list[OpenedFile], room: TableRoom, *, check: bool, whole: bool) -> OpenedFile:
     try:
-        return OpenedFile(path, check=check, whole=whole, room=room)
+        with add_place_to_memory_errors(lambda: path):
+            return OpenedFile(path, check=check, whole=whole, room=room)
     except OSError as error:
         # mmap(2) says ENOMEM also if the process has too many mappings.
         if error.errno == ENOMEM:

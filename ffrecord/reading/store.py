@@ -6,6 +6,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from errno import ENOENT
 from functools import partial
@@ -26,6 +27,7 @@ from ffrecord.errors import (
     MissingFileError,
     MissingNamesError,
     SampleIndexError,
+    add_place_to_memory_errors,
     name_files,
     plural,
 )
@@ -90,7 +92,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         on_error: how `read` and `read_packed` treat a record that cannot be read. "raise" raises the error. "skip"
             leaves the record out and counts it in `skipped`. A callable gets the exception and returns the bytes to
             use instead, as a buffer or array. Each such record is logged, and after SKIPPED_MOST of them the next one
-            raises.
+            raises. A lack of memory is always raised.
         settings: the other keyword arguments of the constructor of a subclass, by name: pickling needs them.
 
     Attributes:
@@ -402,11 +404,14 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
             The errors of `read`; FormatError: a sample cannot be decoded.
         """
         records, positions = self._read_with_positions(ARRAYS, indices)
-        return self._decode(positions, records)
+        with self._naming_memory_errors(positions):
+            return self._decode(positions, records)
 
     def sample(self, index: SupportsIndex) -> Sample_co:
         """Read sample `index` and decode it. Arguments and errors are those of `samples`. With "skip" it raises."""
-        only: Sample_co = self._decode(np.array([self._normalize_index(index)]), [self.read_one(index)])[0]
+        positions, record = np.array([self._normalize_index(index)]), self.read_one(index)
+        with self._naming_memory_errors(positions):
+            only: Sample_co = self._decode(positions, [record])[0]
         return only
 
     @overload
@@ -619,8 +624,9 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False
     ) -> BatchOutcome:
         """Read a batch in this thread. go_on: its good samples are needed, whatever `on_error` says."""
-        load = partial(self._load_batch, form, self._normalize_indices(indices), out)
-        return self._translate_closed(partial(self._python_engine.run, load))
+        positions = self._normalize_indices(indices)
+        load = partial(self._load_batch, form, positions, out)
+        return self._translate_errors(partial(self._python_engine.run, load), positions)
 
     def _begin(
         self,
@@ -633,15 +639,29 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         go_on: bool = False,
     ) -> Callable[[], BatchOutcome]:
         """Start reading a batch; return a function that waits for it."""
-        load = partial(self._load_batch, form, self._normalize_indices(indices), out)
-        wait = self._translate_closed(partial(self._python_engine.begin, load, threads))
-        return partial(self._translate_closed, wait)
+        positions = self._normalize_indices(indices)
+        load = partial(self._load_batch, form, positions, out)
+        wait = self._translate_errors(partial(self._python_engine.begin, load, threads), positions)
+        return partial(self._translate_errors, wait, positions)
 
-    def _translate_closed(self, call: Callable[[], T]) -> T:
+    def _translate_errors(self, call: Callable[[], T], positions: Indices) -> T:
+        """Call a function that reads records, and convert its errors."""
         try:
-            return call()
+            with self._naming_memory_errors(positions):
+                return call()
         except ClosedError:
             raise self._closed_error() from None
+
+    def _naming_memory_errors(self, positions: Indices) -> AbstractContextManager[None]:
+        """Return a context manager that adds these records to a MemoryError; there may be none of them."""
+
+        def name() -> str:
+            if not len(positions):
+                return name_files(self._fnames)
+            more = f" and {plural(len(positions) - 1, 'more sample')}" if len(positions) > 1 else ""
+            return f"{self._describe_place(int(positions[0]))}{more}"
+
+        return add_place_to_memory_errors(name)
 
     def _load_batch(self, form: Form, positions: Indices, out: Out) -> BatchOutcome:
         """Read a batch by `_load`."""
@@ -652,6 +672,12 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
                 self._check_size(form.record_size, *each) for each in zip(positions.tolist(), records, strict=True)
             ]
         failures = [(place, record) for place, record in enumerate(records) if isinstance(record, Exception)]
+        # A lack of memory is not the record's fault: `on_error` would leave out other samples each time.
+        if any(isinstance(error, MemoryError) for _, error in failures):
+            try:
+                raise next(error for _, error in failures if isinstance(error, MemoryError))
+            finally:
+                del records, failures  # the cycle of the error and this frame, see `_fill`
         # Failed records keep their place, so that `failures` names it.
         arrays = [np.empty(0, np.uint8) if isinstance(record, Exception) else record for record in records]
         return BatchOutcome(deliver(form, arrays, out), failures)

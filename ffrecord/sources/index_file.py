@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord._crc import crc32
-from ffrecord.errors import ArgumentTypeError, FormatError, file_error
+from ffrecord.errors import ArgumentTypeError, FormatError, add_place_to_memory_errors, file_error
 from ffrecord.kernels import _memory
 from ffrecord.reading.ffr_file import LARGE
 from ffrecord.reading.paths import local_path
@@ -105,7 +105,8 @@ def cached_index(
             return found
         status = _wait_until_settled(path, status)
     # `_save` writes the memory of each array as it is.
-    arrays = {name: np.ascontiguousarray(array) for name, array in build().items()}
+    with add_place_to_memory_errors(lambda: path):
+        arrays = {name: np.ascontiguousarray(array) for name, array in build().items()}
     now = os.stat(path)
     # Without ctime, which also changes with a new mode or a link to the file.
     if _identity(now)[:3] != _identity(status)[:3]:

@@ -7,7 +7,14 @@ from importlib import import_module
 from inspect import signature
 from typing import Any
 
-from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, FormatError
+from ffrecord.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    FFRecordError,
+    FormatError,
+    add_place_to_memory_errors,
+    name_files,
+)
 from ffrecord.reading.paths import Source, check_types, is_remote
 from ffrecord.reading.paths import expand as expand_ffr
 from ffrecord.reading.shard_list import repeat_while_replaced
@@ -66,6 +73,9 @@ def open_for(caller: str, source: Source, format: str | None, options: Mapping[s
         if format is None:
             _refuse_mixture(paths, error)
         raise
+    except MemoryError:
+        with add_place_to_memory_errors(lambda: name_files([urls.redact(path) for path in paths])):
+            raise
     return store
 
 

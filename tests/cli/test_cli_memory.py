@@ -1,5 +1,6 @@
 """A command that runs out of memory says so in one line: the file, the size, what to do; exit code 3."""
 
+import re
 from pathlib import Path
 
 import children
@@ -46,7 +47,8 @@ def test_one_line(directory: Path, command: str, source: str) -> None:
     assert done.returncode == 3, done.stderr
     # Linux may lack memory, or requests of all programs together, for AIO, which is told before.
     told = "".join(line for line in done.stderr.splitlines(True) if not line.startswith("Linux AIO was refused"))
-    assert told.startswith(f"ffrecord {name}: {source}: ") and told.count("\n") == 1, told
+    assert told.startswith(f"ffrecord {name}: ") and told.count("\n") == 1, told
+    assert re.search(rf"{source}(/PART_00000.ffr: sample 1)?: ", told), told
     assert "out of memory: " in told and "MemoryError" not in told and "File " not in told
     assert told.endswith("; a record must fit into memory: free some memory\n")
     assert "--max-skipped" not in told
@@ -57,6 +59,23 @@ def test_a_bare_error_says_what_it_is() -> None:
     assert format_error(MemoryError()) == "out of memory"
     assert format_error(MemoryError("out of memory: 7 bytes")) == "out of memory: 7 bytes"
     assert format_error(MemoryError("a.zip: out of memory: 7 bytes")) == "a.zip: out of memory: 7 bytes"
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("failed at sample 1: MemoryError", "failed at sample 1: out of memory"),
+        ("failed at sample 1: numpy._ArrayMemoryError: no 7 MiB", "failed at sample 1: out of memory: no 7 MiB"),
+        (
+            "failed at sample 1: ffrecord.errors.OutOfMemoryError: a: out of memory: 7 bytes",
+            "failed at sample 1: a: out of memory: 7 bytes",
+        ),
+    ],
+)
+def test_an_error_of_a_worker_says_it_in_words(text: str, told: str) -> None:
+    error = SampleError(text)
+    error.__cause__ = MemoryError()
+    assert format_error(error) == told
 
 
 def test_advice_names_the_jobs_that_there_are() -> None:

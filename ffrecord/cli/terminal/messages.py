@@ -40,6 +40,7 @@ FORMAT_ADVICE = re.compile(r'(pass )?(?<![\w/])format="([^"]*)"')  # advice to p
 SAID = (errno.EINVAL, errno.EEXIST, errno.EWOULDBLOCK)  # the system's words for these add nothing to our own sentence
 
 NO_MEMORY = "out of memory"
+MEMORY_ERROR = re.compile(r"(?<![\w./])[\w.]*MemoryError(: |$)")
 SHOWN = 3  # differences in a message
 LOOKED = "samples looked at"  # begins the difference of samples, in the messages of a write
 
@@ -53,7 +54,7 @@ def format_error(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror and error.args[:1] == (error.errno,):
         return _format_os_error(error)
     if isinstance(error, FFRecordError | OSError | ImportError | ValueError) and text:
-        return text.replace(f"MemoryError: {NO_MEMORY}", NO_MEMORY)
+        return _say_out_of_memory(text) if is_out_of_memory(error) else text
     if isinstance(error, MemoryError):
         detail = text.removeprefix(NO_MEMORY).removeprefix(": ")
         return text if NO_MEMORY in detail else f"{NO_MEMORY}: {detail}" if detail else NO_MEMORY
@@ -100,6 +101,15 @@ def explain_memory(text: str, sources: list[str], jobs: int) -> str:
     where = "" if named or not sources else f"{name_files(sources)}: "
     what = f"use fewer --jobs than {jobs}, or" if jobs > 1 else "a record must fit into memory:"
     return f"{where}{text}; {what} free some memory"
+
+
+def _say_out_of_memory(text: str) -> str:
+    """Replace the name of a MemoryError in a text by words, unless they follow."""
+    found = MEMORY_ERROR.search(text)
+    if found is None:
+        return text
+    before, rest = text[: found.start()], text[found.end() :]
+    return f"{before}{rest}" if NO_MEMORY in rest else f"{before}{NO_MEMORY}{found[1]}{rest}"
 
 
 def _format_os_error(error: OSError) -> str:

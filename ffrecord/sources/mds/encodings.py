@@ -124,6 +124,8 @@ def _decimal(data: memoryview) -> decimal.Decimal:
 def _unpickle(data: memoryview) -> Any:
     try:
         return pickle.loads(data)
+    except MemoryError:
+        raise
     except Exception as error:  # the classes in it may raise anything
         raise FormatError(f"its pickle of {len(data)} bytes cannot be loaded: {error!r}") from error
 

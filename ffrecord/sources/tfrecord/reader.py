@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import ArgumentError, ChecksumError, FFRecordError, plural
+from ffrecord.errors import ArgumentError, ChecksumError, FFRecordError, name_memory_error, plural
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.indices import spread_indices
 from ffrecord.reading.paths import Source
@@ -107,7 +107,7 @@ class Streams:
             self._open.use(stream).fill(data, start)
         except (FFRecordError, OSError, MemoryError) as error:
             # Records of other runs may still be good.
-            return [_name_error(f"Sample {at}", error) for at in positions]
+            return [_name_error(f"Sample {at}", index.path, error) for at in positions]
         records: list[Array | Exception] = [data[a:b] for a, b in zip(starts, starts + sizes, strict=True)]
         if self._check:
             stored, computed = index.checksums[local], _tfrecord.checksums(data.data, starts, sizes)
@@ -138,10 +138,12 @@ def _runs(starts: Indices, ends: Indices) -> list[Indices]:
     return np.split(np.arange(len(starts)), np.flatnonzero(cut) + 1)
 
 
-def _name_error(name: str, error: Exception) -> Exception:
+def _name_error(name: str, path: str, error: Exception) -> Exception:
     """Return the error with its record in the message. An OSError stays as it is, so that its errno is not lost."""
     if isinstance(error, OSError) and error.errno:
         return error
+    if isinstance(error, MemoryError):
+        return name_memory_error(error, f"{name}: {path}")
     return type(error)(f"{name}: {error}")
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord._crc import crc32
-from ffrecord.errors import ChecksumError, FormatError, TruncatedError
+from ffrecord.errors import ChecksumError, FormatError, TruncatedError, name_memory_error
 from ffrecord.kernels._memory import pooled
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.ffr_file import add_path_to_errors
@@ -362,7 +362,10 @@ class ZipMembers:
 
     def name_error(self, index: int, error: Exception) -> Exception:
         """Return the error with the archive and the member in its message."""
-        made = type(error)(f"Sample {index}: {self._describe_member(index)}: {error}")
+        where = f"Sample {index}: {self._describe_member(index)}"
+        if isinstance(error, MemoryError):
+            return name_memory_error(error, where)
+        made = type(error)(f"{where}: {error}")
         # The exception of the library may tell more.
         made.__cause__ = error.__cause__
         return made
