@@ -16,7 +16,7 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError, add_place_to_memor
 from ffrecord.fields import BytesField, Schema
 from ffrecord.inputs import huggingface
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
-from ffrecord.inputs.recognised import InferColumns, StackInput, infer_columns, input_of, open_store_samples
+from ffrecord.inputs.recognised import InferColumns, JoinInput, StackInput, infer_columns, input_of, open_store_samples
 from ffrecord.inputs.stores import (
     DATA,
     KEY,
@@ -174,7 +174,7 @@ def _from_object(source: Any, fields: Any, skips: bool, infer: InferColumns) -> 
     # Before `input_of`, which takes such a dataset for an unknown object.
     huggingface.check_format(source)
     found = input_of(source)
-    if isinstance(found, StackInput):
+    if isinstance(found, StackInput | JoinInput):
         found.infer = infer
     if found is not None:
         return _from_columns(found.dataset(fields, skips=skips))

@@ -31,7 +31,7 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, plural
 from ffrecord.fields import BytesField, Schema
 from ffrecord.fields.declare import overlay_fields
 from ffrecord.inputs.huggingface import HuggingFaceInput, check_classes, name_stream
-from ffrecord.inputs.recognised import StackInput, StoreInput, input_of
+from ffrecord.inputs.recognised import JoinInput, StackInput, StoreInput, input_of
 from ffrecord.inputs.tables import is_table
 from ffrecord.processes.pool import start_method_of
 from ffrecord.reading.paths import check_outside
@@ -112,8 +112,9 @@ class _WriteInput:
     def __init__(self, dataset: Any, serializer: Any = None) -> None:
         found = input_of(dataset)
         self.dataset: Any = dataset
-        self.directories = found.directories if isinstance(found, StoreInput | StackInput) else []
-        takes_samples = serializer is not None and isinstance(found, StoreInput | StackInput | HuggingFaceInput)
+        ours = isinstance(found, StoreInput | StackInput | JoinInput)
+        self.directories = getattr(found, "directories", [])
+        takes_samples = serializer is not None and (ours or isinstance(found, HuggingFaceInput))
         self.known = None if takes_samples else found
         self._once = ExitStack()
 
@@ -337,7 +338,7 @@ class DatasetWriter:
         if data.known is not None:
             # The user's dict may have fields of only some columns.
             wanted = self._fields if completes else fields
-            if isinstance(data.known, StackInput):
+            if isinstance(data.known, StackInput | JoinInput):
                 data.known.infer = partial(self._infer_columns, chosen=chosen)
             found = data.open(wanted, skips=options.max_skipped is not None, once=isinstance(chosen, range))
             fields, completes = (found if options.serializer is None else None), False

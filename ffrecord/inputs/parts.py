@@ -97,14 +97,27 @@ class ChosenSamples(Parts):
             indices = held.start + positions * held.step
         else:
             indices = np.asarray(held[positions], np.int64)
-        n = len(self._inner)
+        return self._inner.find(_count_from_start(indices, len(self._inner), positions))
 
-        # The error names the place in the user's own list.
-        def error(place: int, index: int) -> SampleIndexError:
-            where = f"indices[{int(positions[place])}] of a subset"
-            return SampleIndexError(f"{where} is {index}, expected {-n} <= index < {n}")
 
-        return self._inner.find(count_from_start(indices, n, error))
+def choose_positions(indices: Any, n: int) -> Positions:
+    """Return the indices of a subset of n samples as numbers in [0, n).
+
+    Raises:
+        TypeError: they are not ints, or a mask.
+        IndexError: one is out of range.
+    """
+    found = as_subset(indices)
+    return _count_from_start(found, n, np.arange(len(found)))
+
+
+def _count_from_start(indices: Positions, n: int, places: Positions) -> Positions:
+    # The error names the place in the user's own list.
+    def error(place: int, index: int) -> SampleIndexError:
+        where = f"indices[{int(places[place])}] of a subset"
+        return SampleIndexError(f"{where} is {index}, expected {-n} <= index < {n}")
+
+    return count_from_start(indices, n, error)
 
 
 class JoinedParts(Parts):
@@ -231,14 +244,15 @@ def _common_columns(members: Sequence[StoreSamples]) -> SampleColumns | None:
             raise MismatchError(
                 f"{name_files(member.store.fnames)}: its columns differ from those of "
                 f"{name_files(members[0].store.fnames)}, which is written with it: "
-                f"{_describe(schema)}, there {_describe(schemas[0])}; pass fields= for the columns that differ, or "
-                "write one dataset and append the other"
+                f"{describe_columns(schema)}, there {describe_columns(schemas[0])}; pass fields= for the columns that "
+                "differ, or write one dataset and append the other"
             )
     # Records are written as they are from here on.
     return None if schemas[0] is None else SampleColumns(Verbatim(schemas[0]))
 
 
-def _describe(schema: Any) -> str:
+def describe_columns(schema: Any) -> str:
+    """Return the columns of a schema, or of none, for messages."""
     return "none" if schema is None else ", ".join(f"{name} {field!r}" for name, field in schema.fields.items())
 
 

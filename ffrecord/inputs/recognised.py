@@ -1,10 +1,11 @@
 """Recognise an object and return its samples, if more is known about them than by `source[i]`: ours, and tables."""
 
-import logging
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol, cast
 
-from ffrecord.errors import ArgumentError
+from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import BytesField, Schema, schema_of
 from ffrecord.fields.declare import complete_tree, declare_tree
 from ffrecord.fields.infer import infer_tree
@@ -12,7 +13,16 @@ from ffrecord.fields.tree import Node
 from ffrecord.folders.folder import PackedFolder
 from ffrecord.inputs import huggingface, passthrough, stores
 from ffrecord.inputs.columns import SampleColumns
-from ffrecord.inputs.parts import ChosenSamples, JoinedParts, Parts, SelectedDataset, WholeStore
+from ffrecord.inputs.joins import JoinedDataset
+from ffrecord.inputs.parts import (
+    ChosenSamples,
+    JoinedParts,
+    Parts,
+    Positions,
+    SelectedDataset,
+    WholeStore,
+    choose_positions,
+)
 from ffrecord.inputs.stacks import OtherMember, StackedDataset, add_member_to_errors
 from ffrecord.inputs.stores import PROBES, TFRECORD, StoreDataset, StoreSamples
 from ffrecord.inputs.tables import table_of
@@ -20,16 +30,16 @@ from ffrecord.reader import FileReader
 from ffrecord.reading.indices import SampleSlice, spread_indices
 from ffrecord.reading.store import Store
 from ffrecord.sources.images.image_folder import ImageFolderReader
-from ffrecord.system.values import class_of
+from ffrecord.system.values import class_of, describe_wrong
 
 # Methods that a subclass may replace: then it makes the samples, and they are not the records.
 OVERRIDABLE = ("__getitem__", "__iter__", "__len__", "read", "read_one", "read_packed", "sample", "samples")
 
 NOTHING_SHOWN = Schema(BytesField())  # columns of a member without samples
 
-_log = logging.getLogger("ffrecord")
+MEMBERS_MOST = 1024  # items of a list that are looked at for datasets
 
-InferColumns = Callable[[Any, Schema | None], Schema]
+InferColumns = Callable[..., Schema]
 
 
 class Input(Protocol):
@@ -168,20 +178,98 @@ class StackInput:
         if isinstance(member, OtherInput):
             with add_member_to_errors(self.names, place):
                 return OtherMember(member.source, SampleColumns(self.infer(member.source, declared)))
-        if isinstance(member, StackInput):
+        if isinstance(member, StackInput | JoinInput):
             member.infer = self.infer
+        if isinstance(member, JoinInput):
+            return member.dataset(None, skips=skips, declared=declared)
         found = member.dataset(None, skips=skips)
         if isinstance(member, StoreInput | StackInput):
             return found
         return OtherMember(found, found.columns or SampleColumns(NOTHING_SHOWN))  # without rows there are no columns
 
 
-def infer_columns(dataset: Any, declared: Schema | None) -> Schema:
+class JoinInput:
+    """Samples of several datasets one after the other, of which some are ours.
+
+    Args:
+        kind: name of the object that joins them, for messages.
+        members: samples of each.
+        positions: places of the samples in the joined datasets; None for all of them.
+
+    Attributes:
+        infer: function that returns the columns that the samples of a dataset show, for members that are stacks.
+    """
+
+    serializer = None  # they have columns
+
+    def __init__(self, kind: str, members: Sequence[Any], positions: Positions | None = None) -> None:
+        self._kind, self._members, self._positions = kind, list(members), positions
+        self.infer: InferColumns = infer_columns
+
+    def __len__(self) -> int:
+        return sum(map(len, self._members)) if self._positions is None else len(self._positions)
+
+    def choose(self, indices: Any) -> "JoinInput":
+        """Return some of these samples, for a subset."""
+        chosen = choose_positions(indices, len(self))
+        return JoinInput(self._kind, self._members, chosen if self._positions is None else self._positions[chosen])
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Fingerprint of the samples; None if that of a member is unknown."""
+        texts = [f"{[len(member) for member in self._members]}", *(member.fingerprint for member in self._members)]
+        if self._positions is not None:
+            texts.append(hashlib.sha256(self._positions.tobytes()).hexdigest())
+        return None if None in texts else " ".join(texts)
+
+    @property
+    def directories(self) -> list[str]:
+        """Directories in which every file is a sample, also one that comes to be there."""
+        return [directory for member in self._members for directory in getattr(member, "directories", [])]
+
+    def dataset(self, fields: Any, *, skips: bool = False, declared: Schema | None = None) -> JoinedDataset:
+        """Return the samples by index; see `Input`.
+
+        Args:
+            declared: fields from the user that are given to the samples later, by a stack that has them as a member.
+        """
+        ours = [self._open(member, fields, skips) for member in self._members]
+        schema = next(each.columns.schema for each in ours if each is not None)
+        members = [
+            _open_foreign(member, schema) if found is None else found
+            for member, found in zip(self._members, ours, strict=True)
+        ]
+        tree = fields._tree if isinstance(fields, Schema) else declare_tree(fields) if fields else None
+        return JoinedDataset(self._kind, members, declared._tree if declared else tree, self._positions)
+
+    def _open(self, member: Any, fields: Any, skips: bool) -> Any:
+        """Return the samples of a member of ours; None for another one."""
+        if isinstance(member, StackInput | JoinInput):
+            # Indices that were chosen are those of the whole.
+            member.infer = partial(self.infer, chosen=None)
+        return (
+            None
+            if isinstance(member, OtherInput | huggingface.HuggingFaceInput)
+            else member.dataset(fields, skips=skips)
+        )
+
+
+def _open_foreign(member: Any, schema: Schema) -> OtherMember:
+    """Return the samples of a dataset that is not ours, which get the columns of ours."""
+    if isinstance(member, OtherInput):
+        return OtherMember(member.source, None)
+    # Rows know their classes, which are matched by name.
+    rows = member.dataset(Schema(schema._tree))
+    return OtherMember(rows, rows.columns)
+
+
+def infer_columns(dataset: Any, declared: Schema | None, chosen: Any = None) -> Schema:
     """Return the columns that some samples of a dataset show.
 
     Args:
         dataset: object with `len()` and `[i]`.
         declared: fields of some of the columns, or of all.
+        chosen: has no effect here.
 
     Raises:
         TypeError, ValueError: no fields hold the samples.
@@ -216,14 +304,7 @@ def input_of(source: Any) -> Input | None:
     parts = parts_of(source)
     if parts is not None:
         return StoreInput(parts)
-    found: Input | None = _first_found(source, _stack_of, huggingface.input_of, table_of)
-    if found is None and _joins_ours(source):
-        _log.warning(
-            "the %s joins datasets of files and others, so its samples show the columns: the fields of the files are "
-            "not kept, and JPEG files become pixels; to keep them, write one dataset and append the other with "
-            "mode='append'",
-            type(source).__name__,
-        )
+    found: Input | None = _first_found(source, _stack_of, huggingface.input_of, table_of, _join_of)
     return found
 
 
@@ -268,11 +349,7 @@ def _parts_of_torch(source: Any) -> Parts | None:
 
 
 def _stack_of(source: Any) -> StackInput | None:
-    """Return the samples of torch's stacks, of subsets of them and of several; None if no member is ours.
-
-    Raises:
-        ValueError: a member joins datasets of ours and others, so that no fields fit all of its samples.
-    """
+    """Return the samples of torch's stacks, of subsets of them and of several; None if no member is ours."""
     found = _members_of(source)
     if found is None:
         return None
@@ -299,28 +376,69 @@ def _members_of(source: Any) -> tuple[list[str], list[Any]] | None:
 
 
 def _member_input(source: Any) -> Any:
-    parts = parts_of(source)
-    if parts is not None:
-        return StoreInput(parts) if all(map(_has_columns, parts.stores)) else OtherInput(source)
-    found = _first_found(source, _stack_of, huggingface.input_of)
-    if found is None and _joins_ours(source):
-        raise ArgumentError(
-            "a member of the StackDataset joins datasets of files and others, whose samples would lose the fields of "
-            "the files: write a StackDataset for each of them, and append it with mode='append'"
-        )
+    found = _first_found(source, _parts_input, _stack_of, huggingface.input_of, _join_of)
     return OtherInput(source) if found is None else found
 
 
-def _joins_ours(source: Any) -> bool:
-    """Return whether an object is a ConcatDataset, torch's or ours, or a subset of one, with files of ours in it."""
+def _parts_input(source: Any) -> "StoreInput | OtherInput | None":
+    """Return the samples of records of ours, as their own columns or as they come; None for anything else."""
+    parts = parts_of(source)
+    if parts is None:
+        return None
+    return StoreInput(parts) if all(map(_has_columns, parts.stores)) else OtherInput(source)
+
+
+def _join_of(source: Any) -> "JoinInput | None":
+    """Return the samples of datasets that a list or a ConcatDataset joins, or of a subset of them, if some are ours.
+
+    None for anything else, also if all of them are ours, or none is.
+
+    Raises:
+        TypeError: a list has something else than datasets beside ours.
+        ValueError: a ChainDataset joins ours and others, which come one sample after the other.
+    """
     if type(source) is class_of("torch.utils.data", "Subset"):
-        return _joins_ours(source.dataset)
-    concat = class_of("torch.utils.data", "ConcatDataset")
-    if type(source) is not concat and not (concat and hasattr(source, "_parts_of_dataset")):
-        return False
-    found = [parts_of(each) for each in getattr(source, "datasets", [])]
-    ours = (all(map(_has_columns, parts.stores)) for parts in found if parts is not None)
-    return any(ours) or any(map(_joins_ours, getattr(source, "datasets", [])))
+        inner = _join_of(source.dataset)
+        return None if inner is None else inner.choose(source.indices)
+    members = _joined_members(source)
+    if members is None or all(parts_of(member) is not None for member in members):
+        return None
+    if type(source) is class_of("torch.utils.data", "ChainDataset"):
+        if any(isinstance(_parts_input(member), StoreInput) for member in members):
+            raise ArgumentError(
+                "the ChainDataset joins datasets of files and others, whose samples would lose the fields of the "
+                "files: write one dataset, and append the other with mode='append'"
+            )
+        return None
+    kind = type(source).__name__
+    inputs = [_member_input(member) for member in members]
+    if all(isinstance(each, OtherInput | huggingface.HuggingFaceInput) for each in inputs):
+        return None
+    for place, member in enumerate(members):
+        if not (hasattr(member, "__len__") and hasattr(member, "__getitem__")) or isinstance(
+            member, dict | str | bytes
+        ):
+            what = describe_wrong(f"dataset {place} of the {kind}", member, "a dataset, as others are of it")
+            raise ArgumentTypeError(what)
+    return JoinInput(kind, inputs)
+
+
+def _joined_members(source: Any) -> Sequence[Any] | None:
+    """Return the datasets that an object joins; None if it joins none."""
+    kinds = [class_of("torch.utils.data", name) for name in ("ConcatDataset", "ChainDataset")]
+    if type(source) in kinds:
+        # Those of a ChainDataset may come from an iterator, which is read once, by the write itself.
+        return source.datasets if type(source.datasets) in (list, tuple) else None
+    if type(source) in (list, tuple):
+        # Datasets of ours are no samples. Lists of samples may be long, so only the first items are looked at.
+        return source if any(map(_is_ours, source[:MEMBERS_MOST])) else None
+    concat = class_of("ffrecord.torch.dataset", "ConcatDataset")
+    ours = bool(concat) and isinstance(source, concat) and is_untouched(source, (*OVERRIDABLE, "__getitems__"))
+    return source.datasets if ours else None
+
+
+def _is_ours(source: Any) -> bool:
+    return isinstance(source, Store | SampleSlice | PackedFolder) or hasattr(type(source), "_parts_of_dataset")
 
 
 def _has_columns(store: Store) -> bool:

@@ -30,7 +30,7 @@ class OtherMember:
 
     Args:
         dataset: object with `len()` and `[i]`; several samples are asked for by its `__getitems__` if it has one.
-        columns: columns of its samples.
+        columns: columns of its samples; None if they get those of other datasets.
 
     Attributes:
         columns: the argument.
@@ -39,7 +39,7 @@ class OtherMember:
 
     fingerprint = None  # nothing is known about its samples
 
-    def __init__(self, dataset: Any, columns: SampleColumns) -> None:
+    def __init__(self, dataset: Any, columns: SampleColumns | None) -> None:
         self._dataset, self.columns = dataset, columns
         self.may_be_asked_ahead: bool = getattr(dataset, "may_be_asked_ahead", False) is True
 

@@ -13,11 +13,14 @@ from torch.utils import data
 
 import ffrecord
 from ffrecord import DatasetWriter, FFRecordError, FileReader
-from ffrecord.errors import ArgumentError
+from ffrecord.errors import ArgumentError, MismatchError, SampleError
 from ffrecord.fields import (
+    ImageFileField,
     IntField,
     JPEGField,
     LabelField,
+    ListField,
+    NDArrayField,
     OptionalField,
     StrField,
     TensorField,
@@ -301,30 +304,167 @@ def test_fields_for_a_member_of_another_kind(tmp_path, pictures):
     assert [files[i] in record for i, record in enumerate(found)] == [True] * COUNT
 
 
-def test_a_member_that_joins_ours_and_others_is_refused(tmp_path, pictures):
-    path, _ = pictures
-    with Dataset(path) as ours:
-        joined = data.ConcatDataset([ours, [{"image": b""}]])
-        for member in (joined, data.Subset(joined, range(COUNT + 1)), data.ConcatDataset([joined])):
-            stack = data.StackDataset(one=member, other=list(range(COUNT + 1)))
-            with pytest.raises(ArgumentError, match="a member of the StackDataset joins datasets of files and others"):
-                writer(tmp_path / "a").from_indexed_dataset(stack)
+class Files(data.Dataset):
+    """JPEG files of a program, or their pixels, as ours have them."""
+
+    def __init__(self, files, form=bytes):
+        self.files, self.form = files, form
+
+    def __len__(self):
+        return len(self.files)
+
+    def __getitem__(self, index):
+        if self.form is bytes:
+            return {"image": self.files[index]}
+        image = pytest.importorskip("PIL.Image").open(io.BytesIO(self.files[index]))
+        return {"image": image if self.form == "image" else np.asarray(image)}
 
 
-def test_ours_joined_with_others_are_told(tmp_path, caplog, pictures):
-    """They become decoded samples, as one column has one field."""
-    path, _ = pictures
-    others = [{"image": np.zeros((8, 8, 3), np.uint8)}]
+JOINS = {
+    "ours first": (lambda a, b: data.ConcatDataset([a, b]), [*range(COUNT), 3, 4]),
+    "others first": (lambda a, b: data.ConcatDataset([b, a]), [3, 4, *range(COUNT)]),
+    "a list": (lambda a, b: [a, b, a], [*range(COUNT), 3, 4, *range(COUNT)]),
+    "a tuple": (lambda a, b: (b, a.subset([-1, 2])), [3, 4, COUNT - 1, 2]),
+    "a list of samples": (lambda a, b: [a, [b[1]]], [*range(COUNT), 4]),
+    "some": (lambda a, b: data.Subset(data.ConcatDataset([a, b]), [-1, 5, COUNT, 5]), [4, 5, 3, 5]),
+    "some of some": (lambda a, b: data.Subset(data.Subset(data.ConcatDataset([a, b]), [-1, 5]), [1, 0, 0]), [5, 4, 4]),
+    "joined again": (
+        lambda a, b: data.ConcatDataset([data.Subset(data.ConcatDataset([b, a]), [1, 2]), b, a.subset([7])]),
+        [4, 0, 3, 4, 7],
+    ),
+    "a reader": (lambda a, b: data.ConcatDataset([b, a.reader]), [3, 4, *range(COUNT)]),
+}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("form", [bytes, "image"])
+@pytest.mark.parametrize("case", JOINS)
+def test_ours_joined_with_others_keep_their_bytes(tmp_path, pictures, case, form, workers):
+    path, files = pictures
+    make, indices = JOINS[case]
     with Dataset(path) as ours:
+        source = make(ours, Files(files[3:5], form))
+        writer(tmp_path / "a", num_workers=workers).from_indexed_dataset(source, chunksize=3)
+        writer(tmp_path / "b", num_workers=workers).from_iterable(source)
+        ffrecord.convert(source, tmp_path / "c", num_workers=workers, verify=True, progress=False)
+        picked = indices[1:]
+        writer(tmp_path / "d", num_workers=workers).from_indexed_dataset(source, indices=range(1, len(indices)))
+    schema, all_records = records(path)
+    for name in "abc":
+        assert records(tmp_path / name) == (schema, [all_records[i] for i in indices])
+    assert records(tmp_path / "d") == (schema, [all_records[i] for i in picked])
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_joins_pickle(tmp_path, numbers, method):
+    others = [{"number": "3", "text": "a", "x": torch.zeros(2)}]
+    with Dataset(numbers) as ours:
+        writer(tmp_path / "a", num_workers=1, start_method=method).from_indexed_dataset([others, ours])
+    schema, all_records = records(numbers)
+    found = records(tmp_path / "a")
+    assert found[0] == schema and found[1][1:] == all_records
+    with Dataset(tmp_path / "a") as whole:
+        assert (whole[0]["number"], whole[0]["text"]) == (3, "a")
+
+
+def test_what_fields_of_ours_would_change_is_refused(tmp_path, numbers, pictures):
+    path, files = pictures
+    with Dataset(path) as ours:
+        joined = data.ConcatDataset([ours, Files(files[:2], "pixels")])
+        words = (
+            r"failed at sample 2[01] \(sample [01] of dataset 1 of the ConcatDataset\): TypeError: image: "
+            r"a uint8 array of shape \(8, 8, 3\) would be compressed: JPEGField\(quality=30"
+        )
+        with pytest.raises(SampleError, match=words):
+            writer(tmp_path / "a").from_indexed_dataset(joined)
+        writer(tmp_path / "b", PICTURES).from_indexed_dataset(joined)
+        writer(tmp_path / "c", {"image": ImageFileField()}).from_indexed_dataset(joined)
+    assert records(tmp_path / "b")[1][:COUNT] == records(path)[1]
+    assert [file in record for file, record in zip(files, records(tmp_path / "c")[1], strict=False)] == [True] * COUNT
+    with Dataset(numbers) as ours:
+        others = [{"number": 3, "text": "a", "x": torch.zeros(2)}]
+        with pytest.raises(SampleError, match="number: int 3 may be another class there: LabelField"):
+            writer(tmp_path / "d").from_indexed_dataset([ours, others])
+        writer(tmp_path / "d", {"number": FIELDS["number"]}).from_indexed_dataset([ours, others])
+        writer(tmp_path / "d", mode="append").from_indexed_dataset([ours, others])
+    assert len(records(tmp_path / "d")[1]) == 2 * (COUNT + 1)
+
+
+def test_lists_and_values_that_may_be_missing_are_looked_into(tmp_path):
+    fields = {"classes": ListField(LabelField(["a", "b"])), "maybe": OptionalField(LabelField(["a", "b"]))}
+    writer(tmp_path / "a", fields).from_indexed_dataset([{"classes": [0, 1], "maybe": None}])
+    with Dataset(tmp_path / "a") as ours:
+        good = [{"classes": ["b"], "maybe": None}, {"classes": [], "maybe": "b"}]
+        writer(tmp_path / "b").from_indexed_dataset([ours, good])
+        for bad in ({"classes": ["a", 1], "maybe": None}, {"classes": [], "maybe": 1}):
+            with pytest.raises(SampleError, match="int 1 may be another class there"):
+                writer(tmp_path / "c").from_indexed_dataset([ours, [bad]])
+    with Dataset(tmp_path / "b") as found:
+        assert [found[1], found[2]] == [{"classes": [1], "maybe": None}, {"classes": [], "maybe": 1}]
+
+
+def test_joins_that_do_not_fit(tmp_path, numbers, pictures):
+    with Dataset(numbers) as one, Dataset(pictures[0]) as other:
+        with pytest.raises(MismatchError, match="dataset 2 of the list: its columns differ from those of dataset 1"):
+            writer(tmp_path / "a").from_indexed_dataset([[{"image": b""}], one, other])
+        with pytest.raises(SampleError, match=r"dataset 1 of the ConcatDataset.*key 'text' is missing"):
+            writer(tmp_path / "a").from_indexed_dataset(data.ConcatDataset([one, [{"number": "1"}]]))
+        with pytest.raises(TypeError, match="dataset 1 of the list is a dict of 1, expected a dataset"):
+            writer(tmp_path / "a").from_indexed_dataset([one, {"number": "1"}])
+        with pytest.raises(IndexError, match=rf"indices\[1\] of a subset is {COUNT + 1}, expected"):
+            writer(tmp_path / "a").from_iterable(data.Subset(data.ConcatDataset([one, [{}]]), [0, COUNT + 1]))
+        chain = data.ChainDataset([IterableDataset(one, shuffle=False), Streamed()])
+        with pytest.raises(ArgumentError, match="the ChainDataset joins datasets of files and others"):
+            writer(tmp_path / "a").from_iterable(chain)
+    writer(tmp_path / "a").from_iterable(data.ChainDataset([Streamed(), Streamed()]))
+    assert len(records(tmp_path / "a")[1]) == 2
+
+
+class Streamed(data.IterableDataset):
+    def __iter__(self):
+        yield {"number": 1}
+
+
+def test_joins_beside_others(tmp_path, pictures):
+    path, files = pictures
+    with Dataset(path) as ours:
+        joined = data.ConcatDataset([ours, Files(files[3:5])])
+        for place, member in enumerate((joined, data.Subset(joined, range(COUNT + 2)), data.ConcatDataset([joined]))):
+            stack = data.StackDataset(one=member, other=list(range(COUNT + 2)))
+            writer(tmp_path / f"{place}").from_indexed_dataset(stack)
+            schema, found = records(tmp_path / f"{place}")
+            assert repr(PICTURES["image"]) in repr(schema)
+            assert [file in each for file, each in zip([*files, *files[3:5]], found, strict=True)] == [True] * len(
+                stack
+            )
+        pixels = data.ConcatDataset([ours, Files(files[3:5], "pixels")])
+        stack = data.StackDataset(one=pixels, other=list(range(COUNT + 2)))
+        with pytest.raises(SampleError, match=r"image: a uint8 array .* would be compressed"):
+            writer(tmp_path / "a").from_indexed_dataset(stack)
+        writer(tmp_path / "a", {"one": PICTURES}).from_indexed_dataset(stack)
+        stacks = data.ConcatDataset([data.StackDataset(ours, list(range(COUNT))), [({"image": files[0]}, 7)]])
+        writer(tmp_path / "b").from_indexed_dataset(stacks)
+        with Dataset(tmp_path / "b") as found:
+            assert [sample[1] for sample in found] == [*range(COUNT), 7]
+
+
+def test_a_transform_of_ours_makes_other_samples(tmp_path, pictures, caplog):
+    with Dataset(pictures[0]) as ours:
         decoded = Dataset(ours.reader, transform=lambda sample: sample)
-        for place, source in enumerate([data.ConcatDataset([ours, others]), ConcatDataset([ours, decoded])]):
-            writer(tmp_path / f"{place}").from_indexed_dataset(source)
-            assert "ConcatDataset joins datasets of files and others" in caplog.text
-            caplog.clear()
-        writer(tmp_path / "a").from_indexed_dataset(data.ConcatDataset([ours, ours]))
-        writer(tmp_path / "b").from_indexed_dataset(data.ConcatDataset([others, others]))
-        writer(tmp_path / "c").from_indexed_dataset(decoded)
+        with pytest.raises(SampleError, match=r"dataset 1 of the ConcatDataset.* would be compressed"):
+            writer(tmp_path / "a").from_indexed_dataset(ConcatDataset([ours, decoded]))
+        writer(tmp_path / "b").from_indexed_dataset(decoded)
+    assert isinstance(records(tmp_path / "b")[0].fields["image"], NDArrayField)
     assert not caplog.records
+
+
+def test_joins_leave_out_bad_samples(tmp_path, pictures):
+    path, files = pictures
+    others = Files([files[0], b"no JPEG", files[1]])
+    with Dataset(path) as ours:
+        done = writer(tmp_path / "a", on_error="skip", max_skipped=1).from_indexed_dataset([ours, others])
+    assert (done.samples, done.skipped) == (COUNT + 2, 1)
+    assert records(tmp_path / "a")[1][-2:] == records(path)[1][:2]
 
 
 def test_other_members_that_cannot_be_stored(tmp_path, pictures):
@@ -405,6 +545,21 @@ def test_a_batch_of_lists_is_one_tensor(tmp_path):
         assert [sample["tokens"].tolist() for sample in batch] == [[1], [1, 1], [1, 1, 1], [1, 1, 1, 1]]
         loaded = next(iter(data.DataLoader(dataset.subset([0, 0]), batch_size=2)))
     assert loaded["x"].tolist() == [[0, 1, 2], [0, 1, 2]]
+
+
+def test_rows_of_hugging_face_joined_with_ours(tmp_path):
+    """Their classes are matched by name."""
+    datasets = pytest.importorskip("datasets")
+    fields = {"label": LabelField(["cat", "dog"]), "x": IntField()}
+    writer(tmp_path / "a", fields).from_indexed_dataset([{"label": "dog", "x": 1}])
+    features = datasets.Features({"label": datasets.ClassLabel(names=["dog", "cat"]), "x": datasets.Value("int64")})
+    rows = datasets.Dataset.from_dict({"label": [0, 1], "x": [2, 3]}, features=features)
+    with Dataset(tmp_path / "a") as ours:
+        for name, source in (("b", data.ConcatDataset([rows, ours])), ("c", [rows, ours])):
+            writer(tmp_path / name).from_indexed_dataset(source)
+            assert records(tmp_path / name)[0].fields == fields
+            with Dataset(tmp_path / name) as found:
+                assert [(each["label"], each["x"]) for each in found] == [(1, 2), (0, 3), (1, 1)]
 
 
 def test_rows_of_hugging_face_beside_ours(tmp_path, pictures):
