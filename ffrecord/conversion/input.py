@@ -1,9 +1,9 @@
 """Sources of `convert`: each becomes samples by index, or samples one after the other. None may contain the output."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from itertools import islice
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ffrecord.conversion import parquet
-from ffrecord.errors import ArgumentError, ArgumentTypeError, add_place_to_memory_errors
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, add_place_to_memory_errors
 from ffrecord.fields import BytesField, Schema
 from ffrecord.inputs import huggingface
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
@@ -23,7 +23,8 @@ from ffrecord.inputs.stores import (
     PROBED_BYTES,
     PROBES,
     WEB_KEY,
-    check_pictures,
+    check_files,
+    columns_of_bytes,
     empty_schema,
     is_text,
     with_bytes_key,
@@ -40,6 +41,7 @@ from ffrecord.sources.tar.stream import iter_members, iter_samples
 from ffrecord.system.values import check_characters, check_samples, describe_wrong
 
 CONVERT = "ffrecord.convert"
+Samples = Iterator[tuple[str, dict[str, Any]]]  # each with its archive
 
 
 @dataclass(frozen=True)
@@ -131,8 +133,9 @@ def _open_path(
     elif kind in ("tar", "webdataset") and _is_compressed(first_of(paths, SUFFIXES["tar"])):
         read = iter_samples if kind == "webdataset" else iter_members
         check_options(options, f"compressed {kind}", [*signature(read).parameters][1:], CONVERT)
-        archives = partial(_read_archives, expand(paths, SUFFIXES["tar"]), kind, read, options, skips)
-        yield _from_stream(archives, fields)
+        yield _from_archives(
+            expand(paths, SUFFIXES["tar"]), kind, partial(_read_archives, read, options), fields, skips
+        )
     else:
         with open_for(CONVERT, source, format, options) as store:
             yield _from_store(store, fields, skips)
@@ -187,20 +190,85 @@ def _from_object(source: Any, fields: Any, skips: bool, infer: InferColumns) -> 
     return ConversionInput(None, lambda: iter(stream), fields, once=iter(stream) is stream)
 
 
-def _read_archives(
-    paths: list[str], format: str, read: Callable[..., Iterator[Any]], options: Mapping[str, Any], skips: bool
-) -> Iterator[dict[str, Any]]:
-    """Yield the members, or samples, of archives, one after the other.
+def _from_archives(
+    paths: Sequence[str], format: str, read: Callable[[Sequence[str]], Samples], fields: Any, skips: bool
+) -> ConversionInput:
+    """Return the samples of compressed archives. A file in whose place something else came is an error of its sample.
 
-    Raises:
-        FormatError: a picture is none; with `skips`, its field refuses it, which leaves it out.
+    Args:
+        read: function that returns each sample of some archives with the archive.
+        skips: whether samples with errors may be left out.
     """
+    check = _FileCheck(format, columns_of_bytes(fields))
+
+    def begin() -> Iterator[dict[str, Any]]:
+        for path, sample in read(paths):
+            if not skips:
+                check(sample, path)
+            yield sample
+
+    if not skips:
+        return _from_stream(begin, fields)
+    # An iterable that raises has no more samples. So each sample is checked where it is encoded; but those that show
+    # the columns are good ones.
+    first = _read_first(begin)
+    good = [sample for sample in first if check.accepts(sample)]
+    if first and not good:
+        check(first[0], paths[0])
+    found = _from_first(good, begin, fields)
+    return replace(found, fields=_CheckedSchema(found.fields, check))
+
+
+@dataclass(frozen=True)
+class _FileCheck:
+    """A check that samples of an archive have files of data, see `stores.check_files`.
+
+    Attributes:
+        format: format of the archive.
+        kept: columns with any bytes.
+    """
+
+    format: str
+    kept: frozenset[str]
+
+    def __call__(self, sample: Any, path: str | None = None) -> None:
+        """Raise FormatError, with the name of the sample and of its archive, if they are known, unless it is good."""
+
+        def name() -> str:
+            key = repr(sample.get(KEY, sample.get(WEB_KEY)))
+            return key if path is None else f"{path}: {key}"
+
+        check_files(self.format, sample, name, self.kept)
+
+    def accepts(self, sample: Any) -> bool:
+        """Tell whether a sample is good."""
+        try:
+            self(sample)
+        except FormatError:
+            return False
+        return True
+
+
+class _CheckedSchema(Schema):
+    """A schema that checks samples before it encodes them."""
+
+    def __init__(self, schema: Schema, check: _FileCheck) -> None:
+        super().__init__(schema._tree)
+        self._check = check
+
+    def encode(self, sample: Any) -> bytes:
+        self._check(sample)
+        return super().encode(sample)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _CheckedSchema, (Schema(self._tree), self._check)
+
+
+def _read_archives(read: Callable[..., Iterator[Any]], options: Mapping[str, Any], paths: Sequence[str]) -> Samples:
+    """Yield each member, or sample, of archives, one after the other, with the path of its archive."""
     for path in paths:
         for found in _naming_memory_errors(path, read(path, **options)):
-            sample = found if isinstance(found, dict) else {KEY: found.name, DATA: found.data}
-            if not skips:
-                check_pictures(format, sample, partial("{}: {!r}".format, path, sample.get(KEY, sample.get(WEB_KEY))))
-            yield sample
+            yield path, found if isinstance(found, dict) else {KEY: found.name, DATA: found.data}
 
 
 def _naming_memory_errors(path: str, members: Iterator[Any]) -> Iterator[Any]:
@@ -211,7 +279,11 @@ def _naming_memory_errors(path: str, members: Iterator[Any]) -> Iterator[Any]:
 
 def _from_stream(begin: Callable[[], Iterator[Any]], fields: Any) -> ConversionInput:
     """Return samples that can be begun anew, but not read by index. The first ones decide the columns."""
-    first = _read_first(begin)
+    return _from_first(_read_first(begin), begin, fields)
+
+
+def _from_first(first: list[dict[str, Any]], begin: Callable[[], Iterator[Any]], fields: Any) -> ConversionInput:
+    """Return samples of which the first ones are known."""
     # Without a sample nothing shows the columns.
     if not first:
         return ConversionInput(None, begin, empty_schema(fields))

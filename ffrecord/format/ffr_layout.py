@@ -49,8 +49,9 @@ HEAD_SIZE = 23  # first bytes of a file that tell what else it is
 HINT_SIZE = 64  # first bytes of anything that tell whether something came in its place
 TEXT = frozenset(b"\t\n\r" + bytes(range(32, 127)))
 HTML = "; it is an HTML page, so the download failed: download it again"
+LFS_POINTER = (b"version https://git-lfs", "; it is a Git LFS pointer: run `git lfs pull`")
 PLACEHOLDERS = (  # beginnings of files that came in place of the data, in lower case
-    (b"version https://git-lfs", "; it is a Git LFS pointer: run `git lfs pull`"),
+    LFS_POINTER,
     (b"<!doctype html", HTML),
     (b"<html", HTML),
 )

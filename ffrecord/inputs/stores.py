@@ -8,7 +8,7 @@ import hashlib
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -49,6 +49,11 @@ KEY, WEB_KEY, DATA, IMAGE, LABEL = "key", "__key__", "data", "image", "label"
 RAW_FORMATS = ("webdataset", "image folder", "path list")  # their arrays are bytes of files
 FOLDERS = ("image folder", "path list")
 TFRECORD = "tfrecord"
+# Names of files that are no pages, and no text. In the place of such a file, a page shows a failed download.
+BINARY_SUFFIXES = (
+    *(".npy", ".npz", ".pt", ".pth", ".pkl", ".pickle", ".bin", ".h5", ".hdf5", ".mat", ".parquet", ".safetensors"),
+    *(".mp3", ".wav", ".flac", ".ogg", ".m4a", ".mp4", ".avi", ".mov", ".mkv", ".webm", ".gz", ".zip", ".zst", ".tar"),
+)
 TYPED = ("mds", "beton", "torchrecord")  # their arrays are arrays
 BYTES_AT_ONCE = 8 << 20
 UNREADABLE = (ChecksumError, FormatError, OSError)  # errors of readers for a damaged sample
@@ -139,6 +144,7 @@ class StoreDataset(StoreSamples):
         super().__init__(store)
         # Once for all names: a column has one type.
         self._keys_are_text = _are_text(store)
+        self._kept = columns_of_bytes(fields)
         pairs = read_probes(probe_indices(store), self._checked_pairs, skips)
         samples = [self._add_name(*pair) for pair in pairs]
         names = [describe_sample(store, index) for index, _ in pairs]
@@ -157,9 +163,9 @@ class StoreDataset(StoreSamples):
         return zip(indices, check_complete(self.store, indices, self.store.samples(indices)), strict=True)
 
     def _checked_pairs(self, indices: Sequence[int]) -> Iterator[tuple[int, Any]]:
-        """Yield each index with its sample, as `check_pictures` accepts it."""
+        """Yield each index with its sample, as `check_files` accepts it."""
         for index, sample in self._pairs(indices):
-            check_pictures(self.store.format, sample, partial(describe_sample, self.store, index))
+            check_files(self.store.format, sample, partial(describe_sample, self.store, index), self._kept)
             yield index, sample
 
     def _add_name(self, index: int, sample: Any) -> Any:
@@ -186,8 +192,8 @@ class StoreDataset(StoreSamples):
         return ColumnFacts(frozenset(raw), labels, suffixed=_fields_of_names(store))
 
 
-def check_pictures(format: str, sample: Any, name: Callable[[], str]) -> None:
-    """Raise FormatError for a picture in whose place something else came.
+def check_files(format: str, sample: Any, name: Callable[[], str], kept: Collection[str] = ()) -> None:
+    """Raise FormatError for a file in whose place something else came.
 
     Otherwise a source of nothing but Git LFS pointers would become a column of bytes, with no error.
 
@@ -195,28 +201,46 @@ def check_pictures(format: str, sample: Any, name: Callable[[], str]) -> None:
         format: format of the source.
         sample: sample of it.
         name: returns the name of the sample for messages.
+        kept: columns with any bytes, as the user declares.
     """
-    for column in _picture_columns(format, sample):
-        hint = ffr_layout.hint_of(_head_of(sample[column]))
-        if hint:
-            what = "it" if column in (IMAGE, DATA) else f"field {column!r}"
+    for column, file in _files_of(format, sample):
+        head = _head_of(sample[column])
+        hint = ffr_layout.hint_of(head)
+        if not hint:
+            continue
+        what = "it" if column in (IMAGE, DATA) else f"field {column!r}"
+        if format in FOLDERS or file.endswith(IMAGE_SUFFIXES):
             raise FormatError(f"{name()}: {what} is not an image{hint}")
+        # A page is a file like others, but a pointer is none.
+        expected = file.endswith(BINARY_SUFFIXES) or ffr_layout.hint_of(head, [ffr_layout.LFS_POINTER])
+        if expected and column not in kept:
+            what = f"{name()}: {what} is not a file of data{hint}"
+            raise FormatError(f"{what}; to keep it all the same, pass fields={{{column!r}: BytesField()}}")
 
 
-def _picture_columns(format: str, sample: Any) -> list[str]:
-    """Return the columns of a sample that should be files of pictures, by the names that they have."""
+def _files_of(format: str, sample: Any) -> list[tuple[str, str]]:
+    """Return the columns of a sample that are files, with the end of their names in lower case."""
     if format in FOLDERS:
-        return [IMAGE]
+        return [(IMAGE, "")]
     if format == "webdataset":
-        return [name for name in sample if f".{name}".lower().endswith(IMAGE_SUFFIXES)]
+        return [(name, f".{name}".lower()) for name in sample if name != WEB_KEY]
     key = sample.get(KEY) if isinstance(sample, dict) and DATA in sample else None
-    return [DATA] if isinstance(key, str) and key.lower().endswith(IMAGE_SUFFIXES) else []
+    name = os.fsdecode(key) if isinstance(key, str | bytes) else None
+    return [] if name is None else [(DATA, name.lower())]
 
 
 def _head_of(value: Any) -> bytes:
-    """Return the first bytes of a value; none of a decoded one."""
+    """Return the first bytes of the bytes or the text of a file; none of other values."""
+    if isinstance(value, str):
+        return value[: ffr_layout.HINT_SIZE].encode(errors="replace")
     flat = isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1
-    return bytes(value[: ffr_layout.HINT_SIZE]) if flat else b""
+    return bytes(value[: ffr_layout.HINT_SIZE]) if flat or isinstance(value, bytes | memoryview) else b""
+
+
+def columns_of_bytes(fields: Any) -> frozenset[str]:
+    """Return the columns that the user declares as bytes of any kind."""
+    declared = fields.fields if isinstance(fields, Schema) else fields if isinstance(fields, Mapping) else {}
+    return frozenset(name for name, field in declared.items() if isinstance(field, BytesField))
 
 
 def describe_sample(store: Store, index: int) -> str:

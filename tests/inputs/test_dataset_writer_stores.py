@@ -452,6 +452,56 @@ def test_a_pointer_that_is_not_looked_at_at_first(tmp_path: Path) -> None:
             ffrecord.convert(path, tmp_path / "out", num_workers=workers)
 
 
-def test_pointers_beside_pictures_are_files_like_others(tmp_path: Path) -> None:
+PAGE = b"<!DOCTYPE html>\n<html></html>"
+
+
+@pytest.mark.parametrize("max_skipped", [0, 9])
+@pytest.mark.parametrize("format", ["tar", "webdataset"])
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.zip"])
+@pytest.mark.parametrize(
+    ("end", "data", "said"),
+    [
+        ("jpg", POINTER, "not an image; it is a Git LFS pointer: run `git lfs pull`"),
+        ("jpg", PAGE, "not an image; it is an HTML page"),
+        ("npy", POINTER, "not a file of data; it is a Git LFS pointer: run `git lfs pull`; to keep it all the same"),
+        ("bin", PAGE, "not a file of data; it is an HTML page"),
+        ("txt", POINTER, "not a file of data; it is a Git LFS pointer"),
+    ],
+)
+def test_archives_of_nothing_but_pointers_or_pages(
+    tmp_path: Path, name: str, format: str, end: str, data: bytes, said: str, max_skipped: int
+) -> None:
+    """A compressed one became bytes with `max_skipped`, and one of other files than pictures always."""
+    path = archive(tmp_path / name.removesuffix(".gz"), {f"{i}.{end}": data for i in range(6)})
+    if name.endswith(".gz"):
+        (tmp_path / name).write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    options: Any = {} if name == "a.zip" else {"format": format}
+    with pytest.raises(FormatError, match=rf"{tmp_path / name}.*'0.*: (it|field '{end}') is {said}"):
+        ffrecord.convert(tmp_path / name, tmp_path / "out", num_workers=0, max_skipped=max_skipped, **options)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("format", ["tar", "webdataset"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_pointers_in_compressed_archives_are_left_out(
+    tmp_path: Path, format: str, workers: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    members = {f"{i:03}.jpg": POINTER if i in (0, 5, 90) else jpeg(i % 9) for i in range(99)}
+    packed = tmp_path / "a.tar.gz"
+    packed.write_bytes(gzip.compress(archive(tmp_path / "a.tar", members).read_bytes()))
+    done = ffrecord.convert(packed, tmp_path / "out", format=format, num_workers=workers, max_skipped=3)
+    assert (done.samples, done.skipped) == (96, 3)
+    assert caplog.text.count("is not an image; it is a Git LFS pointer") == 3
+    with FileReader(tmp_path / "out") as reader:
+        schema = schema_of(reader)
+        assert schema is not None and JPEGField() in schema.fields.values()
+        assert [members["001.jpg"] in record.tobytes() for record in reader.read([0, 1])] == [True, False]
+
+
+def test_pointers_and_pages_that_are_wanted(tmp_path: Path) -> None:
     path = archive(tmp_path / "a.zip", {"a.txt": POINTER, "b.bin": POINTER})
-    assert ffrecord.convert(path, tmp_path / "out", num_workers=0).samples == 2
+    fields = {"data": BytesField()}
+    assert ffrecord.convert(path, tmp_path / "out", num_workers=0, fields=fields).samples == 2
+    path = archive(tmp_path / "b.zip", {"a.html": PAGE, "b.txt": PAGE, "c": PAGE})
+    assert ffrecord.convert(path, tmp_path / "pages", num_workers=0).samples == 3
