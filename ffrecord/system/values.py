@@ -218,10 +218,25 @@ def check_samples(name: str, value: Any) -> None:
         raise ArgumentTypeError(f"{name} is the {what} {value.__qualname__}, expected samples; {advice}")
     if (isinstance(value, class_of("numpy", "ndarray")) or is_tensor(value)) and value.ndim == 0:
         raise ArgumentTypeError(describe_wrong(name, value, "samples", "an array needs an axis of samples"))
-    torch_loader = isinstance(value, class_of("torch.utils.data", "DataLoader"))
-    if isinstance(value, class_of("ffrecord.torch", "Loader")) or (torch_loader and value.batch_sampler is not None):
-        advice = f"give its dataset instead{', or make it with batch_size=None' if torch_loader else ''}"
+    advice = _advise_on_batches(value)
+    if advice:
         raise ArgumentTypeError(f"{name} is a {type(value).__name__} that gives batches, expected samples; {advice}")
+
+
+def _advise_on_batches(value: Any) -> str:
+    """Return what to pass instead of a loader, or of the iterator of one, that gives batches; "" for anything else."""
+    if isinstance(value, class_of("ffrecord.torch", "Loader")):
+        return "give its dataset instead"
+    if isinstance(value, class_of("torch.utils.data", "DataLoader")):
+        return "" if value.batch_sampler is None else "give its dataset instead, or make it with batch_size=None"
+    if isinstance(value, class_of("torch.utils.data.dataloader", "_BaseDataLoaderIter")):
+        together = getattr(value, "_auto_collation", False)
+        return "give the dataset of its DataLoader instead, or make that with batch_size=None" if together else ""
+    if isinstance(value, class_of("ffrecord.torch.loading.iteration", "Iteration")):
+        return "give the dataset of its Loader instead"
+    if isinstance(value, class_of("ffrecord.reading.prefetch", "Prefetcher")):
+        return "give the reader instead, or some of its samples as reader[start:stop]"
+    return ""
 
 
 def is_word(value: object, words: Container[str]) -> TypeGuard[str]:
