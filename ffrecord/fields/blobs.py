@@ -104,8 +104,9 @@ class JSONField(Field):
         try:
             text = msgspec.json.encode(value)
             same = msgspec.json.decode(text) == value
-        except TypeError as error:
-            raise TypeError(mismatch(self, value, str(error))) from None
+        except TypeError:
+            what = _describe_change(value)
+            raise TypeError(mismatch(self, value, f"{what} is none{ARRAYS if ' array ' in what else ''}")) from None
         except (ValueError, OverflowError, RecursionError) as error:
             raise ValueError(mismatch(self, value, str(error))) from None
         # JSON would silently change some values: a tuple to a list, bytes to str, NaN to null, the key 1 to "1".
@@ -124,6 +125,7 @@ class JSONField(Field):
             raise FormatError(f"the value is not JSON: {error}") from None
 
 
+ARRAYS = "; array.tolist() makes a list of an array, and ListField(NDArrayField(...)) takes lists of arrays"
 DECIMAL, SCALAR = 1, 2  # types of MessagePack extension values
 # MessagePack has signed and unsigned ints of 64 bits.
 INTS = range(-(1 << 63), 1 << 64)

@@ -25,6 +25,7 @@ SUPPORTED = (
     "int, float, bool, str, bytes, None, decimals, numpy scalars and arrays, torch tensors, PIL images, and dicts, "
     "tuples and lists of these; write a field for other types, or pass serializer=pickle.dumps"
 )
+KEYS_SHOWN = 4  # keys in a message
 MISSING = "every sample needs the key: where it has no value, give it None, and declare OptionalField(...) for it"
 TUPLES = "make lists of tuples of varying length: ListField(...), JSONField() and MsgpackField() hold them"
 
@@ -211,6 +212,13 @@ def _advise(values: Sequence[list[Any]]) -> str:
     for field in (optional, MsgpackField()):
         if field is not None and _are_held(field, values):
             return f"declare {field!r}"
+    if there and all(isinstance(item, dict) for item in there):
+        keys = ", ".join(f"{key!r}: [...]" for key in list(there[0])[:KEYS_SHOWN])
+        return (
+            f"give a dict of lists, {{{keys}}}, instead of a list of dicts, or lists in place of arrays: array.tolist()"
+        )
+    if there and all(isinstance(item, tuple) for item in there):
+        return "give lists instead of tuples, or a tuple of lists instead of a list of tuples"
     return "declare ListField(...) with a field that holds every item, or convert the items to one kind"
 
 

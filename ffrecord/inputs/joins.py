@@ -20,6 +20,7 @@ from ffrecord.inputs.parts import Positions, describe_columns, read_members_once
 from ffrecord.inputs.passthrough import Verbatim
 from ffrecord.system.values import describe
 
+FIELDS = "fields= for the columns that differ, or"
 MODES = ("RGB", "L")  # of PIL images that a JPEG field takes
 
 
@@ -134,10 +135,12 @@ class JoinedDataset:
         first, schema = found[0]
         for place, other in found[1:]:
             if other != schema:
+                alike = other.fields == schema.fields
                 raise MismatchError(
-                    f"dataset {place} of the {self._kind}: its columns differ from those of dataset {first}: "
-                    f"{describe_columns(other)}, there {describe_columns(schema)}; pass fields= for the columns that "
-                    "differ, or write one dataset and append the other"
+                    f"dataset {place} of the {self._kind}: its columns differ from those of dataset {first}"
+                    f"{' in their order' if alike else ''}: {describe_columns(other)}, there "
+                    f"{describe_columns(schema)}; pass {'a Schema as fields=, or' if alike else FIELDS}"
+                    " write one dataset and append the other"
                 )
         # Not a `Verbatim` one, which takes records only.
         return Schema(schema._tree)

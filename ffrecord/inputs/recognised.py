@@ -438,6 +438,10 @@ def _joined_members(source: Any) -> Sequence[Any] | None:
 
 
 def _is_ours(source: Any) -> bool:
+    """Return whether an object is a dataset of ours, or one of torch's that may hold some: no sample is one."""
+    wrappers = [class_of("torch.utils.data", name) for name in ("Subset", "ConcatDataset", "StackDataset")]
+    if type(source) in wrappers:
+        return True
     return isinstance(source, Store | SampleSlice | PackedFolder) or hasattr(type(source), "_parts_of_dataset")
 
 

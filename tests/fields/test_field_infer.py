@@ -236,6 +236,33 @@ def test_what_is_advised_for_lists_helps(lists: list[Any], advice: str | None) -
         assert repr(schema.decode(schema.encode({"x": each}))["x"]) in (repr(each), repr([*map(_as_float, each)]))
 
 
+@pytest.mark.parametrize(
+    ("item", "instead", "advice"),
+    [
+        (
+            {"xy": np.zeros(2, "f4"), "n": 1},
+            lambda items: {key: [item[key] for item in items] for key in ("xy", "n")},
+            "give a dict of lists, {'xy': [...], 'n': [...]}, instead of a list of dicts, or lists in place of arrays",
+        ),
+        (
+            {"xy": np.zeros(2, "f4")},
+            lambda items: [{"xy": item["xy"].tolist()} for item in items],
+            "give a dict of lists, {'xy': [...]}, instead of a list of dicts, or lists in place of arrays",
+        ),
+        ((1, "a"), lambda items: [*map(list, items)], "give lists instead of tuples, or a tuple of lists"),
+        ((1, "a"), lambda items: ([item[0] for item in items], [item[1] for item in items]), "or a tuple of lists"),
+    ],
+)
+def test_what_is_advised_for_lists_of_dicts_and_tuples_helps(item: Any, instead: Any, advice: str) -> None:
+    lists = [[], [item], [item, item]]
+    with pytest.raises(ArgumentError, match=re.escape(advice)):
+        Schema.infer([{"x": each} for each in lists])
+    changed = [{"x": instead(each)} for each in lists]
+    schema = Schema.infer(changed)
+    for each in changed:
+        assert len(schema.encode(each)) > 0
+
+
 def _as_float(item: Any) -> Any:
     return float(item) if isinstance(item, int) else item
 

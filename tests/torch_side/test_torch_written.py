@@ -22,6 +22,7 @@ from ffrecord.fields import (
     ListField,
     NDArrayField,
     OptionalField,
+    Schema,
     StrField,
     TensorField,
     ZstdField,
@@ -423,6 +424,23 @@ def test_joins_that_do_not_fit(tmp_path, numbers, pictures):
 class Streamed(data.IterableDataset):
     def __iter__(self):
         yield {"number": 1}
+
+
+def test_a_list_of_stacks_is_joined(tmp_path, pictures):
+    path, files = pictures
+    with Dataset(path) as ours:
+        stacks = [data.StackDataset(a=each, b=list(range(len(each)))) for each in (ours, ours.subset([3, 1]))]
+        writer(tmp_path / "a").from_indexed_dataset(stacks)
+        other = data.StackDataset(b=list(range(COUNT)), a=ours)
+        words = "dataset 1 of the list: its columns differ from those of dataset 0 in their order"
+        with pytest.raises(MismatchError, match=words):
+            writer(tmp_path / "b").from_indexed_dataset([stacks[0], other])
+        schema = Schema.of({"a": PICTURES, "b": IntField()})
+        writer(tmp_path / "b", schema).from_indexed_dataset([stacks[0], other])
+        writer(tmp_path / "c").from_indexed_dataset([data.Subset(ours, [5]), [{"image": files[6]}]])
+    assert all(files[i] in each for i, each in zip([*range(COUNT), 3, 1], records(tmp_path / "a")[1], strict=True))
+    assert records(tmp_path / "b")[0] == schema and len(records(tmp_path / "b")[1]) == 2 * COUNT
+    assert records(tmp_path / "c")[1] == [records(path)[1][i] for i in (5, 6)]
 
 
 def test_joins_beside_others(tmp_path, pictures):
