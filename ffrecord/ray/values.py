@@ -279,6 +279,9 @@ def _as_array(value: Any, field: NDArrayField) -> Any:
     if not isinstance(value, np.ndarray | np.generic):
         return value
     array = np.asarray(value)
+    # Lists of a block that are all empty have no type of items.
+    if array.dtype.hasobject and array.shape == (0,):
+        return array.astype(field.dtype)
     same = array.dtype.newbyteorder("=") == field.dtype.newbyteorder("=")
     return array.astype(field.dtype, copy=False) if same else array
 

@@ -231,6 +231,13 @@ def test_what_fields_refuse(field, values, message):
         encoded({"x": field}, pa.table({"x": made(values)}))
 
 
+@pytest.mark.parametrize("dtype", ["int64", "float32"])
+def test_a_block_of_empty_lists_has_no_type_of_items(dtype):
+    for field in (NDArrayField(dtype, (None,)), TensorField(dtype, (None,))):
+        found = decoded({"x": field}, pa.table({"x": pa.array([[], []], pa.list_(pa.null()))}))
+        assert [(each["x"].shape, str(each["x"].dtype)) for each in found] == [((0,), dtype)] * 2
+
+
 def test_missing_and_other_columns():
     table = pa.table({"a": [1], "b": [2]})
     with pytest.raises(ValueError, match="a column 'c', which is missing in the dataset; the dataset has a, b"):
