@@ -80,7 +80,7 @@ class RunProgress:
         return {**vars(self), "_reader": None, "_patient": True}  # a copy in another process has no loader
 
     def __next__(self) -> Step:
-        self.ask()
+        self.note_request()
         try:
             step = next(self.run)
         except StopIteration:
@@ -91,8 +91,8 @@ class RunProgress:
             self.cursor.yielded(step)
         return step
 
-    def ask(self) -> None:
-        """Note that something is asked for. It counts unless the loader is still being made."""
+    def note_request(self) -> None:
+        """Record that a loader asked for samples. Start counting unless the loader still reads ahead."""
         if self.counts:
             return
         reader = find_reader()
@@ -223,7 +223,7 @@ class SampledIndices(Iterator[int]):
         drawn = self._drawn
         if drawn is not None:
             if not drawn.counts:
-                drawn.ask()
+                drawn.note_request()
             for index in self._chunk:
                 drawn.given += 1
                 return index
