@@ -317,7 +317,8 @@ class WorkerPool:
         # Ctrl-C and the end of a session reach this process too: let its own handler speak first.
         if code is not None and -code in ENDING:
             time.sleep(OWN_TURN)
-        raise failure_messages.death_error(self._describe_worker(number), self._hearts.heart(number).beat(), code, self._name)
+        worker, beat = self._describe_worker(number), self._hearts.heart(number).beat()
+        raise failure_messages.death_error(worker, beat, code, self._name)
 
     def dismiss(self) -> None:
         """Let all processes end, because their work is done.

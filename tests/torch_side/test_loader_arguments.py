@@ -3,8 +3,8 @@
 import inspect
 import json
 import os
-import random
 import pickle
+import random
 import sys
 import time
 import typing

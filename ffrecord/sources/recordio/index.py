@@ -296,7 +296,9 @@ def _dialect_of_others(fd: int, path: str, end: int) -> Dialect:
         for i in range(1, min(len(offsets), TRIED)):
             if _payload_matches(fd, DIALECTS[name], headers[i : i + 1], int(offsets[i]), end):
                 return DIALECTS[name]
-    whole = [name for name, (headers, _, stop) in hops.items() if stop == end and DIALECTS[name].are_valid(headers).all()]
+    whole = [
+        name for name, (headers, _, stop) in hops.items() if stop == end and DIALECTS[name].are_valid(headers).all()
+    ]
     if len(whole) == 1:
         return DIALECTS[whole[0]]
     for dialect in DIALECTS.values():

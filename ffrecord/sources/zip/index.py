@@ -352,8 +352,8 @@ class ZipMembers:
             return out
         path = self.paths[self.archive(index)]
         return ChecksumError(
-            f"Sample {index}: checksum mismatch: {self._describe_member(index)}: CRC-32 {computed:#010x}, stored {stored:#010x} "
-            f"({size} bytes of content)",
+            f"Sample {index}: checksum mismatch: {self._describe_member(index)}: CRC-32 {computed:#010x}, "
+            f"stored {stored:#010x} ({size} bytes of content)",
             path=path,
             index=index,
             stored=stored,

@@ -91,8 +91,9 @@ class BadRecordHandler:
         except FormatError as error:
             return self._reader._name_sample_error(index, error)
         except UserFunctionError as error:
-            if isinstance(error.__cause__, UserFunctionError):  # a `Dataset` raised it: a mistake in its transform
-                raise error.__cause__
+            cause = error.__cause__
+            if isinstance(cause, UserFunctionError):  # a `Dataset` raised it: a mistake in its transform
+                raise cause from cause.__cause__
             return error
         except FFRecordError as error:  # of a dataset in Python
             return error
