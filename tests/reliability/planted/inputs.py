@@ -7,8 +7,8 @@ DEFECTS = (
         "records-of-a-subset-in-the-order-of-the-store",
         "G2",
         "ffrecord/inputs/parts.py",
-        "        return self._inner.find(count_from_start(indices, n, error))\n",
-        "        return self._inner.find(np.sort(count_from_start(indices, n, error)))\n",
+        "        return self._inner.find(_count_from_start(indices, len(self._inner), positions))\n",
+        "        return self._inner.find(np.sort(_count_from_start(indices, len(self._inner), positions)))\n",
         ("test_dataset_writer_stores.py::test_some_of_them_shuffled",),
     ),
     Defect(
