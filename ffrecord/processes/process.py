@@ -312,13 +312,18 @@ def sentence(error: BaseException) -> str:
     """Return type and message of an exception, of bounded length."""
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
         error = error.__cause__  # the original, which a generator turned into a RuntimeError (PEP 479)
-    return "".join(traceback.format_exception_only(error)).strip()[:TEXT_MAX]
+    return _as_utf8("".join(traceback.format_exception_only(error)).strip()[:TEXT_MAX])
 
 
 def _traceback(error: BaseException) -> str:
     """Return the end of the traceback, which has the message."""
     # The end, because the exception stands there.
-    return "".join(traceback.format_exception(error))[-TEXT_MAX:]
+    return _as_utf8("".join(traceback.format_exception(error))[-TEXT_MAX:])
+
+
+def _as_utf8(text: str) -> str:
+    """Return a text that messages can hold: a file name that is not UTF-8 has surrogates, which become `\\udce9`."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _pickle_error(error: BaseException) -> bytes:

@@ -99,6 +99,12 @@ main(sys.argv[2:])
 """
 
 
+def test_names_that_are_not_utf_8(dataset, tmp_path):
+    parts = [os.fsdecode(bytes(tmp_path) + b"/caf\xe9." + end) for end in (b"a", b"b")]
+    assert run("split", dataset, f"{parts[0]}=3", f"{parts[1]}=rest", "--in-order", "-j", "1").code == 0
+    assert [labels(path) for path in parts] == [[*range(3)], [*range(3, 20)]]
+
+
 @pytest.mark.parametrize("when", ["written", "published"])
 def test_a_split_that_was_killed_goes_on(dataset, tmp_path, when):
     command = ["split", dataset, f"{tmp_path}/a=0.5", f"{tmp_path}/b=rest"]

@@ -62,6 +62,9 @@ class Failing:
     def raises_broken_pipe(self) -> None:
         raise BrokenPipeError("of the user's own")
 
+    def raises_another_name(self) -> None:
+        raise ValueError(f"no picture {os.fsdecode(bytes([0x63, 0xE9]))}")
+
     def raises_the_end(self) -> None:
         raise StopIteration
 
@@ -111,6 +114,7 @@ class Failing:
         ("is_killed", "was ended by SIGKILL at sample 137: probably out of memory", -9),
         ("is_terminated", "was ended by SIGTERM at sample 137", -15),
         ("wants_too_much", "failed at sample 137: MemoryError", None),
+        ("raises_another_name", "failed at sample 137: ValueError: no picture c\\udce9", None),
         ("closes_all_descriptors", "closed its connection at sample 137", None),
     ],
 )

@@ -291,3 +291,20 @@ def test_a_reason_of_any_length_is_told_in_short(tmp_path: Path, caplog: pytest.
 
     assert write_from("dataset", tmp_path / "set", Wordy(50, set()), num_workers=1, serializer=bytes).skipped == 1
     assert len(caplog.text) < 1000
+
+
+class Named(Holey):
+    """Samples from files with names of any bytes, which errors tell."""
+
+    def __getitem__(self, index: int) -> bytes:
+        if index in self.bad:
+            raise ValueError(f"no picture {os.fsdecode(bytes([0x63, 0xE9]))}")
+        return b"x"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_reason_that_is_not_utf_8(tmp_path: Path, workers: int, caplog: pytest.LogCaptureFixture) -> None:
+    """It ended the worker, and the whole write."""
+    writer = DatasetWriter(tmp_path / "set", on_error="skip", num_workers=workers)
+    assert writer.from_indexed_dataset(Named(20, {3, 7})).skipped == 2
+    assert caplog.text.count("no picture c\\udce9") == 2

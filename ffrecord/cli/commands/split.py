@@ -179,7 +179,9 @@ class SplitPart:
             made = make(self._written)
             self._own.check()
             summary = replace(made, path=self.path)
-            self._note(SplitState(self._state().request, summary, publishing.fingerprint(self._written)))
+            # Notes are JSON, which has no names of other bytes than UTF-8; `begin` gives it the path again.
+            noted = replace(summary, path=self.path.encode(errors="backslashreplace").decode())
+            self._note(SplitState(self._state().request, noted, publishing.fingerprint(self._written)))
             self.summary = summary
 
     def publish(self) -> None:
