@@ -395,7 +395,7 @@ class Sampler(DistributedSampler[Any]):
             self._cursor.set_position(0)
         self._again = False
         run = self._cursor.begin()
-        if self._lent:
+        if (run.batch_size, run.drop_last) != self._sizes:  # those of a loader
             run = Run(run.epoch, run.split, run.position, *self._sizes, number=run.number)
         self._drawn = RunProgress(self._cursor, run, patient=patient or self.reports, ours=self.reports)
         return self._drawn

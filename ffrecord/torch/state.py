@@ -123,7 +123,7 @@ class Generators:
         elif isinstance(generator, torch.Generator):
             if not any(generator is known for known in self.own):
                 self.own.append(generator)
-        elif inside == [None, None] and not isinstance(node, SILENT):
+        elif all(each is None for each in inside) and not isinstance(node, SILENT):
             self.default = True
         for sampler in inside:
             if sampler is not None:

@@ -1,5 +1,6 @@
 """States of a loader with a sampler: the same samples go on, and whatever would lose some is refused."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,7 @@ def test_our_sampler_that_has_begun(dataset: Dataset[Any]) -> None:
     whole = [ids_of(Loader(dataset, 8, seed=5, epoch=epoch)) for epoch in range(8)]
     assert ids_of(loader) == whole[3][24:88]
     assert ids_of(loader) == whole[4][:64]
+    assert list(pickle.loads(pickle.dumps(sampler))) == whole[5]
     assert list(sampler) == whole[5] and len(sampler) == COUNT  # without the loader's drop_last
     assert ids_of(loader) == whole[6][:64] and sampler.epoch == loader.epoch == 7
     assert ids_of(DataLoader(dataset, 10, sampler=sampler)) == whole[7]

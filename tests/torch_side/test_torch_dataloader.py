@@ -45,6 +45,8 @@ ORDERS = {
     "weighted": lambda d, g: {"batch_size": 5, "sampler": data.WeightedRandomSampler(range(1, 24), 30, generator=g)},
     "some": lambda d, g: {"batch_size": 2, "sampler": data.SubsetRandomSampler(range(3, 9), generator=g)},
     "a list": lambda d, g: {"batch_size": 2, "sampler": [5, 5, -1, 0], "drop_last": True},
+    "an array": lambda d, g: {"batch_size": 2, "sampler": np.array([5, 5, 2])},
+    "a tensor": lambda d, g: {"batch_size": 2, "sampler": torch.tensor([5, 5, 2])},
     "rank 1 of 3": lambda d, g: {"batch_size": 3, "sampler": data.DistributedSampler(d, 3, 1)},
     "batches in a list": evens_first,
     "batches of batches": shuffled_batches,
