@@ -215,7 +215,8 @@ def test_what_is_left_out_behind_the_end_is_told(tmp_path, caplog):
             list(read(path))
             end = 0 if data.startswith(tars.END) else 1024
             said = f"zeros at offset {end} end the archive, so what comes behind them, from offset {at} on, is left out"
-            assert [message.split(": ")[1] for message in caplog.messages] == ([] if at is None else [said])
+            lines = [message.split(": ")[1] for message in caplog.messages if "such as 'a'" not in message]
+            assert lines == ([] if at is None else [said])
             assert all(message.startswith(f"{path}: ") for message in caplog.messages)
     caplog.clear()
     path = tars.write(tmp_path / "a.tar", one, one)

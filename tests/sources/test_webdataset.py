@@ -21,6 +21,7 @@ from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_expan
 from ffrecord.errors import FFRecordError, FormatError, TruncatedError
 from ffrecord.sources.names import Names
 from ffrecord.sources.tar._tar import split_names
+from ffrecord.sources.tar.stream import iter_samples
 from ffrecord.sources.tar.webdataset import WebDatasetReader
 from ffrecord.sources.tar.webdataset_fields import decode_field
 from ffrecord.system.braces import expand_braces
@@ -359,3 +360,25 @@ def test_index_is_shared_with_members(tmp_path, path):
     assert ours(path, index_cache=True) == expected
     assert len(list(tmp_path.glob("*.ffindex"))) == 1
     assert ours(path, index_cache=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["a", "b/c", "d.txt"], "2 files are left out, such as 'a': the last part of a name needs a dot"),
+        (["d.txt", "__info__", "x.y/e"], "1 file is left out, such as 'x.y/e'"),
+        (["a"], "1 file is left out, such as 'a'"),
+        (["__info__/a", "__meta__.json", "d.txt"], None),
+        (["d.txt"], None),
+    ],
+)
+def test_files_without_fields_are_told(tmp_path, caplog, names, told):
+    """A WebDataset of nothing else was empty, in silence."""
+    path = tars.write(tmp_path / "a.tar", *(tars.member(name.encode(), b"1") for name in names), bytes(1024))
+    with WebDatasetReader(path) as reader:
+        count = len(reader)
+    streamed = [record.getMessage() for record in caplog.records]
+    caplog.clear()
+    assert len(list(iter_samples(path))) == count
+    for lines in (streamed, [record.getMessage() for record in caplog.records]):
+        assert [told in line for line in lines] == [True] if told else lines == []

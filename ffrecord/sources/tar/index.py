@@ -159,6 +159,29 @@ def log_behind(path: str, offset: int, data: bytes | bytearray) -> None:
         )
 
 
+def log_left_out(path: str, count: int, first: str) -> None:
+    """Log that files of an archive belong to no sample of a WebDataset.
+
+    Args:
+        path: path of the archive.
+        count: number of these files.
+        first: name of the first of them.
+    """
+    logger.warning(
+        "%s: %s left out, such as %r: the last part of a name needs a dot before its field, as in 0001.txt; "
+        'format="tar" reads all files',
+        path,
+        "1 file is" if count == 1 else f"{count} files are",
+        first,
+    )
+
+
+def is_metadata(name: str) -> bool:
+    """Return whether a member of a WebDataset belongs to no sample by its name at the top level, such as `__info__`."""
+    top = name.partition("/")[0]
+    return len(top) >= 4 and top.startswith("__") and top.endswith("__")
+
+
 def _error(path: str, size: int, scan: _tar.Scan, begins: bytes) -> Exception:
     """Return the error for a pass that stopped early."""
     if scan.problem == "failed":

@@ -18,7 +18,15 @@ from ffrecord.sources.inflated import compression_of
 from ffrecord.sources.names import Names, name_as_text
 from ffrecord.sources.tar import _tar
 from ffrecord.sources.tar._tar import split_names
-from ffrecord.sources.tar.index import BEHIND, header_error, log_behind, log_unended, not_tar_error
+from ffrecord.sources.tar.index import (
+    BEHIND,
+    header_error,
+    is_metadata,
+    log_behind,
+    log_left_out,
+    log_unended,
+    not_tar_error,
+)
 from ffrecord.system.requirements import require
 from ffrecord.system.sizes import Size, parse_size
 
@@ -82,10 +90,13 @@ def iter_samples(
 
 def _group(path: str, members: Iterator[Member]) -> Iterator[dict[str, Any]]:
     sample: dict[str, Any] = {}
+    left_out, first = 0, ""
     for member in members:
         # As bytes, which `dot` counts.
         dot, name = _end_of_key(member.name), member.name.encode(errors="surrogateescape")
         if dot < 0:
+            if not is_metadata(member.name):
+                left_out, first = left_out + 1, first or member.name
             continue
         key, field = name_as_text(name[:dot]), name_as_text(name[dot + 1 :]).lower()
         # Only the sample before is compared: a key that comes again later is another sample, as in WebDataset.
@@ -99,6 +110,8 @@ def _group(path: str, members: Iterator[Member]) -> Iterator[dict[str, Any]]:
         sample[field] = member.data
     if sample:
         yield sample
+    if left_out:
+        log_left_out(path, left_out, first)
 
 
 def _end_of_key(name: str) -> int:

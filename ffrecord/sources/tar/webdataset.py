@@ -22,11 +22,13 @@ from ffrecord.sources.names import Names, concatenate_names, name_as_text
 from ffrecord.sources.registry import SUFFIXES
 from ffrecord.sources.tar import _tar
 from ffrecord.sources.tar._tar import split_names
-from ffrecord.sources.tar.index import Members, Numbers, members_of, sparse_error
+from ffrecord.sources.tar.index import Members, Numbers, is_metadata, log_left_out, members_of, sparse_error
 from ffrecord.sources.tar.reader import cut_handler, open_archives
 from ffrecord.sources.tar.webdataset_fields import decode_field
 from ffrecord.system.braces import expand_braces
 from ffrecord.system.closing import close_unless_done
+
+LOOKED = 10_000  # names of members left out
 
 
 class ArchiveSamples(NamedTuple):
@@ -65,6 +67,7 @@ def group_members(archive: Members) -> ArchiveSamples:
     names = archive.names if len(files) == len(archive.names) else archive.names.pick(files)
     dots, begins = split_names(names.blob, names.offsets)
     found = np.flatnonzero(dots >= 0)
+    _log_left_out(archive.path, names, np.flatnonzero(dots < 0))
     headers, offsets, sizes = (each[files[found]] for each in (archive.headers, archive.offsets, archive.sizes))
     stops = _stops(offsets + sizes, archive.status.st_size)
     new = begins[found].astype(bool)
@@ -91,6 +94,13 @@ def group_members(archive: Members) -> ArchiveSamples:
         piece_sizes,
         np.logical_or.reduceat(archive.sparse[files[found]], firsts) if len(firsts) else np.zeros(0, bool),
     )
+
+
+def _log_left_out(path: str, names: Names, places: Numbers) -> None:
+    # The names of metadata are meant to be left out. There may be millions, so not all are looked at.
+    found = [name for name in map(names.__getitem__, places[:LOOKED].tolist()) if not is_metadata(name)]
+    if found:
+        log_left_out(path, len(found) + max(0, len(places) - LOOKED), found[0])
 
 
 def _stops(data_ends: Numbers, size: int) -> Numbers:
