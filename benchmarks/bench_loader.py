@@ -1,7 +1,8 @@
 """Loading: shuffled epochs of small samples and of photographs by several loaders, from the page cache and from disk;
-the first batch of very many samples."""
+of every kind of source; the first batch of very many samples."""
 
 import argparse
+import importlib
 import math
 import os
 import shutil
@@ -25,8 +26,9 @@ from write_packing import writers
 
 SMALL = {"cifar": "a loader", "dataloader": "DataLoader", "weighted": "weights", "python": "Python"}
 PICTURES = ("photographs", "normalised", "png", "gpu")
-PARTS = (*SMALL, *PICTURES, "cold", "start")
+PARTS = (*SMALL, *PICTURES, "ways", "cold", "start")
 PACKAGES = ("torch", "simplejpeg", "pillow")
+SOURCE_PACKAGES = ("datasets", "pandas", "pyarrow")
 WINDOWS = write_pictures.Windows((448, 640), 97)  # of about 110 kB, as large as those of ImageNet
 ROOM = 6 << 30  # of the disk; the largest part takes 4 GB
 
@@ -39,7 +41,7 @@ class Loading(Program):
             self.small()
         if self.options.part.intersection(PICTURES):
             self.photographs()
-        for part in ("cold", "start"):
+        for part in ("ways", "cold", "start"):
             if part in self.options.part:
                 getattr(self, part)()
 
@@ -79,6 +81,19 @@ class Loading(Program):
         self.report.context["versions"] |= hosts.versions
         self.report.context["not_measured"] |= hosts.missing
         self.add(found)
+
+    def ways(self) -> None:
+        """Measure every kind of source that `Loader` takes."""
+        directory = self.directory / "ways"
+        directory.mkdir()
+        asked = importlib.import_module("loader_sources").asked(self.smoke)
+        hosts = Hosts(directory, writers(self.options.writers))
+        for found in hosts.measure_each(asked, self.rounds):
+            self.report.context["not_measured"] |= hosts.missing
+            for measurement in found:
+                self.report.add(measurement)
+            print(*(" ".join(figure.row()) for figure in figures(found)), sep="\n", flush=True)
+        shutil.rmtree(directory)
 
     def cold(self) -> None:
         if not coldness.on_disk(self.directory):
@@ -139,7 +154,8 @@ def main() -> None:
     coldness.check_disk(options.data, ROOM, options.smoke, "nothing can be cold, that part is left out")
     more = {"read_ahead_kb": environment.read_ahead(), "usable_cpus": len(os.sched_getaffinity(0)), "not_measured": {}}
     more["gpus"] = environment.gpus()
-    measure(Loading, "loader", options, environment.versions(*PACKAGES), figures, **more)
+    packages = (*PACKAGES, *(SOURCE_PACKAGES if "ways" in options.part else ()))
+    measure(Loading, "loader", options, environment.versions(*packages), figures, **more)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from read_figures import Figure, Group, figure_table, ratio, size_name
 from write_figures import fastest, groups
 
 MB = 1e6
-KINDS = (workloads.Epochs, workloads.Crops, workloads.ColdEpochs, workloads.Starts)
+KINDS = (workloads.Epochs, workloads.Crops, workloads.Sources, workloads.ColdEpochs, workloads.Starts)
 
 __all__ = ["KINDS", "describe", "figure_table", "figures", "groups"]
 
@@ -35,6 +35,8 @@ def describe(work: Any) -> str:
             f"{work.files:,} photographs, random crops of {work.side}, batches of {work.batch}, "
             f"{work.workers} workers{form}"
         )
+    if isinstance(work, workloads.Sources):
+        return work.way if work.workers else f"{work.way}, no workers"
     if isinstance(work, workloads.ColdEpochs):
         return f"cold, samples of {size_name(work.mean)}, batches of {work.batch}"
     assert isinstance(work, workloads.Starts)
@@ -133,6 +135,10 @@ def gpu_figures(group: Group) -> list[Figure]:
 BY_CROPS = {"bytes": picture_figures, "normalised": normalised_figures, "PNG": png_figures, "GPU": gpu_figures}
 
 
+def source_figures(group: Group, work: Any) -> list[Figure]:
+    return ratio(describe(work), group.named("Loader"), group.named("DataLoader"), 1)
+
+
 def cold_figures(group: Group, mean: int) -> list[Figure]:
     """Return the figures against the faster of the engine's ways."""
     return ratio(f"cold {size_name(mean)}", group.named("Loader"), group.best("limit"), 0.9)
@@ -216,6 +222,8 @@ def figures(measurements: Sequence[Measurement]) -> list[Figure]:
             found += BY_EPOCHS[work.through](group)
         elif isinstance(work, workloads.Crops):
             found += BY_CROPS[work.form](group)
+        elif isinstance(work, workloads.Sources):
+            found += source_figures(group, work)
         elif isinstance(work, workloads.ColdEpochs):
             found += cold_figures(group, work.mean)
     return found + start_figures(measurements)

@@ -3,7 +3,8 @@
 It has as many CPUs as the workload has workers. A line on its standard input starts each epoch. It prints JSON objects,
 one on each line. The first is {"version": of its package}, once a whole epoch was compared with the packed samples, or
 {"missing": reason why its package cannot be imported}. Then follows, for each epoch, {"seconds", "count": samples,
-"sum": of the labels, "waits": nanoseconds of each batch; none of a limit that has no batches}.
+"sum": of the labels, "waits": nanoseconds of each batch; none of a limit that has no batches}. A line that is another
+workload takes the place of the first one, and is answered in the same way.
 """
 
 import json
@@ -16,6 +17,7 @@ from typing import Any
 import environment
 import loader_parts
 import workloads
+from loader_ways import Opened
 from waits import Waits
 
 
@@ -31,24 +33,36 @@ class Answers:
 
 
 def main(name: str, directory: Path, work: Any, answers: Answers) -> None:
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: work.workers])
-    part = loader_parts.of_work(work)
-    way = part.ways[name]
-    try:
-        opened = way.open(directory, work)
-    except ImportError as error:
-        return answers.say(missing=f"{type(error).__name__}: {error}")
-    part.check(name, opened.batches(), directory, work)
-    answers.say(version=environment.versions(way.package)[way.package])
-    most = work.samples if isinstance(work, workloads.Epochs) else work.files
-    for _ in sys.stdin:
-        waits = Waits(most)
+    if work.workers:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: work.workers])
+    opened = open_way(name, directory, work, answers)
+    for line in sys.stdin:
+        if line.startswith("{"):
+            opened = None  # its workers end before the next ones begin
+            work = workloads.from_fields(json.loads(line))
+            opened = open_way(name, directory, work, answers)
+            continue
+        assert opened is not None
+        waits = Waits(work.files if isinstance(work, workloads.Crops) else work.samples)
         opened.prepare()
         start = time.perf_counter()
         count, total = opened.epoch(waits)
         seconds = time.perf_counter() - start
         answers.say(seconds=seconds, count=count, sum=total, waits=waits.rounds[0].tolist() if waits.rounds else [])
-    return None
+
+
+def open_way(name: str, directory: Path, work: Any, answers: Answers) -> Opened | None:
+    """Open a contestant and check an epoch; None if its package is missing."""
+    part = loader_parts.of_work(work)
+    way = part.ways[name]
+    try:
+        opened = way.open(directory, work)
+    except ImportError as error:
+        answers.say(missing=f"{type(error).__name__}: {error}")
+        return None
+    part.check(name, opened.batches(), directory, work)
+    answers.say(version=environment.versions(way.package)[way.package])
+    return opened
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from loader_parts import of_work
 from loader_ways import Way
 from waits import Waits
 
+LABEL = 8  # bytes; of samples that Python makes, nothing else is counted
 SECONDS = 600  # time limit for an answer of a contestant: some compile for a minute
 PROGRAM = Path(__file__).with_name("loader_host.py")
 
@@ -35,9 +36,8 @@ class Host:
     def __init__(self, name: str, python: str, directory: Path, work: Any) -> None:
         self.name = name
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed by `close`
-        fields = json.dumps({"kind": type(work).__name__, **asdict(work)})
         self.process = subprocess.Popen(
-            [python, str(PROGRAM), name, str(directory), fields],
+            [python, str(PROGRAM), name, str(directory), as_line(work)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
@@ -64,12 +64,20 @@ class Host:
             raise kind(f"{self.name}: {said[-3000:]}")
         return dict(json.loads(line))
 
-    def run(self) -> dict[str, Any]:
-        """Run one epoch."""
+    def _ask(self, line: str) -> dict[str, Any]:
         assert self.process.stdin is not None
-        self.process.stdin.write("run\n")
+        self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
         return self._answer()
+
+    def reopen(self, work: Any) -> None:
+        """Take another workload of the same part in the same process."""
+        found = self._ask(as_line(work))
+        self.missing, self.version = found.get("missing", ""), found.get("version", "")
+
+    def run(self) -> dict[str, Any]:
+        """Run one epoch."""
+        return self._ask("run")
 
     def close(self) -> None:
         """End the process: it ends when its input is closed."""
@@ -82,6 +90,10 @@ class Host:
             self.process.wait()
         self.process.stdout.close()
         self.errors.close()
+
+
+def as_line(work: Any) -> str:
+    return json.dumps({"kind": type(work).__name__, **asdict(work)})
 
 
 @contextmanager
@@ -134,6 +146,31 @@ class Hosts:
             for contestant in contestants
         ]
 
+    def measure_each(self, asked: Iterable[tuple[Any, Sequence[int]]], rounds: int) -> Iterator[list[Measurement]]:
+        """Yield the measurements of each workload. Contestants keep their processes, which take long to start.
+
+        Args:
+            asked: workloads of one part, with the same contestants, each with the labels of an epoch.
+            rounds: number of rounds.
+        """
+        with ExitStack() as stack:
+            hosts: dict[str, Host] = {}
+            for work, labels in asked:
+                ways = of_work(work).ways
+                for name, way in ways.items():
+                    if name in hosts:
+                        hosts[name].reopen(work)
+                    else:
+                        hosts[name] = stack.enter_context(hosted(name, self._python(way), self.directory, work))
+                if missing := next((host.missing for host in hosts.values() if host.missing), ""):
+                    self.missing[work.way] = missing
+                    print(f"{work.way}: not measured, {missing}", flush=True)
+                    continue
+                count, size = len(labels), len(labels) * LABEL
+                contestants = [contestant(host, count, sum(labels)) for host in hosts.values()]
+                taken = take_turns(contestants, rounds)
+                yield [measurement(ways[each.name], work, each, taken[each.name], size, count) for each in contestants]
+
     def _python(self, way: Way) -> str:
         return str(self.peers) if way.foreign else sys.executable
 
@@ -150,8 +187,9 @@ class Hosts:
         return True
 
 
-def contestant(host: Host, count: int) -> Contestant:
-    expected, waits = (count, count * (count - 1) // 2), Waits(0)
+def contestant(host: Host, count: int, total: int | None = None) -> Contestant:
+    """Return a contestant whose epochs have `count` samples, and labels of the sum `total`: [0, count) unless told."""
+    expected, waits = (count, count * (count - 1) // 2 if total is None else total), Waits(0)
 
     def run() -> float:
         found = host.run()

@@ -100,4 +100,7 @@ def of_work(work: Any) -> Part:
     if isinstance(work, workloads.Gathers | workloads.Shuffles | workloads.CropsBeside):
         newest: Mapping[type, Part] = importlib.import_module("newest_parts").PARTS
         return newest[type(work)]
+    if isinstance(work, workloads.Sources):
+        part: Part = importlib.import_module("loader_sources").PART
+        return part
     return PARTS[work.through if isinstance(work, workloads.Epochs) else work.form]

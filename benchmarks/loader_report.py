@@ -7,7 +7,7 @@ from typing import Any
 import workloads
 from harness import Measurement
 from human import three
-from loader_figures import added, describe, figures, groups, largest_worker
+from loader_figures import added, describe, figures, groups, largest_worker, source_figures
 from report_tables import about, bars, figure_rows, markdown, tails
 
 Chosen = tuple[type, str]  # kind of workload; its `through` or `form`
@@ -44,6 +44,15 @@ def of_batches(title: str, measured: Sequence[Measurement]) -> list[str]:
     return [of_rates(measured), *([f"#### {title}: waits for a batch", waits] if waits else [])]
 
 
+def of_sources(measured: Sequence[Measurement]) -> str:
+    """Return the table of rates for each kind of source."""
+    rows = []
+    for (_, work), group in groups(measured).items():
+        rates = [f"{m.count / m.median:,.0f}" for m in group.of.values()]
+        rows += [[describe(work), *rates, *figure.row()[1:]] for figure in source_figures(group, work)]
+    return markdown(["", "Loader, samples/s", "DataLoader, samples/s", "ratio (min..max)", "target", ""], rows)
+
+
 def of_starts(measured: Sequence[Measurement]) -> str:
     """Return the table of times to the first batch, and of memory without cached files."""
     rows = []
@@ -59,16 +68,19 @@ def sentence(words: str) -> str:
 
 
 def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> str:
+    sources = [m for m in measured if isinstance(m.workload, workloads.Sources)]
     parts = [
         about(lines, measured),
         *(f"- not measured: {name}, {why}" for name, why in lines[-1]["not_measured"].items()),
         "### Figures of loading and their targets",
-        figure_rows(figures(measured)),
+        figure_rows(figures([m for m in measured if not isinstance(m.workload, workloads.Sources)])),
     ]
     for title, (file, chosen) in PARTS.items():
         if found := [m for m in measured if is_chosen(m.workload, chosen)]:
             image = f"![{title}: samples for each second](../../docs/plots/{file})"
             parts += [f"### {title}", f"{sentence(describe(found[0].workload))}.", image, *of_batches(title, found)]
+    if sources:
+        parts += ["### Every kind of source", f"Batches of {sources[0].workload.batch}.", of_sources(sources)]
     for (_, work), group in groups(measured).items():
         if isinstance(work, workloads.ColdEpochs):
             title = sentence(describe(work))

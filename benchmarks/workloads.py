@@ -223,6 +223,25 @@ class Crops:
     form: str = "bytes"
 
 
+@dataclass(frozen=True)
+class Sources:
+    """Shuffled epochs of small samples, from one of the kinds of sources that `Loader` takes.
+
+    Attributes:
+        way: name of the source in loader_sources.py.
+        samples: number of samples, of a number, three floats and a short text, or of bytes.
+        batch: number of samples of a batch.
+        workers: number of threads or processes, 0 for none.
+        seed: seed of the order.
+    """
+
+    way: str
+    samples: int
+    batch: int = 64
+    workers: int = 2
+    seed: int = 7
+
+
 class Gathers(Epochs):
     """Random batches of such images, asked for by their indices, each sample once, beside the newest packages."""
 

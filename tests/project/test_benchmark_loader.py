@@ -144,12 +144,67 @@ def test_photographs_decoded_on_a_gpu(tmp_path: Path) -> None:
     assert not copied or "finds no CUDA device" in copied
 
 
+def test_every_kind_of_source(tmp_path: Path) -> None:
+    """A pair for each; those whose package is missing are named."""
+    pytest.importorskip("torch")
+    (tmp_path / "data").mkdir()
+    printed, out = benchmark_runs.smoke("loader", tmp_path / "data", *WRITERS, "--part", "ways")
+    assert check_loader_results(out) == {"Sources"}
+    found = benchmark_runs.results(out)
+    pairs = {(each["workload"]["way"], each["workload"]["workers"], each["contestant"]) for each in found}
+    ways = {way for way, _, _ in pairs}
+    assert pairs == {(way, workers, who) for way, workers, _ in pairs for who in ("Loader", "DataLoader")}
+    missing = found[-1]["not_measured"]
+    assert len(ways | set(missing)) >= 40
+    for package, of in {"datasets": "Hugging Face", "pandas": "DataFrame", "pyarrow": "Arrow table"}.items():
+        assert (importlib.util.find_spec(package) is None) == (of in missing) == (of not in ways)
+    for figure in (r"directory: Loader / DataLoader", r"list of dicts, no workers: Loader / DataLoader"):
+        assert re.search(rf"^{figure} +\S+ \(\S+\) +>= 1 ", printed, re.MULTILINE), figure
+    if importlib.util.find_spec("matplotlib"):
+        made = benchmark_runs.reported(tmp_path, "loading.md", out)
+        (rows,) = re.findall(r"\n### Every kind of source\n\n.*\n\n((?:\|.*\n)+)", made)
+        assert [line.split(" | ")[0] for line in rows.splitlines()[2:4]] == ["| directory", "| directory, no workers"]
+        assert len(rows.splitlines()) == 2 + len(pairs) // 2
+
+
+def test_sources_that_lose_repeat_or_do_not_shuffle_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    program = """
+import pathlib, sys, numpy as np, loader_host, loader_sources, workloads
+work = workloads.Sources("list of numbers", 100, workers=0)
+def give(order):
+    yield from ((None, order[at : at + 64]) for at in range(0, len(order), 64))
+order = np.random.default_rng(1).permutation(100)
+loader_sources.check("good", give(order), pathlib.Path(), work)
+twice = np.concatenate([order[1:], order[1:2]])
+for name, order in {"lost": order[1:], "twice": twice, "sorted": np.arange(100)}.items():
+    try:
+        loader_sources.check(name, give(order), pathlib.Path(), work)
+    except loader_sources.WrongAnswerError as error:
+        print(error)
+class Said:
+    def say(self, **answer):
+        print(answer)
+sys.modules["datasets"] = None
+work = workloads.Sources("Hugging Face", 100, workers=0)
+print(loader_host.open_way("Loader", pathlib.Path(sys.argv[1]), work, Said()))
+"""
+    result = benchmark_runs.program(program, tmp_path)
+    assert result.stdout.splitlines() == [
+        "list of numbers, lost: 99 samples, 99 of them different, of 100",
+        "list of numbers, twice: 100 samples, 99 of them different, of 100",
+        "list of numbers, sorted: 100% of the samples follow their neighbour of the source",
+        "{'missing': 'ModuleNotFoundError: import of datasets halted; None in sys.modules'}",
+        "None",
+    ], result.stderr
+
+
 @pytest.mark.long
 def test_loading(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "data").mkdir()
     printed, out = benchmark_runs.smoke("loader", tmp_path / "data", *WRITERS)
-    kinds = {"Epochs", "Crops", "ColdEpochs", "Starts"}
+    kinds = {"Epochs", "Crops", "Sources", "ColdEpochs", "Starts"}
     kinds -= {"ColdEpochs"} if "nothing can be cold" in printed else set()
     assert check_loader_results(out) == kinds - ({"Crops"} if "NOT MEASURED" in printed else set())
     for figure in (
