@@ -137,7 +137,8 @@ def check_names(samples: SampleSource, path: str, hashes: Sequence[bytes]) -> No
     if len(same):
         twice = ordered[same[0]].tobytes()
         named = _find_name(samples, twice)
-        more = f", and so do {plural(len(same) - 1, 'other name')}" if len(same) > 1 else ""
+        others = len(same) - 1
+        more = f", and so {'does' if others == 1 else 'do'} {plural(others, 'other name')}" if others else ""
         raise FormatError(f"{path}: {named} occurs twice{more}; nothing was written")
 
 

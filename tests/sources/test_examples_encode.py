@@ -125,6 +125,9 @@ def test_tensors():
         (["a", 1], "int among strings"),
         (2**70, "an int of 71 bits, which int64 cannot hold"),
         ([1, -(1 << 70)], "an int of 71 bits"),
+        ([-1, 2**63], "an int of 64 bits, which int64 cannot hold"),
+        ([[0.5, 2**63], [1.0, 2.0]], "an int of 64 bits, which int64 cannot hold"),
+        ("a\ud800", "UTF-8 cannot encode character 1 of the text: surrogates not allowed"),
         (np.array([b"a", None], object), "NoneType among strings"),
     ],
 )

@@ -11,12 +11,13 @@ from ffrecord.reading.batch_forms import Packed
 from ffrecord.sources.tfrecord import _examples
 from ffrecord.sources.tfrecord.examples_batch import Column
 from ffrecord.sources.tfrecord.examples_features import Ragged, RaggedStrings
-from ffrecord.system.values import as_bytes, describe_wrong
+from ffrecord.system.values import as_bytes, describe_wrong, explain_surrogate
 
 NONE, BYTES, FLOAT, INT64 = range(4)  # kinds
 Table = npt.NDArray[np.int64]
 Source = tuple[bytes, int, npt.NDArray[np.uint8], Table, Table]
 EMPTY = np.zeros(1, np.int64)
+LARGE = 1 << 63
 
 
 def encode_example(features: Mapping[str, Any]) -> bytes:
@@ -87,7 +88,10 @@ def _values(key: str, value: Any) -> tuple[int, Any]:
 
 def _string(key: str, value: Any) -> bytes:
     if isinstance(value, str):
-        return value.encode()
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise ArgumentError(f"feature {key!r}: {explain_surrogate(error)}") from None
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     raise ArgumentError(f"feature {key!r} has {type(value).__name__} among strings, expected bytes or str")
@@ -98,10 +102,11 @@ def _array(key: str, value: Any) -> npt.NDArray[Any]:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:  # rows of different lengths, among others
         raise ArgumentError(f"feature {key!r} cannot become an array: {error}") from error
-    # numpy keeps ints that fit no type of 64 bits as objects.
-    if array.dtype == object:
-        for each in array.ravel().tolist():
-            if isinstance(each, int) and each.bit_length() > 63:
+    # numpy keeps ints that fit no type of 64 bits as objects, and makes doubles of those that fit no type together.
+    large = isinstance(value, list | tuple) and array.dtype.kind == "f" and bool((np.abs(array) >= LARGE).any())
+    if array.dtype == object or large:
+        for each in np.asarray(value, object).ravel().tolist():
+            if isinstance(each, int) and not -LARGE <= each < LARGE:
                 raise ArgumentError(f"feature {key!r} has an int of {each.bit_length()} bits, which int64 cannot hold")
     return array
 
