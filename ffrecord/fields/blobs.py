@@ -106,7 +106,9 @@ class JSONField(Field):
             same = msgspec.json.decode(text) == value
         except TypeError:
             what = _describe_change(value)
-            raise TypeError(mismatch(self, value, f"JSON cannot hold {what}{ARRAYS if ' array ' in what else ''}")) from None
+            raise TypeError(
+                mismatch(self, value, f"JSON cannot hold {what}{ARRAYS if ' array ' in what else ''}")
+            ) from None
         except (ValueError, OverflowError, RecursionError) as error:
             raise ValueError(mismatch(self, value, str(error))) from None
         # JSON would silently change some values: a tuple to a list, bytes to str, NaN to null, the key 1 to "1".

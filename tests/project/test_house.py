@@ -165,5 +165,7 @@ def test_errors_that_docstrings_name_exist() -> None:
 
 
 def test_names_that_docstrings_raise_are_found() -> None:
-    text = "Do it.\n\nRaises:\n    OSError, NotHere: it is away.\n        KeyError: no name\n    ValueError: x\n\nIt: y."
+    text = (
+        "Do it.\n\nRaises:\n    OSError, NotHere: it is away.\n        KeyError: no name\n    ValueError: x\n\nIt: y."
+    )
     assert list(names_raised(text)) == ["OSError", "NotHere", "ValueError"]
