@@ -1,10 +1,12 @@
 """Opening of the `.ffr` files of a reader."""
 
+import glob
 import logging
 import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Set
+from contextlib import ExitStack
 from errno import EMFILE, ENFILE, ENOMEM
 from itertools import chain, islice, pairwise
 from typing import TypeVar
@@ -14,15 +16,20 @@ from ffrecord.format import manifest
 from ffrecord.format.manifest import Shard
 from ffrecord.reading import paths
 from ffrecord.reading.ffr_file import OpenedFile, TableRoom
-from ffrecord.system import resources, urls
+from ffrecord.system import filesystems, resources, urls
 
 Found = TypeVar("Found")
 
+HELD_MOST = 16  # directories of a source that are held while their files are opened
 NUMBERED = re.compile(r"PART_([0-9]{5,18})\.ffr")  # a shard of DatasetWriter
 SHOWN = 5  # most missing shards that the log names
 TRIES = 10  # attempts to open a dataset that is being replaced
 
 logger = logging.getLogger("ffrecord")
+
+
+class MixedError(FormatError):
+    """Error of files that come from two directories, of which one took the other's place."""
 
 
 def repeat_while_replaced(
@@ -33,11 +40,12 @@ def repeat_while_replaced(
 
     Args:
         fname: see `FileReader`.
-        work: fails, or gives a result, of a mixture of two directories.
+        work: fails, or gives a result, of a mixture of two directories. It raises MixedError if it knows of one.
         undo: function that releases a result, which is not to be of a mixture; None accepts what was found.
 
     Raises:
         The errors of `work`.
+        FormatError: directories took each other's places at every attempt.
     """
     for tries_left in reversed(range(TRIES)):
         try:
@@ -46,16 +54,20 @@ def repeat_while_replaced(
             return work()
         try:
             found = work()
+        except MixedError:
+            continue
         except (OSError, FFRecordError, ValueError):
             # The error may come from a replaced directory; if nothing was replaced, it is real.
             if not tries_left or paths.identify_directories(fname) == before:
                 raise
             continue
-        # At the last try, take what there is: each file has been checked by itself.
-        if undo is None or not tries_left or paths.is_in_place(before):
+        if undo is None or not before or paths.is_in_place(before):
             return found
         undo(found)
-    raise AssertionError("the last try returns or raises")
+    raise FormatError(
+        f"{next(iter(before))}: another directory took its place at each of {TRIES} attempts to open it: "
+        "open it when it stays"
+    )
 
 
 def open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFile]:
@@ -72,7 +84,45 @@ def open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFil
     Raises:
         The errors of `FileReader`; no file is left open.
     """
-    return repeat_while_replaced(fname, lambda: _open_all(fname, check=check, whole=whole), _close_all)
+    return repeat_while_replaced(fname, lambda: _open_together(fname, check=check, whole=whole), _close_all)
+
+
+def _open_together(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFile]:
+    """Open the files of a source, and check that those of a directory were all in it at one time.
+
+    Raises:
+        MixedError: another directory was in its place for a moment.
+        The errors of `FileReader`.
+    """
+    given = [urls.local_path(path) for path in paths.check_types(fname)]
+    if len(given) > HELD_MOST or all(map(os.path.isfile, given)):  # very many directories, or somebody named each file
+        return _open_all(fname, check=check, whole=whole)
+    with ExitStack() as stack:
+        held = {}  # a descriptor stays with its directory, whatever its path leads to meanwhile
+        for each in islice(paths.identify_directories(fname).values(), HELD_MOST):
+            if each is not None:
+                held[each[0]] = os.open(each[0], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+                stack.callback(os.close, held[each[0]])
+        files = _open_all(fname, check=check, whole=whole)
+        for path in given:
+            if not glob.has_magic(path) and not os.path.isfile(path) and filesystems.real_path(path) not in held:
+                _close_all(files)
+                raise MixedError(f"{path} was away for a moment")
+        for opened in files:
+            directory, name = os.path.split(opened.path)
+            if directory in held and not _is_same(opened, name, held[directory]):
+                _close_all(files)
+                raise MixedError(f"{opened.path} is not the file that its directory has")
+        return files
+
+
+def _is_same(opened: OpenedFile, name: str, directory: int) -> bool:
+    """Tell whether a directory has this file, by this name."""
+    try:
+        status = os.stat(name, dir_fd=directory)
+    except OSError:
+        return False
+    return (status.st_dev, status.st_ino) == (opened.device, opened.inode)
 
 
 def _close_all(files: Iterable[OpenedFile]) -> None:

@@ -93,7 +93,7 @@ def test_a_feature_that_comes_late_is_not_lost(tmp_path):
         for i in range(200):
             writer.write(encode_example({"a": i} if i != 150 else {"a": i, "late": 3.5}))
     with pytest.raises(
-        WorkerError, match=r"x\.tfrecord: record 150: it has the feature 'late', but no example that was looked at"
+        WorkerError, match=r"x\.tfrecord: record 150: it has the feature 'late', which no example looked at has"
     ):
         convert(tmp_path / "x.tfrecord", tmp_path / "out", num_workers=0)
     convert(tmp_path / "x.tfrecord", tmp_path / "out", fields={"data": BytesField()}, num_workers=0, verify=True)

@@ -80,7 +80,7 @@ def test_light_dark_and_search():
     schemes = re.findall(r"^    - media: \"\(prefers-color-scheme(?:: (\w+))?\)\"$", CONFIGURATION, re.MULTILINE)
     assert schemes == ["", "light", "dark"]  # as the system says, and a switch
     assert CONFIGURATION.count("toggle:") == 3
-    assert "\n  - search\n" in CONFIGURATION
+    assert "\n  - search:\n" in CONFIGURATION
 
 
 def test_navigation_has_four_kinds():

@@ -158,9 +158,8 @@ class SampledCourse:
             raise ArgumentTypeError(describe_wrong(word, sampler, f"an iterable of {kind}"))
         self._sampler: Any = sampler
         if not batched and is_mask(sampler):
-            raise ArgumentTypeError(
-                f"{word} is a mask of {len(self._sampler)} bools, expected ints: give np.flatnonzero(mask)"
-            )
+            count = plural(np.asarray(sampler).size, "bool")
+            raise ArgumentTypeError(f"{word} is a mask of {count}, expected ints: give np.flatnonzero(mask)")
         self.identity, self.batched, self._word = identity, batched, word
         self._chosen = None if chosen is None else check_filter(chosen, identity.samples)
         self._count = identity.samples if self._chosen is None else len(self._chosen)
