@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from collections import namedtuple
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -793,3 +794,61 @@ def test_lists_of_numbers_are_structure_by_default():
 def test_numbers_in_lists_that_are_too_large():
     with pytest.raises(UserFunctionError, match=r"tokens\[0\]' is int 18446744073709551615, expected -2\*\*63 <= int"):
         list(Loader([{"tokens": [(1 << 64) - 1]}] * 2, 2, ragged="padded"))
+
+
+# Samples that are not alike
+
+PairXY = namedtuple("PairXY", ["x", "y"])
+PairYX = namedtuple("PairYX", ["y", "x"])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ({"a": {"x": 1}}, {"a": {"x": 1, "y": 2}}, "it has column 'a.y', which the first of the batch lacks"),
+        ((0, {"x": 1}), (0, {"x": 1, "y": 2}), r"it has column '\[1\].y', which the first of the batch lacks"),
+        ({"a": ("p", "q")}, {"a": "xy"}, "column 'a' is str 'xy', but a tuple of 2 in the first sample"),
+        ({"a": [1, 2]}, {"a": {0: 3, 1: 4}}, "column 'a' is a dict of 2, but a list of 2 in the first sample"),
+        ({"a": {0: 3, 1: 4}}, {"a": [1, 2]}, "column 'a' is a list of 2, but a dict of 2 in the first sample"),
+        ({"a": (1, 2)}, {"a": None}, "column 'a' is None, but a tuple of 2 in the first sample"),
+        ({"a": PairXY(1, 2)}, {"a": PairYX(1, 2)}, "column 'a' is a PairYX of 2, but a PairXY of 2"),
+    ],
+)
+@pytest.mark.parametrize("how", [{}, {"transform": lambda sample: sample}], ids=["plain", "transform"])
+def test_samples_that_differ_inside(first, second, words, how):
+    """What only the later one has was lost, or mixed with something else, without a word."""
+    with pytest.raises(UserFunctionError, match=f"sample 1: {words}"):
+        list(Loader([first, second], 2, shuffle=False, **how))
+
+
+def test_columns_that_only_a_later_result_of_transform_has():
+    rows = [{"id": 0}, {"id": 1}]
+    with pytest.raises(UserFunctionError, match="sample 1: it has column 'more', which the first of the batch lacks"):
+        list(Loader(rows, 2, shuffle=False, transform=lambda row: row | ({"more": 1} if row["id"] else {})))
+
+
+def test_the_mask_of_an_array_is_not_lost():
+    with pytest.raises(UserFunctionError, match=r"column 'x' is .*its mask would be lost: give"):
+        list(Loader([{"x": np.ma.masked_array([1, 2], [0, 1])}] * 2, 2))
+
+
+MIXED: dict[str, tuple[list[Any], torch.dtype]] = {
+    "ints and floats": ([np.array([1]), np.array([1.5, 2.5])], torch.float64),
+    "bools and ints": ([np.array([True]), np.array([7, 8])], torch.int64),
+    "half floats": ([torch.ones(1, dtype=torch.bfloat16), torch.full((2,), 1.1, dtype=torch.float16)], torch.float32),
+    "large ints": ([torch.tensor([(1 << 24) + 1]), torch.ones(2)], torch.float64),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize("ragged", ["list", "padded", "nested"])
+def test_values_of_several_dtypes_keep_their_numbers(name, ragged):
+    """Padded ones were rounded to the dtype of the first."""
+    values, dtype = MIXED[name]
+    for order in (values, values[::-1]):
+        batch = next(iter(Loader([{"x": value} for value in order], 2, shuffle=False, ragged=ragged)))["x"]
+        found = [row[:n] for row, n in zip(*batch, strict=True)] if ragged == "padded" else list(batch)
+        assert [each.tolist() for each in found] == [value.tolist() for value in order]
+        assert {each.dtype for each in found} == {dtype}
+    alike = [torch.as_tensor(value)[:1] for value in values]
+    assert next(iter(Loader([{"x": value} for value in alike], 2)))["x"].dtype == dtype

@@ -2,13 +2,14 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
 
 from ffrecord.errors import ArgumentError
 
-__all__ = ["RAGGED", "Padded", "as_list", "ragged_form"]
+__all__ = ["RAGGED", "Padded", "as_list", "ragged_form", "to_one_dtype"]
 
 RAGGED = ("list", "nested", "padded")
 
@@ -108,6 +109,7 @@ def as_padded(column: str, tensors: list[torch.Tensor]) -> Padded:
         ValueError: they differ in their number of axes.
     """
     _check_axes(column, tensors)
+    tensors = to_one_dtype(tensors)
     found = [tensor.shape for tensor in tensors]
     shapes = torch.tensor(found, dtype=torch.int64, device="cpu").reshape(len(tensors), -1)
     longest = shapes.max(0).values.tolist() if len(tensors) else []
@@ -116,6 +118,21 @@ def as_padded(column: str, tensors: list[torch.Tensor]) -> Padded:
     for row, tensor in zip(values, tensors, strict=True):
         row[tuple(map(slice, tensor.shape))] = tensor
     return Padded(values, shapes[:, 0] if shapes.shape[1] == 1 else shapes)
+
+
+def to_one_dtype(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return tensors with the one dtype that holds the numbers of all: float64 if some are ints, and others floats.
+
+    torch would take float32 of int64 and float32, and a tensor that takes others over rounds them to its own dtype.
+    """
+    kinds = {tensor.dtype for tensor in tensors if isinstance(tensor, torch.Tensor)}
+    if len(kinds) < 2:
+        return tensors
+    kind = reduce(torch.promote_types, sorted(kinds, key=str))
+    ints = any(each != torch.bool and not each.is_floating_point and not each.is_complex for each in kinds)
+    if ints and (kind.is_floating_point or kind.is_complex):
+        kind = torch.complex128 if kind.is_complex else torch.float64
+    return [tensor.to(kind) for tensor in tensors]
 
 
 def _check_axes(column: str, tensors: Sequence[torch.Tensor]) -> None:

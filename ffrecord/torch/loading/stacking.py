@@ -10,7 +10,7 @@ import torch
 from ffrecord.errors import ArgumentError, describe_error
 from ffrecord.system.values import describe
 from ffrecord.torch.loading.columns import tensor_of
-from ffrecord.torch.loading.ragged import Form, as_list
+from ffrecord.torch.loading.ragged import Form, as_list, to_one_dtype
 
 __all__ = ["UnevenError", "stack_samples"]
 
@@ -54,8 +54,13 @@ def stack_samples(samples: list[Any], form: Form, path: str = "") -> Any:
     """
     first = samples[0]
     if isinstance(first, Mapping):
-        return {key: stack_samples(_column(samples, key, f"{path}.{key}"), form, f"{path}.{key}") for key in first}
+        by_key = {key: _column(samples, key, f"{path}.{key}") for key in first}
+        if len(set(map(type, samples))) > 1 or len(set(map(len, samples))) > 1:
+            _check_mappings(samples, path)
+        return {key: stack_samples(column, form, f"{path}.{key}") for key, column in by_key.items()}
     if isinstance(first, (tuple, list)):
+        if len(set(map(type, samples))) > 1:
+            _check_sequences(samples, path)
         if form is not as_list and (arrays := arrays_of(samples)) is not None:
             return form(path.removeprefix("."), arrays)
         if len(set(map(len, samples))) > 1:
@@ -65,6 +70,38 @@ def stack_samples(samples: list[Any], form: Form, path: str = "") -> Any:
         ]
         return type(first)(*columns) if hasattr(first, "_fields") else type(first)(columns)
     return _leaf(samples, form, path.removeprefix("."))
+
+
+def _check_mappings(samples: list[Any], path: str) -> None:
+    """Check that all samples are mappings, and that none has a column that the first lacks: it would be lost.
+
+    Raises:
+        UnevenError: they are not alike.
+    """
+    first = samples[0]
+    for place, sample in enumerate(samples):
+        if not isinstance(sample, Mapping):
+            raise _differing(samples, place, path)
+        more = [key for key in sample if key not in first]
+        if more:
+            raise UnevenError(f"it has {_label(f'{path}.{more[0]}')}, which the first of the batch lacks", place)
+
+
+def _check_sequences(samples: list[Any], path: str) -> None:
+    """Check that all samples are lists or tuples, and that their fields have the same names, if they have names.
+
+    Raises:
+        UnevenError: they are not alike.
+    """
+    names = getattr(samples[0], "_fields", None)
+    for place, sample in enumerate(samples):
+        if not isinstance(sample, (tuple, list)) or getattr(sample, "_fields", None) != names:
+            raise _differing(samples, place, path)
+
+
+def _differing(samples: list[Any], place: int, path: str) -> UnevenError:
+    here, first = describe(samples[place]), describe(samples[0])
+    return UnevenError(f"{_label(path)} is {here}, but {first} in the first sample of the batch", place)
 
 
 def arrays_of(values: list[Any]) -> list[torch.Tensor] | None:
@@ -158,6 +195,8 @@ def _stack_values(values: list[Any], form: Form, path: str) -> Any:
             raise TypeError("numpy has no type of numbers for all of these values")
         return values
     if isinstance(first, np.ndarray):
+        if any(issubclass(kind, np.ma.MaskedArray) for kind in kinds):
+            raise TypeError("its mask would be lost: give value.data and value.mask, or value.filled()")
         if first.nbytes <= SMALL and alike and len(set(map(LAYOUT, values))) == 1:
             stacked = tensor_of(np.array(values))
             return stacked if isinstance(stacked, torch.Tensor) else values
@@ -177,6 +216,7 @@ def _is_shareable(array: Any) -> bool:
 
 
 def _stack_tensors(tensors: list[torch.Tensor], form: Form, path: str) -> Any:
+    tensors = to_one_dtype(tensors)
     try:
         return torch.stack(tensors)
     except RuntimeError:
