@@ -85,10 +85,14 @@ class ItemTask(msgspec.Struct, tag="items", array_like=True):
 
 
 class StreamTask(msgspec.Struct, tag="stream", array_like=True):
-    """A task of an unknown number of samples; the pipeline opens `name`."""
+    """A task of an unknown number of samples.
+
+    Attributes:
+        name: name that the pipeline opens, in UTF-8 with surrogates: a file's name need not be UTF-8.
+    """
 
     task: int
-    name: str
+    name: bytes
 
 
 Assignment = IndexTask | ItemTask | StreamTask  # tasks of a worker

@@ -209,7 +209,7 @@ class FromStreams(Source):
         self.arguments, self._names = {"pipeline": pipeline}, names
 
     def take(self, task: int, slot: int, most: int, carrier: Carrier) -> StreamTask | None:
-        return StreamTask(task, self._names[task]) if task < len(self._names) else None
+        return StreamTask(task, self._names[task].encode(errors="surrogatepass")) if task < len(self._names) else None
 
     def name(self, beat: Beat) -> str:
         return f"sample {beat.index} of {self._names[beat.task]}"

@@ -314,7 +314,7 @@ class TaskOpener:
             return ItemSamples(task, self._carrier.unpack(task), self._function)
         if self._pipeline is None:
             raise TypeError("a stream needs a pipeline")
-        return StreamSamples(task.task, self._pipeline, task.name)
+        return StreamSamples(task.task, self._pipeline, task.name.decode(errors="surrogatepass"))
 
 
 def _indices_of(data: bytes) -> list[int]:

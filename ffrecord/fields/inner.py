@@ -157,7 +157,9 @@ class ListField(OuterField):
             # Views are copied: the field may use their memory for the next item.
             return bytes(self.inner.encode(value))
         except (TypeError, ValueError) as error:
-            raise type(error)(f"item {place}: {error}") from None
+            # Some types, such as UnicodeEncodeError, are not made of a text alone.
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"item {place}: {error}") from error
 
     def decode(self, data: memoryview) -> list[Any]:
         # Compared with the bytes that are there before anything is allocated.

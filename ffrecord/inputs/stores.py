@@ -31,6 +31,7 @@ from ffrecord.inputs.columns import (
 from ffrecord.reading.indices import spread_indices
 from ffrecord.reading.store import Store
 from ffrecord.sources.names import Names
+from ffrecord.sources.tar.webdataset import WebDatasetReader
 from ffrecord.sources.tar.webdataset_fields import DECODERS
 from ffrecord.sources.tfrecord.examples import (
     ExampleError,
@@ -145,6 +146,8 @@ class StoreDataset(StoreSamples):
         # Once for all names: a column has one type.
         self._keys_are_text = _are_text(store)
         self._kept = columns_of_bytes(fields)
+        if isinstance(store, WebDatasetReader):
+            _log_repeated_keys(store)
         pairs = read_probes(probe_indices(store), self._checked_pairs, skips)
         samples = [self._add_name(*pair) for pair in pairs]
         names = [describe_sample(store, index) for index, _ in pairs]
@@ -328,6 +331,26 @@ def names_of(store: Store) -> Sequence[str] | None:
         return store.keys()
     except MissingNamesError:
         return None
+
+
+def _log_repeated_keys(store: WebDatasetReader) -> None:
+    """Log the keys of an archive that come again after other samples: their files may belong together."""
+    start = 0
+    for path, opened in zip(store.fnames, store._files, strict=True):
+        # Of each archive alone: many programs number the samples of each one from 0.
+        keys = store.keys()[start : start + opened.n]
+        start += opened.n
+        repeated = len(keys) - len(set(keys))
+        if repeated:
+            seen: set[str] = set()
+            first = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+            _log.warning(
+                "%s: %d samples have the key of an earlier one, such as %r: the files of a sample must follow each "
+                "other, so sort the archive by name if these belong together",
+                path,
+                repeated,
+                first,
+            )
 
 
 def _are_text(store: Store) -> bool:

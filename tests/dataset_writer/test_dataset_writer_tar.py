@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import os
 import tarfile
 import time
 from collections.abc import Iterator
@@ -62,6 +63,14 @@ def test_tar_files(tmp_path: Path, tars: tuple[str, list[str]], workers: int) ->
         assert schema is not None and schema.columns == ("key", "text", "label")
         samples = [schema.decode(record) for record in reader]
     assert samples == [{"key": key, "text": f"text of {key}", "label": len(key)} for key in keys]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_names_that_are_not_utf_8(tmp_path: Path, workers: int) -> None:
+    name = os.fsdecode(b"caf\xe9.tar")
+    make_tar(tmp_path / name, ["a", "b"])
+    writer = DatasetWriter(tmp_path / "set", num_workers=workers)
+    assert writer.from_webdataset([tmp_path / name], grouped).samples == 2
 
 
 def of_webdataset(path: str) -> Any:

@@ -1,8 +1,9 @@
 """OptionalField and ListField, which are around other fields; DecimalField and MsgpackField."""
 
 import struct
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from ffrecord.fields import (
     StrField,
     TensorField,
     ZstdField,
+    register,
 )
 
 
@@ -106,6 +108,23 @@ def test_damaged_bytes(field: Field, data: bytes, words: str) -> None:
 def test_refused_values(field: Field, value: Any, words: str) -> None:
     with pytest.raises((TypeError, ValueError), match=words):
         field.encode(value)
+
+
+@register
+@dataclass(frozen=True)
+class AsciiField(Field):
+    kind: ClassVar[str] = "acme.ascii"
+
+    def encode(self, value: Any) -> bytes:
+        return str(value).encode("ascii")
+
+    def decode(self, data: memoryview) -> Any:
+        return str(data, "ascii")
+
+
+def test_errors_of_items_that_are_not_made_of_a_text() -> None:
+    with pytest.raises(ValueError, match=r"^x: item 1: 'ascii' codec can't encode character"):
+        Schema.of({"x": ListField(AsciiField())}).encode({"x": ["a", "é"]})
 
 
 def test_values_nested_too_deep() -> None:

@@ -3,8 +3,10 @@
 import gzip
 import io
 import pickle
+import shutil
 import tarfile
 import zipfile
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -505,3 +507,16 @@ def test_pointers_and_pages_that_are_wanted(tmp_path: Path) -> None:
     assert ffrecord.convert(path, tmp_path / "out", num_workers=0, fields=fields).samples == 2
     path = archive(tmp_path / "b.zip", {"a.html": PAGE, "b.txt": PAGE, "c": PAGE})
     assert ffrecord.convert(path, tmp_path / "pages", num_workers=0).samples == 3
+
+
+def test_keys_that_come_again_in_an_archive(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An archive with all pictures before all labels became twice as many samples, in silence."""
+    names = [f"{i}.{end}" for end in ("txt", "cls") for i in range(3)]
+    apart = archive(tmp_path / "apart.tar", dict.fromkeys(names, b"1"))
+    together = archive(tmp_path / "together.tar", dict.fromkeys(sorted(names), b"1"))
+    convert = partial(ffrecord.convert, format="webdataset", num_workers=0)
+    assert convert(apart, tmp_path / "a").samples == 6
+    assert f"{apart}: 3 samples have the key of an earlier one, such as '0': the files" in caplog.text
+    caplog.clear()
+    assert convert([together, shutil.copy(together, tmp_path / "again.tar")], tmp_path / "b").samples == 6
+    assert not caplog.records
