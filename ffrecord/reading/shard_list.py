@@ -47,6 +47,7 @@ def repeat_while_replaced(
         The errors of `work`.
         FormatError: directories took each other's places at every attempt.
     """
+    before: paths.Generation = {}
     for tries_left in reversed(range(TRIES)):
         try:
             before = paths.identify_directories(fname)

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,6 +80,9 @@ def _code_of(work: Callable[[], None]) -> int:
         return 130
     except SystemExit as end:
         return int(end.code or 0)
+    except BaseException:
+        traceback.print_exc()  # or nothing would tell of it: the process ends without its parent's pytest
+        raise
     return 0
 
 
