@@ -207,7 +207,7 @@ def test_going_on_with_an_interrupted_write_skips_the_same(tmp_path: Path, seed:
     kept = len(list(tmp_path.glob(".set.part/finished/*")))
     dataset.at = None
     if kept:
-        with pytest.raises(MismatchError, match=r"left out \d+ samples, but this one may leave out 0"):
+        with pytest.raises(MismatchError, match=r"left out \d+ samples?, but this one may leave out 0"):
             DatasetWriter(tmp_path / "set", **how).from_indexed_dataset(dataset)
     summary = write_from("dataset", tmp_path / "set", dataset, 7, **how)
     assert (summary.kept_shards, summary.skipped) == (kept, len(dataset.bad)) and (kept or workers)
