@@ -46,7 +46,7 @@ def test_answers_lead_to_tests_that_are_there():
 def test_every_answer_says_what_shows_it():
     answers = re.split(r"^### ", QUESTIONS, flags=re.MULTILINE)[1:]
     assert len(answers) > 20
-    assert [answer.splitlines()[0] for answer in answers if "](" not in answer] == []
+    assert [answer.splitlines()[0] for answer in answers if "](" not in answer and "(`test_" not in answer] == []
 
 
 @pytest.mark.parametrize("page", ["tutorial", "ranks", "states", *(f"from-{name}" for name in ("ffcv", "zip"))])

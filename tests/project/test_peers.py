@@ -12,6 +12,7 @@ FEATURES = prose((ROOT / "docs" / "peers.md").read_text())
 DEFECTS = prose((ROOT / "tests" / "PEERS.md").read_text())
 TEXT = FEATURES + DEFECTS
 SHOWN = re.compile(r"\[(\w+)\]\(\.\./(tests/[\w/]+\.py)\)")
+NAMED = re.compile(r"`(test_\w+)`")
 SYSTEMS = ["FFCV", "DareBlopy", "RecordIO", "TorchRecord", "MDS", "WebDataset"]
 
 
@@ -29,17 +30,27 @@ def defined_in(file: str) -> set[str]:
     return set(re.findall(r"^def (test_\w+)\(", (ROOT / file).read_text(), re.MULTILINE))
 
 
+@cache
+def defined() -> set[str]:
+    """Names of all test functions."""
+    return {name for path in (ROOT / "tests").rglob("test_*.py") for name in defined_in(str(path.relative_to(ROOT)))}
+
+
 def absent(text: str) -> list[str]:
-    """Tests that a page leads to, and that are not there."""
+    """Tests that a page names or leads to, and that are not there."""
+    named = sorted(set(NAMED.findall(text)) - defined())
     linked = sorted({(file, name) for name, file in SHOWN.findall(text)})
-    return [f"{file}::{name}" for file, name in linked if not (ROOT / file).is_file() or name not in defined_in(file)]
+    return [
+        *named,
+        *(f"{file}::{name}" for file, name in linked if not (ROOT / file).is_file() or name not in defined_in(file)),
+    ]
 
 
 def unfounded(text: str) -> list[str]:
-    """Rows that neither lead to a test nor say that there is no such thing, and those that say nothing else."""
+    """Rows that neither name a test nor say that there is no such thing, and those that say nothing else."""
     wrong = []
     for there, here, shown in rows(text):
-        if not (there and here) or not (SHOWN.search(shown) or "not here" in here):
+        if not (there and here) or not (SHOWN.search(shown) or NAMED.search(shown) or "not here" in here):
             wrong.append(there)
         elif re.fullmatch(r"not here\W*", here):
             wrong.append(f"{there}: what to use instead?")
@@ -86,6 +97,7 @@ TABLE = "| a | here | shown by |\n|---|---|---|\n"
     ("row", "expected"),
     [
         ("| x | y | [test_names_exist](../tests/project/test_peers.py) |", []),
+        ("| x | y | `test_names_exist` |", []),
         ("| x | not here: z | |", []),
         ("| x | y | |", ["x"]),
         ("| x | y | some test |", ["x"]),
@@ -98,8 +110,11 @@ def test_rows_without_tests_are_found(row, expected):
 
 def test_tests_that_are_not_there_are_found():
     here = "../tests/project/test_peers.py"
-    links = f"[test_rows]({here}) [rows]({here}) [test_it](../tests/test_nothing.py)"
+    links = (
+        f"[test_rows]({here}) [rows]({here}) [test_it](../tests/test_nothing.py) `test_of_nobody` `test_names_exist`"
+    )
     assert absent(links) == [
+        "test_of_nobody",
         "tests/project/test_peers.py::rows",
         "tests/project/test_peers.py::test_rows",
         "tests/test_nothing.py::test_it",
