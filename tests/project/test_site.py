@@ -194,7 +194,7 @@ QUESTIONS = {
     "credentials": ("recipes/s3/", "remote/#storage_options", "command/"),
     "cache to local disk": ("remote-cache/",),
     "Lightning": ("recipes/lightning/", "faq/#how-do-i-resume"),
-    "class weights": ("training/#what-you-can-give-it", "faq/#how-do-i-oversample"),
+    "class weights": ("recipes/choose/", "faq/#how-do-i-oversample"),
     "WeightedRandomSampler": ("faq/#how-do-i-oversample",),
     'policy="pad"': ("faq/#do-all-ranks", "training/#many-gpus"),
     "augmentation": ("training/#augmentation", "recipes/photographs/"),
