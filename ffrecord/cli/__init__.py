@@ -4,12 +4,12 @@ command_line.py    parses the arguments; turns errors into one line and an exit 
 commands/          one module per command
 terminal/          output for people or as JSON, error messages, exit codes
 viewer/            the page of `ffrecord view`
-sources.py         the argument PATH and checks of other arguments
+sources.py         the argument PATH and checks of other arguments; sample_index.py: the argument INDEX
 partial.py         datasets of which shards are missing or damaged
 writing_options.py options of the commands that write datasets
 leftovers.py       files that killed processes left beside an output
 format_values.py   values as text and as JSON; samples printed
-column_facts.py    facts about columns; sizes.py: about sizes of records
+dataset_facts.py   facts about datasets; column_facts.py: about columns; sizes.py: about sizes of records
 measure.py         how fast a store is read; plots.py: figures
 """
 

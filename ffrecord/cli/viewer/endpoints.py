@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import Any, NamedTuple
 
-from ffrecord.cli.commands import info
-from ffrecord.cli.commands.get import indices_of
+from ffrecord.cli.dataset_facts import facts_of, format_facts
+from ffrecord.cli.sample_index import indices_of
 from ffrecord.cli.terminal.output import to_json
 from ffrecord.cli.viewer.cells import cell, whole
 from ffrecord.cli.viewer.jobs import BackgroundJob, ColumnsJob, Filter, SizesJob
@@ -154,7 +154,7 @@ class Endpoints:
     def facts(self) -> dict[str, Any]:
         """Return the facts of `ffrecord info`, or the reason why there are none."""
         try:
-            return info.format_facts(info.facts_of(self._source, self._listed or self._records.store))
+            return format_facts(facts_of(self._source, self._listed or self._records.store))
         except Exception as error:  # a page about a damaged dataset is useful without facts
             return {"path": self._source, "wrong": format_reason(error)}
 
