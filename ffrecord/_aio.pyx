@@ -363,7 +363,7 @@ def read_spans(int fd, uint8_t[::1] out not None, const int64_t[:, ::1] spans no
             total += own[2 * i + 1]
             count += own[2 * i + 1] // SLOT_SIZE + 2
         if total > out.shape[0]:
-            raise ValueError(f"out has {out.shape[0]} bytes, the spans have {total}")
+            raise ValueError(f"out has {out.shape[0]} bytes, expected at least {total}")
         if total == 0:
             return 0
         pieces = <Piece*> calloc(count, sizeof(Piece))

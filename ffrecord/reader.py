@@ -54,8 +54,8 @@ class FileReader(RecordReader[Sample_co]):
             raises. A lack of memory is always raised, and so is a failure of the network or the storage, which hits
             all samples.
         storage_options: for URLs: credentials, addresses and limits.
-        cache_dir: for URLs: a directory that keeps the data read, for later epochs and other processes. No path may
-            begin with `~`, which only the shell expands: take os.path.expanduser.
+        cache_dir: for URLs: a directory, made if need be, that keeps the data read, for later epochs and other
+            processes. No path may begin with `~`, which only the shell expands: take os.path.expanduser.
         cache_limit: maximum bytes in `cache_dir`, as an int or a text such as "100GB"; None for no limit.
 
     Raises:

@@ -18,15 +18,16 @@ from pathlib import Path
 from forked import Forked, serve
 
 # As for the tests themselves, see pyproject.toml: Python warns of a fork beside threads, which tests are about.
-OF_OTHERS = (  # torchdata and Lightning call what torch will take away; Lightning goes on in its own directory
+OF_OTHERS = (  # torchdata, Lightning and Ray call what will be taken away; Lightning goes on in its own directory
     "ignore:'set_vital' is deprecated:UserWarning",
     "ignore:`isinstance(treespec, LeafSpec)` is deprecated:FutureWarning",
     "ignore:Checkpoint directory:UserWarning",
+    "ignore:`use_:DeprecationWarning",
 )
 IGNORED = ("ignore:This process:DeprecationWarning", *OF_OTHERS)
 WARNINGS = ("-W", "error", *(word for each in IGNORED for word in ("-W", each)))
 # Threads of torch that wait for each other turn, which on a busy machine takes most of the time.
-VARIABLES = {"OMP_NUM_THREADS": "1"}
+VARIABLES = {"OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
 LARGE = ("numpy", "torch", "torch.utils.data", "matplotlib.figure", "sklearn.datasets", "sklearn.model_selection")
 
 

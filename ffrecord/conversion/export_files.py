@@ -105,7 +105,7 @@ def check_unmasked(value: Any) -> None:
         )
 
 
-def _encode_npy(array: np.ndarray[Any, Any]) -> memoryview:
+def _encode_npy(array: np.ndarray[Any, Any]) -> bytes:
     if array.dtype.hasobject:
         raise TypeError(
             f"{describe(array)} holds Python objects, which only a pickle could keep: export numbers or text"
@@ -113,7 +113,7 @@ def _encode_npy(array: np.ndarray[Any, Any]) -> memoryview:
     out = io.BytesIO()
     # Never pickled: readers would have to run code of strangers.
     np.lib.format.write_array(out, array, allow_pickle=False)
-    return out.getbuffer()
+    return out.getvalue()  # no copy; and with a view of its memory alive, the collector may report `out` as an error
 
 
 def _encode_image(image: Any) -> Content:
@@ -122,7 +122,7 @@ def _encode_image(image: Any) -> Content:
         raise ArgumentError(f"{describe(image)}: neither PNG nor TIFF can keep this mode: convert the image")
     out = io.BytesIO()
     image.save(out, form)  # no quality is set: neither form loses a pixel
-    return Content(out.getbuffer(), {"PNG": "png", "TIFF": "tif"}[form], BYTES)
+    return Content(out.getvalue(), {"PNG": "png", "TIFF": "tif"}[form], BYTES)
 
 
 def _encode_json(value: Any) -> bytes:

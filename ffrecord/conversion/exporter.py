@@ -235,7 +235,7 @@ def _check_free(path: str, directory: bool) -> None:
     # An empty directory may be replaced by a rename.
     if not os.path.lexists(path) or (directory and os.path.isdir(path) and not filesystems.list_names(path)):
         return
-    raise file_error(EEXIST, f"{path} already exists; nothing was written", path)
+    raise file_error(EEXIST, f"{path} already exists; delete it, or name another path", path)
 
 
 def _write(

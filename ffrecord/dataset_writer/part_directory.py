@@ -66,13 +66,17 @@ def check_no_shards(path: str) -> None:
     there = set(filesystems.list_names(path)) - set(_published_names(path)) if os.path.isdir(path) else set()
     for name in sorted(there):
         if name.endswith(ffr_layout.SUFFIX) or name == manifest.NAME:
-            sentence = f"{path} holds {name}, which readers would mix with the new files; remove it, or write elsewhere"
+            sentence = (
+                f"{path} holds {name}, which readers would mix with the new files; delete it, or name another directory"
+            )
             raise file_error(errno.EEXIST, sentence, path)
 
 
 def _check_directory(path: str) -> None:
     if os.path.lexists(path) and not os.path.isdir(path):
-        raise file_error(errno.EEXIST, f"{path} already exists and is not a directory", path)
+        raise file_error(
+            errno.EEXIST, f"{path} already exists and is not a directory; delete it, or name another path", path
+        )
 
 
 def _published_names(path: str) -> Sequence[str]:
@@ -172,7 +176,7 @@ class PartDirectory:
             StateError: this process does not hold it.
         """
         if self._own is None or not self.is_held:
-            raise StateError(f"{self.label}: this write was given up")
+            raise StateError(f"{self.label}: this write has ended; repeat the call")
         return self._own
 
     @property
@@ -232,7 +236,7 @@ class PartDirectory:
         with self._mutex, self._explain_errors(f"{shard.name} is complete, but could not be logged"):
             # The finisher's thread may come here after the write was given up and another one began.
             if not self.is_held:
-                raise StateError(f"{self.label}: this write was given up")
+                raise StateError(f"{self.label}: this write has ended; repeat the call")
             # Renamed first: an entry of the log then never names a shard that is still open.
             named_calls.rename(os.path.join(self.open, shard.name), os.path.join(self.finished, shard.name))
             self.write_log.append(ShardFinished(shard, following))

@@ -233,7 +233,7 @@ cdef class PendingBatch:
             data = array_over(block, start, total)
         else:
             if len(out) < total:
-                raise ValueError(f"out has {len(out)} bytes, the samples have {total}")
+                raise ValueError(f"out has {len(out)} bytes, expected at least {total}")
             view = out
             start = <char*> &view[0] if total > 0 else NULL
             data = out[:total]

@@ -159,7 +159,9 @@ def _check_target(path: str) -> None:
     if os.path.islink(path):
         raise ArgumentError(f"{path} is a symbolic link, expected an empty directory, or nothing")
     if os.path.lexists(path) and (not os.path.isdir(path) or filesystems.list_names(path)):
-        raise FileExistsError(errno.EEXIST, "the target exists, and is not an empty directory", path)
+        raise FileExistsError(
+            errno.EEXIST, "the target is not an empty directory; delete it, or name another directory", path
+        )
     parent = os.path.dirname(path)
     if not os.path.isdir(parent):
         raise FileNotFoundError(errno.ENOENT, "the directory of the target does not exist", parent)

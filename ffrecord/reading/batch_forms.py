@@ -50,7 +50,7 @@ def pack_arrays(arrays: list[Array], out: Array | None = None) -> Packed:
     offsets = np.zeros(len(arrays) + 1, np.int64)
     np.cumsum([len(array) for array in arrays], out=offsets[1:])
     if out is not None and offsets[-1] > len(out):
-        raise ArgumentError(f"out has {len(out)} bytes, the samples have {offsets[-1]}")
+        raise ArgumentError(f"out has {len(out)} bytes, expected at least {offsets[-1]}")
     data = np.empty(offsets[-1], np.uint8) if out is None else out[: offsets[-1]]
     # `concatenate` refuses an empty list, so an empty array goes along.
     return np.concatenate([*arrays, np.empty(0, np.uint8)], out=data), offsets
@@ -157,7 +157,7 @@ def _drop_rows(column: Array, left_out: list[int]) -> Array:
 def _copy_to(data: Array, out: Array) -> Array:
     """Copy `data` to the start of `out`."""
     if len(data) > len(out):
-        raise ValueError(f"out has {len(out)} bytes, the samples with their replacements have {len(data)}")
+        raise ValueError(f"out has {len(out)} bytes, expected at least {len(data)} with the replacements")
     out[: len(data)] = data
     return out[: len(data)]
 

@@ -94,7 +94,9 @@ class SpanFile:
             raise ArgumentError(f"{self.path} is not a file")
         # The spans of another version would cut it in wrong places.
         if expected is not None and identity(status) != identity(expected):
-            raise file_error(ESTALE, f"{self.path}: the file changed while its index was made", self.path)
+            raise file_error(
+                ESTALE, f"{self.path}: the file changed while its index was made; open it again", self.path
+            )
         self.device, self.inode, self.size, self.mtime_ns = identity(status)
         self.filesystem = filesystems.from_type(filesystem_type(self.fd))
 

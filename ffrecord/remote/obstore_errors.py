@@ -181,7 +181,7 @@ def _connection_error(url: str, said: ObstoreMessage) -> Exception:
     if "kind: Builder" in structure and url.startswith("http"):  # an http:// of its own is always allowed
         return redirect_error(url, "", "")
     if "kind: Builder" in structure:
-        return RemoteError(f"{url}: this is not a valid request; HTTP without TLS needs allow_http=True")
+        return RemoteError(f"{url}: this is not a valid request; check the URL, the endpoint and the options")
     if "InvalidContentType" in structure or "InvalidMessage" in structure:
         return RemoteError(f"{url}: TLS failed: the server does not use TLS on this port")
     if "MissingContentLength" in structure:

@@ -1,10 +1,11 @@
 """Samples at positions: one batched read, and the conversion of bytes to samples."""
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,9 @@ Process = Callable[[list[int], Arrays], list[Any]]
 
 # Keyed by reader, not kept in the dataset: a dataset is pickled for each worker, and its reader may be replaced.
 _schemas: "WeakKeyDictionary[Store, tuple[Schema, bool] | None]" = WeakKeyDictionary()
+_told_of: "WeakSet[type]" = WeakSet()  # classes of datasets whose `process` gave other numbers of samples
+
+logger = logging.getLogger("ffrecord")
 
 
 class FetchedSamples(NamedTuple):
@@ -86,7 +90,19 @@ def fetch(
 
 def _process_guarded(process: Process, dataset: object, positions: list[int], data: Arrays) -> list[Any]:
     with StopIterationGuard(lambda: f"process of {type(dataset).__name__}, for {describe_batch(positions)},"):
-        return process(positions, data)
+        found = process(positions, data)
+    kind = type(dataset)
+    # It may leave samples out on purpose, so it is no error. A tuple may be a batch that is put together already.
+    if isinstance(found, list) and len(found) != len(data) and kind not in _told_of:
+        _told_of.add(kind)
+        given = plural(len(found), "sample")
+        logger.warning(
+            "process of %s gave %s for %s, for the first time: batches have other sizes then",
+            kind.__name__,
+            given,
+            plural(len(data), "record"),
+        )
+    return found
 
 
 def _decode_by_store(store: Store, indices: list[int], data: Arrays) -> list[Any]:

@@ -437,7 +437,7 @@ def test_what_is_there_stays(archive, tmp_path):
     (tmp_path / "out" / "x").write_bytes(b"mine")
     (tmp_path / "out.zip").write_bytes(b"mine")
     for out, kind in (("out", "folder"), ("out", "zip"), ("out.zip", None)):
-        with pytest.raises(FileExistsError, match="already exists; nothing was written"):
+        with pytest.raises(FileExistsError, match="already exists; delete it"):
             export(archive, tmp_path / out, kind, progress=False)
     assert (tmp_path / "out.zip").read_bytes() == b"mine"
     (tmp_path / "empty").mkdir()

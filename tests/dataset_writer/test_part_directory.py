@@ -81,7 +81,7 @@ def test_what_is_finished_stays_and_what_was_open_goes(tmp_path: Path) -> None:
     part.keep(Shard("a.ffr", 1, 30, 0), Start(1, 1, 1))
     assert part.leave() == ["a.ffr"]
     assert sorted(os.listdir(part.path)) == ["finished", "ledger"] and os.listdir(part.finished) == ["a.ffr"]
-    with pytest.raises(StateError, match="given up"):
+    with pytest.raises(StateError, match="has ended"):
         part.keep(Shard("b.ffr", 1, 30, 0), Start(2, 2, 2))
     again = PartDirectory(str(tmp_path / "set"))
     again.acquire()

@@ -92,7 +92,7 @@ def test_sizes_that_add_up_to_too_much(source):
 
 
 def test_out_is_too_small(source):
-    with pytest.raises(ValueError, match="out has 10 bytes, the spans have 11"):
+    with pytest.raises(ValueError, match="out has 10 bytes, expected at least 11"):
         _aio.read_spans(source[0], bytearray(10), np.array([(0, 5), (5, 6)]))
 
 

@@ -86,7 +86,10 @@ EXAMPLES = ("digits", "photographs", "ddp")
 INTERRUPTIBLE = "tests/project/interruptible.py"
 MAKERS = ("machines", "release")  # which make out/machines anew
 PEERS = ("read", "write", "loader")  # the benchmarks that compare with other packages
-SPELLED = ("README.md", "docs", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "ffrecord")
+SPELLED = (
+    *("README.md", "docs", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "ffrecord"),
+    *("tests/PEERS.md", "tests/reliability/FOUND.md", "tests/reliability/TESTS.md", "benchmarks/README.md"),
+)
 
 
 def main() -> int:

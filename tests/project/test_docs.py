@@ -33,6 +33,7 @@ WITH_CODE = [
 
 # Programs of others, which it is preloaded into as well, may have their own ideas of memory: dd is out of it.
 PROGRAMS = {"command.md", "tutorial.md", "repair.md"}
+SLOW = {"ray.md"}  # it starts a cluster
 SHELL = pytest.mark.unsanitized("programs of others do not run under it")
 # Packages of the group trainers, which everyday tests do not have, and those that not every Python has.
 NEEDS = {
@@ -46,13 +47,15 @@ NEEDS = {
     "audio.md": ("zstandard",),
     "detection.md": ("skimage", "simplejpeg", "zstandard"),
     "lmdb.md": ("lmdb",),
+    "ray.md": ("ray", "simplejpeg"),
+    "own-field.md": ("zstandard",),
 }
 
 
 def marks(path: Path) -> list[pytest.MarkDecorator]:
     lacks = [name for name in NEEDS.get(path.name, ()) if find_spec(name) is None]
     absent = pytest.mark.skipif(bool(lacks), reason=f"needs {', '.join(lacks)}")
-    return [absent, *([SHELL] if path.name in PROGRAMS else [])]
+    return [absent, *([SHELL] if path.name in PROGRAMS else []), *([pytest.mark.long] if path.name in SLOW else [])]
 
 
 MARKED = [pytest.param(path, marks=marks(path)) for path in WITH_CODE]

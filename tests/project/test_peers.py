@@ -12,7 +12,7 @@ FEATURES = prose((ROOT / "docs" / "peers.md").read_text())
 DEFECTS = prose((ROOT / "tests" / "PEERS.md").read_text())
 TEXT = FEATURES + DEFECTS
 SHOWN = re.compile(r"\[(\w+)\]\(\.\./(tests/[\w/]+\.py)\)")
-NAMED = re.compile(r"`(test_\w+)`")
+NAMED = re.compile(r"`(?:test_\w+\.py::)?(test_\w+)`")
 SYSTEMS = ["FFCV", "DareBlopy", "RecordIO", "TorchRecord", "MDS", "WebDataset"]
 
 

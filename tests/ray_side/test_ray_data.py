@@ -1,7 +1,6 @@
 """Datasets of shards through a Ray with two CPUs, and back. The one file of everyday tests that starts Ray."""
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 import ray
 import ray.data
-from documents import ROOT, blocks
 from ray_builders import KINDS, flat, kinds, numbered, plain, records, same
 
 import ffrecord.ray
@@ -178,21 +176,6 @@ def test_empty_datasets(tmp_path):
     summary = ffrecord.ray.write(ray.data.range(10).limit(0), tmp_path / "d", schema={"id": IntField()})
     assert summary.samples == 0
     assert read(tmp_path / "d").take_all() == []
-
-
-@pytest.mark.long
-def test_the_page_is_a_program(tmp_path, monkeypatch):
-    """JPEG folder → Ray → shards → torch, as docs/ray.md has it; with the Ray that runs already."""
-    pytest.importorskip("torch", reason="the page trains with torch")
-    page = ROOT / "docs" / "ray.md"
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"__name__": "__main__"}
-    for block in blocks(page.read_text()):
-        if block.language == "py":
-            # Ray runs here already.
-            text = re.sub(r"^ray\.init\(.*\)$", "", block.text, flags=re.MULTILINE)
-            exec(compile("\n" * (block.line - 1) + text, str(page), "exec"), names)
-    assert names["loss"] < names["first_loss"]
 
 
 def test_batches_for_torch(started_ray, tmp_path):

@@ -97,7 +97,7 @@ def test_too_small(small_file, io, short):
     """Both numbers are named, nothing is written, the reader reads on."""
     out = np.full(TOTAL, 0xEE, np.uint8)[: TOTAL - short]
     with FileReader(small_file.path, io=io) as reader:
-        with pytest.raises(ValueError, match=f"out has {TOTAL - short} bytes, the samples have {TOTAL}"):
+        with pytest.raises(ValueError, match=f"out has {TOTAL - short} bytes, expected at least {TOTAL}"):
             reader.read_packed(range(8), out=out)
         assert (out == 0xEE).all()
         assert reader.read_packed([0], out=np.empty(0, np.uint8))[0].shape == (0,)
@@ -127,7 +127,7 @@ def test_failures(tmp_path, io):
             assert np.shares_memory(found[0], out)
     with (
         FileReader(path, io=io, on_error=lambda error: bytes(100)) as reader,
-        pytest.raises(ValueError, match="with their replacements"),
+        pytest.raises(ValueError, match="with the replacements"),
     ):
         reader.read_packed(range(8), out=out)
 

@@ -145,7 +145,7 @@ def test_out(store):
     data, offsets = store.read_packed(INDICES, out=out)
     assert np.shares_memory(data, out)
     assert builders.unpack((data, offsets)) == WANTED
-    with pytest.raises(ValueError, match=f"out has 5 bytes, the samples have {sum(map(len, WANTED))}"):
+    with pytest.raises(ValueError, match=f"out has 5 bytes, expected at least {sum(map(len, WANTED))}"):
         store.read_packed(INDICES, out=out[:5])
     with pytest.raises(TypeError, match="writable C-contiguous"):
         store.read_packed(INDICES, out=out[::2])

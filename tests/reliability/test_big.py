@@ -113,7 +113,7 @@ def test_more_than_there_is_memory(tmp_path, io):
     with FileReader(path, False, io=io) as reader:
         with pytest.raises(MemoryError):
             reader.read_packed([0] + [1] * 128)
-        with pytest.raises(ValueError, match=f"out has 10 bytes, the samples have {1 << 40}"):
+        with pytest.raises(ValueError, match=f"out has 10 bytes, expected at least {1 << 40}"):
             reader.read_packed([1], out=np.empty(10, np.uint8))
         assert reader.read_one(2).tobytes() == b"\0\0\0\0\3"
 

@@ -165,7 +165,7 @@ def test_targets(tmp_path, zip_of):
     (tmp_path / "empty").mkdir()
     assert tree(Path(unpack(archive, tmp_path / "empty").path)) == {"a": b"x"}
     for name in ("empty", "a.zip"):
-        with pytest.raises(FileExistsError, match="the target exists, and is not an empty directory"):
+        with pytest.raises(FileExistsError, match="the target is not an empty directory; delete it"):
             unpack(archive, tmp_path / name)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")

@@ -226,6 +226,10 @@ def test_nothing_was_flushed(tmp_path):
     assert set(os.listdir(tmp_path)) == {*others, ".a.ffr.0123456789ac.part"}
     with pytest.raises(FileNotFoundError, match="no journal beside it"):
         recover(tmp_path / ".a.ffr.part")
+    with FileWriter(tmp_path / "a.ffr") as writer:
+        writer.write_one(b"a")
+    with pytest.raises(FileNotFoundError, match=r"was flushed: .*; the file there is finished"):
+        recover(tmp_path / "a.ffr")
 
 
 def test_what_stays_of_killed_writers(tmp_path):

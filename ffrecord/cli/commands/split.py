@@ -170,7 +170,7 @@ class SplitPart:
         )
 
     def _exists_error(self) -> FileExistsError:
-        return FileExistsError(EEXIST, "it already exists, expected a new directory", self.path)
+        return FileExistsError(EEXIST, "it already exists; delete it, or name another directory", self.path)
 
     def write(self, make: Callable[[str], Summary]) -> None:
         """Write the part with `make`, which gets the path, unless the part is complete."""

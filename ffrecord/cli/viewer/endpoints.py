@@ -142,7 +142,9 @@ class Endpoints:
         try:
             return _json_response({"at": next(indices_of(self._records.store, what, self._records.store.n))})
         except StopIteration:
-            raise ArgumentError(f"{what}: there are no samples at these indices") from None
+            raise ArgumentError(
+                f"{what}: there is no such sample, expected an index below {self._records.store.n}"
+            ) from None
         except MissingNamesError:
             raise ArgumentError(
                 f"{what!r} is not an index, and the format {self._records.store.format} has no names"

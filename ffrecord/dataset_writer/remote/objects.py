@@ -253,7 +253,9 @@ class Objects:
             self._request(lambda client: client.put(self._path(MARKER), data, replaces=None))
         # A store without conditional writes keeps the later marker of two writers at once: so read it back.
         if not self.check_free(token):
-            raise RemoteError(f"{self.url(MARKER)}: it was written, but does not exist")
+            raise RemoteError(
+                f"{self.url(MARKER)}: the marker of this write is gone; let nobody else write there, then repeat it"
+            )
 
     def release(self, token: str) -> None:
         """Remove the marker of this token, if it is there."""
@@ -285,7 +287,7 @@ class Objects:
         def attempt() -> FoundObjects:
             client, _ = self._connect()
             if given_up.is_set():
-                raise RemoteError(f"{self.url(shard.name)}: this write was given up")
+                raise RemoteError(f"{self.url(shard.name)}: this write has ended; repeat the call")
             # Once sent, only the look at the object is repeated; a mismatch sends it again.
             if not etags:
                 etags.append(client.put_file(self._path(shard.name), local, stop=given_up.is_set))

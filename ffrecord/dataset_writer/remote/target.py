@@ -114,7 +114,7 @@ class StagedPart(PartDirectory):
         with self._mutex, self._explain_errors(f"{shard.name} was sent, but could not be logged"):
             # A thread may come here after the write was given up and its lock freed.
             if not self.is_held:
-                raise StateError(f"{self.label}: this write was given up")
+                raise StateError(f"{self.label}: this write has ended; repeat the call")
             self.write_log.append(Uploaded(shard.name, found.etag, schema))
             self.write_log.sync()  # before the local file goes
             self._sent.add(shard.name)

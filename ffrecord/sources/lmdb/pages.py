@@ -196,7 +196,7 @@ class Pages(ClosedByWith):
         with add_file_to_errors("checking for changes", self.path):
             status = os.fstat(self.fd)
         if (status.st_dev, status.st_ino) != (device, inode):
-            raise FormatError(f"{self.path}: the file was replaced while its index was made")
+            raise FormatError(f"{self.path}: the file changed while its index was made; open it again")
 
     def close(self) -> None:
         """Close the file. A second call does nothing."""

@@ -281,7 +281,8 @@ class WebDatasetReader(FallbackReader):
         # `on_error` may have given another record in its place.
         if starts[-1] + lengths[-1] > len(record):
             raise self._sample_error(
-                position, f"the record has {len(record)} bytes, its members have {starts[-1] + lengths[-1]}"
+                position,
+                f"the record has {len(record)} bytes, expected at least {starts[-1] + lengths[-1]} for its members",
             )
         for member, offset, size in zip(range(start, stop), starts, lengths, strict=True):
             field = self._field(member)

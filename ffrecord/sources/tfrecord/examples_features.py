@@ -94,7 +94,12 @@ def error_of(fault: Fault, keys: tuple[bytes, ...], bytes_of: frozenset[int] = f
         where += f", feature {key!r}" + (f", step {fault.step}" if fault.step >= 0 else "")
     found, expected = fault.found, fault.expected
     if fault.code == ABSENT:
-        return MissingFeatureError(f"{where}: it is missing, and has no default", key=key, index=fault.row, found=0)
+        return MissingFeatureError(
+            f"{where}: it is missing, and has no default; give its FixedFeature a default",
+            key=key,
+            index=fault.row,
+            found=0,
+        )
     if fault.code == KIND:
         has, wanted = KINDS[found], KINDS[expected]
         message = f"{where}: it holds {has} values (kind {found}), expected {wanted} (kind {expected})"

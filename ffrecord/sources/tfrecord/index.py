@@ -212,7 +212,7 @@ def _of_stream(stream: Inflated, check: bool) -> dict[str, npt.NDArray[Any]]:
     except MemoryError:
         raise FormatError(
             f"{stream.path}: the first {end} decompressed bytes have {chain.n} records, whose index needs "
-            f"{ROW_SIZE * chain.n} bytes, but {2 * room} bytes of memory are free"
+            f"{ROW_SIZE * chain.n} bytes, but {2 * room} bytes of memory are free; unpack the file, or free memory"
         ) from None
     # `finish` adds that a record is cut: damage of the stream, or a bad length before it, tells more.
     broken = chain.ending
