@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
+from ffrecord.fields.blobs import describe_json_change
 from ffrecord.fields.images.image import PNG_MODES
 from ffrecord.fields.images.image_header import image_format, read_image_header
 from ffrecord.folders.safe_unpack import safe_parts
@@ -136,9 +137,9 @@ def _encode_json(value: Any) -> bytes:
     # JSON would silently change some values: tuples to lists, NaN to null, the key 1 to "1". `JSONField` refuses
     # them in the same way.
     if not same:
+        what = describe_json_change(value, _to_builtin)
         raise ArgumentError(
-            f"JSON would change {describe(value)}, expected dicts with str keys, lists, str, finite numbers, bools and "
-            "None"
+            f"JSON would change {what}, expected dicts with str keys, lists, str, finite numbers, bools and None"
         )
     return text
 

@@ -1,5 +1,6 @@
 """Fields of any size without inner layout: str, bytes, JSON, and nested values that JSON does not hold."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -14,21 +15,27 @@ from ffrecord.fields.scalars import DecimalField
 from ffrecord.system.values import describe, explain_surrogate
 
 
-def _is_json(value: Any) -> bool:
+def _is_json(value: Any, hook: Callable[[Any], Any] | None) -> bool:
     try:
         # By trying: no list of types tells whether JSON keeps a value.
-        return bool(msgspec.json.decode(msgspec.json.encode(value)) == value)
+        return bool(msgspec.json.decode(msgspec.json.encode(value, enc_hook=hook)) == value)
     except (TypeError, ValueError, OverflowError, RecursionError):
         return False
 
 
-def _describe_change(value: Any, where: str = "") -> str:
-    """Describe the first value inside `value` that JSON would change, and its place."""
+def describe_json_change(value: Any, hook: Callable[[Any], Any] | None = None, where: str = "") -> str:
+    """Describe the first value inside `value` that JSON would change, and its place.
+
+    Args:
+        value: the value that JSON would change.
+        hook: function that converts values of other types for JSON.
+        where: place of `value` in the whole sample.
+    """
     children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     # Descend to the value itself: a whole sample would say little.
     for place, child in children:
-        if not _is_json(child):
-            return _describe_change(child, f"{where}[{place!r}]")
+        if not _is_json(child, hook):
+            return describe_json_change(child, hook, f"{where}[{place!r}]")
     return f"{describe(value)} at {where}" if where else describe(value)
 
 
@@ -105,7 +112,7 @@ class JSONField(Field):
             text = msgspec.json.encode(value)
             same = msgspec.json.decode(text) == value
         except TypeError:
-            what = _describe_change(value)
+            what = describe_json_change(value)
             raise TypeError(
                 mismatch(self, value, f"JSON cannot hold {what}{ARRAYS if ' array ' in what else ''}")
             ) from None
@@ -115,7 +122,7 @@ class JSONField(Field):
         # `is not True`: comparing arrays gives an array.
         if same is not True:
             raise ValueError(
-                f"JSON would change {_describe_change(value)}, expected dicts with str keys, lists, str, finite "
+                f"JSON would change {describe_json_change(value)}, expected dicts with str keys, lists, str, finite "
                 "numbers, bools and None; MsgpackField() holds more types"
             )
         return text

@@ -31,6 +31,7 @@ from ffrecord.inputs.columns import (
 from ffrecord.reading.indices import spread_indices
 from ffrecord.reading.store import Store
 from ffrecord.sources.names import Names
+from ffrecord.sources.tar.index import log_repeated_keys
 from ffrecord.sources.tar.webdataset import WebDatasetReader
 from ffrecord.sources.tar.webdataset_fields import DECODERS
 from ffrecord.sources.tfrecord.examples import (
@@ -344,13 +345,7 @@ def _log_repeated_keys(store: WebDatasetReader) -> None:
         if repeated:
             seen: set[str] = set()
             first = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-            _log.warning(
-                "%s: %d samples have the key of an earlier one, such as %r: the files of a sample must follow each "
-                "other, so sort the archive by name if these belong together",
-                path,
-                repeated,
-                first,
-            )
+            log_repeated_keys(path, repeated, first)
 
 
 def _are_text(store: Store) -> bool:

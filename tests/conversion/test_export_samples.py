@@ -142,6 +142,14 @@ def test_values_that_json_would_change(tmp_path, value):
     assert os.listdir(tmp_path) == []
 
 
+def test_the_place_of_what_json_would_change(tmp_path):
+    value = {"size": [np.int64(3), np.float32(0.5)], "boxes": [{"corner": (1, 2)}]}
+    with pytest.raises(
+        ArgumentError, match=r"JSON would change a tuple of 2 at \['boxes'\]\[0\]\['corner'\], expected"
+    ):
+        export([{"a": 1, "b": value}], tmp_path / "out.zip", progress=False)
+
+
 def test_nan_has_a_file(tmp_path):
     export([{"a": 0.5}, {"a": float("nan")}], tmp_path / "out.tar", verify=True, progress=False)
     found = members(tmp_path / "out.tar")

@@ -518,5 +518,10 @@ def test_keys_that_come_again_in_an_archive(tmp_path: Path, caplog: pytest.LogCa
     assert convert(apart, tmp_path / "a").samples == 6
     assert f"{apart}: 3 samples have the key of an earlier one, such as '0': the files" in caplog.text
     caplog.clear()
+    packed = tmp_path / "packed.tgz"  # read once, in a stream
+    packed.write_bytes(gzip.compress(apart.read_bytes()))
+    assert convert(packed, tmp_path / "c").samples == 6
+    assert f"{packed}: 3 samples have the key of an earlier one, such as '0': the files" in caplog.text
+    caplog.clear()
     assert convert([together, shutil.copy(together, tmp_path / "again.tar")], tmp_path / "b").samples == 6
     assert not caplog.records

@@ -70,6 +70,19 @@ def packed(tmp_path):
 # What is in it
 
 
+def test_shards_that_the_index_does_not_list(tmp_path, caplog):
+    """Two directories were put together, and their indexes were not merged."""
+    path = write_mds(tmp_path / "data", COLUMNS, SAMPLES)
+    with MDSReader(path) as reader:
+        n = len(reader)
+    assert not caplog.records
+    (Path(path) / "shard.90000.mds").write_bytes(b"of another index")
+    (Path(path) / "notes.mds.txt").write_text("no shard")
+    with MDSReader(path) as reader:
+        assert len(reader) == n
+    assert "1 shard is not in its index.json, such as shard.90000.mds, and not read" in caplog.text
+
+
 def test_golden_dataset_of_streaming():
     manifest = json.loads((SEEDS / "manifest.json").read_text())["mds"]
     with MDSReader(SEEDS / "mds") as reader:

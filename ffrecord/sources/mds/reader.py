@@ -1,6 +1,8 @@
 """Readers of MosaicML's MDS datasets, in place."""
 
+import logging
 import os
+import re
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from typing import Any, SupportsIndex
@@ -8,7 +10,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from ffrecord.engine._engine import PACKED
-from ffrecord.errors import ArgumentError, FormatError, name_files
+from ffrecord.errors import DAMAGE, ArgumentError, FormatError, name_files
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.ffr_file import add_path_to_errors
 from ffrecord.reading.paths import check_type, local_path, resolve_directory
@@ -20,11 +22,15 @@ from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.mds.encodings import MDSLayout
 from ffrecord.sources.mds.index import NAME, MDSShard, distinct, read_index, shard_offsets
 from ffrecord.sources.mds.unpacked import ShardFile, UnpackedShards, check_hash, shard_file
+from ffrecord.system import filesystems
 from ffrecord.system.closing import open_all
 from ffrecord.system.sizes import Size, parse_size
 
 CACHE_BYTES = 8 << 30
+SHARD = re.compile(r"^shard\.\d+\.mds(\.\w+)?$")  # the name that streaming gives to shards
 Directories = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+logger = logging.getLogger("ffrecord")
 
 
 class MDSReader(Store):
@@ -272,9 +278,26 @@ def _find_shards(source: Directories) -> list[ShardFile]:
     # Links are resolved once, so that index and shards are of one directory.
     directories = list(map(resolve_directory, _directories(source)))
     shards: list[list[MDSShard]] = [read_index(directory) for directory in directories]
+    for directory, each in zip(directories, shards, strict=True):
+        _log_unlisted(directory, each)
     return list(chain.from_iterable(
         [_find_shard(directory, shard) for shard in each] for directory, each in zip(directories, shards, strict=True)
     ))  # fmt: skip
+
+
+def _log_unlisted(directory: str, shards: list[MDSShard]) -> None:
+    """Log the shards of a directory that its index.json does not list: streaming's merge_index was not called."""
+    listed = {file.basename for shard in shards for file in (shard.raw_data, shard.zip_data) if file is not None}
+    found = sorted(name for name in filesystems.list_names(directory) if SHARD.search(name) and name not in listed)
+    if found:
+        logger.warning(
+            "%s: %s not in its %s, such as %s, and not read: merge the indexes, or convert the directories one by one",
+            directory,
+            "1 shard is" if len(found) == 1 else f"{len(found)} shards are",
+            NAME,
+            found[0],
+            extra=DAMAGE,
+        )
 
 
 def _find_shard(directory: str, shard: MDSShard) -> ShardFile:

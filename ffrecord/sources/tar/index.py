@@ -176,6 +176,23 @@ def log_left_out(path: str, count: int, first: str) -> None:
     )
 
 
+def log_repeated_keys(path: str, count: int, first: str) -> None:
+    """Log that keys of a WebDataset come again after other samples: their files may belong together.
+
+    Args:
+        path: path of the archive.
+        count: number of samples with the key of an earlier one.
+        first: the first such key.
+    """
+    logger.warning(
+        "%s: %s the key of an earlier one, such as %r: the files of a sample must follow each other, so sort the "
+        "archive by name if these belong together",
+        path,
+        "1 sample has" if count == 1 else f"{count} samples have",
+        first,
+    )
+
+
 def is_metadata(name: str) -> bool:
     """Return whether a member of a WebDataset belongs to no sample by its name at the top level, such as `__info__`."""
     top = name.partition("/")[0]

@@ -24,6 +24,7 @@ from ffrecord.sources.tar.index import (
     is_metadata,
     log_behind,
     log_left_out,
+    log_repeated_keys,
     log_unended,
     not_tar_error,
 )
@@ -34,6 +35,7 @@ PIECE = 1 << 20  # bytes read at once
 AT_ONCE = 8 << 10  # bytes of bzip2 or xz input for one call of a decompressor
 MEMORY_MOST = 256 << 20  # most bytes of memory for a decompressor, whatever the file asks for
 SIZE_MOST = 4 << 30  # most bytes of a member by default: nothing else bounds the memory for it
+KEYS_MOST = 1_000_000  # keys that are kept to notice one that comes again
 
 
 class Member(NamedTuple):
@@ -91,6 +93,8 @@ def iter_samples(
 def _group(path: str, members: Iterator[Member]) -> Iterator[dict[str, Any]]:
     sample: dict[str, Any] = {}
     left_out, first = 0, ""
+    keys: set[str] = set()
+    repeated, again = 0, ""
     for member in members:
         # As bytes, which `dot` counts.
         dot, name = _end_of_key(member.name), member.name.encode(errors="surrogateescape")
@@ -103,7 +107,12 @@ def _group(path: str, members: Iterator[Member]) -> Iterator[dict[str, Any]]:
         if sample and sample["__key__"] != key:
             yield sample
             sample = {}
-        sample.setdefault("__key__", key)
+        if not sample:
+            sample["__key__"] = key
+            if key in keys:
+                repeated, again = repeated + 1, again or key
+            elif len(keys) < KEYS_MOST:
+                keys.add(key)
         # "__key__" is there already, so a field of that name is refused, too.
         if field in sample:
             raise FormatError(f"{path}: sample {key!r}: field {field!r} occurs twice, again as member {member.name!r}")
@@ -112,6 +121,8 @@ def _group(path: str, members: Iterator[Member]) -> Iterator[dict[str, Any]]:
         yield sample
     if left_out:
         log_left_out(path, left_out, first)
+    if repeated:
+        log_repeated_keys(path, repeated, again)
 
 
 def _end_of_key(name: str) -> int:
