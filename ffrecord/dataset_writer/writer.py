@@ -1,5 +1,6 @@
 """DatasetWriter: many processes write a dataset into a directory of shards."""
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -38,6 +39,8 @@ from ffrecord.reading.paths import check_outside
 from ffrecord.system import urls
 from ffrecord.system.sizes import format_size
 from ffrecord.system.values import check_flag, check_samples, describe_wrong, suggest_words, whole_number
+
+_log = logging.getLogger("ffrecord")
 
 
 @dataclass(frozen=True)
@@ -509,7 +512,11 @@ class DatasetWriter:
         if not callable(pipeline):
             raise ArgumentTypeError(describe_wrong("pipeline", pipeline, "a callable"))
         # The write itself infers columns that `fields` leaves out, so that no shard is read twice.
-        return self._write_once(FromStreams(shard_names(shards), pipeline), 1)
+        names = shard_names(shards)
+        summary = self._write_once(FromStreams(names, pipeline), 1)
+        if names and not summary.samples:
+            _log.warning("%s is empty: the pipeline gave no samples for %s", summary.path, plural(len(names), "shard"))
+        return summary
 
     def _seed_to_use(self, seed: int | None) -> int | None:
         """Return `seed`, or else the seed of the interrupted write to resume, so that both parts have one order."""

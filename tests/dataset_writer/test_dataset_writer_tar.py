@@ -51,6 +51,15 @@ def tars(tmp_path: Path) -> tuple[str, list[str]]:
     return str(directory / "train-{000..004}.tar"), [key for keys in names for key in keys]
 
 
+def test_a_pipeline_that_gives_nothing(
+    tmp_path: Path, tars: tuple[str, list[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as one that looks for other names than the archives have."""
+    writer = DatasetWriter(tmp_path / "set", num_workers=0, serializer=bytes)
+    assert writer.from_webdataset(tars[0], lambda path: iter(())).samples == 0
+    assert "set is empty: the pipeline gave no samples for 5 shards" in caplog.text
+
+
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_tar_files(tmp_path: Path, tars: tuple[str, list[str]], workers: int) -> None:
     pattern, keys = tars
