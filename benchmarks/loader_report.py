@@ -67,20 +67,22 @@ def sentence(words: str) -> str:
     return words[0].upper() + words[1:]
 
 
+def text_of_sources(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> str:
+    """Return the page of every kind of source, which is measured alone."""
+    return "\n\n".join([about(lines, measured), f"Batches of {measured[0].workload.batch}.", of_sources(measured)])
+
+
 def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> str:
-    sources = [m for m in measured if isinstance(m.workload, workloads.Sources)]
     parts = [
         about(lines, measured),
         *(f"- not measured: {name}, {why}" for name, why in lines[-1]["not_measured"].items()),
         "### Figures of loading and their targets",
-        figure_rows(figures([m for m in measured if not isinstance(m.workload, workloads.Sources)])),
+        figure_rows(figures(measured)),
     ]
     for title, (file, chosen) in PARTS.items():
         if found := [m for m in measured if is_chosen(m.workload, chosen)]:
             image = f"![{title}: samples for each second](../../docs/plots/{file})"
             parts += [f"### {title}", f"{sentence(describe(found[0].workload))}.", image, *of_batches(title, found)]
-    if sources:
-        parts += ["### Every kind of source", f"Batches of {sources[0].workload.batch}.", of_sources(sources)]
     for (_, work), group in groups(measured).items():
         if isinstance(work, workloads.ColdEpochs):
             title = sentence(describe(work))

@@ -154,10 +154,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     for bench, (name, make_text, make_plots) in reports.items():
         measured, lines = load(given.results, bench)
+        sources = [m for m in measured if isinstance(m.workload, workloads.Sources)]
+        measured = [m for m in measured if m not in sources]
         if measured:
             page = given.tables / name
             page.write_text(replaced(page.read_text(), make_text(measured, lines)))
             make_plots(measured, given.plots)
+        if sources:
+            page = given.tables / "sources.md"
+            page.write_text(replaced(page.read_text(), loader_report.text_of_sources(sources, lines)))
 
 
 if __name__ == "__main__":

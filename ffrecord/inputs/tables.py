@@ -78,7 +78,11 @@ class Table:
 
     def samples(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """Return the rows at `indices`."""
-        return [{name: column[index] for name, column in self._columns.items()} for index in indices]
+        columns = [_values_at(column, indices) for column in self._columns.values()]
+        if not columns:
+            return [{} for _ in indices]
+        names = list(self._columns)
+        return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 class PolarsTable(Table):
@@ -149,6 +153,13 @@ def table_of(source: Any) -> Table | None:
         check_names(source.column_names)
         return ArrowTable(source)
     return _mapping_table(source) if isinstance(source, Mapping) else None
+
+
+def _values_at(column: Any, indices: Sequence[int]) -> list[Any]:
+    """Return values of a column: of an array of one axis by one call, of others one by one, so that rows are views."""
+    if isinstance(column, np.ndarray) and column.ndim == 1:
+        return list(column[np.asarray(indices, np.int64)])
+    return [column[index] for index in indices]
 
 
 def _pandas_values(series: Any) -> Any:

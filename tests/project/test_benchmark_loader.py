@@ -161,8 +161,8 @@ def test_every_kind_of_source(tmp_path: Path) -> None:
     for figure in (r"directory: Loader / DataLoader", r"list of dicts, no workers: Loader / DataLoader"):
         assert re.search(rf"^{figure} +\S+ \(\S+\) +>= 1 ", printed, re.MULTILINE), figure
     if importlib.util.find_spec("matplotlib"):
-        made = benchmark_runs.reported(tmp_path, "loading.md", out)
-        (rows,) = re.findall(r"\n### Every kind of source\n\n.*\n\n((?:\|.*\n)+)", made)
+        made = benchmark_runs.reported(tmp_path, "sources.md", out)
+        (rows,) = re.findall(r"\nBatches of 64\.\n\n((?:\|.*\n)+)", made)
         assert [line.split(" | ")[0] for line in rows.splitlines()[2:4]] == ["| directory", "| directory, no workers"]
         assert len(rows.splitlines()) == 2 + len(pairs) // 2
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import Subset as TorchSubset
+from torch.utils.data import TensorDataset
 
 from ffrecord import sources
 from ffrecord.errors import ArgumentTypeError, SampleIndexError, plural
@@ -82,7 +84,11 @@ def open_source(source: Any, check_data: bool, io: str, remote: Mapping[str, Any
     _refuse_mixture(source)
     source, indices = _unwrap(source)
     table = table_of(source)
-    python = PythonStore(source) if table is None else PythonStore(table, table.samples, type(source).__name__)
+    # A subclass may have a `__getitem__` of its own; sparse tensors give their rows one by one.
+    if type(source) is TensorDataset and all(tensor.layout is torch.strided for tensor in source.tensors):
+        python = PythonStore(source, partial(_rows_of_tensors, source.tensors))
+    else:
+        python = PythonStore(source) if table is None else PythonStore(table, table.samples, type(source).__name__)
     chosen = "" if indices is None else f"{plural(len(indices), 'sample')} of "
     return LoaderSource(python, True, indices, chosen + python.described)
 
@@ -98,6 +104,12 @@ def _unwrap(source: Any) -> tuple[Any, npt.NDArray[np.int64] | None]:
         own = _check_subset(as_subset(source.indices), len(source.dataset))
         source, indices = source.dataset, own if indices is None else own[indices]
     return source, indices
+
+
+def _rows_of_tensors(tensors: Sequence[torch.Tensor], indices: list[int]) -> list[tuple[torch.Tensor, ...]]:
+    """Return rows of tensors, taken from each tensor by one call."""
+    wanted = torch.tensor(indices, dtype=torch.int64)
+    return list(zip(*(tensor[wanted].unbind() for tensor in tensors), strict=True))
 
 
 def _check_subset(indices: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int64]:
