@@ -15,7 +15,7 @@ from ffrecord.errors import ChecksumError, CountError, FormatError, MissingFileE
 from ffrecord.format import ffr_layout, manifest
 from ffrecord.format.manifest import Shard
 from ffrecord.reading.ffr_file import OpenedFile
-from ffrecord.system import named_calls
+from ffrecord.system import named_calls, signals
 from ffrecord.system.atomic_file import move_range, read_into, reserve
 from ffrecord.writing.file_writer import compute_offsets, write_tables
 
@@ -162,7 +162,9 @@ class ShardFinisher:
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        # A signal before Python has noted the start would leave a thread that `cancel` cannot join.
+        with signals.defer_signals():
+            self._thread.start()
 
     @property
     def backlog(self) -> int:

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import signal
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -338,6 +340,22 @@ def test_samples_of_a_shard_file_that_cannot_be_moved(tmp_path: Path) -> None:
 
 def shard(number: int) -> Shard:
     return Shard(shard_name(number), 1, 30, 0)
+
+
+def test_a_signal_while_the_finisher_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread ran, but Python had not noted that: `cancel` could not join it."""
+    wait = threading.Event.wait
+
+    def interrupted(event: threading.Event, timeout: float | None = None) -> bool:
+        os.kill(os.getpid(), signal.SIGINT)
+        return wait(event, timeout)
+
+    finisher = ShardFinisher()
+    monkeypatch.setattr(threading.Event, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        finisher.start()
+    monkeypatch.undo()
+    finisher.cancel(10)
 
 
 def test_finisher_does_all_steps_or_tells_the_first_failure() -> None:
