@@ -4,6 +4,7 @@ import errno
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -344,14 +345,20 @@ def shard(number: int) -> Shard:
 
 def test_a_signal_while_the_finisher_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its thread ran, but Python had not noted that: `cancel` could not join it."""
-    wait = threading.Event.wait
+    wait, note = threading.Event.wait, threading.Event.set
 
     def interrupted(event: threading.Event, timeout: float | None = None) -> bool:
+        time.sleep(0.1)  # by now the thread runs
         os.kill(os.getpid(), signal.SIGINT)
         return wait(event, timeout)
 
+    def late(event: threading.Event) -> None:
+        time.sleep(0.3)
+        note(event)
+
     finisher = ShardFinisher()
     monkeypatch.setattr(threading.Event, "wait", interrupted)
+    monkeypatch.setattr(threading.Event, "set", late)
     with pytest.raises(KeyboardInterrupt):
         finisher.start()
     monkeypatch.undo()
