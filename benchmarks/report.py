@@ -155,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for bench, (name, make_text, make_plots) in reports.items():
         measured, lines = load(given.results, bench)
         sources = [m for m in measured if isinstance(m.workload, workloads.Sources)]
-        measured = [m for m in measured if m not in sources]
+        measured = [m for m in measured if not isinstance(m.workload, workloads.Sources)]
         if measured:
             page = given.tables / name
             page.write_text(replaced(page.read_text(), make_text(measured, lines)))

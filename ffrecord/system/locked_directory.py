@@ -156,7 +156,7 @@ class LockedDirectory:
             OSError: the path cannot be examined.
         """
         if not self._is_there():
-            raise Refused(f"{self.path} was replaced after it was locked; run it again")
+            raise Refused(f"{self.path} was replaced after it was locked; repeat the call")
 
     # Content
 

@@ -22,14 +22,14 @@ from ffrecord.torch.samples import LazySamples, SampleRecords
 from ffrecord.torch.stop_iteration import StopIterationGuard, describe_batch
 from ffrecord.torch.tensors import as_tensor
 
-__all__ = ["FetchedSamples", "both_message", "decode_records", "fetch", "merge_parts"]
+__all__ = ["FetchedSamples", "both_message", "decode_records", "fetch", "log_other_count", "merge_parts"]
 
 Arrays = list[npt.NDArray[np.uint8]]
 Process = Callable[[list[int], Arrays], list[Any]]
 
 # Keyed by reader, not kept in the dataset: a dataset is pickled for each worker, and its reader may be replaced.
 _schemas: "WeakKeyDictionary[Store, tuple[Schema, bool] | None]" = WeakKeyDictionary()
-_told_of: "WeakSet[type]" = WeakSet()  # classes of datasets whose `process` gave other numbers of samples
+_told_of: "WeakSet[type]" = WeakSet()  # classes of datasets whose methods gave other numbers of samples
 
 logger = logging.getLogger("ffrecord")
 
@@ -91,18 +91,31 @@ def fetch(
 def _process_guarded(process: Process, dataset: object, positions: list[int], data: Arrays) -> list[Any]:
     with StopIterationGuard(lambda: f"process of {type(dataset).__name__}, for {describe_batch(positions)},"):
         found = process(positions, data)
-    kind = type(dataset)
-    # It may leave samples out on purpose, so it is no error. A tuple may be a batch that is put together already.
-    if isinstance(found, list) and len(found) != len(data) and kind not in _told_of:
-        _told_of.add(kind)
-        given = plural(len(found), "sample")
-        logger.warning(
-            "process of %s gave %s for %s, for the first time: batches have other sizes then",
-            kind.__name__,
-            given,
-            plural(len(data), "record"),
-        )
+    log_other_count(dataset, "process", found, len(data))
     return found
+
+
+def log_other_count(dataset: object, method: str, found: object, wanted: int) -> None:
+    """Log, once for each class of datasets, that a method of the user gave more or fewer samples than it was asked for.
+
+    It may do so on purpose, so it is no error. A tuple may be a batch that is put together already: it is not counted.
+
+    Args:
+        dataset: the dataset, whose class has the method.
+        method: name of the method.
+        found: result of the method.
+        wanted: number of samples that it was asked for.
+    """
+    kind = type(dataset)
+    if isinstance(found, list) and len(found) != wanted and kind not in _told_of:
+        _told_of.add(kind)
+        logger.warning(
+            "%s of %s gave %s for %d: its batches have other sizes then; this is logged once",
+            method,
+            kind.__name__,
+            plural(len(found), "sample"),
+            wanted,
+        )
 
 
 def _decode_by_store(store: Store, indices: list[int], data: Arrays) -> list[Any]:

@@ -162,9 +162,9 @@ def _find(given: str) -> str:
     if not parts:
         # The rest of dead writers is of no use to anybody.
         _clear(target)
-        there = "the file there is finished" if os.path.exists(target) else ""
+        advice = "the file there is finished" if os.path.exists(target) else ""
         sentence = f"{given}: no killed writer left anything that was flushed{damaged}"
-        raise file_error(errno.ENOENT, sentence, given, there)
+        raise file_error(errno.ENOENT, sentence, given, advice)
     if len(parts) > 1:
         raise file_error(
             errno.EINVAL, f"{given}: several killed writers left something; name one of {', '.join(parts)}", given

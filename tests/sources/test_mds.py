@@ -1,6 +1,7 @@
 """Reading MDS datasets: the golden one, and those of a slow twin, compared with what went in."""
 
 import decimal
+import errno
 import hashlib
 import json
 import os
@@ -24,6 +25,7 @@ from ffrecord.errors import ArgumentError, ChecksumError, FormatError, MissingFi
 from ffrecord.fields.images.jpeg_codec import compress
 from ffrecord.sources.mds.encodings import SCALARS, encoding
 from ffrecord.sources.mds.reader import MDSReader
+from ffrecord.system import filesystems
 
 SEEDS = Path(__file__).parents[1] / "golden" / "seeds"
 
@@ -81,6 +83,18 @@ def test_shards_that_the_index_does_not_list(tmp_path, caplog):
     with MDSReader(path) as reader:
         assert len(reader) == n
     assert "1 shard is not in its index.json, such as shard.90000.mds, and not read" in caplog.text
+
+
+def test_a_directory_that_cannot_be_listed(tmp_path, monkeypatch):
+    """Its files may be read, as somebody may enter a directory without listing it."""
+    path = write_mds(tmp_path / "data", COLUMNS, SAMPLES)
+
+    def refused(directory):
+        raise PermissionError(errno.EACCES, "refused", directory)
+
+    monkeypatch.setattr(filesystems, "list_names", refused)
+    with MDSReader(path) as reader:
+        assert len(reader) == len(SAMPLES)
 
 
 def test_golden_dataset_of_streaming():

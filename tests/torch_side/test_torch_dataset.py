@@ -200,9 +200,29 @@ def test_process_may_return_fewer(path: str, caplog: pytest.LogCaptureFixture):
     for _ in range(2):
         assert Positive(path)[[0, 6, 7]] == [12, 19]
     (said,) = caplog.messages
-    assert said.startswith("process of Positive gave 2 samples for 3 records")
+    assert said.startswith("process of Positive gave 2 samples for 3: its batches have other sizes then")
     with pytest.raises(ValueError, match=r"datasets\[1\] gave 2 samples for 3 indices"):
         (Ints(path) + Positive(path))[[0, 23, 29, 30]]
+
+
+def test_own_getitem_may_return_fewer(path: str, caplog: pytest.LogCaptureFixture):
+    """The same, also through torch's DataLoader and for datasets that contain it."""
+
+    class Few(Dataset[int]):
+        def __init__(self) -> None:
+            pass
+
+        def __len__(self) -> int:
+            return 10
+
+        def __getitem__(self, indices: Any) -> Any:
+            return [index for index in indices if index < 3]
+
+    few = Few()
+    assert [len(batch) for batch in DataLoader(few, batch_size=5, sampler=range(5))] == [3]
+    assert Subset(few, range(5))[[0, 4]] == [0]
+    (said,) = caplog.messages
+    assert said.startswith("__getitem__ of Few gave 3 samples for 5: its batches have other sizes then")
 
 
 def test_process_not_overridden(path: str):

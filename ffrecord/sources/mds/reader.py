@@ -21,13 +21,13 @@ from ffrecord.sources.files import add_hint_to_errors
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.mds.encodings import MDSLayout
 from ffrecord.sources.mds.index import NAME, MDSShard, distinct, read_index, shard_offsets
-from ffrecord.sources.mds.unpacked import ShardFile, UnpackedShards, check_hash, shard_file
+from ffrecord.sources.mds.unpacked import UNPACKERS, ShardFile, UnpackedShards, check_hash, shard_file
 from ffrecord.system import filesystems
 from ffrecord.system.closing import open_all
 from ffrecord.system.sizes import Size, parse_size
 
 CACHE_BYTES = 8 << 30
-SHARD = re.compile(r"^shard\.\d+\.mds(\.\w+)?$")  # the name that streaming gives to shards
+SHARD = re.compile(rf"shard\.\d+\.mds(\.({'|'.join(UNPACKERS)}))?")  # the name that streaming gives to shards
 Directories = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 logger = logging.getLogger("ffrecord")
@@ -286,9 +286,13 @@ def _find_shards(source: Directories) -> list[ShardFile]:
 
 
 def _log_unlisted(directory: str, shards: list[MDSShard]) -> None:
-    """Log the shards of a directory that its index.json does not list: streaming's merge_index was not called."""
+    """Log the shards of a directory that its index.json does not list, as before streaming's `merge_index`."""
     listed = {file.basename for shard in shards for file in (shard.raw_data, shard.zip_data) if file is not None}
-    found = sorted(name for name in filesystems.list_names(directory) if SHARD.search(name) and name not in listed)
+    try:
+        names = filesystems.list_names(directory)
+    except OSError:  # its files may be read all the same
+        return
+    found = sorted(name for name in names if SHARD.fullmatch(name) and name not in listed)
     if found:
         logger.warning(
             "%s: %s not in its %s, such as %s, and not read: merge the indexes, or convert the directories one by one",

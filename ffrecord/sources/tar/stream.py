@@ -35,7 +35,7 @@ PIECE = 1 << 20  # bytes read at once
 AT_ONCE = 8 << 10  # bytes of bzip2 or xz input for one call of a decompressor
 MEMORY_MOST = 256 << 20  # most bytes of memory for a decompressor, whatever the file asks for
 SIZE_MOST = 4 << 30  # most bytes of a member by default: nothing else bounds the memory for it
-KEYS_MOST = 1_000_000  # keys that are kept to notice one that comes again
+KEYS_MOST = 100_000  # keys that are kept to notice one that comes again
 
 
 class Member(NamedTuple):
