@@ -251,7 +251,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
             tell_planned(self.reader, indices)
         if self._is_indexed_by_lists():
             # A subclass with a __getitem__ of its own expects a list.
-            return list(self._ask(indices if isinstance(indices, list) else self._positions(indices)))
+            return list(self._call_own_getitem(indices if isinstance(indices, list) else self._positions(indices)))
         fetched = self._fetch(self._positions(indices), lazily=True, seeds=seeds_of(indices))
         if fetched.error is not None and not fetched.samples:
             raise fetched.error
@@ -271,7 +271,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
     def _is_indexed_by_lists(self) -> bool:
         return type(self).__getitem__ is not Dataset.__getitem__
 
-    def _ask(self, indices: list[int]) -> Any:
+    def _call_own_getitem(self, indices: list[int]) -> Any:
         """Return the result of a subclass's own `__getitem__`."""
         found = self[indices]
         log_other_count(self, "__getitem__", found, len(indices))
@@ -292,7 +292,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
     def _get(self, positions: list[int], *, lazily: bool, seeds: list[int] | None) -> FetchedSamples:
         """Return the samples at `positions`, each in [0, len(self)), for a dataset that contains this one."""
         if self._is_indexed_by_lists():
-            return FetchedSamples(self._ask(positions))
+            return FetchedSamples(self._call_own_getitem(positions))
         return self._fetch(positions, lazily=lazily, seeds=seeds)
 
     def _fetch(self, positions: list[int], *, lazily: bool = False, seeds: list[int] | None = None) -> FetchedSamples:
