@@ -138,7 +138,7 @@ def as_positions(dataset: object, indices: Indices, n: int, *, below: type[Index
     for index in integers:
         if index >= n:
             raise SampleIndexError(f"index >= number of samples ({index} >= {n}): {dataset!r}")
-        if index < -n:
+        if index < -n:  # in the words of ffrecord 1.4.0 and torch
             raise below(f"index {index}: absolute value of index should not exceed dataset length {n}: {dataset!r}")
     return [index if index >= 0 else index + n for index in integers]
 
