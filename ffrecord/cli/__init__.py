@@ -13,6 +13,12 @@ dataset_facts.py   facts about datasets; column_facts.py: about columns; sizes.p
 measure.py         how fast a store is read; plots.py: figures
 """
 
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = ["main"]
 
 
@@ -23,15 +29,37 @@ def main(argv: list[str] | None = None) -> int:
         argv: arguments without the program's name; sys.argv[1:] if None.
     """
     try:
-        # Import only here, so that Ctrl-C during the imports is reported in one line, too.
-        from ffrecord.cli import command_line
+        import signal
+        from functools import partial
 
-        return command_line.run(argv)
+        before = sys.unraisablehook
+        sys.unraisablehook = partial(_raise_lost_interrupt, before)
+        try:
+            # Import only here, so that Ctrl-C during the imports is reported in one line, too.
+            from ffrecord.cli import command_line
+
+            return command_line.run(argv)
+        finally:
+            sys.unraisablehook = before
+            signal.setitimer(signal.ITIMER_REAL, 0)
     except KeyboardInterrupt:
-        import sys
-
         # CPython remembers an interrupt that has left code run by `exec`, as some imports do, and would end by SIGINT
         # whatever is returned here. Another `exec` clears that.
         exec("")
         sys.stderr.write("ffrecord: interrupted\n")
         return 130
+
+
+def _raise_lost_interrupt(before: "Callable[[sys.UnraisableHookArgs], None]", lost: "sys.UnraisableHookArgs") -> None:
+    """Raise a `KeyboardInterrupt` again that Python has dropped. Give other errors to the hook before.
+
+    Python drops an exception that a signal raises inside a callback: a `__del__`, or a weak reference's in an import.
+    """
+    if lost.exc_type is not KeyboardInterrupt:
+        before(lost)
+        return
+    import signal
+
+    # A timer, as the callback has to end first: inside it, this one would be dropped as well.
+    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.setitimer(signal.ITIMER_REAL, 0.001)

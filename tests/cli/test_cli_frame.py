@@ -128,6 +128,29 @@ raise SystemExit(main(["info", "x"]))
     assert (process.returncode, out, err) == (130, "", "ffrecord info: interrupted\n")
 
 
+def test_ctrl_c_in_a_callback():
+    """Python drops an error of a callback; the command is interrupted nevertheless, once the callback has ended."""
+    code = """
+import ffrecord.cli.commands.info as info, signal, time, weakref
+
+class Thing:
+    pass
+
+def run(given, out):
+    for _ in range(2):  # the second time as the first
+        thing = Thing()
+        reference = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+        del thing
+    time.sleep(60)
+
+info.run = run
+from ffrecord.cli import main
+raise SystemExit(main(["info", "x"]))
+"""
+    ran = children.finished(code)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "ffrecord info: interrupted\n")
+
+
 BEGINS = """
 import os, sys
 from ffrecord.cli import main

@@ -12,7 +12,9 @@ from ffrecord.torch import BatchSampler, Dataset, Sampler, collate
 
 nodes = pytest.importorskip("torchdata.nodes", reason="needs torchdata")
 # Of torchdata's own threads, whenever Python takes an iterator away.
-pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored .*<function _ParallelMapperIter.__del__")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Exception ignored .*<function (_ParallelMapperIter|_SingleThreadedMapper).__del__"
+)
 
 SAMPLES, BATCH, EPOCHS = 24, 3, 3
 BATCHES = SAMPLES // BATCH
