@@ -9,6 +9,7 @@ import ctypes
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,12 +137,15 @@ class NVImageCodec:
         whole = torch.empty(shape, dtype=torch.float32, device=self._device, memory_format=torch.channels_last)
         sides: dict[int, Sides] = {}
         for part in _parts([(place, plan) for place, plan in enumerate(plans) if plan is not None]):
-            # The list keeps its images: on a GPU, the library may free what nobody holds.
-            images = self._decode_streams([plan.stream for _, plan in part], decoder.channels)
-            for (place, plan), image in zip(part, images, strict=True):
-                if image is not None:
-                    whole[place] = self._resample(image, plan, decoder.sides)
-                    sides[place] = plan.sides
+            # On a GPU one thread at a time: torch gives up Python's lock in each operation, so several threads would
+            # wait for each other at every image (8 of them: 3,000 images/s, not 4,500).
+            with self._turn if self.on_gpu else nullcontext():
+                # The list keeps its images: on a GPU, the library may free what nobody holds.
+                images = self._decode_streams([plan.stream for _, plan in part], decoder.channels)
+                for (place, plan), image in zip(part, images, strict=True):
+                    if image is not None:
+                        whole[place] = self._resample(image, plan, decoder.sides)
+                        sides[place] = plan.sides
         batch = _to_numbers(whole, decoder)
         batch = batch if decoder.channels_first else batch.permute(0, 2, 3, 1)
         left = [place for place in range(len(data)) if place not in sides]
