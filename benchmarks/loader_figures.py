@@ -124,7 +124,7 @@ def picture_figures(group: Group) -> list[Figure]:
 
 
 def gpu_figures(group: Group) -> list[Figure]:
-    where, ours = "photographs, GPU", group.named("Loader, nvImageCodec, GPU")
+    where, ours = f"{next(iter(group.of.values())).workload.workers} workers", group.named("Loader, nvImageCodec, GPU")
     return [
         *ratio(where, ours, group.named("Loader, CPU, copied"), None),
         *ratio(where, ours, group.named("nvImageCodec alone, GPU"), None),

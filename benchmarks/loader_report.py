@@ -17,7 +17,6 @@ PARTS: dict[str, tuple[str, Chosen]] = {
     "Photographs decoded and cropped at random": ("load_photographs.svg", (workloads.Crops, "bytes")),
     "Photographs cropped, flipped and normalised": ("load_normalised.svg", (workloads.Crops, "normalised")),
     "PNG files cropped at random": ("load_png.svg", (workloads.Crops, "PNG")),
-    "Photographs decoded on a GPU": ("load_gpu.svg", (workloads.Crops, "GPU")),
     "Small images drawn by weights": ("load_weights.svg", (workloads.Epochs, "weights")),
     "Small images made by Python": ("load_python.svg", (workloads.Epochs, "Python")),
 }
@@ -70,6 +69,15 @@ def sentence(words: str) -> str:
 def text_of_sources(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> str:
     """Return the page of every kind of source, which is measured alone."""
     return "\n\n".join([about(lines, measured), f"Batches of {measured[0].workload.batch}.", of_sources(measured)])
+
+
+def text_of_gpus(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> str:
+    """Return the page of photographs decoded on a GPU, which is measured on another machine."""
+    parts = [about(lines, measured), f"- {', '.join(lines[-1]['gpus'])}", "### Figures", figure_rows(figures(measured))]
+    for (_, work), group in groups(measured).items():
+        title = sentence(describe(work))
+        parts += [f"### {title}", *of_batches(title, list(group.of.values()))]
+    return "\n\n".join(parts)
 
 
 def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> str:

@@ -155,7 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for bench, (name, make_text, make_plots) in reports.items():
         measured, lines = load(given.results, bench)
         sources = [m for m in measured if isinstance(m.workload, workloads.Sources)]
-        measured = [m for m in measured if not isinstance(m.workload, workloads.Sources)]
+        on_gpu = [m for m in measured if isinstance(m.workload, workloads.Crops) and m.workload.form == "GPU"]
+        measured = [m for m in measured if m not in sources and m not in on_gpu]
         if measured:
             page = given.tables / name
             page.write_text(replaced(page.read_text(), make_text(measured, lines)))
@@ -163,6 +164,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if sources:
             page = given.tables / "sources.md"
             page.write_text(replaced(page.read_text(), loader_report.text_of_sources(sources, lines)))
+        if on_gpu:
+            page = given.tables / "gpu.md"
+            page.write_text(replaced(page.read_text(), loader_report.text_of_gpus(on_gpu, lines)))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
 __all__ = ["main"]
 
@@ -60,6 +61,18 @@ def _raise_lost_interrupt(before: "Callable[[sys.UnraisableHookArgs], None]", lo
         return
     import signal
 
+    signal.signal(signal.SIGALRM, _interrupt_again)
     # A timer, as the callback has to end first: inside it, this one would be dropped as well.
-    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
-    signal.setitimer(signal.ITIMER_REAL, 0.001)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+
+
+def _interrupt_again(number: int, frame: "FrameType | None") -> None:
+    """Raise the interrupt, as a handler of a timer. Wait for its next time while `_raise_lost_interrupt` still runs."""
+    import signal
+
+    while frame is not None:
+        if frame.f_code is _raise_lost_interrupt.__code__:
+            return
+        frame = frame.f_back
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.raise_signal(signal.SIGINT)

@@ -163,7 +163,18 @@ def interrupted(after, arguments):
     """(code, stdout, stderr) of a command that got Ctrl-C so many seconds after it began, with all it has started."""
     ready, begun = os.pipe()  # Python's own start is over when the other end is closed: it has its own ways
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", BEGINS, str(begun), *map(str, arguments)],
+        # An import that is interrupted as it opens a file leaves that open: a warning of Python's own.
+        [
+            sys.executable,
+            "-W",
+            "error",
+            "-W",
+            "ignore::ResourceWarning",
+            "-c",
+            BEGINS,
+            str(begun),
+            *map(str, arguments),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

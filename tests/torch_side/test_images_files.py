@@ -4,6 +4,7 @@ import io
 from typing import Any
 
 import numpy as np
+import PIL
 import pytest
 import torch
 from images_builders import Image, decoded, expected, picture, psnr
@@ -46,6 +47,10 @@ def saved(image: Any, kind: str, **options: Any) -> bytes:
 def test_as_pillow_does(kind: str, mode: str, decoder: ImageDecoder) -> None:
     """At most 1 off the whole image, converted, cropped, resized and flipped by Pillow."""
     data = saved(image_of(mode), kind)
+    try:
+        Image.open(io.BytesIO(data)).load()
+    except OSError as error:  # Pillow 12.3 writes TIFF of YCbCr that it cannot read
+        pytest.skip(f"Pillow {PIL.__version__} does not read the {kind} it has written: {error}")
     for seed in (1, 2, 3):
         found = decoded(decoder, data, seed)
         if mode == "P":  # Pillow's luma of colours is that of the result, ours too
