@@ -54,11 +54,12 @@ def machine_of(path: Path) -> str:
 
 
 def machines(paths: Sequence[Path]) -> dict[str, Machine]:
-    """Return the figures of each CPU."""
+    """Return the figures of each CPU that has any of those shown."""
     of: dict[str, list[Path]] = {}
     for path in paths:
         of.setdefault(machine_of(path), []).append(path)
-    return {cpu: figures_of(those) for cpu, those in of.items() if cpu}
+    found = {cpu: figures_of(those) for cpu, those in of.items() if cpu}
+    return {cpu: machine for cpu, machine in found.items() if any(map(is_shown, machine))}
 
 
 def figures_of(paths: Sequence[Path]) -> Machine:
