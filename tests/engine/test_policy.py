@@ -160,7 +160,7 @@ print("ready", flush=True)
 sys.stdin.readline()  # until this process is in its group
 settles("direct")
 counted = 0
-for _ in range(40):  # a busy disk makes it try the page cache now and then, for a batch or two
+for _ in range(40):  # the two records that are probed in each batch may be cached by chance
     batch()
     counted += engine() == "direct"
 assert counted > 20, (counted, reader.stats())
