@@ -27,6 +27,8 @@ from written_datasets import open_files
 
 from ffrecord import FileReader
 
+pytest_plugins = ["failed_once"]
+
 # A run in the background of a shell, or of some CI, ignores Ctrl-C, and so would all processes the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # The many processes the tests start need a quarter less time where byte code is kept, which git ignores. To rewrite

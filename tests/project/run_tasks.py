@@ -767,7 +767,7 @@ def commands(task: str, arguments: Sequence[str]) -> list[list[str]]:
         return [[*python, str(ROOT / INTERRUPTIBLE), str(ROOT / "examples" / f"{task}.py"), *arguments]]
     os.chdir(ROOT)
     if task == "test":
-        return [[*python, "-m", "pytest", *PARALLEL, *arguments]]
+        return [[*python, "-m", "pytest", *PARALLEL, "--again", "3", *arguments]]
     if task == "sanitize":
         return [[*python, str(ROOT / "tests" / "reliability" / "sanitizers.py"), *PARALLEL, *arguments]]
     if task == "bench":

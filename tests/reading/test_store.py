@@ -349,10 +349,17 @@ def test_closing_in_the_middle_of_a_read_of_the_same_thread(store):
         found.append(store.released)
         store.go.set()
 
+    def signal_in_the_middle() -> None:
+        store.entered.wait(30)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
+
     store.go.clear()
+    store.entered.clear()
     with children.alarms(handle):
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        thread = threading.Thread(target=signal_in_the_middle)
+        thread.start()
         assert as_bytes(store.read([5])) == [RECORDS[5]]
+        thread.join()
     assert (found, store.released) == ([0], 1)
     with pytest.raises(ClosedError):
         store.read([5])
