@@ -1,8 +1,8 @@
 """Decoding of the JPEG images of a batch together, by NVIDIA's nvImageCodec: on a GPU, or on the CPU without one.
 
 Boxes, turns and flips are those of `decoders.py`. The library decodes the boxes of all images in one call. torch
-resamples each, and rounds and normalises all together. An image that is no ordinary JPEG, and one that the library
-does not decode, is left to the decoder of the CPU, which also says what is wrong with it.
+resamples them, on a GPU together, and rounds and normalises all together. An image that is no ordinary JPEG, and one
+that the library does not decode, is left to the decoder of the CPU, which also says what is wrong with it.
 """
 
 import ctypes
@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch.nn.functional import interpolate
-from torch.utils.dlpack import from_dlpack
 
 from ffrecord.fields.field import Array
 from ffrecord.fields.images.image_codec import TURNS
@@ -37,9 +36,9 @@ END = b"\xff\xd9"
 ADOBE = b"\xff\xee\x00\x0eAdobe"  # a segment of 14 bytes; its last one says how colours are stored
 TRANSFORM, AS_RGB = 15, 0  # offset of that byte, and its value for red, green and blue
 FIRST_CHANNEL, NEXT_CHANNEL = 5, 3  # offsets of the channels' names from the height in a frame
-# Pixels of the box for one of the result: torch's filter refuses more than 190 on a GPU, for lack of shared memory.
-SHRINK_MOST = 128
+SHRINK_MOST = 128  # pixels of the box for one of the result
 PIXELS_MOST = 1 << 26  # of the images of one call, all in memory; several threads may each have such a part
+TOGETHER_MOST = 1 << 24  # pixels of the images that are resampled together, each as large as the largest
 CPU = torch.device("cpu")
 
 DecodeRow = Callable[[int, Array], Sides]
@@ -98,6 +97,7 @@ class NVImageCodec:
 
     def _renew_locks(self) -> None:
         self._turn = threading.RLock()  # guards the decoder; a signal handler that calls `close` may interrupt its use
+        self._resampling = threading.Lock()  # held while a batch is resampled on a GPU
         self._counting = threading.Lock()  # guards `left`
 
     def close(self) -> None:
@@ -137,15 +137,23 @@ class NVImageCodec:
         whole = torch.empty(shape, dtype=torch.float32, device=self._device, memory_format=torch.channels_last)
         sides: dict[int, Sides] = {}
         for part in _parts([(place, plan) for place, plan in enumerate(plans) if plan is not None]):
+            # The list keeps its images: on a GPU, the library may free what nobody holds.
+            images = self._decode_streams([plan.stream for _, plan in part], decoder.channels)
             # On a GPU one thread at a time: torch gives up Python's lock in each operation, so several threads would
-            # wait for each other at every image (8 of them: 3,000 images/s, not 4,500).
-            with self._turn if self.on_gpu else nullcontext():
-                # The list keeps its images: on a GPU, the library may free what nobody holds.
-                images = self._decode_streams([plan.stream for _, plan in part], decoder.channels)
-                for (place, plan), image in zip(part, images, strict=True):
-                    if image is not None:
-                        whole[place] = self._resample(image, plan, decoder.sides)
-                        sides[place] = plan.sides
+            # wait for each other at every image.
+            with self._resampling if self.on_gpu else nullcontext():
+                found = [(*planned, image) for planned, image in zip(part, images, strict=True) if image is not None]
+                sides.update({place: plan.sides for place, plan, _ in found})
+                if self.on_gpu:
+                    uprights = [
+                        Upright(place, torch.as_tensor(image, device=self._device), plan)
+                        for place, plan, image in found
+                    ]
+                    for group in group_neighbours(uprights):
+                        resample_together(group, whole)
+                else:
+                    for place, plan, image in found:
+                        whole[place] = _resample(image, plan, decoder.sides)
         batch = _to_numbers(whole, decoder)
         batch = batch if decoder.channels_first else batch.permute(0, 2, 3, 1)
         left = [place for place in range(len(data)) if place not in sides]
@@ -206,15 +214,6 @@ class NVImageCodec:
             options=":fancy_upsampling=1",  # of colour, as libjpeg-turbo does it
         )
 
-    def _resample(self, image: Any, plan: ImagePlan, sides: tuple[int, int]) -> torch.Tensor:
-        """Return an image of the library as float32 [C, *sides] in 0 to 255, upright."""
-        pixels = from_dlpack(image) if self.on_gpu else torch.from_numpy(np.asarray(image))
-        swap, down, across = TURNS[plan.orientation]
-        pixels = pixels.transpose(0, 1) if swap else pixels
-        turned = [axis for axis, wanted in enumerate((down, across != plan.flip)) if wanted]
-        pixels = pixels.flip(turned) if turned else pixels
-        return interpolate(pixels.permute(2, 0, 1)[None].float(), sides, mode="bilinear", antialias=True)[0]
-
     def _note(self, data: Data, count: int) -> None:
         """Count images that are left to the CPU; tell of the first one."""
         with self._counting:
@@ -240,6 +239,95 @@ def _parts(plans: list[tuple[int, ImagePlan]]) -> Iterator[list[tuple[int, Image
         part.append((place, plan))
     if part:
         yield part
+
+
+def _resample(image: Any, plan: ImagePlan, sides: tuple[int, int]) -> torch.Tensor:
+    """Return an image of the library on the CPU as float32 [C, *sides] in 0 to 255, upright."""
+    upright = Upright(0, torch.from_numpy(np.asarray(image)), plan)
+    turned = [axis for axis, wanted in enumerate((upright.down, upright.across)) if wanted]
+    pixels = upright.pixels.flip(turned) if turned else upright.pixels
+    return interpolate(pixels.permute(2, 0, 1)[None].float(), sides, mode="bilinear", antialias=True)[0]
+
+
+class Upright:
+    """An image whose rows and columns are those of the result, but maybe in reverse.
+
+    Attributes:
+        place: its place in the batch.
+        pixels: uint8 [h, w, C].
+        down: True if its rows are in reverse.
+        across: True if its columns are.
+    """
+
+    __slots__ = ("across", "down", "pixels", "place")
+
+    def __init__(self, place: int, pixels: torch.Tensor, plan: ImagePlan) -> None:
+        swap, self.down, across = TURNS[plan.orientation]
+        self.place, self.across = place, across != plan.flip
+        self.pixels = pixels.transpose(0, 1) if swap else pixels
+
+
+def group_neighbours(images: list[Upright]) -> Iterator[list[Upright]]:
+    """Yield groups of images in neighbouring places. If each took the room of the largest: TOGETHER_MOST pixels."""
+    group: list[Upright] = []
+    height = width = 0
+    for image in images:
+        height, width = max(height, image.pixels.shape[0]), max(width, image.pixels.shape[1])
+        apart = group and image.place != group[-1].place + 1
+        if apart or (group and (len(group) + 1) * height * width > TOGETHER_MOST):
+            yield group
+            group, (height, width) = [], image.pixels.shape[:2]
+        group.append(image)
+    if group:
+        yield group
+
+
+def resample_together(images: list[Upright], whole: torch.Tensor) -> None:
+    """Resample images as torch's `interpolate` with `antialias=True` does each, by a few operations on all of them.
+
+    An operation for each image costs more than its work on a GPU.
+
+    Args:
+        images: those of neighbouring places, not empty.
+        whole: float32 [k, C, H, W], in which their places are overwritten with numbers in 0 to 255.
+    """
+    device = whole.device
+    shapes = [image.pixels.shape for image in images]
+    heights, widths = [shape[0] for shape in shapes], [shape[1] for shape in shapes]
+    # What lies outside of a smaller image is never used: its weight is zero.
+    padded = torch.empty((len(images), max(heights), max(widths), whole.shape[1]), dtype=torch.uint8, device=device)
+    for i, image in enumerate(images):
+        padded[i, : heights[i], : widths[i]].copy_(image.pixels)
+    facts = torch.tensor([heights, widths, [image.down for image in images], [image.across for image in images]])
+    if device.type == "cuda":  # a copy from memory that is not pinned would wait for the stream
+        facts = facts.pin_memory().to(device, non_blocking=True)
+    rows = _weights(heights, facts[0], facts[2], whole.shape[2]) @ padded.flatten(2).float()
+    # [k, H, w, C] to [k, w, H x C]: so the columns of an image are resampled by one product, too.
+    columns = rows.unflatten(2, padded.shape[2:]).transpose(1, 2).flatten(2)
+    result = _weights(widths, facts[1], facts[3], whole.shape[3]) @ columns
+    first = images[0].place
+    whole[first : first + len(images)] = result.unflatten(2, (whole.shape[2], whole.shape[1])).permute(0, 3, 2, 1)
+
+
+def _weights(lengths: list[int], length: torch.Tensor, reverse: torch.Tensor, count: int) -> torch.Tensor:
+    """Return the triangles by which the rows of images become `count` rows, as `interpolate` has them.
+
+    Args:
+        lengths: number of rows of each image.
+        length: the same on the device: int64 [k].
+        reverse: 1 where an image's rows are in reverse: int64 [k].
+        count: number of rows of the result.
+
+    Returns:
+        float32 [k, count, n], n the largest of `lengths`; a row of an image that is shorter has the weight 0.
+    """
+    scale = (length / count)[:, None, None]
+    place = torch.arange(count, device=length.device)
+    place = torch.where(reverse[:, None] == 1, count - 1 - place, place)[..., None]
+    row = torch.arange(max(lengths), device=length.device)
+    weights = (1 - ((place + 0.5) * scale - row - 0.5).abs() / scale.clamp(min=1)).clamp_(min=0)
+    weights *= row < length[:, None, None]
+    return weights.div_(weights.sum(dim=2, keepdim=True))
 
 
 def _is_ordinary(data: memoryview, header: Header) -> bool:
