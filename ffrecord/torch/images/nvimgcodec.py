@@ -285,7 +285,8 @@ def group_neighbours(images: list[Upright]) -> Iterator[list[Upright]]:
 def resample_together(images: list[Upright], whole: torch.Tensor) -> None:
     """Resample images as torch's `interpolate` with `antialias=True` does each, by a few operations on all of them.
 
-    An operation for each image costs more than its work on a GPU.
+    An operation for each image costs more than its work on a GPU. Where torch may multiply with fewer bits (its
+    `set_float32_matmul_precision`), a number may differ by a quarter.
 
     Args:
         images: those of neighbouring places, not empty.
