@@ -273,7 +273,7 @@ def _as_list(name: str, values: Any) -> list[Any]:
 def _check_within(within: Any) -> Order:
     order = from_builtins(within) if isinstance(within, Mapping) else parse(within)
     if isinstance(order, Mixture):
-        raise ArgumentError("within is a mixture; give all datasets to one mixture, with the products of their weights")
+        raise ArgumentError("within is a mixture; pass all datasets to one mixture, with the products of their weights")
     if isinstance(order, Weighted):
-        raise ArgumentError("within is weighted, which has weights for one dataset: give one for all of them together")
+        raise ArgumentError("within is weighted, which has weights for one dataset: pass one for all of them together")
     return order

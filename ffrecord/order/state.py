@@ -175,7 +175,7 @@ def convert_state(state: Any, cls: type[S], version: int, owner: str) -> S:
     if lacks or more:
         told = [f"it has no {_name_some(lacks)}"] * bool(lacks) + [f"it has {_name_some(more)}"] * bool(more)
         raise ArgumentError(
-            f"this is not the state of {owner}: {', and '.join(told)}; give the dict that its state_dict() returned"
+            f"this is not the state of {owner}: {', and '.join(told)}; pass the dict that its state_dict() returned"
         )
     try:
         return msgspec.convert(state, cls)

@@ -265,7 +265,7 @@ def _unfinished_remark(path: str) -> str:
 
 def _no_files_message(fname: Source) -> str:
     """Return the message for a source without files: the given source and the expected one."""
-    expected = "; give a file, a list of files, a directory with .ffr files, or a pattern such as 'data/*.ffr'"
+    expected = "; pass a file, a list of files, a directory with .ffr files, or a pattern such as 'data/*.ffr'"
     if isinstance(fname, list | tuple):
         given = f"the {type(fname).__name__} is empty"
     elif os.path.isdir(_local_path(fname)):

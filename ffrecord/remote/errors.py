@@ -133,5 +133,5 @@ def redirect_error(url: str, region: str, words: str) -> RemoteError:
     if url.startswith("http"):
         return RemoteError(f"{url}: the server redirects to an address that cannot be read")
     there = f": it is in {region}" if region else ""
-    advice = f"wrong region or endpoint{there}; give `region` in storage_options"
+    advice = f"wrong region or endpoint{there}; pass `region` in storage_options"
     return RemoteError(f"{url}: {advice} ({words or 'the server redirects'})")

@@ -152,7 +152,7 @@ def option_error(error: Exception, root: str, given: Mapping[str, Any]) -> Excep
         return ArgumentError(f"{url}: storage_options: {wrong} cannot be read, expected a {kind}")
     if "MissingAccount" in text:
         return RemoteError(
-            f"{url}: it has no account; give `account_name` in storage_options, or set AZURE_STORAGE_ACCOUNT_NAME"
+            f"{url}: it has no account; pass `account_name` in storage_options, or set AZURE_STORAGE_ACCOUNT_NAME"
         )
     return None
 

@@ -11,7 +11,7 @@ from ffrecord.errors import file_error
 from ffrecord.system import named_calls
 from ffrecord.system.values import whole_number
 
-GONE = "the working directory of this process was removed; give an absolute path, or change to another directory"
+GONE = "the working directory of this process was removed; pass an absolute path, or change to another directory"
 
 
 def absolute_path(path: str) -> str:

@@ -226,16 +226,16 @@ def check_samples(name: str, value: Any) -> None:
 def _advise_on_batches(value: Any) -> str:
     """Return what to pass instead of a loader, or of the iterator of one, that gives batches; "" for anything else."""
     if isinstance(value, class_of("ffrecord.torch", "Loader")):
-        return "give its dataset instead"
+        return "pass its dataset instead"
     if isinstance(value, class_of("torch.utils.data", "DataLoader")):
-        return "" if value.batch_sampler is None else "give its dataset instead, or make it with batch_size=None"
+        return "" if value.batch_sampler is None else "pass its dataset instead, or make it with batch_size=None"
     if isinstance(value, class_of("torch.utils.data.dataloader", "_BaseDataLoaderIter")):
         together = getattr(value, "_auto_collation", False)
-        return "give the dataset of its DataLoader instead, or make that with batch_size=None" if together else ""
+        return "pass the dataset of its DataLoader instead, or make that with batch_size=None" if together else ""
     if isinstance(value, class_of("ffrecord.torch.loading.iteration", "Iteration")):
-        return "give the dataset of its Loader instead"
+        return "pass the dataset of its Loader instead"
     if isinstance(value, class_of("ffrecord.reading.prefetch", "Prefetcher")):
-        return "give the reader instead, or some of its samples as reader[start:stop]"
+        return "pass the reader instead, or some of its samples as reader[start:stop]"
     return ""
 
 

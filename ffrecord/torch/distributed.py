@@ -46,7 +46,7 @@ def rank_and_size(rank: int | None = None, world_size: int | None = None) -> tup
             )
         found_rank = 0
     if not 0 <= found_rank < found_size:
-        advice = "; give world_size, too" if world_size is None else ""
+        advice = "; pass world_size, too" if world_size is None else ""
         raise ArgumentError(f"rank is {found_rank}, expected 0 <= rank < {found_size}{advice}")
     return found_rank, found_size
 

@@ -123,7 +123,7 @@ def test_batches_are_no_samples(tmp_path: Path) -> None:
     writer = DatasetWriter(tmp_path / "out", num_workers=0)
     for loader in loaders:
         for write in (writer.from_iterable, writer.from_indexed_dataset):
-            with pytest.raises(TypeError, match=r"^\w+ is a \w+ that gives batches, expected samples; give its"):
+            with pytest.raises(TypeError, match=r"^\w+ is a \w+ that gives batches, expected samples; pass its"):
                 write(loader)
     writer.from_iterable(torch.utils.data.DataLoader(dataset, batch_size=None))
     assert len(ffrecord.open(tmp_path / "out")) == 4
@@ -137,17 +137,17 @@ def test_iterators_of_batches_are_no_samples(tmp_path: Path) -> None:
     DatasetWriter(tmp_path / "in", num_workers=0).from_indexed_dataset([{"x": i} for i in range(4)])
     with ffrecord.torch.Dataset(tmp_path / "in") as dataset:
         iterators = [
-            (iter(Loader(tmp_path / "in", 2)), "give the dataset of its Loader instead"),
+            (iter(Loader(tmp_path / "in", 2)), "pass the dataset of its Loader instead"),
             (iter(torch.utils.data.DataLoader(dataset, 2)), ", or make that with batch_size=None"),
             (iter(DataLoader(dataset, 2)), ", or make that with batch_size=None"),
-            (dataset.reader.iter_batches([[0, 1], [2, 3]]), "give the reader instead, or some of its samples"),
+            (dataset.reader.iter_batches([[0, 1], [2, 3]]), "pass the reader instead, or some of its samples"),
         ]
         for iterator, advice in iterators:
             with pytest.raises(
                 TypeError, match=rf"^iterable is a \w+ that gives batches, expected samples; .*{advice}"
             ):
                 DatasetWriter(tmp_path / "out", num_workers=0).from_iterable(iterator)
-            with pytest.raises(TypeError, match=r"^source is a .* that gives batches, expected samples; give"):
+            with pytest.raises(TypeError, match=r"^source is a .* that gives batches, expected samples; pass"):
                 ffrecord.convert(iterator, tmp_path / "out", num_workers=0)
         samples = iter(torch.utils.data.DataLoader(dataset, batch_size=None))
         assert DatasetWriter(tmp_path / "out", num_workers=0).from_iterable(samples).samples == 4

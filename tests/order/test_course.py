@@ -291,11 +291,11 @@ STATE = Course(TEN).state_dict()
         (b"{}", f"the state is a bytes of 2, {GIVEN}; json.loads makes it of text$"),
         (
             {},
-            "this is not the state of an order: it has no 'version', 'order', 'dataset' and 4 more; give the dict",
+            "this is not the state of an order: it has no 'version', 'order', 'dataset' and 4 more; pass the dict",
         ),
         (
             {**STATE, "sampler": 1, 7: 1},
-            "this is not the state of an order: it has 'sampler', int 7; give the dict",
+            "this is not the state of an order: it has 'sampler', int 7; pass the dict",
         ),
         ({"version": 2}, "the state has version 2, this release of ffrecord reads version 1"),
         ({**STATE, "seed": "1"}, r"this is not the state of an order: .* at `\$.seed`"),

@@ -317,7 +317,7 @@ NOWHERE = "http://127.0.0.1:1"
         (NOWHERE, "max_requests=3", TypeError, "storage_options is a str, expected a dict"),
         (NOWHERE, {3: "hidden"}, TypeError, "a name is an int, expected str"),
         (NOWHERE, {"client_options": {3: "hidden"}}, TypeError, "client_options: a name is an int, expected str"),
-        ("az://b", {}, RemoteError, "az://b: .* give `account_name` in storage_options"),
+        ("az://b", {}, RemoteError, "az://b: .* pass `account_name` in storage_options"),
     ],
 )
 def test_options_that_are_wrong(url: str, options: Any, kind: type[Exception], said: str) -> None:

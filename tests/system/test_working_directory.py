@@ -43,7 +43,7 @@ for name, call in calls.items():
     try:
         eval(call)
     except (OSError, ValueError) as error:
-        assert "the working directory of this process was removed; give an absolute path" in str(error), (name, error)
+        assert "the working directory of this process was removed; pass an absolute path" in str(error), (name, error)
         assert type(error).__module__ == "ffrecord.errors", (name, error)
         assert isinstance(error, ValueError) or error.filename, (name, error)
     else:
@@ -82,7 +82,7 @@ def test_every_command_names_its_path(there: Path) -> None:
         "        status = main(command.split())\n"
         "    name = next(word for word in command.split()[1:] if word[0] not in '/-').partition('=')[0]\n"
         "    begun = told.getvalue().partition('ffrecord ' + command.split()[0] + ': ')[2]\n"
-        "    assert status == 3 and 'give an absolute path' in begun and name in begun.split(':')[0], command\n"
+        "    assert status == 3 and 'pass an absolute path' in begun and name in begun.split(':')[0], command\n"
     )
     commands = [command.replace("/there", str(there)) for command in COMMANDS]
     children.run(program.format(gone=str(there / "gone"), commands=commands))
@@ -95,6 +95,6 @@ def test_nothing_to_open(tmp_path: Path, given: object, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     said = {"empty": "'empty' is a directory without one", "none*.ffr": r"no file matches 'none\*\.ffr'"}
     words = said[given] if isinstance(given, str) else f"the {type(given).__name__} is empty"
-    with pytest.raises(ValueError, match=f"^At least one .ffr file as input is needed, and {words}.*; give a file, "):
+    with pytest.raises(ValueError, match=f"^At least one .ffr file as input is needed, and {words}.*; pass a file, "):
         ffrecord.FileReader(given)  # type: ignore[arg-type]
     shutil.rmtree(tmp_path / "empty")

@@ -446,7 +446,7 @@ class Short(Mapped):
     [
         (NoLength(), ArgumentTypeError, "NoLength, without the length that an order needs: give it a __len__"),
         (Streamed(), ArgumentTypeError, "Streamed, which has no samples by index.*torch's DataLoader"),
-        (iter([1]), ArgumentTypeError, "list_iterator, which has no samples by index: give files"),
+        (iter([1]), ArgumentTypeError, "list_iterator, which has no samples by index: pass files"),
         ({1, 2}, ArgumentTypeError, "set, which has no samples by index"),
         (5, ArgumentTypeError, "int, which has no samples by index"),
         (None, ArgumentTypeError, "NoneType, which has no samples by index"),
@@ -455,9 +455,9 @@ class Short(Mapped):
         (Mapped(-1), ArgumentError, "Mapped, whose length is out of range"),
         (Mapped(1 << 64), ArgumentError, "Mapped, whose length is out of range"),
         ({"a": [1, 2], "b": [1]}, ArgumentError, "columns of different lengths"),
-        ((np.zeros((3, 2)), torch.zeros(3)), ArgumentTypeError, "tuple of 2 arrays of 3 rows: give a dict of them"),
-        (["a.ffr", Mapped()], ArgumentTypeError, "list of paths, but item 1 is of type Mapped: give paths only"),
-        ([Mapped(), Mapped()], ArgumentTypeError, "item 0 is of type Mapped: .* give torch's ConcatDataset"),
+        ((np.zeros((3, 2)), torch.zeros(3)), ArgumentTypeError, "tuple of 2 arrays of 3 rows: pass a dict of them"),
+        (["a.ffr", Mapped()], ArgumentTypeError, "list of paths, but item 1 is of type Mapped: pass paths only"),
+        ([Mapped(), Mapped()], ArgumentTypeError, "item 0 is of type Mapped: .* pass torch's ConcatDataset"),
         ([{"a": 1}, Mapped()], ArgumentTypeError, "item 1 is of type Mapped, and item 0 is of type dict: "),
         ("no/such/place", FileNotFoundError, "no/such/place"),
     ],
@@ -525,7 +525,7 @@ def test_streams_are_refused(at):
     datasets = pytest.importorskip("datasets")
     with pytest.raises(ArgumentTypeError, match="IterableDataset, which has no samples by index"):
         Loader(hugging().to_iterable_dataset())
-    with pytest.raises(ArgumentTypeError, match="DatasetDict: give one of 'train', 'test'"):
+    with pytest.raises(ArgumentTypeError, match="DatasetDict: pass one of 'train', 'test'"):
         Loader(datasets.DatasetDict({"train": hugging(), "test": hugging()}))
 
 

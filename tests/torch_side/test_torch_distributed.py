@@ -46,7 +46,7 @@ def test_found(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], giv
         ((None, -1), "world_size is -1"),
         ((3, 3), "rank is 3, expected 0 <= rank < 3$"),
         ((-1, 3), "rank is -1, expected 0 <= rank < 3"),
-        ((1, None), "rank is 1, expected 0 <= rank < 1; give world_size, too$"),
+        ((1, None), "rank is 1, expected 0 <= rank < 1; pass world_size, too$"),
         ((None, 2), "world_size is 2, and no rank is given"),
     ],
 )

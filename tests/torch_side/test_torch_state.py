@@ -357,7 +357,7 @@ def damaged(**changes: Any) -> Callable[[dict[str, Any]], Any]:
         (lambda state: [], r"the state is a list of 0, expected the dict that state_dict\(\) returned"),
         (lambda state: None, "the state is None, expected the dict"),
         (json.dumps, r"the state is str .*, expected the dict that .* returned; json.loads makes it of text"),
-        (damaged(more=1), "this is not the state of a DataLoader: it has 'more'; give the dict"),
+        (damaged(more=1), "this is not the state of a DataLoader: it has 'more'; pass the dict"),
         (damaged(yielded=-1), r">= 0 - at `\$.yielded`"),
         (damaged(yielded="1"), r"got `str` - at `\$.yielded`"),
         (damaged(yielded=4), "at batch 4, but an epoch has 3"),

@@ -28,8 +28,8 @@ ADVICE = {
     "or pass format=": "or use --to",
     "no credentials are given, and": "there are no credentials in the environment, and",
     "credentials are given by storage_options": f"credentials are those of the environment ({CREDENTIALS})",
-    "give `region` in storage_options": "set AWS_REGION",
-    "give `account_name` in storage_options, or set": "set",
+    "pass `region` in storage_options": "set AWS_REGION",
+    "pass `account_name` in storage_options, or set": "set",
     ": no killed writer left anything that was flushed: No such file or directory": (
         ": no killed writer left anything that was flushed"
     ),

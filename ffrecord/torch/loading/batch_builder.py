@@ -263,7 +263,7 @@ class BatchBuilder:
             if made is None and self._work.collate is None:
                 raise UserFunctionError(
                     f"transform returned None for sample {index} ({self._reader._describe_place(index)}): return the "
-                    "sample; to leave out samples, give the others in sampler or indices, or drop None in collate_fn"
+                    "sample; to leave out samples, pass the others in sampler or indices, or drop None in collate_fn"
                 )
             found.append(made)
         return found
@@ -292,7 +292,7 @@ class BatchBuilder:
             raise UserFunctionError(f"{what}: {describe_error(error)}") from error
         if batch is None:
             raise UserFunctionError(
-                f"collate_fn returned None for {_describe_rows(rows)}: return the batch; to leave out samples, give "
+                f"collate_fn returned None for {_describe_rows(rows)}: return the batch; to leave out samples, pass "
                 "the others in sampler or indices"
             )
         return batch

@@ -128,7 +128,7 @@ def is_path(source: Any) -> bool:
     for place, each in enumerate(source):
         if not isinstance(each, str | os.PathLike):
             raise ArgumentTypeError(
-                f"dataset is a list of paths, but item {place} is of type {type(each).__name__}: give paths only, or "
+                f"dataset is a list of paths, but item {place} is of type {type(each).__name__}: pass paths only, or "
                 "datasets joined by ConcatDataset"
             )
     return True
@@ -150,11 +150,11 @@ def _refuse_stream(source: Any) -> None:
     """
     name = type(source).__name__
     if name == SEVERAL:
-        raise ArgumentTypeError(f"dataset is of type {name}: give one of {', '.join(map(repr, source))}")
+        raise ArgumentTypeError(f"dataset is of type {name}: pass one of {', '.join(map(repr, source))}")
     if isinstance(source, TorchIterableDataset) or name in STREAMS:
         inner = " (of an ffrecord.torch.IterableDataset: its .dataset)" if hasattr(source, "_parts_of_dataset") else ""
         raise ArgumentTypeError(
-            f"dataset is of type {name}, which has no samples by index, as an order needs them: give a dataset with "
+            f"dataset is of type {name}, which has no samples by index, as an order needs them: pass a dataset with "
             f"__len__ and __getitem__{inner}, write it once with ffrecord.DatasetWriter, or take torch's DataLoader"
         )
 
@@ -175,12 +175,12 @@ def _refuse_mixture(source: Any) -> None:
         )
         raise ArgumentTypeError(
             f"dataset is a {name}, whose item {sets.index(True)} is of type {type(source[sets.index(True)]).__name__}"
-            f"{other}: only files of one kind, each once, are joined this way; give torch's ConcatDataset of datasets"
+            f"{other}: only files of one kind, each once, are joined this way; pass torch's ConcatDataset of datasets"
         )
     arrays = [each.shape for each in source if isinstance(each, np.ndarray | torch.Tensor) and each.ndim]
     if name == "tuple" and len(arrays) == len(source) and len({shape[0] for shape in arrays}) == 1 < len(set(arrays)):
         raise ArgumentTypeError(
-            f"dataset is a tuple of {len(arrays)} arrays of {arrays[0][0]} rows: give a dict of them, such as "
+            f"dataset is a tuple of {len(arrays)} arrays of {arrays[0][0]} rows: pass a dict of them, such as "
             "{'x': x, 'y': y}, for a sample of each row"
         )
 

@@ -271,7 +271,7 @@ def _count(dataset: Any, name: str, indexed: bool) -> int:
     """
     if not indexed and not hasattr(type(dataset), "__getitem__"):
         raise ArgumentTypeError(
-            f"dataset is of type {name}, which has no samples by index: give files, a store, a list, or a dataset "
+            f"dataset is of type {name}, which has no samples by index: pass files, a store, a list, or a dataset "
             "with __len__ and __getitem__"
         )
     try:

@@ -150,7 +150,7 @@ class SampledCourse:
         word = "batch_sampler" if batched else "sampler"
         if isinstance(sampler, Iterator):
             raise ArgumentTypeError(
-                f"{word} is of type {type(sampler).__name__}, which can be read once: give a list, or an object whose "
+                f"{word} is of type {type(sampler).__name__}, which can be read once: pass a list, or an object whose "
                 "__iter__ begins anew in each epoch"
             )
         if isinstance(sampler, str | bytes) or not isinstance(sampler, Iterable):
@@ -159,7 +159,7 @@ class SampledCourse:
         self._sampler: Any = sampler
         if not batched and is_mask(sampler):
             count = plural(np.asarray(sampler).size, "bool")
-            raise ArgumentTypeError(f"{word} is a mask of {count}, expected ints: give np.flatnonzero(mask)")
+            raise ArgumentTypeError(f"{word} is a mask of {count}, expected ints: pass np.flatnonzero(mask)")
         self.identity, self.batched, self._word = identity, batched, word
         self._chosen = None if chosen is None else check_filter(chosen, identity.samples)
         self._count = identity.samples if self._chosen is None else len(self._chosen)
