@@ -304,10 +304,11 @@ def resample_together(images: list[Upright], whole: torch.Tensor) -> None:
         facts = facts.pin_memory().to(device, non_blocking=True)
     rows = _weights(heights, facts[0], facts[2], whole.shape[2]) @ padded.flatten(2).float()
     # [k, H, w, C] to [k, w, H x C]: so the columns of an image are resampled by one product, too.
-    columns = rows.unflatten(2, padded.shape[2:]).transpose(1, 2).flatten(2)
+    columns = rows.reshape(len(images), -1, *padded.shape[2:]).transpose(1, 2).flatten(2)
     result = _weights(widths, facts[1], facts[3], whole.shape[3]) @ columns
     first = images[0].place
-    whole[first : first + len(images)] = result.unflatten(2, (whole.shape[2], whole.shape[1])).permute(0, 3, 2, 1)
+    result = result.reshape(len(images), whole.shape[3], whole.shape[2], whole.shape[1])
+    whole[first : first + len(images)] = result.permute(0, 3, 2, 1)
 
 
 def _weights(lengths: list[int], length: torch.Tensor, reverse: torch.Tensor, count: int) -> torch.Tensor:
