@@ -41,7 +41,7 @@ def rank_and_size(rank: int | None = None, world_size: int | None = None) -> tup
     if found_rank is None:
         if found_size > 1:
             raise UnknownRankError(
-                f"world_size is {found_size}, and no rank is given, nor by RANK or torch.distributed: give rank=, or "
+                f"world_size is {found_size}, and no rank is given, nor by RANK or torch.distributed: pass rank=, or "
                 "begin the loop after init_process_group"
             )
         found_rank = 0

@@ -767,7 +767,8 @@ def commands(task: str, arguments: Sequence[str]) -> list[list[str]]:
         return [[*python, str(ROOT / INTERRUPTIBLE), str(ROOT / "examples" / f"{task}.py"), *arguments]]
     os.chdir(ROOT)
     if task == "test":
-        return [[*python, "-m", "pytest", *PARALLEL, "--again", "3", *arguments]]
+        # See tests/failed_once.py.
+        return [["env", "FFRECORD_TESTS_AGAIN=3", *python, "-m", "pytest", *PARALLEL, *arguments]]
     if task == "sanitize":
         return [[*python, str(ROOT / "tests" / "reliability" / "sanitizers.py"), *PARALLEL, *arguments]]
     if task == "bench":

@@ -11,9 +11,58 @@ TESTS = Path(__file__).parents[1]
 SOMETIMES = """
 import os
 import pathlib
+import subprocess
+import sys
+import warnings
+import pytest
 
 def test_first_time():
     seen = pathlib.Path("seen")
+    before = seen.exists()
+    seen.touch()
+    assert before
+"""
+CHILD = """
+def test_child():
+    code = subprocess.run([sys.executable, "-c", "import os; os.abort()"]).returncode
+    assert code == 0 or pathlib.Path("aborted").exists(), f"child ended with {code}"
+"""
+TEARDOWN = """
+@pytest.fixture(scope="module")
+def nothing_left():
+    yield
+    assert pathlib.Path("cleaned").exists()
+
+def test_nothing_left(nothing_left):
+    pathlib.Path("cleaned").touch()
+    if not pathlib.Path("again").exists():
+        pathlib.Path("again").touch()
+        pathlib.Path("cleaned").unlink()
+"""
+SKIP = """
+def test_skips_alone():
+    if pathlib.Path("failed").exists():
+        pytest.skip("here")
+    pathlib.Path("failed").touch()
+    assert False
+"""
+ORDER = """
+STATE = []
+
+def test_leaves_state():
+    STATE.append(1)
+
+def test_sees_state():
+    assert not STATE
+"""
+WARNING = """
+def test_warns():
+    warnings.warn("something")
+"""
+NAMES = """
+@pytest.mark.parametrize("name", ["a[b]", "x::y", " -k z", "line\\nbreak"])
+def test_names(name):
+    seen = pathlib.Path("named")
     before = seen.exists()
     seen.touch()
     assert before
@@ -25,7 +74,6 @@ def test_crash():
 """
 HANG = """
 import time
-import pytest
 
 @pytest.mark.timeout(1)
 def test_hang():
@@ -34,22 +82,37 @@ def test_hang():
 
 
 @pytest.mark.parametrize(
-    ("source", "again", "passes", "is_repeated"),
+    ("source", "again", "arguments", "passes", "is_repeated"),
     [
-        (SOMETIMES, 1, True, True),
-        (SOMETIMES, 0, False, False),
-        (SOMETIMES + ALWAYS, 2, False, True),
-        (SOMETIMES + ALWAYS, 1, False, False),
-        (SOMETIMES + CRASH, 3, False, False),
-        (SOMETIMES + HANG, 3, False, False),
-        ("def test_nothing(): pass\n", 3, True, False),
+        (SOMETIMES, 1, ["-n", "2"], True, True),
+        (SOMETIMES, 1, [], True, True),
+        (SOMETIMES, 0, ["-n", "2"], False, False),
+        (SOMETIMES + NAMES, 2, ["-n", "1"], True, True),
+        (SOMETIMES + ALWAYS, 2, ["-n", "2"], False, True),
+        (SOMETIMES + ALWAYS, 1, ["-n", "2"], False, False),
+        (SOMETIMES + ALWAYS, 3, ["-x", "-n", "0"], False, False),
+        (SOMETIMES + CRASH, 3, ["-n", "2"], False, False),
+        (SOMETIMES + CHILD, 3, ["-n", "2"], False, False),
+        (SOMETIMES + HANG, 3, ["-n", "2"], False, False),
+        (SOMETIMES + TEARDOWN, 3, ["-n", "2"], False, False),
+        (SOMETIMES + SKIP, 3, ["-n", "2"], False, True),
+        (SOMETIMES + ORDER, 3, ["-n", "1"], False, True),
+        (SOMETIMES + WARNING, 3, ["-n", "1", "-W", "error"], False, True),
+        ("import nothing_of_this_name\n", 3, ["-n", "1"], False, True),
+        ("def test_nothing(): pass\n", 3, ["-n", "1"], True, False),
     ],
-    ids=["once", "not_asked_for", "always", "too_many", "crash", "hang", "nothing"],
-)
-def test_repeats_alone(tmp_path, source, again, passes, is_repeated):
+    ids=[
+        "once", "alone", "not_asked_for", "names", "always", "too_many", "first", "crash", "child", "hang", "teardown",
+        "skip", "order", "warning", "collection", "nothing",
+    ],
+)  # fmt: skip
+def test_repeats_alone(tmp_path, source, again, arguments, passes, is_repeated):
     (tmp_path / "test_it.py").write_text(source)
-    command = [sys.executable, "-m", "pytest", "-p", "failed_once", "--again", str(again), "-n", "2", "test_it.py"]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS), "PYTEST_ADDOPTS": "--rootdir=."}
+    (tmp_path / "conftest.py").write_text("pytest_plugins = ['failed_once']\n")
+    command = [sys.executable, "-m", "pytest", *arguments]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    environment |= {"PYTHONPATH": str(TESTS), "PYTEST_ADDOPTS": "--rootdir=.", "FFRECORD_TESTS_AGAIN": str(again)}
+    environment.pop("FFRECORD_TESTS_FAILED", None)
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
-    assert (done.returncode == 0, "repeated alone" in done.stdout) == (passes, is_repeated), done.stdout
-    assert ("passed alone" in done.stdout) == (passes and is_repeated)
+    assert (done.returncode == 0, "are repeated alone" in done.stdout) == (passes, is_repeated), done.stdout
+    assert ("passed alone, after" in done.stdout) == (passes and is_repeated)

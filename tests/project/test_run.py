@@ -147,7 +147,8 @@ def test_commands(run, monkeypatch):
     (run.ROOT / "benchmarks").mkdir()
     bench = run.ROOT / "benchmarks" / "bench_crc.py"
     bench.touch()
-    assert run.commands("test", ["-k", "x"]) == [[python, "-m", "pytest", *run.PARALLEL, "--again", "3", "-k", "x"]]
+    again = ["env", "FFRECORD_TESTS_AGAIN=3"]
+    assert run.commands("test", ["-k", "x"]) == [[*again, python, "-m", "pytest", *run.PARALLEL, "-k", "x"]]
     assert run.commands("planted", ["-j", "2"]) == [[python, f"{run.ROOT}/tests/reliability/plant.py", "-j", "2"]]
     assert run.commands("machines", []) == [[sys.executable, f"{run.ROOT}/tests/project/machines.py"]]
     assert run.commands("bench", ["crc", "--smoke"]) == [[python, str(bench), "--smoke"]]

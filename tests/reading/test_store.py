@@ -350,16 +350,18 @@ def test_closing_in_the_middle_of_a_read_of_the_same_thread(store):
         store.go.set()
 
     def signal_in_the_middle() -> None:
-        store.entered.wait(30)
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
+        if store.entered.wait(30):
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
 
     store.go.clear()
     store.entered.clear()
     with children.alarms(handle):
         thread = threading.Thread(target=signal_in_the_middle)
         thread.start()
-        assert as_bytes(store.read([5])) == [RECORDS[5]]
-        thread.join()
+        try:
+            assert as_bytes(store.read([5])) == [RECORDS[5]]
+        finally:
+            thread.join()
     assert (found, store.released) == ([0], 1)
     with pytest.raises(ClosedError):
         store.read([5])

@@ -144,16 +144,14 @@ class NVImageCodec:
             with self._resampling if self.on_gpu else nullcontext():
                 found = [(*planned, image) for planned, image in zip(part, images, strict=True) if image is not None]
                 sides.update({place: plan.sides for place, plan, _ in found})
-                if self.on_gpu:
-                    uprights = [
-                        Upright(place, torch.as_tensor(image, device=self._device), plan)
-                        for place, plan, image in found
-                    ]
-                    for group in group_neighbours(uprights):
+                uprights = [Upright(place, self._tensor_of(image), plan) for place, plan, image in found]
+                # On the CPU, torch's filter (2.13) returns wrong pixels for results of one column.
+                if self.on_gpu or decoder.sides[1] == 1:
+                    for group in group_neighbours(uprights, decoder.sides):
                         resample_together(group, whole)
                 else:
-                    for place, plan, image in found:
-                        whole[place] = _resample(image, plan, decoder.sides)
+                    for upright in uprights:
+                        whole[upright.place] = _resample(upright, decoder.sides)
         batch = _to_numbers(whole, decoder)
         batch = batch if decoder.channels_first else batch.permute(0, 2, 3, 1)
         left = [place for place in range(len(data)) if place not in sides]
@@ -214,6 +212,12 @@ class NVImageCodec:
             options=":fancy_upsampling=1",  # of colour, as libjpeg-turbo does it
         )
 
+    def _tensor_of(self, image: Any) -> torch.Tensor:
+        """Return an image of the library as uint8 [h, w, C] on the device, without a copy."""
+        if self.on_gpu:
+            return torch.as_tensor(image, device=self._device)
+        return torch.from_numpy(np.asarray(image))
+
     def _note(self, data: Data, count: int) -> None:
         """Count images that are left to the CPU; tell of the first one."""
         with self._counting:
@@ -241,9 +245,8 @@ def _parts(plans: list[tuple[int, ImagePlan]]) -> Iterator[list[tuple[int, Image
         yield part
 
 
-def _resample(image: Any, plan: ImagePlan, sides: tuple[int, int]) -> torch.Tensor:
-    """Return an image of the library on the CPU as float32 [C, *sides] in 0 to 255, upright."""
-    upright = Upright(0, torch.from_numpy(np.asarray(image)), plan)
+def _resample(upright: "Upright", sides: tuple[int, int]) -> torch.Tensor:
+    """Return an image on the CPU as float32 [C, *sides] in 0 to 255."""
     turned = [axis for axis, wanted in enumerate((upright.down, upright.across)) if wanted]
     pixels = upright.pixels.flip(turned) if turned else upright.pixels
     return interpolate(pixels.permute(2, 0, 1)[None].float(), sides, mode="bilinear", antialias=True)[0]
@@ -256,7 +259,7 @@ class Upright:
         place: its place in the batch.
         pixels: uint8 [h, w, C].
         down: True if its rows are in reverse.
-        across: True if its columns are.
+        across: True if its columns are in reverse.
     """
 
     __slots__ = ("across", "down", "pixels", "place")
@@ -267,14 +270,17 @@ class Upright:
         self.pixels = pixels.transpose(0, 1) if swap else pixels
 
 
-def group_neighbours(images: list[Upright]) -> Iterator[list[Upright]]:
-    """Yield groups of images in neighbouring places. If each took the room of the largest: TOGETHER_MOST pixels."""
+def group_neighbours(images: list[Upright], sides: tuple[int, int]) -> Iterator[list[Upright]]:
+    """Yield groups of images in neighbouring places. A group takes the room of TOGETHER_MOST pixels, or is one image.
+
+    All images and their weights take as much room as the largest.
+    """
     group: list[Upright] = []
     height = width = 0
     for image in images:
         height, width = max(height, image.pixels.shape[0]), max(width, image.pixels.shape[1])
-        apart = group and image.place != group[-1].place + 1
-        if apart or (group and (len(group) + 1) * height * width > TOGETHER_MOST):
+        room = (len(group) + 1) * (height * width + sides[0] * height + sides[1] * width)
+        if group and (image.place != group[-1].place + 1 or room > TOGETHER_MOST):
             yield group
             group, (height, width) = [], image.pixels.shape[:2]
         group.append(image)
@@ -295,17 +301,22 @@ def resample_together(images: list[Upright], whole: torch.Tensor) -> None:
     device = whole.device
     shapes = [image.pixels.shape for image in images]
     heights, widths = [shape[0] for shape in shapes], [shape[1] for shape in shapes]
-    # What lies outside of a smaller image is never used: its weight is zero.
-    padded = torch.empty((len(images), max(heights), max(widths), whole.shape[1]), dtype=torch.uint8, device=device)
-    for i, image in enumerate(images):
-        padded[i, : heights[i], : widths[i]].copy_(image.pixels)
-    facts = torch.tensor([heights, widths, [image.down for image in images], [image.across for image in images]])
+    if len(images) == 1:
+        padded = images[0].pixels[None]
+    else:  # what lies outside of a smaller image is never used: its weight is zero
+        padded = torch.empty((len(images), max(heights), max(widths), whole.shape[1]), dtype=torch.uint8, device=device)
+        for i, image in enumerate(images):
+            padded[i, : heights[i], : widths[i]].copy_(image.pixels)
+    reverses = [image.down for image in images], [image.across for image in images]
+    facts = torch.tensor([heights, widths, *reverses], device="cpu")
     if device.type == "cuda":  # a copy from memory that is not pinned would wait for the stream
         facts = facts.pin_memory().to(device, non_blocking=True)
-    rows = _weights(heights, facts[0], facts[2], whole.shape[2]) @ padded.flatten(2).float()
-    # [k, H, w, C] to [k, w, H x C]: so the columns of an image are resampled by one product, too.
-    columns = rows.reshape(len(images), -1, *padded.shape[2:]).transpose(1, 2).flatten(2)
-    result = _weights(widths, facts[1], facts[3], whole.shape[3]) @ columns
+    # The user's loop may run in autocast, which would multiply with fewer bits.
+    with torch.autocast(device.type, enabled=False):
+        rows = _weights(heights, facts[0], facts[2], whole.shape[2]) @ padded.flatten(2).float()
+        # [k, H, w, C] to [k, w, H x C]: so the columns of an image are resampled by one product, too.
+        columns = rows.reshape(len(images), -1, *padded.shape[2:]).transpose(1, 2).flatten(2)
+        result = _weights(widths, facts[1], facts[3], whole.shape[3]) @ columns
     first = images[0].place
     result = result.reshape(len(images), whole.shape[3], whole.shape[2], whole.shape[1])
     whole[first : first + len(images)] = result.permute(0, 3, 2, 1)
@@ -323,11 +334,13 @@ def _weights(lengths: list[int], length: torch.Tensor, reverse: torch.Tensor, co
     Returns:
         float32 [k, count, n], n the largest of `lengths`; a row of an image that is shorter has the weight 0.
     """
-    scale = (length / count)[:, None, None]
-    place = torch.arange(count, device=length.device)
+    kind: Any = {"dtype": torch.float32, "device": length.device}  # the default ones may be others
+    scale = (length.to(torch.float32) / count)[:, None, None]
+    place = torch.arange(count, **kind)
     place = torch.where(reverse[:, None] == 1, count - 1 - place, place)[..., None]
-    row = torch.arange(max(lengths), device=length.device)
-    weights = (1 - ((place + 0.5) * scale - row - 0.5).abs() / scale.clamp(min=1)).clamp_(min=0)
+    row = torch.arange(max(lengths), **kind)
+    weights = (place + 0.5) * scale - (row + 0.5)
+    weights.abs_().div_(-scale.clamp(min=1)).add_(1).clamp_(min=0)
     weights *= row < length[:, None, None]
     return weights.div_(weights.sum(dim=2, keepdim=True))
 
