@@ -36,7 +36,7 @@ TEN = (  # those of docs/benchmarks.md
     "images, DataLoader: Dataset, shuffle=True / numpy.memmap",
     "photographs: Loader, RandomResizedCrop / ffcv",
     "cached 256 B: read auto / bagz",
-    "cold 4 KiB: read auto / bagz",
+    "sequential, cached 4 MB: iteration auto / numpy.memmap",
     "zip: ZipReader.read / zipfile.read",
     "Examples, 16 floats: ExampleParser.parse_batch / google.protobuf, to arrays",
     "110 kB, 20 ms, 64 requests: iter_batches / curl, 64 in parallel",

@@ -76,6 +76,8 @@ def _is_final(report: pytest.TestReport) -> bool:
 def _pass_alone(config: pytest.Config, names: list[str]) -> bool:
     """Run the files of these tests with the same arguments, without others beside them. Tell if they pass."""
     arguments = [*config.invocation_params.args, "-n", "0", "-p", "no:cacheprovider"]
+    if config.option.xmlpath:  # its report is that of the first run
+        arguments.append(f"--junit-xml={os.devnull}")
     libc = ctypes.CDLL(None)
     try:
         return not subprocess.run(

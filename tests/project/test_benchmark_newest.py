@@ -24,6 +24,7 @@ def peers() -> Path:
     return NEWEST
 
 
+@pytest.mark.long
 def test_a_peer_that_cannot_be_run_is_named_and_left_out(tmp_path):
     pytest.importorskip("torch")
     program = """

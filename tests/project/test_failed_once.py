@@ -81,31 +81,29 @@ def test_hang():
 """
 
 
+LONG = pytest.mark.long
+
+
 @pytest.mark.parametrize(
     ("source", "again", "arguments", "passes", "is_repeated"),
     [
-        (SOMETIMES, 1, ["-n", "2"], True, True),
-        (SOMETIMES, 1, [], True, True),
-        (SOMETIMES, 0, ["-n", "2"], False, False),
-        (SOMETIMES + NAMES, 2, ["-n", "1"], True, True),
-        (SOMETIMES + ALWAYS, 2, ["-n", "2"], False, True),
-        (SOMETIMES + ALWAYS, 1, ["-n", "2"], False, False),
-        (SOMETIMES + ALWAYS, 3, ["-x", "-n", "0"], False, False),
-        (SOMETIMES + CRASH, 3, ["-n", "2"], False, False),
-        (SOMETIMES + CHILD, 3, ["-n", "2"], False, False),
-        (SOMETIMES + HANG, 3, ["-n", "2"], False, False),
-        (SOMETIMES + TEARDOWN, 3, ["-n", "2"], False, False),
-        (SOMETIMES + SKIP, 3, ["-n", "2"], False, True),
-        (SOMETIMES + ORDER, 3, ["-n", "1"], False, True),
-        (SOMETIMES + WARNING, 3, ["-n", "1", "-W", "error"], False, True),
-        ("import nothing_of_this_name\n", 3, ["-n", "1"], False, True),
-        ("def test_nothing(): pass\n", 3, ["-n", "1"], True, False),
+        pytest.param(SOMETIMES + NAMES, 2, ["-n", "1"], True, True, id="once"),
+        pytest.param(SOMETIMES + ALWAYS, 2, ["-n", "2"], False, True, id="always"),
+        pytest.param(SOMETIMES + CRASH, 3, ["-n", "2"], False, False, id="crash"),
+        pytest.param(SOMETIMES + CHILD, 3, ["-n", "0"], False, False, id="child"),
+        pytest.param(SOMETIMES + TEARDOWN, 3, ["-n", "0"], False, False, id="teardown"),
+        pytest.param(SOMETIMES, 1, ["--junit-xml=report.xml"], True, True, id="alone", marks=LONG),
+        pytest.param(SOMETIMES, 0, ["-n", "2"], False, False, id="not_asked_for", marks=LONG),
+        pytest.param(SOMETIMES + ALWAYS, 1, ["-n", "2"], False, False, id="too_many", marks=LONG),
+        pytest.param(SOMETIMES + ALWAYS, 3, ["-x", "-n", "0"], False, False, id="first", marks=LONG),
+        pytest.param(SOMETIMES + HANG, 3, ["-n", "2"], False, False, id="hang", marks=LONG),
+        pytest.param(SOMETIMES + SKIP, 3, ["-n", "2"], False, True, id="skip", marks=LONG),
+        pytest.param(SOMETIMES + ORDER, 3, ["-n", "1"], False, True, id="order", marks=LONG),
+        pytest.param(SOMETIMES + WARNING, 3, ["-n", "1", "-W", "error"], False, True, id="warning", marks=LONG),
+        pytest.param("import nothing_of_this_name\n", 3, ["-n", "1"], False, True, id="collection", marks=LONG),
+        pytest.param("def test_nothing(): pass\n", 3, ["-n", "1"], True, False, id="nothing", marks=LONG),
     ],
-    ids=[
-        "once", "alone", "not_asked_for", "names", "always", "too_many", "first", "crash", "child", "hang", "teardown",
-        "skip", "order", "warning", "collection", "nothing",
-    ],
-)  # fmt: skip
+)
 def test_repeats_alone(tmp_path, source, again, arguments, passes, is_repeated):
     (tmp_path / "test_it.py").write_text(source)
     (tmp_path / "conftest.py").write_text("pytest_plugins = ['failed_once']\n")

@@ -1,6 +1,7 @@
 """Readers of URLs give what readers of the same files give, by few requests."""
 
 import pickle
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -243,11 +244,11 @@ def test_a_dataset_that_grew_is_pickled_as_it_was(tmp_path: Path, served: Nginx,
         pickled = pickle.dumps(reader)
         remote_datasets.write_dataset(tmp_path / "larger", DATA[:210])
         for path in (tmp_path / "larger").iterdir():
-            path.replace(place / path.name)
+            shutil.move(path, place / path.name)
         assert builders.read_all(pickle.loads(pickled)) == DATA[:140]
         remote_datasets.write_dataset(tmp_path / "other", DATA[1:141])
         for path in (tmp_path / "other").iterdir():
-            path.replace(place / path.name)
+            shutil.move(path, place / path.name)
         with pytest.raises(ffrecord.FFRecordError, match=r"differ from those that this reader was pickled with"):
             pickle.loads(pickled)
 
@@ -260,7 +261,7 @@ def test_one_of_several_that_grew_is_pickled_as_it_was(tmp_path: Path, served: N
         pickled = pickle.dumps(reader)
     remote_datasets.write_dataset(tmp_path / "larger", DATA[:280])
     for path in (tmp_path / "larger").iterdir():
-        path.replace(place / path.name)
+        shutil.move(path, place / path.name)
     with pickle.loads(pickled) as again:
         assert builders.read_all(again) == DATA[:140] + DATA[:60] + COLUMNS
         assert again.extension is None

@@ -16,7 +16,7 @@ LENGTHS = st.sampled_from([1, 2, 3, 7, 50, 64, 65, 200])
 IMAGES = st.lists(
     st.tuples(st.integers(0, 20), LENGTHS, LENGTHS, st.sampled_from(sorted(TURNS)), st.booleans()),
     min_size=1,
-    max_size=8,
+    max_size=5,
     unique_by=lambda image: image[0],
 )
 FILLED = -1.0
