@@ -5,8 +5,13 @@
 # before them, it lets the KeyboardInterrupt pass.
 import datetime as _datetime  # noqa: F401
 import os as _os
+import sys as _sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+# Older ones fail below with an error that does not say why.
+if _sys.version_info < (3, 10):  # noqa: UP036
+    raise ImportError("ffrecord needs Python 3.10 or newer, and this is {}.{}".format(*_sys.version_info[:2]))
 
 from ffrecord.system.requirements import check as _check
 

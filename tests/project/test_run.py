@@ -370,6 +370,14 @@ def test_an_old_python_is_told_so(run, python):
     assert re.fullmatch(r"run.py: this is Python (3\.[6-9]|2\.7); run it with 3\.10 or newer: .*\n", printed)
 
 
+@pytest.mark.skipif(not any("2.7" not in path for path in OLD), reason="no Python 3 older than 3.10 is here")
+@pytest.mark.parametrize("python", [path for path in OLD if "2.7" not in path], ids=lambda path: Path(path).parts[-3])
+def test_an_old_python_that_imports_is_told_so(python):
+    done = subprocess.run([python, "-c", "import ffrecord"], cwd=ROOT, capture_output=True, text=True)
+    said = r"ImportError: ffrecord needs Python 3\.10 or newer, and this is 3\.[6-9]"
+    assert re.fullmatch(said, done.stderr.splitlines()[-1])
+
+
 def test_supported_pythons_are_those_of_the_package(run):
     versions = re.findall(r'"Programming Language :: Python :: 3\.(\d+)"', (ROOT / "pyproject.toml").read_text())
     assert [run.OLDEST[1], run.NEWEST[1]] == [min(map(int, versions)), max(map(int, versions))]
