@@ -101,6 +101,13 @@ def test_grey_images(codec: NVImageCodec, decoder: ImageDecoder) -> None:
     check(codec, decoder, [saved(Image.fromarray(picture(101, 160, i)).convert("L"), "JPEG") for i in range(3)])
 
 
+@pytest.mark.parametrize("sides", [(50, 1), (1, 50), (1, 1)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_results_of_one_column_or_row(codec: NVImageCodec, sides: tuple[int, int], channels: int) -> None:
+    files = [saved(Image.fromarray(picture(101, 60 + 7 * i, i)), "JPEG") for i in range(3)]
+    check(codec, Resize(sides, channels=channels), files)
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("decoder", [RandomResizedCrop((40, 64), exif=True), CenterCrop((64, 30), exif=True)], ids=repr)
 def test_orientation(codec: NVImageCodec, decoder: ImageDecoder, orientation: int) -> None:

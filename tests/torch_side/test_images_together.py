@@ -22,6 +22,15 @@ IMAGES = st.lists(
 FILLED = -1.0
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """A child that a later test forks would hang in a product, if this process had used several threads for one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def weights(length: int, count: int) -> np.ndarray:
     """Weights [count, length] of the triangles by which rows become fewer or more."""
     scale = length / count

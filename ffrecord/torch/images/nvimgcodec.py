@@ -36,9 +36,9 @@ END = b"\xff\xd9"
 ADOBE = b"\xff\xee\x00\x0eAdobe"  # a segment of 14 bytes; its last one says how colours are stored
 TRANSFORM, AS_RGB = 15, 0  # offset of that byte, and its value for red, green and blue
 FIRST_CHANNEL, NEXT_CHANNEL = 5, 3  # offsets of the channels' names from the height in a frame
-SHRINK_MOST = 128  # pixels of the box for one of the result
+SHRINK_MOST = 128  # pixels of the box for one of the result: what shrinks more is left to the CPU
 PIXELS_MOST = 1 << 26  # of the images of one call, all in memory; several threads may each have such a part
-TOGETHER_MOST = 1 << 24  # pixels of the images that are resampled together, each as large as the largest
+TOGETHER_MOST = 1 << 24  # pixels and weights of the images that are resampled together
 CPU = torch.device("cpu")
 
 DecodeRow = Callable[[int, Array], Sides]
@@ -145,8 +145,7 @@ class NVImageCodec:
                 found = [(*planned, image) for planned, image in zip(part, images, strict=True) if image is not None]
                 sides.update({place: plan.sides for place, plan, _ in found})
                 uprights = [Upright(place, self._tensor_of(image), plan) for place, plan, image in found]
-                # On the CPU, torch's filter (2.13) returns wrong pixels for results of one column.
-                if self.on_gpu or decoder.sides[1] == 1:
+                if self.on_gpu:
                     for group in group_neighbours(uprights, decoder.sides):
                         resample_together(group, whole)
                 else:
@@ -245,13 +244,6 @@ def _parts(plans: list[tuple[int, ImagePlan]]) -> Iterator[list[tuple[int, Image
         yield part
 
 
-def _resample(upright: "Upright", sides: tuple[int, int]) -> torch.Tensor:
-    """Return an image on the CPU as float32 [C, *sides] in 0 to 255."""
-    turned = [axis for axis, wanted in enumerate((upright.down, upright.across)) if wanted]
-    pixels = upright.pixels.flip(turned) if turned else upright.pixels
-    return interpolate(pixels.permute(2, 0, 1)[None].float(), sides, mode="bilinear", antialias=True)[0]
-
-
 class Upright:
     """An image whose rows and columns are those of the result, but maybe in reverse.
 
@@ -270,10 +262,20 @@ class Upright:
         self.pixels = pixels.transpose(0, 1) if swap else pixels
 
 
-def group_neighbours(images: list[Upright], sides: tuple[int, int]) -> Iterator[list[Upright]]:
-    """Yield groups of images in neighbouring places. A group takes the room of TOGETHER_MOST pixels, or is one image.
+def _resample(upright: Upright, sides: tuple[int, int]) -> torch.Tensor:
+    """Return an image on the CPU as float32 [C, *sides] in 0 to 255."""
+    turned = [axis for axis, wanted in enumerate((upright.down, upright.across)) if wanted]
+    pixels = upright.pixels.flip(turned) if turned else upright.pixels
+    pixels = pixels.permute(2, 0, 1)[None].float()
+    if sides[1] == 1:  # torch 2.13 returns wrong pixels for results of one column
+        return interpolate(pixels.mT, sides[::-1], mode="bilinear", antialias=True)[0].mT
+    return interpolate(pixels, sides, mode="bilinear", antialias=True)[0]
 
-    All images and their weights take as much room as the largest.
+
+def group_neighbours(images: list[Upright], sides: tuple[int, int]) -> Iterator[list[Upright]]:
+    """Yield groups of images in neighbouring places. A group is one image, or takes at most TOGETHER_MOST.
+
+    Each image of a group, and its weights, take as much room as the largest.
     """
     group: list[Upright] = []
     height = width = 0
@@ -291,7 +293,8 @@ def group_neighbours(images: list[Upright], sides: tuple[int, int]) -> Iterator[
 def resample_together(images: list[Upright], whole: torch.Tensor) -> None:
     """Resample images as torch's `interpolate` with `antialias=True` does each, by a few operations on all of them.
 
-    An operation for each image costs more than its work on a GPU. Where torch may multiply with fewer bits (its
+    An operation for each image costs more than its work on a GPU. On the CPU, a product would hang in a forked child
+    of a process that made one. Where torch may multiply with fewer bits (its
     `set_float32_matmul_precision`), a number may differ by a quarter.
 
     Args:
