@@ -215,10 +215,10 @@ def _advise(values: Sequence[list[Any]]) -> str:
     if there and all(isinstance(item, dict) for item in there):
         keys = ", ".join(f"{key!r}: [...]" for key in list(there[0])[:KEYS_SHOWN])
         return (
-            f"pass a dict of lists, {{{keys}}}, instead of a list of dicts, or lists in place of arrays: array.tolist()"
+            f"give a dict of lists, {{{keys}}}, instead of a list of dicts, or lists in place of arrays: array.tolist()"
         )
     if there and all(isinstance(item, tuple) for item in there):
-        return "pass lists instead of tuples, or a tuple of lists instead of a list of tuples"
+        return "give lists instead of tuples, or a tuple of lists instead of a list of tuples"
     return "declare ListField(...) with a field that holds every item, or convert the items to one kind"
 
 

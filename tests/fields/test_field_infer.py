@@ -242,14 +242,14 @@ def test_what_is_advised_for_lists_helps(lists: list[Any], advice: str | None) -
         (
             {"xy": np.zeros(2, "f4"), "n": 1},
             lambda items: {key: [item[key] for item in items] for key in ("xy", "n")},
-            "pass a dict of lists, {'xy': [...], 'n': [...]}, instead of a list of dicts, or lists in place of arrays",
+            "give a dict of lists, {'xy': [...], 'n': [...]}, instead of a list of dicts, or lists in place of arrays",
         ),
         (
             {"xy": np.zeros(2, "f4")},
             lambda items: [{"xy": item["xy"].tolist()} for item in items],
-            "pass a dict of lists, {'xy': [...]}, instead of a list of dicts, or lists in place of arrays",
+            "give a dict of lists, {'xy': [...]}, instead of a list of dicts, or lists in place of arrays",
         ),
-        ((1, "a"), lambda items: [*map(list, items)], "pass lists instead of tuples, or a tuple of lists"),
+        ((1, "a"), lambda items: [*map(list, items)], "give lists instead of tuples, or a tuple of lists"),
         ((1, "a"), lambda items: ([item[0] for item in items], [item[1] for item in items]), "or a tuple of lists"),
     ],
 )
