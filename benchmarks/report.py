@@ -139,7 +139,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--tables", type=Path, default=TABLES_OF, help="directory of reading.md and the others")
     parser.add_argument("--plots", type=Path, default=DOCS / "plots", help="directory of the plots")
-    parser.add_argument("--reading", metavar="PAGE", help="write reading to this page, and no plots of it")
     given = parser.parse_args(arguments)
     reproducible()
     reports = {
@@ -159,11 +158,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         on_gpu = [m for m in measured if isinstance(m.workload, workloads.Crops) and m.workload.form == "GPU"]
         measured = [m for m in measured if m not in sources and m not in on_gpu]
         if measured:
-            apart = given.reading if bench == "read" else None
-            page = given.tables / (apart or name)
+            page = given.tables / name
             page.write_text(replaced(page.read_text(), make_text(measured, lines)))
-            if apart is None:
-                make_plots(measured, given.plots)
+            make_plots(measured, given.plots)
         if sources:
             page = given.tables / "sources.md"
             page.write_text(replaced(page.read_text(), loader_report.text_of_sources(sources, lines)))
