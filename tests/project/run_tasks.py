@@ -246,7 +246,7 @@ def hold_lock(path: Path = ROOT / "run.py") -> Iterator[int]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("waiting for another run.py in this directory")
+            say("waiting for another run.py in this directory, or for a pip that it left")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield file.fileno()
 
