@@ -162,6 +162,14 @@ def scalar_values(array: Any) -> Values:
     return _fill_nulls(array, lambda there: list(there.to_numpy(zero_copy_only=False)))
 
 
+def scalars_of(column: Any) -> Any:
+    """Return the values of a table's column as one new array; None if some are missing."""
+    parts = [decode(chunk) for chunk in column.chunks]  # only then are missing values counted
+    if any(part.null_count for part in parts):
+        return None
+    return np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])
+
+
 def array_values(array: Any) -> Values:
     """Return each list of numbers as its own array."""
     array = decode(array)

@@ -11,6 +11,7 @@ from ffrecord.inputs.arrow_types import (
     FILES,
     HOLD_NONE,
     PYTHON,
+    SCALARS,
     ArrowPlan,
     Missing,
     has_files_inside,
@@ -20,7 +21,14 @@ from ffrecord.inputs.arrow_types import (
     types,
     zones,
 )
-from ffrecord.inputs.arrow_values import TAKES, RowError, Values, file_values_beside, with_files_beside
+from ffrecord.inputs.arrow_values import (
+    TAKES,
+    RowError,
+    Values,
+    file_values_beside,
+    scalars_of,
+    with_files_beside,
+)
 from ffrecord.inputs.classes import Classes
 
 _log = logging.getLogger("ffrecord")
@@ -87,6 +95,15 @@ class TableRows:
         """Return the rows of a table with this schema."""
         columns = [self._values(name, table.column(name)) for name in self.names]
         return [dict(zip(self.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def columns(self, table: Any) -> dict[str, Any]:
+        """Return the columns of a table with this schema: an array of numbers, else a list of values."""
+        found: dict[str, Any] = {}
+        for name in self.names:
+            column = table.column(name)
+            numbers = scalars_of(column) if self._takes[name] == SCALARS else None
+            found[name] = self._values(name, column) if numbers is None else numbers
+        return found
 
     def _values(self, name: str, column: Any) -> Values:
         take = self._takes[name]

@@ -86,9 +86,14 @@ def open_source(source: Any, check_data: bool, io: str, remote: Mapping[str, Any
     table = table_of(source)
     # A subclass may have a `__getitem__` of its own; sparse tensors give their rows one by one.
     if type(source) is TensorDataset and all(tensor.layout is torch.strided for tensor in source.tensors):
-        python = PythonStore(source, partial(_rows_of_tensors, source.tensors))
+        take = partial(_take_from_tensors, source.tensors)
+        python = PythonStore(source, partial(_rows_of_tensors, source.tensors), take=take)
     else:
-        python = PythonStore(source) if table is None else PythonStore(table, table.samples, type(source).__name__)
+        python = (
+            PythonStore(source)
+            if table is None
+            else PythonStore(table, table.samples, type(source).__name__, table.take)
+        )
     chosen = "" if indices is None else f"{plural(len(indices), 'sample')} of "
     return LoaderSource(python, True, indices, chosen + python.described)
 
@@ -106,10 +111,15 @@ def _unwrap(source: Any) -> tuple[Any, npt.NDArray[np.int64] | None]:
     return source, indices
 
 
+def _take_from_tensors(tensors: Sequence[torch.Tensor], indices: list[int]) -> tuple[torch.Tensor, ...]:
+    """Return rows of tensors, each [k, …]."""
+    wanted = torch.tensor(indices, dtype=torch.int64)
+    return tuple(tensor[wanted] for tensor in tensors)
+
+
 def _rows_of_tensors(tensors: Sequence[torch.Tensor], indices: list[int]) -> list[tuple[torch.Tensor, ...]]:
     """Return rows of tensors, taken from each tensor by one call."""
-    wanted = torch.tensor(indices, dtype=torch.int64)
-    return list(zip(*(tensor[wanted].unbind() for tensor in tensors), strict=True))
+    return list(zip(*(rows.unbind() for rows in _take_from_tensors(tensors, indices)), strict=True))
 
 
 def _check_subset(indices: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int64]:

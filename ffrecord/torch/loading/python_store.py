@@ -3,11 +3,13 @@
 `columns_of` has the columns of these and of all other stores.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
 from ffrecord.errors import (
@@ -27,9 +29,10 @@ from ffrecord.reading.batch_forms import BatchOutcome
 from ffrecord.reading.store import Store
 from ffrecord.system.values import describe
 from ffrecord.torch.indices import SeededIndex, hand_down_seeds
-from ffrecord.torch.loading.columns import BatchColumns, Indices, Seeds
+from ffrecord.torch.loading.columns import BatchColumns, Indices, Seeds, tensor_of
 from ffrecord.torch.loading.decoded_columns import AnyColumns, DecodedColumns, StoreRecords
 from ffrecord.torch.loading.nested import Path, parse_path, pick_columns, picked_path, tree_of, value_at
+from ffrecord.torch.loading.ragged import Form
 from ffrecord.torch.loading.records import Bytes, Offsets
 from ffrecord.torch.loading.stacking import UnevenError, stack_samples
 from ffrecord.torch.stop_iteration import describe_batch
@@ -51,6 +54,8 @@ class PythonStore(Store[Any]):
             not depend on earlier calls. Threads may call it at the same time.
         several: function from indices [k] to samples, in place of both methods; or None.
         name: name for messages; by default that of the dataset's type.
+        take: function from indices [k] to the columns of those samples, or None. A batch is made of them: a dict or
+            tuple of arrays and tensors of numbers [k, …], and lists of k values. With None, it is made of samples.
 
     Attributes:
         dataset: the argument.
@@ -63,14 +68,18 @@ class PythonStore(Store[Any]):
     format: ClassVar[str] = "Python samples"
 
     def __init__(
-        self, dataset: Any, several: Callable[[list[int]], Sequence[Any]] | None = None, name: str | None = None
+        self,
+        dataset: Any,
+        several: Callable[[list[int]], Sequence[Any]] | None = None,
+        name: str | None = None,
+        take: Callable[[list[int]], Any] | None = None,
     ) -> None:
-        self.dataset, self._several = dataset, several
+        self.dataset, self._several, self._take = dataset, several, take
         self.name = name or type(dataset).__name__
         super().__init__([self.name], _count(dataset, self.name, several is not None))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PythonStore, (self.dataset, self._several, self.name)
+        return PythonStore, (self.dataset, self._several, self.name, self._take)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {plural(self.n, 'sample')} of {self.name}>"
@@ -112,7 +121,7 @@ class PythonStore(Store[Any]):
         """
         if seeds is not None:
             indices = [SeededIndex(index, seed) for index, seed in zip(indices, seeds, strict=True)]
-        try:
+        with self._named_errors(indices):
             if self._several is not None:
                 samples = list(self._several(indices))
             elif self.takes_batches:
@@ -120,16 +129,32 @@ class PythonStore(Store[Any]):
             else:
                 dataset = self.dataset
                 samples = [dataset[index] for index in indices]
-        except Exception as error:
-            raise UserFunctionError(
-                f"dataset {self.name} failed on {describe_batch(indices)}: {describe_error(error)}"
-            ) from error
         if len(samples) != len(indices):
             raise UserFunctionError(
                 f"dataset {self.name} failed on {describe_batch(indices)}: __getitems__ gave "
                 f"{plural(len(samples), 'sample')}, expected {len(indices)}"
             )
         return samples
+
+    def fetch_columns(self, indices: list[int]) -> Any:
+        """Return the columns of the samples at `indices`, as `take` does; None if there is no such function.
+
+        Raises:
+            UserFunctionError: it raised.
+        """
+        if self._take is None:
+            return None
+        with self._named_errors(indices):
+            return self._take(indices)
+
+    @contextmanager
+    def _named_errors(self, indices: list[int]) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise UserFunctionError(
+                f"dataset {self.name} failed on {describe_batch(indices)}: {describe_error(error)}"
+            ) from error
 
     def _begin_packed(self, indices: Any) -> Callable[[], BatchOutcome]:
         outcome = BatchOutcome((np.empty(0, np.uint8), np.zeros(len(indices) + 1, np.int64)), [])
@@ -186,6 +211,14 @@ class PythonColumns(DecodedColumns):
                 raise error.__cause__ from None
             raise
 
+    def _batch(self, records: StoreRecords, seeds: Seeds | None) -> list[Any]:
+        columns = self._source.fetch_columns(records.indices.tolist()) if self._plain else None
+        if columns is None:
+            return super()._batch(records, seeds)
+        if isinstance(columns, dict):
+            return [{name: _stack_column(column, self._form, f".{name}") for name, column in columns.items()}]
+        return [tuple(_stack_column(column, self._form, f"[{i}]") for i, column in enumerate(columns))]
+
     def _samples_of(self, records: StoreRecords, seeds: Seeds | None) -> list[Any]:
         return self._source.fetch(
             records.indices.tolist(), seeds.tolist() if self._seeded and seeds is not None else None
@@ -227,6 +260,14 @@ class PythonColumns(DecodedColumns):
         except UnevenError:
             _check_alike(samples)
             raise
+
+
+def _stack_column(column: Any, form: Form, path: str) -> Any:
+    """Return a column of a batch as `stack_samples` makes it of the values of k samples."""
+    if isinstance(column, Tensor):
+        return column
+    tensor = tensor_of(column) if isinstance(column, np.ndarray) else None
+    return tensor if isinstance(tensor, Tensor) else stack_samples(list(column), form, path)
 
 
 def columns_of(store: Store[Any], *arguments: Any) -> AnyColumns:

@@ -1,0 +1,205 @@
+"""Batches of tables and of TensorDataset are taken by columns. They are those made of their rows."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Subset, TensorDataset
+
+from ffrecord.errors import UserFunctionError
+from ffrecord.torch import Loader
+
+COUNT = 50
+NUMBERS = np.arange(COUNT) - 7
+
+
+def same(sample: Any) -> Any:
+    """Return a sample as it is. A loader with a transform makes its batches of samples."""
+    return sample
+
+
+def check_equal(found: Any, expected: Any) -> None:
+    assert type(found) is type(expected)
+    if isinstance(found, dict):
+        assert list(found) == list(expected)
+        for name in found:
+            check_equal(found[name], expected[name])
+    elif isinstance(found, tuple):
+        assert len(found) == len(expected)
+        for each, other in zip(found, expected, strict=True):
+            check_equal(each, other)
+    elif isinstance(found, torch.Tensor):
+        assert (found.dtype, found.shape, found.device) == (expected.dtype, expected.shape, expected.device)
+        assert torch.equal(found.nan_to_num(77), expected.nan_to_num(77))
+    else:
+        assert [*map(type, found)] == [*map(type, expected)]
+        assert repr(found) == repr(expected)
+
+
+def check(source: Any, **options: Any) -> None:
+    """Check that batches by columns are those of rows, in random order and in their own."""
+    for shuffle in (True, False):
+        with (
+            Loader(source, 8, shuffle=shuffle, seed=3, **options) as by_columns,
+            Loader(source, 8, shuffle=shuffle, seed=3, transform=same, **options) as by_rows,
+        ):
+            for found, expected in zip(by_columns, by_rows, strict=True):
+                check_equal(found, expected)
+
+
+def test_each_type_of_array() -> None:
+    kinds = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16", "?", ">i4", ">f8", "g"]
+    kinds += ["U5", "S5", "M8[ns]", "m8[s]", "O"]
+    check({kind: NUMBERS.astype("u1").astype(kind) for kind in kinds})
+
+
+def test_arrays_of_several_axes() -> None:
+    check(
+        {
+            "small": np.arange(COUNT * 6, dtype=np.float32).reshape(COUNT, 2, 3),
+            "large": np.arange(COUNT * 9000, dtype=np.int16).reshape(COUNT, 9000),
+            "reversed": np.arange(COUNT * 2).reshape(COUNT, 2)[::-1, ::-1],
+            "of no values": np.zeros((COUNT, 0)),
+            "texts": np.array([["a", str(i)] for i in range(COUNT)]),
+        }
+    )
+
+
+def test_other_columns() -> None:
+    read_only = NUMBERS.copy()
+    read_only.flags.writeable = False
+    check(
+        {
+            "list": NUMBERS.tolist(),
+            "floats and ints": [float(i) if i % 2 else i for i in range(COUNT)],
+            "texts": [str(i) for i in range(COUNT)],
+            "nothing": [None] * COUNT,
+            "range": range(COUNT),
+            "varying": [list(range(i % 3)) for i in range(COUNT)],
+            "read-only": read_only,
+            "array of one row": np.broadcast_to(np.float32(2), COUNT),
+            5: NUMBERS,
+        }
+    )
+
+
+def test_columns_of_tensors() -> None:
+    check(
+        {
+            "ints": torch.arange(COUNT),
+            "half": torch.arange(COUNT * 4).reshape(COUNT, 2, 2).bfloat16(),
+            "parameter": torch.nn.Parameter(torch.rand(COUNT)).detach(),
+        }
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"ragged": "padded"}], ids=repr)
+def test_tensor_dataset(options: dict[str, Any]) -> None:
+    check(TensorDataset(torch.arange(COUNT), torch.rand(COUNT, 3), torch.arange(COUNT) > 5), **options)
+
+
+def test_part_of_a_tensor_dataset() -> None:
+    check(Subset(TensorDataset(torch.arange(COUNT)), range(40, 3, -1)))
+
+
+def test_own_tensor_dataset_gives_its_own_rows() -> None:
+    class Doubled(TensorDataset):
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, ...]:
+            return tuple(2 * each for each in super().__getitem__(index))
+
+    with Loader(Doubled(torch.arange(COUNT)), 8, shuffle=False) as loader:
+        assert torch.cat([batch[0] for batch in loader]).tolist() == list(range(0, 2 * COUNT, 2))
+
+
+def test_data_frame() -> None:
+    pandas = pytest.importorskip("pandas")
+    numbers = pandas.Series(NUMBERS)
+    check(
+        pandas.DataFrame(
+            {
+                "int": numbers,
+                "float": numbers / 3,
+                "nan": numbers.where(numbers % 2 == 0),
+                "nullable": numbers.astype("Int64"),
+                "whole": numbers.astype("Int32"),
+                "bool": numbers > 5,
+                "text": numbers.astype(str),
+                "category": numbers.astype(str).astype("category"),
+                "time": pandas.to_datetime(numbers, unit="D"),
+                "object": [{"i": i} for i in range(COUNT)],
+            }
+        )
+    )
+
+
+def arrow_columns(arrow: Any) -> dict[str, Any]:
+    numbers = NUMBERS.tolist()
+    kinds = [arrow.int8(), arrow.int32(), arrow.float32(), arrow.float64(), arrow.string()]
+    found = {str(kind): arrow.array([str(i) if kind == arrow.string() else i for i in numbers], kind) for kind in kinds}
+    return found | {
+        "uint64": arrow.array([2**64 - 1 - i for i in range(COUNT)], arrow.uint64()),
+        "uint16": arrow.array(range(COUNT), arrow.uint16()),
+        "bool": arrow.array([i > 0 for i in numbers]),
+        "time": arrow.array(numbers, arrow.timestamp("us")),
+        "dictionary": arrow.array([str(i % 3) for i in numbers]).dictionary_encode(),
+        "numbers of a dictionary": arrow.array([i % 3 for i in numbers]).dictionary_encode(),
+        "lists": arrow.array([[i, i + 1] for i in numbers]),
+        "varying": arrow.array([[i] * (i % 4) for i in numbers]),
+        "struct": arrow.array([{"a": i, "b": str(i)} for i in numbers]),
+        "binary": arrow.array([bytes([i % 7]) for i in numbers]),
+    }
+
+
+@pytest.mark.parametrize("split", [1, 3])
+def test_arrow_table(split: int) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    columns = arrow_columns(arrow)
+    parts = [arrow.table({name: each[i::split] for name, each in columns.items()}) for i in range(split)]
+    check(arrow.concat_tables(parts))
+
+
+def test_arrow_batch() -> None:
+    arrow = pytest.importorskip("pyarrow")
+    check(arrow.record_batch(arrow_columns(arrow)))
+
+
+def test_a_batch_shares_no_memory_with_its_source() -> None:
+    arrow = pytest.importorskip("pyarrow")
+    numbers, tensor = NUMBERS.copy(), torch.arange(COUNT)
+    for source in ({"x": numbers}, {"x": tensor}, TensorDataset(tensor), arrow.table({"x": numbers})):
+        with Loader(source, COUNT, shuffle=False) as loader:
+            for batch in loader:
+                (batch["x"] if isinstance(batch, dict) else batch[0]).zero_()
+            found = next(iter(loader))
+            assert (found["x"] if isinstance(found, dict) else found[0]).abs().sum() > 0
+    assert numbers[0] == -7 and tensor[-1] == COUNT - 1
+
+
+def test_columns_by_name() -> None:
+    check({"x": NUMBERS, "y": NUMBERS / 2, "name": [str(i) for i in range(COUNT)]}, fields=["y", "name"])
+
+
+def with_null(arrow: Any, kind: str) -> Any:
+    if kind == "dictionary":
+        return arrow.DictionaryArray.from_arrays([int(i == 9) for i in range(COUNT)], arrow.array([5, None]))
+    if kind == "runs":
+        return arrow.RunEndEncodedArray.from_arrays([9, 10, COUNT], [5, None, 6])
+    return arrow.array([None if i == 9 else i for i in range(COUNT)]).cast(kind)
+
+
+@pytest.mark.parametrize("kind", ["int8", "float64", "string", "dictionary", "runs"])
+def test_missing_values_fail_alike(kind: str) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    values = with_null(arrow, kind)
+    told = []
+    for transform in (None, same):
+        with Loader(arrow.table({"x": values}), 8, shuffle=False, transform=transform) as loader:
+            try:
+                told.append([batch["x"] for batch in loader][1])
+            except UserFunctionError as error:
+                told.append(str(error))
+    if kind == "string":
+        assert told[0] == told[1] == ["8", None, *map(str, range(10, 16))]
+    else:
+        assert all("sample 9: column 'x' is None, but" in each for each in told)
