@@ -161,7 +161,7 @@ def test_damage_is_told_as_by_calls(in_memory, check):
     assert found > (500 if check else 0)
 
 
-@pytest.mark.parametrize("rounds", [12, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [6, pytest.param(200, marks=pytest.mark.long)])
 @pytest.mark.parametrize("check", [True, False])
 def test_cut_at_any_moment(path, check, rounds):
     """By another thread, while batches are being copied."""

@@ -40,6 +40,7 @@ def kernels_checked(*command: object) -> list[str]:
     return result.stdout.split()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_sanitizers_find_nothing(compiler: str, tmp_path: Path) -> None:
     program = compile_check(compiler, tmp_path, *SANITIZED)

@@ -53,7 +53,7 @@ with FileReader(path) as reader:
     children.run(code, path)
 
 
-@pytest.mark.parametrize("rounds", [12, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [6, pytest.param(300, marks=pytest.mark.long)])
 @pytest.mark.parametrize("check", [True, False])
 def test_tables_cut_at_any_moment(path, check, rounds):
     """By another thread, while batches are being planned."""

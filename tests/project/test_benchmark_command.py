@@ -31,6 +31,7 @@ def check(out: Path, contestants: set[str]) -> None:
     assert {result["contestant"] for result in results} >= contestants
 
 
+@pytest.mark.long
 def test_quick_parts_and_the_report(tmp_path: Path) -> None:
     printed, out = smoke(tmp_path, "--part", "import,cached")
     check(out, {"import ffrecord", "Python alone", "verify, 1 CPU", "CRC-32 of memory", "CRC-32 of a mapping"})

@@ -13,6 +13,7 @@ def formats_smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     return benchmark_runs.smoke("formats", tmp_path_factory.mktemp("formats"))
 
 
+@pytest.mark.long
 def test_formats_results_have_context_and_rounds(formats_smoke: tuple[str, Path]) -> None:
     printed, out = formats_smoke
     results = benchmark_runs.results(out)
@@ -24,6 +25,7 @@ def test_formats_results_have_context_and_rounds(formats_smoke: tuple[str, Path]
             benchmark_runs.check_tails(result)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "figure",
     [
@@ -41,6 +43,7 @@ def test_formats_print_their_figures(formats_smoke: tuple[str, Path], figure: st
     assert re.search(figure, printed), figure
 
 
+@pytest.mark.long
 def test_report_of_formats(formats_smoke: tuple[str, Path], tmp_path: Path) -> None:
     made = benchmark_runs.reported(tmp_path, "formats.md", formats_smoke[1])
     assert "### Figures of other formats and their targets" in made and "ZipReader.read" in made

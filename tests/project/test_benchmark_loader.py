@@ -37,6 +37,7 @@ contestant.run()
     assert "WrongAnswerError: C loop, CRC-32: 300 samples, sum 44850, expected (299, 44551)" in result.stderr
 
 
+@pytest.mark.long
 def test_a_loader_says_how_long_it_was_waited_for(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     program = """
@@ -52,6 +53,7 @@ print(list(map(len, waits)), all(0 < share <= 1 for share in shares), count)
     assert result.stdout == "[5, 5, 5] True 12\n", result.stdout + result.stderr
 
 
+@pytest.mark.long
 def test_a_loader_that_fails_or_lies_ends_the_benchmark(tmp_path: Path) -> None:
     if shutil.which("cc") is None:
         pytest.skip("the C loop needs a C compiler")
@@ -115,6 +117,7 @@ def check_loader_results(out: Path) -> set[str]:
     return kinds
 
 
+@pytest.mark.long
 def test_loading_from_disk(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "data").mkdir()

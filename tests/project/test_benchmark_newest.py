@@ -42,6 +42,7 @@ print("left out", hosts.missing["LitData"])
     assert "LitData: not measured, litdata: ModuleNotFoundError" in result.stdout
 
 
+@pytest.mark.long
 def test_our_own_loaders_resume_at_the_right_sample(tmp_path):
     pytest.importorskip("torch")
     program = """
@@ -57,6 +58,7 @@ for name in ("Loader", "Dataset in DataLoader, no workers"):
     assert result.stdout == 2 * "True {'right': True, 'twice': 0, 'never': 0}\n", result.stderr
 
 
+@pytest.mark.long
 def test_a_wrong_sample_after_a_resume_is_said(tmp_path):
     pytest.importorskip("torch")
     program = """

@@ -129,6 +129,7 @@ print(json.dumps(both[0].details["tails"]))
     assert all(0.02 <= first < 1 for first in tails["first"]) and len(tails["first"]) == 3
 
 
+@pytest.mark.long
 def test_waits_of_a_prefetching_loader_are_those_of_its_iterator() -> None:
     """Its workers are ahead. Whatever they do, the waits of the consumer add up to its epoch."""
     program = """

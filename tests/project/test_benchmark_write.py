@@ -22,6 +22,7 @@ def write_smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     return benchmark_runs.smoke("write", tmp_path_factory.mktemp("write"), "--writers", sys.executable)
 
 
+@pytest.mark.long
 def test_write_results_have_context_and_rounds(write_smoke: tuple[str, Path]) -> None:
     kinds = set()
     for result in benchmark_runs.results(write_smoke[1], "details", "not_measured"):
@@ -32,6 +33,7 @@ def test_write_results_have_context_and_rounds(write_smoke: tuple[str, Path]) ->
     assert kinds == {"Writes", "Packs", "Growth"} | pictures
 
 
+@pytest.mark.long
 def test_write_prints_its_figures(write_smoke: tuple[str, Path]) -> None:
     printed, _ = write_smoke
     for figure in (
@@ -44,6 +46,7 @@ def test_write_prints_its_figures(write_smoke: tuple[str, Path]) -> None:
         assert re.search(figure, printed), figure
 
 
+@pytest.mark.long
 def test_write_says_what_it_does_not_measure(write_smoke: tuple[str, Path]) -> None:
     printed, out = write_smoke
     for package in ("lmdb", "array_record", "bagz"):
@@ -95,6 +98,7 @@ for name, found in (("lost", samples[1:]), ("twice", samples + samples[:1]), ("o
     assert [line.partition(":")[0] for line in lines] == ["lost", "twice", "other"]
 
 
+@pytest.mark.long
 def test_report_of_writing(write_smoke: tuple[str, Path], tmp_path: Path) -> None:
     made = benchmark_runs.reported(tmp_path, "writing.md", write_smoke[1])
     assert made.count("### Images packed by two workers") == 1

@@ -31,6 +31,7 @@ def crc_smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict]
     return result.stdout, [json.loads(line) for line in out.read_text().splitlines()]
 
 
+@pytest.mark.long
 def test_crc_measures_every_kernel(crc_smoke: tuple[str, list[dict]]) -> None:
     printed, results = crc_smoke
     workloads = {json.dumps(result["workload"]) for result in results}
@@ -41,6 +42,7 @@ def test_crc_measures_every_kernel(crc_smoke: tuple[str, list[dict]]) -> None:
         assert kernel in printed
 
 
+@pytest.mark.long
 def test_crc_results_have_context_and_rounds(crc_smoke: tuple[str, list[dict]]) -> None:
     for result in crc_smoke[1]:
         assert set(result) >= CONTEXT
@@ -52,6 +54,7 @@ def test_crc_results_have_context_and_rounds(crc_smoke: tuple[str, list[dict]]) 
         assert str(Path.home()) not in json.dumps(result)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("rival", "figure"), [("isa-l", r"isa-l at 16 KiB"), ("libdeflate", r"libdeflate at 64 B")])
 def test_crc_prints_its_figures_of_merit(crc_smoke: tuple[str, list[dict]], rival: str, figure: str) -> None:
     printed, _ = crc_smoke
@@ -72,6 +75,7 @@ def test_order_measures_every_order(tmp_path: Path) -> None:
         assert result["samples_per_second"] > 0
 
 
+@pytest.mark.long
 def test_threads_measures_each_number_of_threads(tmp_path: Path) -> None:
     out = tmp_path / "smoke.jsonl"
     command = [sys.executable, str(BENCHMARKS / "bench_threads.py"), "--smoke", "--rounds", "5", "--out", str(out)]
@@ -263,6 +267,7 @@ def test_report_of_results_without_waits(read_smoke: tuple[str, Path], tmp_path:
     assert without == "\n\n".join(parts) != made
 
 
+@pytest.mark.long
 def test_safety_measures_each_with_and_without(tmp_path: Path) -> None:
     _, out = benchmark_runs.smoke("safety", tmp_path)
     results = benchmark_runs.results(out)

@@ -33,7 +33,7 @@ WITH_CODE = [
 
 # Programs of others, which it is preloaded into as well, may have their own ideas of memory: dd is out of it.
 PROGRAMS = {"command.md", "tutorial.md", "repair.md"}
-SLOW = {"ray.md"}  # it starts a cluster
+SLOW = {"ray.md", "fsdp.md", "many-gpus.md"}  # they start many processes
 SHELL = pytest.mark.unsanitized("programs of others do not run under it")
 # Packages of the group trainers, which everyday tests do not have, and those that not every Python has.
 NEEDS = {

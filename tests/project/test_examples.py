@@ -77,6 +77,7 @@ def look_at(dataset: str, out: Path) -> None:
     assert '"samples": 1437' in (out / "page.html").read_text()
 
 
+@pytest.mark.long
 def test_digits_below_the_wanted_accuracy_fails(tmp_path):
     done = run("digits.py", tmp_path, "--epochs", "1", "--workers", "0")
     assert done.returncode == 1, done.stdout + done.stderr

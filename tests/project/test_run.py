@@ -623,6 +623,7 @@ def test_an_environment_of_another_python_stays(run):
     assert printed.count("\n") == 1 and (run.VENV / "precious").read_text() == "mine"
 
 
+@pytest.mark.long
 def test_one_that_is_half_made_or_no_python_any_more_does_not(run):
     of_another_python(run)
     status, printed = ended(run.ROOT, "digits", **UNREACHABLE)

@@ -27,6 +27,7 @@ def test_every_compiled_module_has_a_stub():
     assert [name for name in COMPILED if not (ROOT / (name.replace(".", "/") + ".pyi")).exists()] == []
 
 
+@pytest.mark.long
 def test_stubs(tmp_path):
     (tmp_path / "allowed").write_text("\n".join(ALLOWED))
     arguments = ["--ignore-disjoint-bases", "--ignore-unused-allowlist", "--allowlist", tmp_path / "allowed", *COMPILED]

@@ -22,6 +22,7 @@ def check(*command: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="mypy is not installed")
 def test_mypy_strict() -> None:
     """What pyproject.toml asks for: the package and the types of samples, in one run, which is slow.

@@ -208,6 +208,7 @@ def test_pandas() -> None:
     assert there(ListField(StrField()), pd.DataFrame({"x": [["a", "b"], []]})) == [["a", "b"], []]
 
 
+@pytest.mark.long
 def test_by_way_of_ray(started_ray: None, tmp_path: Any) -> None:
     """As users write it: rows of Python, and what is read of them written once more."""
     import ray

@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,11 @@ import pytest
 def counts(everyday: int, long: int) -> pytest.MarkDecorator:
     """Run a test with `count` = everyday in each run, and with `count` = long where `-m long` asks for it."""
     return pytest.mark.parametrize("count", [everyday, pytest.param(long, marks=pytest.mark.long)])
+
+
+def left_to_long(works: Iterable[str], *left: str) -> list[Any]:
+    """Return works as parameters of a test. Those in `left` are only done where `-m long` asks for them."""
+    return [pytest.param(work, marks=pytest.mark.long) if work in left else work for work in works]
 
 
 class Counted:

@@ -205,6 +205,7 @@ def test_fuzzer_finds_nothing_where_nothing_is(fuzzer, tmp_path, seed):
     assert outcome.corpus > 4  # each comparison that was passed
 
 
+@pytest.mark.long
 def test_table_and_command_line(fuzzer, tmp_path):
     command = [sys.executable, str(TESTS / "fuzz/fuzz.py"), "braces", "--plain", "--seconds", "0.2"]
     figures = tmp_path / "figures"

@@ -71,13 +71,13 @@ def work():
 
 
 @pytest.mark.timeout(600)
-@counts(20, 400)
+@counts(8, 400)
 def test_opening(tmp_path: Path, count: int) -> None:
     leaking.run(OPENED, count, 200, tmp_path, turns=FORMATS, files=[tmp_path])
 
 
 @pytest.mark.timeout(600)
-@counts(20, 200)
+@counts(8, 200)
 def test_refusing(tmp_path: Path, count: int, counted: Counted) -> None:
     said = leaking.run(REFUSED, count, 1000, tmp_path, turns=FORMATS, files=[tmp_path], after="print(turn, refusals)")
     refusals = {line.rpartition(" ")[0]: int(line.rpartition(" ")[2]) for line in said.splitlines()}

@@ -6,7 +6,7 @@ import builders
 import leaking
 import pytest
 from builders import IO_MODES
-from figures import counts
+from figures import counts, left_to_long
 
 WORKS = {
     "to the end": """
@@ -97,7 +97,12 @@ TIMES = {"beside other threads": (30, 1_000_000)}
 
 @pytest.mark.timeout(900)
 @counts(1, 5)
-@pytest.mark.parametrize("kind", WORKS)
+@pytest.mark.parametrize(
+    "kind",
+    left_to_long(
+        WORKS, "results kept for a while", "reader closed midway", "dropped before an error's turn", "iteration"
+    ),
+)
 def test_prefetching(good_and_damaged: tuple[str, str], kind: str, count: int) -> None:
     times, slope = TIMES.get(kind, (60, 1000))
     code = f"(path, damaged), io = sys.argv[1:], turn\n{WORKS[kind]}"

@@ -78,7 +78,7 @@ def every(directory: Path, kind: str, name: str, changes: list[tuple[str, int, b
     return changed, stale
 
 
-@figures.counts(420, 17_000)
+@figures.counts(210, 17_000)
 @pytest.mark.timeout(600)
 def test_schedules_of_reading(tmp_path: Path, counted: figures.Counted, count: int, seed: int) -> None:
     """Up to six faults at once in a batch or an iteration: the exact bytes."""
@@ -87,7 +87,7 @@ def test_schedules_of_reading(tmp_path: Path, counted: figures.Counted, count: i
     counted.add("shortened or delayed calls", changed)
 
 
-@figures.counts(80, 3_000)
+@figures.counts(40, 3_000)
 @pytest.mark.timeout(600)
 def test_schedules_of_writing(in_memory: Path, counted: figures.Counted, count: int, seed: int) -> None:
     changed = int(faults.run(WRITE, in_memory, count, seed, timeout=580))

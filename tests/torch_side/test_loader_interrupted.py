@@ -78,7 +78,10 @@ def interrupt(kind: str, path: str, line: str, wait: float) -> None:
     assert said.endswith("\nKeyboardInterrupt\n") and "Exception ignored" not in said, said
 
 
-@pytest.mark.parametrize("kind", ["threads", "processes", "kept", "spawned", "torch"])
+@pytest.mark.parametrize(
+    "kind",
+    ["threads", "processes", *(pytest.param(each, marks=pytest.mark.long) for each in ("kept", "spawned", "torch"))],
+)
 def test_while_batches_come(path: str, kind: str) -> None:
     interrupt(kind, path, "runs", 0.05)
 
@@ -87,7 +90,7 @@ def test_while_a_function_does_not_return(path: str) -> None:
     interrupt("stuck", path, "begins", 1)
 
 
-@pytest.mark.parametrize("wait", [0, 0.02, 0.05, *(pytest.param(at / 100, marks=pytest.mark.long) for at in range(25))])
+@pytest.mark.parametrize("wait", [0.02, *(pytest.param(at / 100, marks=pytest.mark.long) for at in range(25))])
 def test_while_workers_are_forked(path: str, wait: float) -> None:
     """Python ignores errors in its hooks around a fork: a Ctrl-C there was lost, and workers printed tracebacks."""
     interrupt("processes", path, "begins", wait)

@@ -38,7 +38,9 @@ CALLS = (
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM, errno.EINVAL])
+@pytest.mark.parametrize(
+    "number", [errno.EPERM, *(pytest.param(each, marks=pytest.mark.long) for each in (errno.ENOSYS, errno.EINVAL))]
+)
 def test_the_same_batches(tmp_path, number):
     if platform.machine() not in children.SYSCALLS:
         pytest.skip(f"the numbers of system calls of {platform.machine()} are not known here")

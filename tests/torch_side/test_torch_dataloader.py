@@ -421,6 +421,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 def test_start_method_spawn(path: str, tmp_path: Path):
     """Fork stays our default; where spawn is asked for, the dataset has to pickle."""
     script = tmp_path / "script.py"

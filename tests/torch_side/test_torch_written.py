@@ -356,7 +356,7 @@ def test_ours_joined_with_others_keep_their_bytes(tmp_path, pictures, case, form
     assert records(tmp_path / "d") == (schema, [all_records[i] for i in picked])
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["forkserver", pytest.param("spawn", marks=pytest.mark.long)])
 def test_joins_pickle(tmp_path, numbers, method):
     others = [{"number": "3", "text": "a", "x": torch.zeros(2)}]
     with Dataset(numbers) as ours:
