@@ -170,6 +170,16 @@ def scalars_of(column: Any) -> Any:
     return np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])
 
 
+def shared_array(column: Any) -> Any:
+    """Return the values of a table's column as an array in its memory; None if they are not so in one piece."""
+    if column.num_chunks != 1 or column.null_count or decode(column.chunk(0)) is not column.chunk(0):
+        return None
+    try:
+        return column.chunk(0).to_numpy(zero_copy_only=True)
+    except kinds.pyarrow().ArrowInvalid:  # bools are bits
+        return None
+
+
 def array_values(array: Any) -> Values:
     """Return each list of numbers as its own array."""
     array = decode(array)

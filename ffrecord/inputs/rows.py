@@ -27,6 +27,7 @@ from ffrecord.inputs.arrow_values import (
     Values,
     file_values_beside,
     scalars_of,
+    shared_array,
     with_files_beside,
 )
 from ffrecord.inputs.classes import Classes
@@ -96,10 +97,15 @@ class TableRows:
         columns = [self._values(name, table.column(name)) for name in self.names]
         return [dict(zip(self.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
+    def arrays(self, table: Any) -> dict[str, Any]:
+        """Return those columns of a table with this schema whose numbers NumPy reads in the table's own memory."""
+        found = {name: shared_array(table.column(name)) for name in self.names if self._takes[name] == SCALARS}
+        return {name: array for name, array in found.items() if array is not None}
+
     def columns(self, table: Any) -> dict[str, Any]:
-        """Return the columns of a table with this schema: an array of numbers, else a list of values."""
+        """Return columns of a table, all of this schema: an array of numbers, else a list of values."""
         found: dict[str, Any] = {}
-        for name in self.names:
+        for name in table.column_names:
             column = table.column(name)
             numbers = scalars_of(column) if self._takes[name] == SCALARS else None
             found[name] = self._values(name, column) if numbers is None else numbers

@@ -118,6 +118,11 @@ class ArrowTable(Table):
         super().__init__({}, len(table))
         self._table = table
         self._known: TableRows | None = None
+        self._arrays: dict[str, Any] | None = None  # of numbers, in the memory of the table
+        self._others: Any = None  # a table of the other columns
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_arrays": None, "_others": None}  # copies of the table would be pickled
 
     def fields(self, wanted: Any) -> Mapping[str, Any]:
         # The library of Hugging Face leaves class names in the schema's metadata.
@@ -133,16 +138,30 @@ class ArrowTable(Table):
 
     def samples(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         # No rows: nothing to take.
-        return self._convert(indices, TableRows.samples) if len(indices) else []
+        return self._convert(self._table, indices, self._conversion.samples) if len(indices) else []
 
     def take(self, indices: Sequence[int]) -> dict[str, Any] | None:
-        return self._convert(indices, TableRows.columns) or None
+        names = self._table.column_names
+        arrays, others = self._arrays, self._others
+        if arrays is None or others is None:  # several threads may come here, and find the same
+            arrays = self._conversion.arrays(self._table)
+            others = self._table.select([name for name in names if name not in arrays])
+            self._arrays, self._others = arrays, others
+        places = np.asarray(indices, np.int64)
+        found = {name: array[places] for name, array in arrays.items()}
+        if others.num_columns:
+            found |= self._convert(others, places, self._conversion.columns)
+        return {name: found[name] for name in names} or None
 
-    def _convert(self, indices: Sequence[int], convert: Callable[[TableRows, Any], Any]) -> Any:
+    @property
+    def _conversion(self) -> TableRows:
         if self._known is None:
             self._known = self._rows_with(None)
+        return self._known
+
+    def _convert(self, table: Any, indices: Any, convert: Callable[[Any], Any]) -> Any:
         try:
-            return convert(self._known, take_rows(self._table, list(indices)))
+            return convert(take_rows(table, np.asarray(indices, np.int64)))
         except RowError as error:
             raise FormatError(f"row {indices[error.place]}: {error}") from None
 

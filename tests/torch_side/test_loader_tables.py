@@ -1,5 +1,6 @@
 """Batches of tables and of TensorDataset are taken by columns. They are those made of their rows."""
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -203,3 +204,14 @@ def test_missing_values_fail_alike(kind: str) -> None:
         assert told[0] == told[1] == ["8", None, *map(str, range(10, 16))]
     else:
         assert all("sample 9: column 'x' is None, but" in each for each in told)
+
+
+def test_pickled_once() -> None:
+    arrow = pytest.importorskip("pyarrow")
+    table = arrow.table({"x": np.arange(100_000), "name": ["a"] * 100_000})
+    with Loader(table, 8) as loader:
+        next(iter(loader))
+        assert len(pickle.dumps(loader.reader)) < 1.2 * table.nbytes
+        again = pickle.loads(pickle.dumps(loader.reader))
+    with Loader(again, 8, shuffle=False) as loader:
+        assert next(iter(loader))["x"].tolist() == list(range(8))
