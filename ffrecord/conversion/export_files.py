@@ -62,7 +62,7 @@ def content_of(value: Any) -> Content:
     if _is_int(value):
         return Content(str(int(value)).encode(), NUMBER, NUMBER)
     if is_tensor(value):
-        value = value.detach().cpu().numpy()  # pyright: ignore[reportAttributeAccessIssue]  # a tensor
+        value = _tensor_values(value)
     # Doubles and bools are JSON as they are; other NumPy scalars would lose their dtype.
     if isinstance(value, np.ndarray) or (
         isinstance(value, np.generic) and not isinstance(value, np.float64 | np.bool_)
@@ -73,6 +73,18 @@ def content_of(value: Any) -> Content:
     if isinstance(value, float) and not math.isfinite(value):
         return Content(_encode_npy(np.asarray(value)), ARRAY, ARRAY)  # JSON has no NaN and no infinity
     return Content(_encode_json(value), JSON, JSON)
+
+
+def _tensor_values(tensor: Any) -> Any:
+    """Return the items of a torch tensor on any device, also of a conjugated one, as an array.
+
+    Raises:
+        ValueError: they are not in memory as numbers: meta, nested, sparse.
+    """
+    try:
+        return tensor.numpy(force=True)
+    except RuntimeError as error:  # NotImplementedError is one
+        raise ValueError(f"the items of {describe(tensor)} are not plain numbers in memory: {error}") from None
 
 
 def _is_int(value: Any) -> bool:

@@ -261,9 +261,10 @@ class SampleSource:
             self._content(index, name, value)  # raises: masked arrays are refused
         self._warn_of_changes(name, value)
         if isinstance(value, int):
-            if value not in INT64:  # an Example holds int64
+            # Not `in`: a range looks for an instance of a subclass, such as IntEnum, number by number.
+            if not INT64.start <= value < INT64.stop:  # an Example holds int64
                 raise ArgumentError(f"sample {index}, column {name!r}: {describe(value)} does not fit in int64")
-            return value
+            return value if isinstance(value, bool) else int(value)
         # A list of bytes is a feature of its own; other lists become JSON.
         if self._is_field(name, ListField) and all(isinstance(each, bytes) for each in value):
             return value

@@ -21,7 +21,7 @@ from ffrecord.conversion.input import paths_of
 from ffrecord.dataset_writer import Summary
 from ffrecord.dataset_writer import options as arguments
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, MismatchError, file_error, plural
-from ffrecord.inputs.tables import is_table
+from ffrecord.inputs.tables import is_table, values_of
 from ffrecord.processes.pool import start_method_of
 from ffrecord.reading.paths import check_outside, local_path
 from ffrecord.reading.store import Store
@@ -194,6 +194,7 @@ def export(
     # Checked early; `_publish` finds what appears later.
     _check_free(path, directory=per_shard is not None or kind == "folder")
     check_outside(paths_of(source), path)
+    source = values_of(source)
     opened = isinstance(source, Store) or not _are_paths(source)
     if opened and not isinstance(source, Store):
         check_samples("source", source)

@@ -29,6 +29,7 @@ from ffrecord.inputs.stores import (
     is_text,
     with_bytes_key,
 )
+from ffrecord.inputs.tables import values_of
 from ffrecord.reading.paths import is_remote
 from ffrecord.reading.store import Store
 from ffrecord.sources.detect import detect
@@ -174,6 +175,7 @@ def _from_columns(dataset: Any) -> ConversionInput:
 
 def _from_object(source: Any, fields: Any, skips: bool, infer: InferColumns) -> ConversionInput:
     check_samples("source", source)
+    source = values_of(source)
     # Before `input_of`, which takes such a dataset for an unknown object.
     huggingface.check_format(source)
     found = input_of(source)

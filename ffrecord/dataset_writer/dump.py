@@ -20,7 +20,7 @@ from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.errors import ArgumentTypeError
 from ffrecord.format import manifest
 from ffrecord.inputs.recognised import StoreInput, input_of
-from ffrecord.inputs.tables import is_table
+from ffrecord.inputs.tables import is_table, values_of
 from ffrecord.processes.pool import usable_workers
 from ffrecord.reading.paths import local_path
 from ffrecord.system import signals
@@ -69,6 +69,7 @@ def dump(
     if files < 1:
         raise ValueError(f"nfiles is {files}, expected >= 1")
     check_samples("dataset", dataset)
+    dataset = values_of(dataset)
     # A dict of samples by their index was taken by ffrecord 1.x, too.
     if is_table(dataset) and not (isinstance(dataset, Mapping) and 0 in dataset):
         advice = "write its rows with DatasetWriter"

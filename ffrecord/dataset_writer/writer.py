@@ -33,7 +33,7 @@ from ffrecord.fields import BytesField, Schema
 from ffrecord.fields.declare import overlay_fields
 from ffrecord.inputs.huggingface import HuggingFaceInput, check_classes, name_stream
 from ffrecord.inputs.recognised import JoinInput, StackInput, StoreInput, input_of
-from ffrecord.inputs.tables import is_table
+from ffrecord.inputs.tables import is_table, values_of
 from ffrecord.processes.pool import start_method_of
 from ffrecord.reading.paths import check_outside
 from ffrecord.system import urls
@@ -113,6 +113,7 @@ class _WriteInput:
     """
 
     def __init__(self, dataset: Any, serializer: Any = None) -> None:
+        dataset = values_of(dataset)
         found = input_of(dataset)
         self.dataset: Any = dataset
         ours = isinstance(found, StoreInput | StackInput | JoinInput)

@@ -252,6 +252,8 @@ def tensor_items(tensor: Any, dtype: str) -> Array:
         ValueError: the items are not in memory as numbers: sparse, quantized, meta.
     """
     # Attached to a graph, on a GPU or conjugated: `force` copies as needed.
+    if tensor.is_meta:
+        raise ValueError("the torch tensor is on the device 'meta', where tensors have no items: give it some")
     try:
         if dtype in BITS:
             # torch has the module imported, as there is a tensor.

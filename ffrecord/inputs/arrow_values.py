@@ -164,7 +164,9 @@ def scalar_values(array: Any) -> Values:
 
 def scalars_of(column: Any) -> Any:
     """Return the values of a table's column as one new array; None if some are missing."""
-    parts = [decode(chunk) for chunk in column.chunks]  # only then are missing values counted
+    parts = [
+        decode(chunk) for chunk in column.chunks
+    ]  # a dictionary may hold missing values that the chunk does not count
     if any(part.null_count for part in parts):
         return None
     return np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])
@@ -178,6 +180,16 @@ def shared_array(column: Any) -> Any:
         return column.chunk(0).to_numpy(zero_copy_only=True)
     except kinds.pyarrow().ArrowInvalid:  # bools are bits
         return None
+
+
+def find_bad_text(array: Any) -> int:
+    """Return the place of the first value whose text is no UTF-8; 0 if there is none."""
+    for place, value in enumerate(array):
+        try:
+            value.as_py()
+        except UnicodeDecodeError:
+            return place
+    return 0
 
 
 def array_values(array: Any) -> Values:

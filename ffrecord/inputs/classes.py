@@ -14,6 +14,7 @@ from ffrecord.inputs.arrow_types import is_list, types
 from ffrecord.inputs.arrow_values import decode
 from ffrecord.system.values import describe
 
+FILE_FEATURES = ("Image", "Audio", "Video", "Pdf", "Nifti")  # of Hugging Face: what has bytes and a path
 # The class names of numbers, also of those in lists, to any depth; or of what is inside of a dict, by key.
 Classes: TypeAlias = tuple[str, ...] | Mapping[str, "Classes"]
 # The class names of the numbers to replace; or of what is inside of a dict, list or tuple, by key or place.
@@ -44,11 +45,24 @@ def classes_of_features(features: Any) -> Classes | None:
 def classes_of_schema(schema: Any) -> dict[str, Classes]:
     """Return the class names that the library of Hugging Face left in a schema of Arrow; {} if there are none."""
     try:
-        said = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-        return classes_of_columns(said.get("info", {}).get("features", {}))
+        return classes_of_columns(_features_of_schema(schema))
     # Metadata may be of any program; names are only a help.
     except (ValueError, AttributeError, TypeError, RecursionError):
         return {}
+
+
+def declared_files(schema: Any) -> set[str]:
+    """Return the columns that the library of Hugging Face declared as files, such as images, in a schema of Arrow."""
+    try:
+        features = _features_of_schema(schema).items()
+        return {name for name, each in features if isinstance(each, dict) and each.get("_type") in FILE_FEATURES}
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        return set()
+
+
+def _features_of_schema(schema: Any) -> Any:
+    said = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    return said.get("info", {}).get("features", {})
 
 
 def classes_of_columns(features: Mapping[str, Any]) -> dict[str, Classes]:

@@ -26,11 +26,12 @@ from ffrecord.inputs.arrow_values import (
     RowError,
     Values,
     file_values_beside,
+    find_bad_text,
     scalars_of,
     shared_array,
     with_files_beside,
 )
-from ffrecord.inputs.classes import Classes
+from ffrecord.inputs.classes import Classes, declared_files
 
 _log = logging.getLogger("ffrecord")
 
@@ -71,6 +72,7 @@ class TableRows:
         check_names(self.names)
         declared = wanted.fields if isinstance(wanted, Schema) else wanted if isinstance(wanted, Mapping) else {}
         self.fields: dict[str, Any] = {}
+        files = declared_files(schema)
         self.classes = classes
         self._takes: dict[str, str] = {}
         self._beside = beside
@@ -87,6 +89,11 @@ class TableRows:
                 _log.warning("column %r: times are stored in UTC, without their zone %s", each.name, zone)
             if field is not None:
                 self.fields[each.name] = field
+            if plan.take == FILES and each.name not in files and each.name not in declared:
+                _log.warning(
+                    "column %r: its bytes are stored as files, its path is left out; rename one of them to keep both",
+                    each.name,
+                )
             self._takes[each.name] = plan.take
         held = {**self.fields, **declared}
         # Fields that hold None need no check for missing values.
@@ -124,6 +131,12 @@ class TableRows:
             except RowError as error:
                 # Rows of earlier chunks count, too.
                 raise RowError(len(values) + error.place, f"column {name!r}: {error}") from None
+            except UnicodeDecodeError as error:
+                place = len(values) + find_bad_text(chunk)
+                raise RowError(
+                    place,
+                    f"column {name!r}: its text is no UTF-8: {error}; cast it to binary to keep the bytes",
+                ) from None
         place = -1 if name not in self._whole else next((i for i, value in enumerate(values) if value is None), -1)
         if place >= 0:
             # Columns are declared by the first files; later rows may differ.

@@ -2,12 +2,13 @@
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from ffrecord.errors import ArgumentError, FormatError
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
 from ffrecord.inputs.arrow_values import RowError, count_missing, take_rows
 from ffrecord.inputs.classes import Classes, are_classes, classes_of_schema
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
@@ -84,17 +85,33 @@ class Table:
         names = list(self._columns)
         return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
-    def take(self, indices: Sequence[int]) -> dict[str, Any] | None:
-        """Return the columns of the rows at `indices`: an array or tensor of numbers [k, …], else a list of k values.
+    def prepare(self) -> None:
+        """Look at the types of the columns, which else happens when samples are first asked for.
 
-        None if this table cannot do so faster than `samples`.
+        Raises:
+            FormatError: no field can hold a column.
+        """
+
+    def select(self, names: Collection[Any]) -> "Table":
+        """Return a table of these columns; this one if it lacks any of them."""
+        if not set(names) <= self._columns.keys():
+            return self
+        return Table({name: column for name, column in self._columns.items() if name in names}, self._rows)
+
+    def take(self, indices: Sequence[int]) -> dict[str, Any] | None:
+        """Return the columns of the rows at `indices`: a new array or tensor [k, …], or a list of k values.
+
+        None if there are no columns, or this kind of table has only rows.
         """
         places = np.asarray(indices, np.int64)
-        numbers = (np.ndarray, class_of("torch", "Tensor"))
-        return {
-            name: column[places] if type(column) in numbers and _has_numbers(column) else _values_at(column, indices)
-            for name, column in self._columns.items()
-        } or None
+        return {name: _take_from(column, places) for name, column in self._columns.items()} or None
+
+    def copies(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """Return the rows at `indices`. Rows of arrays and tensors are not in the memory of the table."""
+        columns = self.take(indices)
+        if columns is None:
+            return self.samples(indices)
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 class PolarsTable(Table):
@@ -106,6 +123,12 @@ class PolarsTable(Table):
 
     def samples(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         return [self._frame.row(index, named=True) for index in indices]
+
+    def select(self, names: Collection[Any]) -> Table:
+        known = set(names) <= set(self._frame.columns)
+        return (
+            PolarsTable(self._frame.select([name for name in self._frame.columns if name in names])) if known else self
+        )
 
     def take(self, indices: Sequence[int]) -> dict[str, Any] | None:
         return None
@@ -122,7 +145,7 @@ class ArrowTable(Table):
         self._others: Any = None  # a table of the other columns
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_arrays": None, "_others": None}  # copies of the table would be pickled
+        return {**self.__dict__, "_arrays": None, "_others": None}  # their numbers would be pickled once more
 
     def fields(self, wanted: Any) -> Mapping[str, Any]:
         # The library of Hugging Face leaves class names in the schema's metadata.
@@ -139,6 +162,19 @@ class ArrowTable(Table):
     def samples(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         # No rows: nothing to take.
         return self._convert(self._table, indices, self._conversion.samples) if len(indices) else []
+
+    copies = samples  # Arrow's values are always converted
+
+    def prepare(self) -> None:
+        self._known = self._conversion
+
+    def select(self, names: Collection[Any]) -> Table:
+        there = self._table.column_names
+        return (
+            ArrowTable(self._table.select([name for name in there if name in names]))
+            if set(names) <= set(there)
+            else self
+        )
 
     def take(self, indices: Sequence[int]) -> dict[str, Any] | None:
         names = self._table.column_names
@@ -195,11 +231,17 @@ def table_of(source: Any) -> Table | None:
     return _mapping_table(source) if isinstance(source, Mapping) else None
 
 
-def _has_numbers(column: Any) -> bool:
-    """Tell whether an array or a tensor has rows of numbers, which one index call copies."""
-    if isinstance(column, np.ndarray):
-        return column.dtype.kind in "biufc"
-    return not column.is_sparse and str(column.layout) == "torch.strided"
+def _take_from(column: Any, places: npt.NDArray[np.int64]) -> Any:
+    """Return the rows of a column at `places` by one call, if it is an array or a tensor; else a list of its values."""
+    # Subclasses may give other rows; NumPy's rows of a memory map are plain.
+    if type(column) in (np.ndarray, np.memmap):
+        return np.asarray(column).take(places, axis=0)
+    if type(column) is class_of("torch", "Tensor") and str(column.layout) == "torch.strided":
+        try:
+            return column[places].contiguous()
+        except (RuntimeError, NotImplementedError):  # types of fewer than 8 bits
+            pass
+    return _values_at(column, places.tolist())
 
 
 def _values_at(column: Any, indices: Sequence[int]) -> list[Any]:
@@ -229,6 +271,11 @@ def _mapping_table(source: Mapping[Any, Any]) -> Table | None:
         return None
     lengths = {}
     for name, column in source.items():
+        if is_arrow_column(column):
+            raise ArgumentTypeError(
+                f"{name!r} of the source, a dict, is of type {type(column).__name__}, a column of Arrow: pass "
+                "pyarrow.table(source)"
+            )
         if isinstance(column, str | bytes | Mapping) or not hasattr(column, "__getitem__") or not _has_length(column):
             raise ArgumentError(
                 describe_wrong(
@@ -254,7 +301,26 @@ def _mapping_table(source: Mapping[Any, Any]) -> Table | None:
 
 def _has_length(column: Any) -> bool:
     try:
-        # Some objects have `__len__` and raise.
+        # Some objects have `__len__` and raise, such as a nested tensor a RuntimeError.
         return len(column) >= 0
-    except TypeError:
+    except (TypeError, RuntimeError):
         return False
+
+
+def values_of(source: Any) -> Any:
+    """Return the values of a pandas Series by position, as a DataFrame's; anything else as it is.
+
+    Raises:
+        ArgumentTypeError: the source is a single column of Arrow.
+    """
+    if is_arrow_column(source):
+        raise ArgumentTypeError(
+            f"the source is of type {type(source).__name__}, a column of Arrow without a name: pass a table, such as "
+            "pyarrow.table({'x': column})"
+        )
+    return _pandas_values(source) if isinstance(source, class_of("pandas", "Series")) else source
+
+
+def is_arrow_column(value: Any) -> bool:
+    """Tell whether a value is an array of Arrow, whose items are Arrow's own objects."""
+    return isinstance(value, (class_of("pyarrow", "Array"), class_of("pyarrow", "ChunkedArray")))

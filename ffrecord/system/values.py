@@ -55,7 +55,8 @@ def describe(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return repr(value)
     if isinstance(value, class_of("numpy", "ndarray")):
-        return with_article(f"{value.dtype} array of shape {value.shape}")
+        masked = "masked " if isinstance(value, class_of("numpy.ma", "MaskedArray")) else ""
+        return with_article(f"{masked}{value.dtype} array of shape {value.shape}")
     if isinstance(value, class_of("numpy", "generic")):
         is_text = isinstance(value, class_of("numpy", "character"))
         shown = _short_repr(value.item()) if is_text else str(value)[:REPR_MAX]

@@ -4,6 +4,7 @@ Queues of multiprocessing pickle in their own thread, which prints an error and 
 for ever.
 """
 
+import builtins
 import pickle
 from multiprocessing import queues
 from multiprocessing.reduction import ForkingPickler
@@ -65,6 +66,9 @@ def _make_message(content: Any) -> Message:
 def _make_sendable(failure: ExceptionWrapper) -> ExceptionWrapper:
     """Return an error that pickles, and that ends no loop; its text stays."""
     kind: Any = failure.exc_type
+    # Python 3.11 and newer have groups. torch makes an error anew of its text alone, which a group does not allow.
+    if issubclass(kind, getattr(builtins, "BaseExceptionGroup", ())):
+        return _replace_type(failure, f"{kind.__qualname__} cannot be made anew of its text")
     if issubclass(kind, StopIteration):
         return _replace_type(failure, "StopIteration would end the loop as if there were no more samples")
     try:

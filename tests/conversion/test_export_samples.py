@@ -1,5 +1,6 @@
 """`export` of samples that are not all alike: nothing is lost, merged or left out without an error."""
 
+import enum
 import io
 import json
 import os
@@ -388,3 +389,32 @@ def test_a_webdataset_comes_back_from_a_dataset(tmp_path, decode):
     ffrecord.export(tmp_path / "dataset", tmp_path / "back.tar", "webdataset", verify=True)
     with tarfile.open(tmp_path / "back.tar") as archive:
         assert {each.name: archive.extractfile(each).read() for each in archive} == members
+
+
+@pytest.mark.parametrize("name", ["out.tfrecord", "out.zip"])
+def test_ints_of_other_classes(tmp_path, name):
+    """A range looks for them number by number, which would take for ever."""
+    values = [enum.IntEnum("E", "A").A, type("I", (int,), {})(2**62), True]
+    export([{"v": value, "k": 1} for value in values[:2]], tmp_path / name, progress=False)
+    found = ffrecord.open(tmp_path / name)
+    if name == "out.tfrecord":
+        parser = ExampleParser({"v": FixedFeature("int64")})
+        assert [int(parser.parse(found[index])["v"]) for index in range(2)] == [1, 2**62]
+    with pytest.raises(ArgumentError, match="does not fit in int64"):
+        export([{"v": type("I", (int,), {})(2**63)}], tmp_path / "large.tfrecord", progress=False)
+
+
+@pytest.mark.parametrize("name", ["out.tfrecord", "out.zip"])
+def test_tensors_of_every_kind(tmp_path, name):
+    torch = pytest.importorskip("torch")
+    conjugated = torch.tensor([1 + 2j]).conj()
+    for index, tensor in enumerate((conjugated, conjugated.imag, torch.ones(2, requires_grad=True))):
+        export([{"v": tensor}], tmp_path / f"{index}-{name}", progress=False)
+    with pytest.raises(ArgumentError, match=r"[Ss]ample 0.*column 'v'.*not plain numbers in memory"):
+        export([{"v": torch.ones(2, device="meta")}], tmp_path / f"meta-{name}", progress=False)
+
+
+def test_a_series_goes_by_position(tmp_path):
+    series = pytest.importorskip("pandas").Series([b"a", b"b", b"c"], index=[2, 0, 1])
+    export(series, tmp_path / "out.tfrecord", progress=False)
+    assert [bytes(each) for each in ffrecord.open(tmp_path / "out.tfrecord").read(range(3))] == [b"a", b"b", b"c"]

@@ -1,5 +1,6 @@
 """Every type of Arrow, missing or not, nested or not: there and back, or refused by name."""
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ffrecord import FileReader
+from ffrecord import DatasetWriter, FileReader
 from ffrecord.conversion import convert
 from ffrecord.conversion.parquet import ParquetDataset
-from ffrecord.errors import FormatError
+from ffrecord.errors import FFRecordError, FormatError
 from ffrecord.fields import BytesField, JSONField, MsgpackField, NDArrayField, OptionalField, schema_of
 from ffrecord.inputs.arrow_values import RowError, count_missing
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
@@ -442,3 +443,21 @@ def test_a_shard_of_a_partition_that_is_not_there(tmp_path, caplog):
     assert len(samples(tmp_path / "part")) == 3
     found = f"{tmp_path / 'in' / 'k=2'}: it has 1 file called x-…-of-00002.parquet, expected 2"
     assert [record.getMessage() for record in caplog.records] == [found]
+
+
+def test_text_that_is_no_utf_8(tmp_path):
+    offsets = pa.array([0, 1, 2, 3], pa.int32()).buffers()[1]
+    text = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"ab\xff")])
+    with pytest.raises(FFRecordError, match=r"row 2: column 'a': its text is no UTF-8.*cast it to binary"):
+        DatasetWriter(tmp_path / "out", num_workers=0, progress=False).from_indexed_dataset(pa.table({"a": text}))
+
+
+def test_a_path_beside_bytes_is_told_to_be_left_out(tmp_path, caplog):
+    table = pa.table({"a": [{"bytes": b"x", "path": "p"}]})
+    DatasetWriter(tmp_path / "out", num_workers=0, progress=False).from_indexed_dataset(table)
+    assert "column 'a': its bytes are stored as files, its path is left out" in caplog.text
+    caplog.clear()
+    said = json.dumps({"info": {"features": {"a": {"_type": "Image"}}}}).encode()
+    declared = table.replace_schema_metadata({b"huggingface": said})
+    DatasetWriter(tmp_path / "images", num_workers=0, progress=False).from_indexed_dataset(declared)
+    assert "left out" not in caplog.text

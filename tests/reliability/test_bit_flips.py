@@ -30,7 +30,7 @@ def outcomes(file: Damaged, where: Iterable[int], mode: Mode, counted: Counted) 
         counted.add("bit flips")
 
 
-every_step = pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.long)])
+every_step = pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.long)])
 
 
 @every_step

@@ -83,8 +83,8 @@ FEW = (errno.EIO,)
 NAMES = ("stat", "lstat")
 FILES = ["file of n", "file, flushed"]
 MORE_FILES = ["file", "file of n, flushed"]
-EVERYDAY = ["pack", "dataset", "tfrecord", "recordio"]
-OTHERS = [*EVERYDAY, "recover", "dataset of one size", "append", "recordio, appended"]
+EVERYDAY = ["recover", "pack", "dataset", "append", "tfrecord", "recordio"]
+OTHERS = [*EVERYDAY, "dataset of one size", "recordio, appended"]
 
 
 READ_EVERYDAY = [("pread", "extension block", "auto, in sequence"), ("direct",), ("mmap", "images")]

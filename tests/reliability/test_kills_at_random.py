@@ -50,7 +50,7 @@ def memory() -> Iterator[Path]:
         yield Path(made)
 
 
-@counts(50, 7_500)
+@counts(100, 7_500)
 @pytest.mark.parametrize("group", SHARES)
 def test_any_time(
     preloadable: Callable[[str], Path], memory: Path, counted: figures.Counted, seed: int, group: str, count: int

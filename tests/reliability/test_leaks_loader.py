@@ -26,6 +26,6 @@ KINDS = [f"{kind}, {workers}" for kind in ("whole", "broken off", "failing") for
 
 
 @pytest.mark.timeout(600)
-@counts(2, 40)
+@counts(4, 40)
 def test_epochs(good_and_damaged: tuple[str, str], count: int) -> None:
     leaking.run(EPOCHS, count, 10_000, *good_and_damaged, turns=KINDS, kept=True, settle=10)

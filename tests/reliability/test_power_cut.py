@@ -62,7 +62,7 @@ def memory() -> Iterator[Path]:
         yield Path(made)
 
 
-@counts(50, 6_500)
+@counts(100, 6_500)
 def test_any_moment(
     preloadable: Callable[[str], Path], memory: Path, counted: figures.Counted, seed: int, count: int
 ) -> None:

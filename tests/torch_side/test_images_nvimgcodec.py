@@ -1,4 +1,4 @@
-"""Images decoded by nvImageCodec: here by its backend for the CPU, which takes the same steps as on a GPU.
+"""Images decoded by nvImageCodec, by its backend for the CPU. All but resampling takes the same steps as on a GPU.
 
 Its CPU backend returns the pixels of libjpeg-turbo bit for bit. torch's filter computes with floats, where Pillow's
 rounds after each of its two passes; so results differ by 1 at most from those made by the book.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import interpolate
 
@@ -56,7 +56,6 @@ def alone(pixels: np.ndarray, orientation: int, flip: bool, sides: tuple[int, in
     channels=st.sampled_from([1, 3]),
     most=st.sampled_from([1, 5000, 1 << 24]),
 )
-@settings(max_examples=25)
 def test_as_each_alone(images, sides, channels, most):
     images = sorted(images)
     torch.manual_seed(len(images))

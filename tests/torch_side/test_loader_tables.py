@@ -1,6 +1,7 @@
 """Batches of tables and of TensorDataset are taken by columns. They are those made of their rows."""
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 import torch
 from torch.utils.data import Subset, TensorDataset
 
-from ffrecord.errors import UserFunctionError
+from ffrecord import DatasetWriter
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, UserFunctionError
 from ffrecord.torch import Loader
 
 COUNT = 50
@@ -32,6 +34,7 @@ def check_equal(found: Any, expected: Any) -> None:
             check_equal(each, other)
     elif isinstance(found, torch.Tensor):
         assert (found.dtype, found.shape, found.device) == (expected.dtype, expected.shape, expected.device)
+        assert found.is_contiguous() and expected.is_contiguous()
         assert torch.equal(found.nan_to_num(77), expected.nan_to_num(77))
     else:
         assert [*map(type, found)] == [*map(type, expected)]
@@ -61,6 +64,8 @@ def test_arrays_of_several_axes() -> None:
             "small": np.arange(COUNT * 6, dtype=np.float32).reshape(COUNT, 2, 3),
             "large": np.arange(COUNT * 9000, dtype=np.int16).reshape(COUNT, 9000),
             "reversed": np.arange(COUNT * 2).reshape(COUNT, 2)[::-1, ::-1],
+            "axes in another order": np.arange(COUNT * 24).reshape(COUNT, 2, 3, 4).transpose(0, 3, 1, 2),
+            "columns first": np.asfortranarray(np.arange(COUNT * 6.0).reshape(COUNT, 2, 3)),
             "of no values": np.zeros((COUNT, 0)),
             "texts": np.array([["a", str(i)] for i in range(COUNT)]),
         }
@@ -91,13 +96,15 @@ def test_columns_of_tensors() -> None:
             "ints": torch.arange(COUNT),
             "half": torch.arange(COUNT * 4).reshape(COUNT, 2, 2).bfloat16(),
             "parameter": torch.nn.Parameter(torch.rand(COUNT)).detach(),
+            "channels last": torch.rand(COUNT, 3, 4, 5).to(memory_format=torch.channels_last),
         }
     )
 
 
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"ragged": "padded"}], ids=repr)
 def test_tensor_dataset(options: dict[str, Any]) -> None:
-    check(TensorDataset(torch.arange(COUNT), torch.rand(COUNT, 3), torch.arange(COUNT) > 5), **options)
+    turned = torch.rand(COUNT, 3, 4).permute(0, 2, 1)
+    check(TensorDataset(torch.arange(COUNT), torch.rand(COUNT, 3), torch.arange(COUNT) > 5, turned), **options)
 
 
 def test_part_of_a_tensor_dataset() -> None:
@@ -165,20 +172,118 @@ def test_arrow_batch() -> None:
     check(arrow.record_batch(arrow_columns(arrow)))
 
 
-def test_a_batch_shares_no_memory_with_its_source() -> None:
+def first_column(batch: Any) -> Any:
+    return batch["x"] if isinstance(batch, dict) else batch[0]
+
+
+@pytest.mark.parametrize("transform", [None, same], ids=["columns", "rows"])
+def test_a_batch_shares_no_memory_with_its_source(transform: Any) -> None:
     arrow = pytest.importorskip("pyarrow")
-    numbers, tensor = NUMBERS.copy(), torch.arange(COUNT)
-    for source in ({"x": numbers}, {"x": tensor}, TensorDataset(tensor), arrow.table({"x": numbers})):
-        with Loader(source, COUNT, shuffle=False) as loader:
+    numbers, several, tensor = NUMBERS.copy(), np.ones((COUNT, 3)), torch.ones(COUNT, 2)
+    for source in ({"x": numbers}, {"x": several}, {"x": tensor}, TensorDataset(tensor), arrow.table({"x": numbers})):
+        with Loader(source, COUNT, shuffle=False, transform=transform) as loader:
             for batch in loader:
-                (batch["x"] if isinstance(batch, dict) else batch[0]).zero_()
-            found = next(iter(loader))
-            assert (found["x"] if isinstance(found, dict) else found[0]).abs().sum() > 0
-    assert numbers[0] == -7 and tensor[-1] == COUNT - 1
+                first_column(batch).zero_()
+            assert first_column(next(iter(loader))).abs().sum() > 0
+    texts = np.array([["a", "b"]] * COUNT)
+    with Loader({"x": texts}, COUNT, shuffle=False, transform=transform) as loader:
+        next(iter(loader))["x"][0][:] = "z"
+    assert (texts[0] == ["a", "b"]).all()
+
+
+def test_a_transform_may_write_in_place() -> None:
+    """Each epoch gets the values of the table, with and without workers."""
+
+    def halve(sample: Any) -> Any:
+        sample["x"] /= 2
+        sample["y"] *= 3
+        return sample
+
+    table = {"x": np.ones((COUNT, 3)), "y": torch.ones(COUNT, 2)}
+    with Loader(table, 8, transform=halve) as loader:
+        for _ in range(2):
+            assert all((batch["x"] == 0.5).all() and (batch["y"] == 3).all() for batch in loader)
+    assert (table["x"] == 1).all() and (table["y"] == 1).all()
+
+
+def test_a_memory_map(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(COUNT * 3.0).reshape(COUNT, 3))
+    check({"x": np.load(tmp_path / "x.npy", mmap_mode="r")})
+
+
+@pytest.mark.parametrize("transform", [None, same], ids=["columns", "rows"])
+def test_a_mask_is_not_lost(transform: Any) -> None:
+    masked = np.ma.masked_array(NUMBERS, NUMBERS == 4)
+    with Loader({"x": masked}, 8, shuffle=False, transform=transform) as loader:
+        batches = iter(loader)
+        assert next(batches)["x"].tolist() == NUMBERS[:8].tolist()
+        with pytest.raises(UserFunctionError, match=r"column 'x'.*its mask would be lost"):
+            next(batches)
+
+
+def test_types_of_few_bits() -> None:
+    """torch cannot index them, so they come row by row."""
+    with Loader({"x": torch.zeros(COUNT, dtype=torch.uint8).view(torch.bits8)}, 8) as loader:
+        assert next(iter(loader))["x"].dtype == torch.bits8
+
+
+def test_a_series_goes_by_position(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    for index in ([2, 0, 1], [5, 6, 7], [0, 0, 0]):
+        series = pandas.Series([10, 20, 30], index=index)
+        with Loader(series, 3, shuffle=False) as loader:
+            assert next(iter(loader)).tolist() == [10, 20, 30]
+        out = tmp_path / str(index)
+        DatasetWriter(out, num_workers=0, progress=False).from_indexed_dataset(series)
+        with Loader(out, 3, shuffle=False) as loader:
+            assert next(iter(loader)).tolist() == [10, 20, 30]
+
+
+def test_columns_of_arrow_are_no_source() -> None:
+    arrow = pytest.importorskip("pyarrow")
+    for column in (arrow.array([1, 2]), arrow.chunked_array([[1], [2]])):
+        with pytest.raises(ArgumentTypeError, match="a column of Arrow without a name: pass a table"):
+            Loader(column, 2)
+        with pytest.raises(ArgumentTypeError, match=r"'x' of the source.*pass pyarrow\.table\(source\)"):
+            Loader({"x": column}, 2)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_named(tmp_path: Path) -> None:
+    nested = torch.nested.nested_tensor([torch.ones(1), torch.ones(2)], layout=torch.jagged)
+    strided = torch._nested_tensor_from_tensor_list([torch.ones(1), torch.ones(2)])
+    for source in (strided, {"x": strided}, {"x": nested}):
+        try:
+            with Loader(source, 2) as loader:
+                next(iter(loader))
+        except (ArgumentTypeError, ArgumentError, UserFunctionError) as error:
+            assert "nested" in str(error)
+    with pytest.raises((ArgumentTypeError, ArgumentError), match=r"nested|Nested"):
+        DatasetWriter(tmp_path / "out", num_workers=0, progress=False).from_indexed_dataset(strided)
+
+
+def test_a_type_that_no_field_holds_is_told_at_once() -> None:
+    arrow = pytest.importorskip("pyarrow")
+    union = arrow.UnionArray.from_sparse(arrow.array([0, 0], arrow.int8()), [arrow.array([1, 2])])
+    with pytest.raises(FormatError, match=r"column 'x' has type .*union"):
+        Loader(arrow.table({"x": union}), 2)
 
 
 def test_columns_by_name() -> None:
-    check({"x": NUMBERS, "y": NUMBERS / 2, "name": [str(i) for i in range(COUNT)]}, fields=["y", "name"])
+    table = {"x": NUMBERS, "y": NUMBERS / 2, "name": [str(i) for i in range(COUNT)], "a.b": NUMBERS}
+    for fields in (["y", "name"], ["name", "x"], ["a.b"]):
+        check(table, fields=fields)
+    arrow = pytest.importorskip("pyarrow")
+    for fields in (["y", "name"], ["name"], ["x"]):
+        check(arrow.table(table), fields=fields)
+    with Loader(table, 8, fields=["x", "z"]) as loader, pytest.raises(FormatError, match=r"'z'.*x, y, name"):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize("fields", [None, ["x"]])
+def test_says_that_it_takes_columns(fields: Any) -> None:
+    with Loader({"x": NUMBERS, "y": NUMBERS}, 8, fields=fields) as loader:
+        assert loader.stats().source.split(";")[0].endswith("made by Python in columns")
 
 
 def with_null(arrow: Any, kind: str) -> Any:
@@ -193,17 +298,17 @@ def with_null(arrow: Any, kind: str) -> Any:
 def test_missing_values_fail_alike(kind: str) -> None:
     arrow = pytest.importorskip("pyarrow")
     values = with_null(arrow, kind)
-    told = []
+    found: list[Any] = []
     for transform in (None, same):
         with Loader(arrow.table({"x": values}), 8, shuffle=False, transform=transform) as loader:
             try:
-                told.append([batch["x"] for batch in loader][1])
+                found.append([batch["x"] for batch in loader][1])
             except UserFunctionError as error:
-                told.append(str(error))
+                found.append(str(error))
     if kind == "string":
-        assert told[0] == told[1] == ["8", None, *map(str, range(10, 16))]
+        assert found[0] == found[1] == ["8", None, *map(str, range(10, 16))]
     else:
-        assert all("sample 9: column 'x' is None, but" in each for each in told)
+        assert all("sample 9: column 'x' is None, but" in each for each in found)
 
 
 def test_pickled_once() -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -141,6 +142,17 @@ def test_an_exception_that_does_not_pickle(path: str):
     with pytest.raises(UserFunctionError, match=r"(?s)samples 0, 1, 2, 3.*the reason.*cannot be sent from a worker"):
         next(iter(loader))
     assert loader.state_dict()["position"] == 0
+
+
+class FailingTogether(Ints):
+    def process(self, indices: list[int], data: list[Any]) -> list[int]:
+        raise ExceptionGroup("several", [ValueError("the reason")])  # noqa: F821
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no groups of exceptions")
+def test_a_group_of_exceptions(path: str):
+    with pytest.raises(UserFunctionError, match=r"(?s)several.*the reason"):
+        next(iter(DataLoader(FailingTogether(path), 4, num_workers=1)))
 
 
 @pytest.mark.parametrize("kind", ["map", "iterable"])

@@ -273,9 +273,9 @@ def _resample(upright: Upright, sides: tuple[int, int]) -> torch.Tensor:
 
 
 def group_neighbours(images: list[Upright], sides: tuple[int, int]) -> Iterator[list[Upright]]:
-    """Yield groups of images in neighbouring places. A group is one image, or takes at most TOGETHER_MOST.
+    """Yield groups of images in neighbouring places: single images, or several with at most TOGETHER_MOST numbers.
 
-    Each image of a group, and its weights, take as much room as the largest.
+    The numbers are pixels and weights. Each image of a group takes as many as the largest.
     """
     group: list[Upright] = []
     height = width = 0
@@ -294,8 +294,8 @@ def resample_together(images: list[Upright], whole: torch.Tensor) -> None:
     """Resample images as torch's `interpolate` with `antialias=True` does each, by a few operations on all of them.
 
     An operation for each image costs more than its work on a GPU. On the CPU, a product would hang in a forked child
-    of a process that made one. Where torch may multiply with fewer bits (its
-    `set_float32_matmul_precision`), a number may differ by a quarter.
+    of a process that made one. Where torch may multiply with fewer bits (its `set_float32_matmul_precision`), a number
+    may differ by a quarter.
 
     Args:
         images: those of neighbouring places, not empty.

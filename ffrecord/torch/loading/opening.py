@@ -20,7 +20,7 @@ from ffrecord.folders.folder import PackedFolder
 from ffrecord.format.extension import Extension
 from ffrecord.inputs.parts import Parts, WholeStore
 from ffrecord.inputs.recognised import parts_of
-from ffrecord.inputs.tables import table_of
+from ffrecord.inputs.tables import table_of, values_of
 from ffrecord.reader import FileReader
 from ffrecord.reading.indices import as_subset, count_from_start
 from ffrecord.reading.paths import Pinned
@@ -28,7 +28,7 @@ from ffrecord.reading.record_reader import RecordReader
 from ffrecord.reading.store import Store
 from ffrecord.sources.opening import detect_readable, local_paths
 from ffrecord.torch.loading.class_names import check_class_names
-from ffrecord.torch.loading.python_store import PythonStore
+from ffrecord.torch.loading.python_store import PythonStore, store_of_table
 
 __all__ = ["LoaderSource", "open_source"]
 
@@ -71,6 +71,7 @@ def open_source(source: Any, check_data: bool, io: str, remote: Mapping[str, Any
     """
     if isinstance(source, Store):
         return LoaderSource(source, False, None, describe_store(source))
+    source = values_of(source)
     if is_path(source):
         store = _open_path(source, check_data, io, remote)
         return LoaderSource(store, True, None, describe_store(store))
@@ -89,11 +90,7 @@ def open_source(source: Any, check_data: bool, io: str, remote: Mapping[str, Any
         take = partial(_take_from_tensors, source.tensors)
         python = PythonStore(source, partial(_rows_of_tensors, source.tensors), take=take)
     else:
-        python = (
-            PythonStore(source)
-            if table is None
-            else PythonStore(table, table.samples, type(source).__name__, table.take)
-        )
+        python = PythonStore(source) if table is None else store_of_table(table, type(source).__name__)
     chosen = "" if indices is None else f"{plural(len(indices), 'sample')} of "
     return LoaderSource(python, True, indices, chosen + python.described)
 
@@ -114,7 +111,7 @@ def _unwrap(source: Any) -> tuple[Any, npt.NDArray[np.int64] | None]:
 def _take_from_tensors(tensors: Sequence[torch.Tensor], indices: list[int]) -> tuple[torch.Tensor, ...]:
     """Return rows of tensors, each [k, …]."""
     wanted = torch.tensor(indices, dtype=torch.int64)
-    return tuple(tensor[wanted] for tensor in tensors)
+    return tuple(tensor[wanted].contiguous() for tensor in tensors)
 
 
 def _rows_of_tensors(tensors: Sequence[torch.Tensor], indices: list[int]) -> list[tuple[torch.Tensor, ...]]:

@@ -24,6 +24,7 @@ from ffrecord.errors import (
 )
 from ffrecord.fields import schema_of
 from ffrecord.inputs.huggingface import keep_columns
+from ffrecord.inputs.tables import Table
 from ffrecord.reader import FileReader
 from ffrecord.reading.batch_forms import BatchOutcome
 from ffrecord.reading.store import Store
@@ -37,7 +38,7 @@ from ffrecord.torch.loading.records import Bytes, Offsets
 from ffrecord.torch.loading.stacking import UnevenError, stack_samples
 from ffrecord.torch.stop_iteration import describe_batch
 
-__all__ = ["PythonColumns", "PythonStore", "columns_of"]
+__all__ = ["PythonColumns", "PythonStore", "columns_of", "store_of_table"]
 
 NAMES_MOST = 20  # in a message
 KINDS = (Mapping, tuple, list)  # structures of samples
@@ -54,8 +55,8 @@ class PythonStore(Store[Any]):
             not depend on earlier calls. Threads may call it at the same time.
         several: function from indices [k] to samples, in place of both methods; or None.
         name: name for messages; by default that of the dataset's type.
-        take: function from indices [k] to the columns of those samples, or None. A batch is made of them: a dict or
-            tuple of arrays and tensors of numbers [k, …], and lists of k values. With None, it is made of samples.
+        take: function from indices [k] to the columns of those samples, or None. They are a dict or tuple of new arrays
+            and tensors [k, …], and of lists of k values. Batches are made of them, or else of samples.
 
     Attributes:
         dataset: the argument.
@@ -96,7 +97,7 @@ class PythonStore(Store[Any]):
     @property
     def described(self) -> str:
         """Words for the samples and the way to get them."""
-        how = "in batches" if self.takes_batches else "one by one"
+        how = "in columns" if self._take is not None else "in batches" if self.takes_batches else "one by one"
         return f"{plural(self.n, 'sample')} of {self.name}, made by Python {how}"
 
     @property
@@ -106,6 +107,9 @@ class PythonStore(Store[Any]):
 
     def keep_columns(self, names: Collection[Any]) -> "PythonStore":
         """Return a store of the same samples without columns other than `names`, if the dataset can leave them out."""
+        if isinstance(self.dataset, Table):
+            table = self.dataset.select(names) if names else self.dataset
+            return self if table is self.dataset else store_of_table(table, self.name)
         found = self.dataset if self._several is not None else keep_columns(self.dataset, names)
         return self if found is self.dataset else PythonStore(found, None, self.name)
 
@@ -149,6 +153,7 @@ class PythonStore(Store[Any]):
 
     @contextmanager
     def _named_errors(self, indices: list[int]) -> Iterator[None]:
+        """Raise errors of the dataset again, with its name and the samples."""
         try:
             yield
         except Exception as error:
@@ -178,6 +183,10 @@ class PythonColumns(DecodedColumns):
         self._tree = None if self._wanted is None else tree_of(map(parse_path, self._wanted))
         names = {parse_path(name)[0] for name in self._wanted or ()}
         self._source = store.keep_columns(names)  # without names, all of them
+        # A batch has all columns of the source, as they are. A table keeps just those wanted, if it has them all.
+        chosen = self._source is not store and isinstance(store.dataset, Table)
+        chosen = chosen and all(parse_path(name) == (name,) for name in self._wanted or ())
+        self._whole = not self._decoders and (self._wanted is None or chosen)
         self.decodes = self.decodes or self._seeded
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -212,7 +221,7 @@ class PythonColumns(DecodedColumns):
             raise
 
     def _batch(self, records: StoreRecords, seeds: Seeds | None) -> list[Any]:
-        columns = self._source.fetch_columns(records.indices.tolist()) if self._plain else None
+        columns = self._source.fetch_columns(records.indices.tolist()) if self._whole else None
         if columns is None:
             return super()._batch(records, seeds)
         if isinstance(columns, dict):
@@ -260,6 +269,16 @@ class PythonColumns(DecodedColumns):
         except UnevenError:
             _check_alike(samples)
             raise
+
+
+def store_of_table(table: Table, name: str) -> PythonStore:
+    """Return a store of the rows of a table.
+
+    Raises:
+        FormatError: no field can hold a column.
+    """
+    table.prepare()
+    return PythonStore(table, table.copies, name, table.take)
 
 
 def _stack_column(column: Any, form: Form, path: str) -> Any:
@@ -323,6 +342,8 @@ def _count(dataset: Any, name: str, indexed: bool) -> int:
         ) from None
     except (ValueError, OverflowError) as error:
         raise ArgumentError(f"dataset is of type {name}, whose length is out of range: {error}") from None
+    except RuntimeError as error:  # a nested tensor
+        raise ArgumentTypeError(f"dataset is {describe(dataset)}, whose length is not known: {error}") from None
     if count == 0:
         files = _files_of(dataset)
         told = f" of {name_files(files)}" if files else ""

@@ -184,6 +184,8 @@ def _stack_values(values: list[Any], form: Form, path: str) -> Any:
     alike = len(kinds) == 1
     if isinstance(first, torch.Tensor):
         return _stack_tensors(values, form, path)
+    if any(issubclass(kind, np.ma.MaskedArray) for kind in kinds):  # a masked number is one, too
+        raise TypeError("its mask would be lost: give value.data and value.mask, or value.filled()")
     numbers = type(first) in NUMBERS
     if numbers and alike:
         return torch.from_numpy(np.fromiter(values, PLAIN[type(first)], len(values)))
@@ -195,8 +197,6 @@ def _stack_values(values: list[Any], form: Form, path: str) -> Any:
             raise TypeError("numpy has no type of numbers for all of these values")
         return values
     if isinstance(first, np.ndarray):
-        if any(issubclass(kind, np.ma.MaskedArray) for kind in kinds):
-            raise TypeError("its mask would be lost: give value.data and value.mask, or value.filled()")
         if first.nbytes <= SMALL and alike and len(set(map(LAYOUT, values))) == 1:
             stacked = tensor_of(np.array(values))
             return stacked if isinstance(stacked, torch.Tensor) else values
