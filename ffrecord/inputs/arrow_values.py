@@ -182,6 +182,21 @@ def shared_array(column: Any) -> Any:
         return None
 
 
+def dtype_in_python(kind: Any) -> Any:
+    """Return the dtype of the numbers of Python that the values of a type become; None if they are none."""
+    kind = kinds.plain_type(kind)
+    if types().is_boolean(kind):
+        return np.dtype(bool)
+    if types().is_integer(kind) and not types().is_uint64(kind):  # Python's may be too large for int64
+        return np.dtype(np.int64)
+    return np.dtype(np.float64) if types().is_float32(kind) or types().is_float64(kind) else None
+
+
+def as_dtype(numbers: Any, dtype: Any) -> Any:
+    """Return an array with this dtype; as it is for None."""
+    return numbers if dtype is None else numbers.astype(dtype, copy=False)
+
+
 def find_bad_text(array: Any) -> int:
     """Return the place of the first value whose text is no UTF-8; 0 if there is none."""
     for place, value in enumerate(array):

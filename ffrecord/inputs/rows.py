@@ -25,6 +25,8 @@ from ffrecord.inputs.arrow_values import (
     TAKES,
     RowError,
     Values,
+    as_dtype,
+    dtype_in_python,
     file_values_beside,
     find_bad_text,
     scalars_of,
@@ -75,6 +77,7 @@ class TableRows:
         files = declared_files(schema)
         self.classes = classes
         self._takes: dict[str, str] = {}
+        self._numbers: dict[str, Any] = {}  # the dtypes of those columns that have numbers or times
         self._beside = beside
         # Found once: each row would have to be searched otherwise.
         self._files_inside = frozenset(each.name for each in schema if beside and has_files_inside(each.type))
@@ -95,6 +98,10 @@ class TableRows:
                     each.name,
                 )
             self._takes[each.name] = plan.take
+            if plan.take == SCALARS:
+                self._numbers[each.name] = None
+            elif plan.take == PYTHON and (dtype := dtype_in_python(each.type)):
+                self._numbers[each.name] = dtype
         held = {**self.fields, **declared}
         # Fields that hold None need no check for missing values.
         self._whole = frozenset(name for name in self.names if not isinstance(held.get(name), HOLD_NONE))
@@ -105,17 +112,24 @@ class TableRows:
         return [dict(zip(self.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def arrays(self, table: Any) -> dict[str, Any]:
-        """Return those columns of a table with this schema whose numbers NumPy reads in the table's own memory."""
-        found = {name: shared_array(table.column(name)) for name in self.names if self._takes[name] == SCALARS}
+        """Return those columns of a table with this schema whose numbers NumPy reads in the table's own memory.
+
+        `batch_dtype` has the dtypes that they have in samples.
+        """
+        found = {name: shared_array(table.column(name)) for name in self._numbers}
         return {name: array for name, array in found.items() if array is not None}
+
+    def batch_dtype(self, name: str) -> Any:
+        """Return the dtype of the numbers of a column in samples; None if it is Arrow's."""
+        return self._numbers[name]
 
     def columns(self, table: Any) -> dict[str, Any]:
         """Return columns of a table, all of this schema: an array of numbers, else a list of values."""
         found: dict[str, Any] = {}
         for name in table.column_names:
             column = table.column(name)
-            numbers = scalars_of(column) if self._takes[name] == SCALARS else None
-            found[name] = self._values(name, column) if numbers is None else numbers
+            numbers = scalars_of(column) if name in self._numbers else None
+            found[name] = self._values(name, column) if numbers is None else as_dtype(numbers, self._numbers[name])
         return found
 
     def _values(self, name: str, column: Any) -> Values:

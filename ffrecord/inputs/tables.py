@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
-from ffrecord.inputs.arrow_values import RowError, count_missing, take_rows
+from ffrecord.inputs.arrow_values import RowError, as_dtype, count_missing, take_rows
 from ffrecord.inputs.classes import Classes, are_classes, classes_of_schema
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows, check_names
@@ -184,7 +184,8 @@ class ArrowTable(Table):
             others = self._table.select([name for name in names if name not in arrays])
             self._arrays, self._others = arrays, others
         places = np.asarray(indices, np.int64)
-        found = {name: array[places] for name, array in arrays.items()}
+        rows = self._conversion
+        found = {name: as_dtype(array[places], rows.batch_dtype(name)) for name, array in arrays.items()}
         if others.num_columns:
             found |= self._convert(others, places, self._conversion.columns)
         return {name: found[name] for name in names} or None

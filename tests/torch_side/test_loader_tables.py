@@ -287,14 +287,15 @@ def test_says_that_it_takes_columns(fields: Any) -> None:
 
 
 def with_null(arrow: Any, kind: str) -> Any:
-    if kind == "dictionary":
-        return arrow.DictionaryArray.from_arrays([int(i == 9) for i in range(COUNT)], arrow.array([5, None]))
+    if kind.startswith("dictionary"):
+        values = arrow.array([5, None], kind.partition(" of ")[2] or "int64")
+        return arrow.DictionaryArray.from_arrays([int(i == 9) for i in range(COUNT)], values)
     if kind == "runs":
         return arrow.RunEndEncodedArray.from_arrays([9, 10, COUNT], [5, None, 6])
     return arrow.array([None if i == 9 else i for i in range(COUNT)]).cast(kind)
 
 
-@pytest.mark.parametrize("kind", ["int8", "float64", "string", "dictionary", "runs"])
+@pytest.mark.parametrize("kind", ["int8", "float64", "string", "dictionary", "dictionary of float", "runs"])
 def test_missing_values_fail_alike(kind: str) -> None:
     arrow = pytest.importorskip("pyarrow")
     values = with_null(arrow, kind)
