@@ -14,10 +14,12 @@ __all__ = ["Epoch", "Run", "Step", "batches"]
 
 Integers = npt.NDArray[np.int64]
 
+PLANNED_MOST = 4096  # samples of the steps that are computed together
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Step:
-    """One planned batch of one rank. Its arrays are its own.
+    """One planned batch of one rank. No other step has its arrays.
 
     Attributes:
         epoch: epoch that the batch belongs to.
@@ -90,6 +92,9 @@ class Run:
         # The largest number of any rank, so that all ranks count alike.
         self._steps_most = batches(split.most(self._length, position), batch_size, drop_last)
         self._next = 0
+        # Small batches take less time to plan together. A tuple, because a copy of the run shares it.
+        self._planned: tuple[Step, ...] = ()
+        self._first = 0  # number of the first of them
 
     def __len__(self) -> int:
         """Return the number of batches of this rank, from the first."""
@@ -147,9 +152,28 @@ class Run:
     def __next__(self) -> Step:
         if self._next >= self._steps:
             raise StopIteration
-        step = self[self._next]
+        if not 0 <= self._next - self._first < len(self._planned):
+            self._first, self._planned = self._next, self._plan(self._next)
+        step = self._planned[self._next - self._first]
         self._next += 1
         return step
+
+    def _plan(self, j: int) -> tuple[Step, ...]:
+        """Return step j, and those after it that are computed with it: twice as many as before."""
+        count = min(max(1, 2 * len(self._planned)), PLANNED_MOST // self.batch_size, self._steps - 1 - j)
+        if count <= 1:  # the last step may have padding
+            return (self[j],)
+        size = self.batch_size
+        positions, padding = self.split.positions(self._length, self.position, j * size, (j + count) * size)
+        if padding:
+            return (self[j],)
+        indices = self.epoch.indices(positions)
+        parts = [slice(i * size, (i + 1) * size) for i in range(count)]
+        number = self.epoch.number
+        return tuple(
+            Step(number, positions[part], indices[part], 0, False, self._after(j + i), self.number)
+            for i, part in enumerate(parts)
+        )
 
 
 def batches(count: int, batch_size: int, drop_last: bool) -> int:
