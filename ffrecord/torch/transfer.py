@@ -1,5 +1,6 @@
 """The way of a batch from a worker to the loader: large tensors in lent memory, small ones in the message."""
 
+import io
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple, SupportsIndex
 
@@ -83,6 +84,23 @@ class SentTensor(NamedTuple):
         return _receive_tensor, tuple(self)
 
 
+class SavedTensor:
+    """A tensor in a message, as torch saves it. It arrives as the tensor."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = tensor
+
+    def __reduce__(self) -> Any:
+        file = io.BytesIO()
+        torch.save(self._tensor, file)
+        return _load_tensor, (file.getvalue(),)
+
+
+def _load_tensor(data: bytes) -> torch.Tensor:
+    tensor: torch.Tensor = torch.load(io.BytesIO(data), weights_only=True)
+    return tensor
+
+
 def _receive_tensor(
     data: bytes | Offer, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> torch.Tensor:
@@ -107,6 +125,8 @@ def _to_message(node: Any) -> Any:
         return make(map(_to_message, node))
     if type(node) is torch.Tensor and (node.is_conj() or node.is_neg()):
         node = node.resolve_conj().resolve_neg()  # pickles of torch lose these flags
+    if type(node) is torch.Tensor and node.is_quantized:
+        return SavedTensor(node)  # pickles of torch between processes lose the scale
     if type(node) is not torch.Tensor or not is_plain(node):
         return node
     dense, strides = _flatten_dense(node)

@@ -546,3 +546,13 @@ def test_a_passing_want_of_descriptors_is_not_remembered(monkeypatch: pytest.Mon
         assert lending.can_lend()
         assert lending.lend(np.zeros(LARGE, np.uint8)) is None
     assert lending.lend(np.zeros(LARGE, np.uint8)) is not None
+
+
+@pytest.mark.filterwarnings("ignore:.*quantiz.*", "ignore:TypedStorage")
+def test_quantized_tensors_keep_their_scale() -> None:
+    values = torch.arange(12.0).reshape(3, 4)
+    each = torch.quantize_per_tensor(values, 0.5, 3, torch.quint8)
+    by_channel = torch.quantize_per_channel(values, torch.ones(3) / 2, torch.zeros(3), 0, torch.qint8)
+    for tensor in (each, by_channel):
+        found = pickle.loads(ForkingPickler.dumps(transfer.Parcel({"x": tensor})))["x"]
+        assert torch.equal(found.dequantize(), values)
