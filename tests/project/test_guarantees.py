@@ -45,7 +45,7 @@ def test_the_tests_of_found_defects_are_there():
     sources = {path.name: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
     every = "".join(sources.values())
     found = re.findall(
-        r"`(test_\w+\.py)?(?:::)?(test_\w+)?`", (ROOT / "tests" / "reliability" / "FOUND.md").read_text()
+        r"`(test_\w+\.py)?(?:::)?(test_\w+)?(?:\[[^`]*\])?`", (ROOT / "tests" / "reliability" / "FOUND.md").read_text()
     )
     named = [(file, name) for file, name in found if file or name]
     assert len(named) > 100
