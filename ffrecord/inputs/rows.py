@@ -149,7 +149,7 @@ class TableRows:
                 place = len(values) + find_bad_text(chunk)
                 raise RowError(
                     place,
-                    f"column {name!r}: its text is no UTF-8: {error}; cast it to binary to keep the bytes",
+                    f"column {name!r}: its text is not UTF-8: {error}; cast it to binary to keep the bytes",
                 ) from None
         place = -1 if name not in self._whole else next((i for i, value in enumerate(values) if value is None), -1)
         if place >= 0:

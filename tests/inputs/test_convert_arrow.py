@@ -448,7 +448,7 @@ def test_a_shard_of_a_partition_that_is_not_there(tmp_path, caplog):
 def test_text_that_is_no_utf_8(tmp_path):
     offsets = pa.array([0, 1, 2, 3], pa.int32()).buffers()[1]
     text = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"ab\xff")])
-    with pytest.raises(FFRecordError, match=r"row 2: column 'a': its text is no UTF-8.*cast it to binary"):
+    with pytest.raises(FFRecordError, match=r"row 2: column 'a': its text is not UTF-8.*cast it to binary"):
         DatasetWriter(tmp_path / "out", num_workers=0, progress=False).from_indexed_dataset(pa.table({"a": text}))
 
 

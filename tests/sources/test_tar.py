@@ -72,7 +72,9 @@ def test_against_tarfile(tmp_path, given_members, form):
     with tarfile.open(path, encoding="utf-8", errors="surrogateescape") as tar:
         for info in tar:
             # A link's target may be found under a name that a directory has, too; such archives prove nothing.
-            if info.isreg() or info.islnk():
+            # What is old and ends in a slash is a directory, which Python 3.15 says of the oldest archives only.
+            old = info.type == tarfile.AREGTYPE and info.name.endswith("/")
+            if (info.isreg() and not old) or info.islnk():
                 expected.append((info.name, info))
         with TarReader(path) as reader:
             assert list(reader.keys()) == [
