@@ -40,7 +40,8 @@ class Lines(Store):
     def _load(self, positions):
         assert positions.dtype == np.int64
         self.entered.set()
-        assert self.go.wait(10)
+        # Not `wait`: a signal handler that sets the event in this thread would be missed, or hang.
+        assert children.wait_until(self.go.is_set, 10)
         return [self._one(position) for position in positions.tolist()]
 
     def _one(self, position):

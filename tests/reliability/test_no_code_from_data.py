@@ -50,6 +50,7 @@ ALLOWED = {
     ("processes/pool.py", "_PickledArguments", "ForkingPickler"): "dumps only: what workers of one program get",
     ("processes/pool.py", "", "pickle"): "what workers get, between processes of one program",
     ("torch/transfer.py", "", "ForkingPickler"): "says how batches are sent to processes of one program",
+    ("torch/transfer.py", "_load_tensor", "torch.load"): "a tensor of a process of this program, weights only",
     ("torch/loading/processes.py", "", "ForkingPickler"): "dumps only: what workers of one program get",
     ("system/atomic_directory.py", "", "ctypes"): "syncfs, of the C library that is loaded",
     ("system/named_calls.py", "_rename_to_free_name", "ctypes"): "renameat2, of the C library that is loaded",
