@@ -31,7 +31,7 @@ def dataset_length(dataset: Any) -> int:
         raise ArgumentTypeError(f"dataset of type {kind} has no samples by index (dataset[i]); pass list(dataset)")
     try:
         return len(dataset)
-    except (TypeError, RuntimeError) as error:  # of a nested tensor, the second
+    except TypeError as error:
         raise ArgumentTypeError(
             f"dataset of type {kind} has no length: {error}; give it a __len__, or pass list(dataset)"
         ) from None

@@ -153,6 +153,15 @@ def dtype_of(kind: Any) -> np.dtype[Any]:
     return np.dtype(f"{'timedelta64' if types().is_duration(kind) else 'datetime64'}[{kind.unit}]")
 
 
+def dtype_in_python(kind: Any) -> np.dtype[Any] | None:
+    """Return the dtype that the Python numbers of a type have in a batch; None if they are none, or too large."""
+    if types().is_boolean(kind):
+        return np.dtype(bool)
+    if types().is_integer(kind) and not types().is_uint64(kind):
+        return np.dtype(np.int64)
+    return np.dtype(np.float64) if types().is_float32(kind) or types().is_float64(kind) else None
+
+
 def children(kind: Any) -> list[Any]:
     """Return the inner types of a plain type."""
     if is_list(kind):

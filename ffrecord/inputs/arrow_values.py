@@ -162,18 +162,17 @@ def scalar_values(array: Any) -> Values:
     return _fill_nulls(array, lambda there: list(there.to_numpy(zero_copy_only=False)))
 
 
-def scalars_of(column: Any) -> Any:
-    """Return the values of a table's column as one new array; None if some are missing."""
-    parts = [
-        decode(chunk) for chunk in column.chunks
-    ]  # a dictionary may hold missing values that the chunk does not count
+def numbers_of(column: Any, dtype: Any) -> Any:
+    """Return the numbers or times of a table's column as one new array of a dtype; None if some are missing."""
+    # Values that are missing in a dictionary count only once it is decoded.
+    parts = [decode(chunk) for chunk in column.chunks]
     if any(part.null_count for part in parts):
         return None
-    return np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts])
+    return np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts]).astype(dtype, copy=False)
 
 
-def shared_array(column: Any) -> Any:
-    """Return the values of a table's column as an array in its memory; None if they are not so in one piece."""
+def shared_numbers(column: Any) -> Any:
+    """Return the numbers or times of a table's column in its own memory; None if that is not one array without gaps."""
     if column.num_chunks != 1 or column.null_count or decode(column.chunk(0)) is not column.chunk(0):
         return None
     try:
@@ -182,23 +181,8 @@ def shared_array(column: Any) -> Any:
         return None
 
 
-def dtype_in_python(kind: Any) -> Any:
-    """Return the dtype of the numbers of Python that the values of a type become; None if they are none."""
-    kind = kinds.plain_type(kind)
-    if types().is_boolean(kind):
-        return np.dtype(bool)
-    if types().is_integer(kind) and not types().is_uint64(kind):  # Python's may be too large for int64
-        return np.dtype(np.int64)
-    return np.dtype(np.float64) if types().is_float32(kind) or types().is_float64(kind) else None
-
-
-def as_dtype(numbers: Any, dtype: Any) -> Any:
-    """Return an array with this dtype; as it is for None."""
-    return numbers if dtype is None else numbers.astype(dtype, copy=False)
-
-
 def find_bad_text(array: Any) -> int:
-    """Return the place of the first value whose text is no UTF-8; 0 if there is none."""
+    """Return the place of the first value whose text is not UTF-8; 0 if there is none."""
     for place, value in enumerate(array):
         try:
             value.as_py()

@@ -14,6 +14,8 @@ from ffrecord.inputs.arrow_types import (
     SCALARS,
     ArrowPlan,
     Missing,
+    dtype_in_python,
+    dtype_of,
     has_files_inside,
     is_list,
     plain_type,
@@ -25,12 +27,10 @@ from ffrecord.inputs.arrow_values import (
     TAKES,
     RowError,
     Values,
-    as_dtype,
-    dtype_in_python,
     file_values_beside,
     find_bad_text,
-    scalars_of,
-    shared_array,
+    numbers_of,
+    shared_numbers,
     with_files_beside,
 )
 from ffrecord.inputs.classes import Classes, declared_files
@@ -54,6 +54,7 @@ class TableRows:
     Attributes:
         fields: column → Field; without an entry, values show it.
         classes: the argument.
+        numbers: column of numbers or times → their dtype in a batch.
 
     Raises:
         FormatError: two columns of one name, or a type that no field stores.
@@ -77,7 +78,7 @@ class TableRows:
         files = declared_files(schema)
         self.classes = classes
         self._takes: dict[str, str] = {}
-        self._numbers: dict[str, Any] = {}  # the dtypes of those columns that have numbers or times
+        self.numbers: dict[str, Any] = {}
         self._beside = beside
         # Found once: each row would have to be searched otherwise.
         self._files_inside = frozenset(each.name for each in schema if beside and has_files_inside(each.type))
@@ -94,14 +95,13 @@ class TableRows:
                 self.fields[each.name] = field
             if plan.take == FILES and each.name not in files and each.name not in declared:
                 _log.warning(
-                    "column %r: its bytes are stored as files, its path is left out; rename one of them to keep both",
+                    "column %r: its bytes are read as files, its path is left out; rename one of them to keep both",
                     each.name,
                 )
             self._takes[each.name] = plan.take
-            if plan.take == SCALARS:
-                self._numbers[each.name] = None
-            elif plan.take == PYTHON and (dtype := dtype_in_python(each.type)):
-                self._numbers[each.name] = dtype
+            dtype_by = {SCALARS: dtype_of, PYTHON: dtype_in_python}.get(plan.take)
+            if dtype_by is not None and (dtype := dtype_by(plain_type(each.type))) is not None:
+                self.numbers[each.name] = dtype
         held = {**self.fields, **declared}
         # Fields that hold None need no check for missing values.
         self._whole = frozenset(name for name in self.names if not isinstance(held.get(name), HOLD_NONE))
@@ -112,24 +112,17 @@ class TableRows:
         return [dict(zip(self.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def arrays(self, table: Any) -> dict[str, Any]:
-        """Return those columns of a table with this schema whose numbers NumPy reads in the table's own memory.
-
-        `batch_dtype` has the dtypes that they have in samples.
-        """
-        found = {name: shared_array(table.column(name)) for name in self._numbers}
+        """Return those of the columns in `numbers` that NumPy reads in the table's own memory, in Arrow's dtypes."""
+        found = {name: shared_numbers(table.column(name)) for name in self.numbers}
         return {name: array for name, array in found.items() if array is not None}
 
-    def batch_dtype(self, name: str) -> Any:
-        """Return the dtype of the numbers of a column in samples; None if it is Arrow's."""
-        return self._numbers[name]
-
     def columns(self, table: Any) -> dict[str, Any]:
-        """Return columns of a table, all of this schema: an array of numbers, else a list of values."""
+        """Return the columns of a table, some or all of this schema: an array of numbers, or a list of values."""
         found: dict[str, Any] = {}
         for name in table.column_names:
             column = table.column(name)
-            numbers = scalars_of(column) if name in self._numbers else None
-            found[name] = self._values(name, column) if numbers is None else as_dtype(numbers, self._numbers[name])
+            numbers = numbers_of(column, self.numbers[name]) if name in self.numbers else None
+            found[name] = self._values(name, column) if numbers is None else numbers
         return found
 
     def _values(self, name: str, column: Any) -> Values:

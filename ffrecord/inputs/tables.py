@@ -3,19 +3,19 @@
 import logging
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
-from ffrecord.inputs.arrow_values import RowError, as_dtype, count_missing, take_rows
+from ffrecord.inputs.arrow_values import RowError, count_missing, take_rows
 from ffrecord.inputs.classes import Classes, are_classes, classes_of_schema
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows, check_names
 from ffrecord.inputs.stores import PROBES
 from ffrecord.reading.indices import spread_indices
-from ffrecord.system.values import class_of, describe_wrong
+from ffrecord.system.values import class_of, describe, describe_wrong, is_tensor
 
 logger = logging.getLogger("ffrecord")
 
@@ -104,9 +104,9 @@ class Table:
         None if there are no columns, or this kind of table has only rows.
         """
         places = np.asarray(indices, np.int64)
-        return {name: _take_from(column, places) for name, column in self._columns.items()} or None
+        return {name: take_from(column, places) for name, column in self._columns.items()} or None
 
-    def copies(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+    def copy_samples(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """Return the rows at `indices`. Rows of arrays and tensors are not in the memory of the table."""
         columns = self.take(indices)
         if columns is None:
@@ -125,10 +125,10 @@ class PolarsTable(Table):
         return [self._frame.row(index, named=True) for index in indices]
 
     def select(self, names: Collection[Any]) -> Table:
-        known = set(names) <= set(self._frame.columns)
-        return (
-            PolarsTable(self._frame.select([name for name in self._frame.columns if name in names])) if known else self
-        )
+        there = self._frame.columns
+        if not set(names) <= set(there):
+            return self
+        return PolarsTable(self._frame.select([name for name in there if name in names]))
 
     def take(self, indices: Sequence[int]) -> dict[str, Any] | None:
         return None
@@ -141,11 +141,10 @@ class ArrowTable(Table):
         super().__init__({}, len(table))
         self._table = table
         self._known: TableRows | None = None
-        self._arrays: dict[str, Any] | None = None  # of numbers, in the memory of the table
-        self._others: Any = None  # a table of the other columns
+        self._parts: tuple[dict[str, Any], Any] | None = None  # columns in the table's memory, a table of the others
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_arrays": None, "_others": None}  # their numbers would be pickled once more
+        return {**self.__dict__, "_parts": None}  # its numbers would be pickled once more
 
     def fields(self, wanted: Any) -> Mapping[str, Any]:
         # The library of Hugging Face leaves class names in the schema's metadata.
@@ -163,38 +162,33 @@ class ArrowTable(Table):
         # No rows: nothing to take.
         return self._convert(self._table, indices, self._conversion.samples) if len(indices) else []
 
-    copies = samples  # Arrow's values are always converted
+    copy_samples = samples  # Arrow's values are always converted
 
     def prepare(self) -> None:
-        self._known = self._conversion
+        self._known = self._known or self._rows_with(None)
 
     def select(self, names: Collection[Any]) -> Table:
         there = self._table.column_names
-        return (
-            ArrowTable(self._table.select([name for name in there if name in names]))
-            if set(names) <= set(there)
-            else self
-        )
+        if not set(names) <= set(there):
+            return self
+        return ArrowTable(self._table.select([name for name in there if name in names]))
 
     def take(self, indices: Sequence[int]) -> dict[str, Any] | None:
-        names = self._table.column_names
-        arrays, others = self._arrays, self._others
-        if arrays is None or others is None:  # several threads may come here, and find the same
-            arrays = self._conversion.arrays(self._table)
-            others = self._table.select([name for name in names if name not in arrays])
-            self._arrays, self._others = arrays, others
+        rows, names = self._conversion, self._table.column_names
+        if self._parts is None:  # several threads may come here, and find the same
+            arrays = rows.arrays(self._table)
+            self._parts = arrays, self._table.select([name for name in names if name not in arrays])
+        arrays, others = self._parts
         places = np.asarray(indices, np.int64)
-        rows = self._conversion
-        found = {name: as_dtype(array[places], rows.batch_dtype(name)) for name, array in arrays.items()}
+        found = {name: array[places].astype(rows.numbers[name], copy=False) for name, array in arrays.items()}
         if others.num_columns:
-            found |= self._convert(others, places, self._conversion.columns)
+            found |= self._convert(others, places, rows.columns)
         return {name: found[name] for name in names} or None
 
     @property
     def _conversion(self) -> TableRows:
-        if self._known is None:
-            self._known = self._rows_with(None)
-        return self._known
+        self.prepare()
+        return cast(TableRows, self._known)
 
     def _convert(self, table: Any, indices: Any, convert: Callable[[Any], Any]) -> Any:
         try:
@@ -232,9 +226,9 @@ def table_of(source: Any) -> Table | None:
     return _mapping_table(source) if isinstance(source, Mapping) else None
 
 
-def _take_from(column: Any, places: npt.NDArray[np.int64]) -> Any:
+def take_from(column: Any, places: npt.NDArray[np.int64]) -> Any:
     """Return the rows of a column at `places` by one call, if it is an array or a tensor; else a list of its values."""
-    # Subclasses may give other rows; NumPy's rows of a memory map are plain.
+    # Subclasses may give other rows, but for memory maps.
     if type(column) in (np.ndarray, np.memmap):
         return np.asarray(column).take(places, axis=0)
     if type(column) is class_of("torch", "Tensor") and str(column.layout) == "torch.strided":
@@ -302,24 +296,39 @@ def _mapping_table(source: Mapping[Any, Any]) -> Table | None:
 
 def _has_length(column: Any) -> bool:
     try:
-        # Some objects have `__len__` and raise, such as a nested tensor a RuntimeError.
+        # Some objects have `__len__` and raise; a nested tensor raises RuntimeError.
         return len(column) >= 0
     except (TypeError, RuntimeError):
         return False
 
 
 def values_of(source: Any) -> Any:
-    """Return the values of a pandas Series by position, as a DataFrame's; anything else as it is.
+    """Return the values of a pandas Series, also inside torch's wrappers, which then go by position, not by label.
+
+    Anything else is returned as it is.
 
     Raises:
-        ArgumentTypeError: the source is a single column of Arrow.
+        ArgumentTypeError: the source is a single column of Arrow, or a nested tensor.
     """
     if is_arrow_column(source):
         raise ArgumentTypeError(
             f"the source is of type {type(source).__name__}, a column of Arrow without a name: pass a table, such as "
             "pyarrow.table({'x': column})"
         )
-    return _pandas_values(source) if isinstance(source, class_of("pandas", "Series")) else source
+    if is_tensor(source) and source.is_nested:
+        raise ArgumentTypeError(
+            f"the source is {describe(source)}, which has no rows by index: pass list(source.unbind())"
+        )
+    if isinstance(source, class_of("pandas", "Series")):
+        return _pandas_values(source)
+    if type(source) is class_of("torch.utils.data", "Subset"):
+        inner = values_of(source.dataset)
+        return source if inner is source.dataset else type(source)(inner, source.indices)
+    if type(source) is class_of("torch.utils.data", "ConcatDataset"):
+        members = [values_of(each) for each in source.datasets]
+        same = all(each is other for each, other in zip(members, source.datasets, strict=True))
+        return source if same else type(source)(members)
+    return source
 
 
 def is_arrow_column(value: Any) -> bool:

@@ -19,7 +19,7 @@ PLANNED_MOST = 4096  # samples of the steps that are computed together
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Step:
-    """One planned batch of one rank. No other step has its arrays.
+    """One planned batch of one rank. Its arrays are its own.
 
     Attributes:
         epoch: epoch that the batch belongs to.
@@ -161,15 +161,13 @@ class Run:
     def _plan(self, j: int) -> tuple[Step, ...]:
         """Return step j, and those after it that are computed with it: twice as many as before."""
         count = min(max(1, 2 * len(self._planned)), PLANNED_MOST // self.batch_size, self._steps - 1 - j)
-        if count <= 1:  # the last step may have padding
+        if count <= 1:
             return (self[j],)
-        size = self.batch_size
-        positions, padding = self.split.positions(self._length, self.position, j * size, (j + count) * size)
-        if padding:
-            return (self[j],)
+        size, number = self.batch_size, self.epoch.number
+        # A rank has at most one position of padding, which is in the last step.
+        positions, _ = self.split.positions(self._length, self.position, j * size, (j + count) * size)
         indices = self.epoch.indices(positions)
         parts = [slice(i * size, (i + 1) * size) for i in range(count)]
-        number = self.epoch.number
         return tuple(
             Step(number, positions[part], indices[part], 0, False, self._after(j + i), self.number)
             for i, part in enumerate(parts)

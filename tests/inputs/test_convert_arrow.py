@@ -455,7 +455,7 @@ def test_text_that_is_no_utf_8(tmp_path):
 def test_a_path_beside_bytes_is_told_to_be_left_out(tmp_path, caplog):
     table = pa.table({"a": [{"bytes": b"x", "path": "p"}]})
     DatasetWriter(tmp_path / "out", num_workers=0, progress=False).from_indexed_dataset(table)
-    assert "column 'a': its bytes are stored as files, its path is left out" in caplog.text
+    assert "column 'a': its bytes are read as files, its path is left out" in caplog.text
     caplog.clear()
     said = json.dumps({"info": {"features": {"a": {"_type": "Image"}}}}).encode()
     declared = table.replace_schema_metadata({b"huggingface": said})

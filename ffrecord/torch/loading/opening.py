@@ -20,7 +20,7 @@ from ffrecord.folders.folder import PackedFolder
 from ffrecord.format.extension import Extension
 from ffrecord.inputs.parts import Parts, WholeStore
 from ffrecord.inputs.recognised import parts_of
-from ffrecord.inputs.tables import table_of, values_of
+from ffrecord.inputs.tables import table_of, take_from, values_of
 from ffrecord.reader import FileReader
 from ffrecord.reading.indices import as_subset, count_from_start
 from ffrecord.reading.paths import Pinned
@@ -85,8 +85,7 @@ def open_source(source: Any, check_data: bool, io: str, remote: Mapping[str, Any
     _refuse_mixture(source)
     source, indices = _unwrap(source)
     table = table_of(source)
-    # A subclass may have a `__getitem__` of its own; sparse tensors give their rows one by one.
-    if type(source) is TensorDataset and all(tensor.layout is torch.strided for tensor in source.tensors):
+    if type(source) is TensorDataset:  # a subclass may have a `__getitem__` of its own
         take = partial(_take_from_tensors, source.tensors)
         python = PythonStore(source, partial(_rows_of_tensors, source.tensors), take=take)
     else:
@@ -108,15 +107,14 @@ def _unwrap(source: Any) -> tuple[Any, npt.NDArray[np.int64] | None]:
     return source, indices
 
 
-def _take_from_tensors(tensors: Sequence[torch.Tensor], indices: list[int]) -> tuple[torch.Tensor, ...]:
-    """Return rows of tensors, each [k, …]."""
-    wanted = torch.tensor(indices, dtype=torch.int64)
-    return tuple(tensor[wanted].contiguous() for tensor in tensors)
+def _take_from_tensors(tensors: Sequence[torch.Tensor], indices: list[int]) -> tuple[Any, ...]:
+    """Return the rows of each tensor: a tensor [k, …], or a list of k tensors."""
+    places = np.asarray(indices, np.int64)
+    return tuple(take_from(tensor, places) for tensor in tensors)
 
 
 def _rows_of_tensors(tensors: Sequence[torch.Tensor], indices: list[int]) -> list[tuple[torch.Tensor, ...]]:
-    """Return rows of tensors, taken from each tensor by one call."""
-    return list(zip(*(rows.unbind() for rows in _take_from_tensors(tensors, indices)), strict=True))
+    return list(zip(*_take_from_tensors(tensors, indices), strict=True))
 
 
 def _check_subset(indices: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int64]:

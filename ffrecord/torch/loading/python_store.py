@@ -186,7 +186,7 @@ class PythonColumns(DecodedColumns):
         # A batch has all columns of the source, as they are. A table keeps just those wanted, if it has them all.
         chosen = self._source is not store and isinstance(store.dataset, Table)
         chosen = chosen and all(parse_path(name) == (name,) for name in self._wanted or ())
-        self._whole = not self._decoders and (self._wanted is None or chosen)
+        self._by_column = not self._decoders and (self._wanted is None or chosen)
         self.decodes = self.decodes or self._seeded
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -221,7 +221,7 @@ class PythonColumns(DecodedColumns):
             raise
 
     def _batch(self, records: StoreRecords, seeds: Seeds | None) -> list[Any]:
-        columns = self._source.fetch_columns(records.indices.tolist()) if self._whole else None
+        columns = self._source.fetch_columns(records.indices.tolist()) if self._by_column else None
         if columns is None:
             return super()._batch(records, seeds)
         if isinstance(columns, dict):
@@ -278,7 +278,7 @@ def store_of_table(table: Table, name: str) -> PythonStore:
         FormatError: no field can hold a column.
     """
     table.prepare()
-    return PythonStore(table, table.copies, name, table.take)
+    return PythonStore(table, table.copy_samples, name, table.take)
 
 
 def _stack_column(column: Any, form: Form, path: str) -> Any:
@@ -342,8 +342,6 @@ def _count(dataset: Any, name: str, indexed: bool) -> int:
         ) from None
     except (ValueError, OverflowError) as error:
         raise ArgumentError(f"dataset is of type {name}, whose length is out of range: {error}") from None
-    except RuntimeError as error:  # a nested tensor
-        raise ArgumentTypeError(f"dataset is {describe(dataset)}, whose length is not known: {error}") from None
     if count == 0:
         files = _files_of(dataset)
         told = f" of {name_files(files)}" if files else ""
