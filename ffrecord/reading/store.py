@@ -104,8 +104,8 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
 
     Type checkers know the type of its samples if you declare it: `store: Store[Picture] = ffrecord.open(path)`.
 
-    Subclasses must override `_load`. They may override `_release`, `_decode`, `_decode_columns`, `_varies`, `_sizes`,
-    `_source`, `_options`, `fingerprint` and `keys`.
+    Subclasses must override `_load`. They may override `_release`, `_decode`, `_columns`, `_decode_columns`, `_varies`,
+    `_sizes`, `_source`, `_options`, `fingerprint` and `keys`.
     """
 
     __slots__ = (
@@ -499,6 +499,21 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         names = self.keys()
         pairs = zip(positions.tolist(), records, strict=True)
         return [{"key": names[position], "data": record} for position, record in pairs]
+
+    def _columns(self, positions: Indices, records: list[Any]) -> dict[str, list[Any]]:
+        """Return the columns of the samples that `_decode` makes, for a loader; `records` are one, as they are.
+
+        A class whose samples are made otherwise has a `_decode` of its own and no `_columns`.
+        """
+        if type(self).keys is Store.keys:
+            return {"data": records}
+        names = self.keys()
+        return {"key": [names[position] for position in positions.tolist()], "data": records}
+
+    @property
+    def _has_columns(self) -> bool:
+        """True if `_columns` has the same as `_decode`."""
+        return "_columns" in vars(next(owner for owner in type(self).__mro__ if "_decode" in vars(owner)))
 
     def _decode_columns(self, positions: Indices, records: list[Array], wanted: Collection[str]) -> list[Any]:
         """Decode records as `_decode` does, for a loader that drops all columns but `wanted`.

@@ -210,7 +210,7 @@ def _samples(columns: AnyColumns, indices: list[int], data: Bytes, offsets: Offs
         return columns.samples(columns.records_from_packed(data, offsets, np.array(indices)), seeds)
     # A store may return its records as values, which would keep all of `data`: copy them.
     records = [data[low:high].copy() for low, high in pairwise(offsets.tolist())]
-    return columns.samples(StoreRecords(np.array(indices), records), seeds)
+    return columns.samples(StoreRecords(np.array(indices), apart=records), seeds)
 
 
 def _name_record(

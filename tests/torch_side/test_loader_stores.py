@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from every_format import FORMATS, RECORDS
 from spans import SpanReader, table
 from torch_builders import WORKERS_ANYWHERE
 
 import ffrecord
 from ffrecord import ChecksumError, FFRecordError, FormatError
 from ffrecord.reading.store import Store
-from ffrecord.sources import FixedFeature, TFRecordWriter, VarFeature, encode_example
+from ffrecord.sources import FixedFeature, TFRecordWriter, VarFeature, ZipReader, encode_example
 from ffrecord.torch import Dataset, Loader, Sampler, Subset
 
 pytestmark = WORKERS_ANYWHERE
@@ -185,6 +186,47 @@ def test_a_column_that_nothing_has_is_skipped_everywhere(store, caplog):
     ):
         list(Loader(store, 5, fields=["typo"], on_error="skip"))
     assert "no column 'typo' in a sample of JSON lines, only index, text, values" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [each for each in FORMATS if each != "ffrecord"])
+def test_batches_are_the_samples_in_columns(tmp_path, kind):
+    """Of every format whose records are a column as they are: by name, in order, each value in memory of its own."""
+    name, make, options = FORMATS[kind]
+    with ffrecord.open(make(tmp_path), **options) as reader:
+        samples = reader.samples(range(reader.n))
+        loader = Loader(reader, 4, "sequential", num_threads=2)
+        batches = list(loader)
+        assert loader.stats().skipped == 0
+        for first, batch in zip(range(0, reader.n, 4), batches, strict=True):
+            expected = samples[first : first + 4]
+            assert list(batch) == list(expected[0])
+            for column, values in batch.items():
+                assert type(values) is (torch.Tensor if column == "label" else list)
+                assert [as_python(value) for value in values] == [as_python(sample[column]) for sample in expected]
+        column = "image" if "image" in samples[0] else "data"
+        (whole,) = Loader(reader, reader.n, "sequential", fields=[column], num_threads=0)
+        assert list(whole) == [column]
+        for value in whole[column]:
+            value.fill_(7)  # writes to no other value
+        assert [value.tolist() for value in whole[column]] == [[7] * len(each[column]) for each in samples]
+        with pytest.raises(FormatError, match=f"no column 'nothing' in a sample of {name}, only "):
+            list(Loader(reader, fields=["nothing"]))
+
+
+def as_python(value):
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def test_samples_of_a_subclass_are_its_own(tmp_path):
+    """A class that decodes records itself makes the batches, too."""
+
+    class Sizes(ZipReader):
+        def _decode(self, positions, records):
+            return [{"size": len(record)} for record in records]
+
+    with Sizes(FORMATS["zip"][1](tmp_path)) as reader:
+        (batch,) = Loader(reader, 6, "sequential")
+        assert {name: column.tolist() for name, column in batch.items()} == {"size": list(map(len, RECORDS))}
 
 
 @pytest.mark.parametrize(

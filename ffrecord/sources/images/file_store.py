@@ -111,13 +111,22 @@ class FileStore(Store):
 
     def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
         """Return dicts with "image", the bytes as they are, and with "label", an int or str, if there are labels."""
-        if self.labels is None:
+        labels = self._labels_at(positions)
+        if labels is None:
             return [{"image": record} for record in records]
-        if isinstance(self.labels, np.ndarray):
-            labels = self.labels[positions].tolist()
-        else:
-            labels = [self.labels[position] for position in positions.tolist()]
         return [{"image": record, "label": label} for record, label in zip(records, labels, strict=True)]
+
+    def _columns(self, positions: Indices, records: list[Any]) -> dict[str, list[Any]]:
+        labels = self._labels_at(positions)
+        return {"image": records} if labels is None else {"image": records, "label": labels}
+
+    def _labels_at(self, positions: Indices) -> list[Any] | None:
+        if self.labels is None:
+            return None
+        if isinstance(self.labels, np.ndarray):
+            found: list[Any] = self.labels[positions].tolist()
+            return found
+        return [self.labels[position] for position in positions.tolist()]
 
     def _varies(self, column: str) -> bool:
         return column == "image"

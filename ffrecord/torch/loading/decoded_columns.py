@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, plural
@@ -23,10 +24,25 @@ __all__ = ["AnyColumns", "DecodedColumns", "StoreRecords"]
 
 
 class StoreRecords(NamedTuple):
-    """k records of a store: their indices and their bytes."""
+    """k records of a store, back to back or apart.
+
+    Attributes:
+        indices: int64 [k].
+        data, offsets: the bytes of all; record i is `data[offsets[i]:offsets[i + 1]]`. None if `apart` has them.
+        apart: the bytes of each.
+    """
 
     indices: Indices
-    records: list[Bytes]
+    data: Bytes | None = None
+    offsets: Offsets | None = None
+    apart: list[Bytes] | None = None
+
+    @property
+    def records(self) -> list[Bytes]:
+        """The bytes of each record."""
+        if self.data is None or self.offsets is None:
+            return self.apart or []
+        return [self.data[low:high] for low, high in pairwise(self.offsets.tolist())]
 
 
 class DecodedColumns:
@@ -87,7 +103,7 @@ class DecodedColumns:
 
     def records_from_packed(self, data: Bytes, offsets: Offsets, indices: Indices) -> StoreRecords:
         """Return the records at `indices`, which lie back to back in `data`."""
-        return StoreRecords(indices, [data[low:high] for low, high in pairwise(offsets.tolist())])
+        return StoreRecords(indices, data, offsets)
 
     def values(self, records: StoreRecords, seeds: Seeds | None) -> list[Any]:
         """Return the batch, as a list of one value.
@@ -106,6 +122,9 @@ class DecodedColumns:
 
     def _batch(self, records: StoreRecords, seeds: Seeds | None) -> list[Any]:
         """Return the batch, as a list of one value; raise UnevenError for a sample of another structure."""
+        columns = self._whole_columns(records)
+        if columns is not None:
+            return [columns]
         if self._plain:
             return [self._stack(self._samples_of(records, seeds))]
         samples = self._decode_records(records, seeds)
@@ -117,6 +136,22 @@ class DecodedColumns:
         rest = [{name: value for name, value in sample.items() if name not in images} for sample in samples]
         columns = self._stack(rest)
         return [{name: images[name] if name in images else columns[name] for name in samples[0]}]
+
+    def _whole_columns(self, records: StoreRecords) -> dict[str, Any] | None:
+        """Return the batch without a sample in between, if one column is the records as they are; else None."""
+        if self._decoders or records.data is None or records.offsets is None or not self._store._has_columns:
+            return None
+        # One call of torch makes all tensors, which share the memory of `data`.
+        views = list(torch.from_numpy(records.data).split(np.diff(records.offsets).tolist()))
+        columns = self._store._columns(records.indices, views)
+        if self._wanted is not None:
+            if not set(self._wanted) <= columns.keys():
+                return None  # the samples name what is missing
+            columns = {name: column for name, column in columns.items() if name in self._wanted}
+        return {
+            name: self._form(name, views) if column is views else stack_samples(column, self._form, name)
+            for name, column in columns.items()
+        }
 
     def samples(self, records: StoreRecords, seeds: Seeds | None) -> list[Any]:
         """Return the k samples.
@@ -142,7 +177,7 @@ class DecodedColumns:
         Raises:
             FormatError: it cannot, or it lacks a column.
         """
-        self.samples(StoreRecords(np.array([index]), [record]), seeds)
+        self.samples(StoreRecords(np.array([index]), apart=[record]), seeds)
 
     def _stack(self, samples: list[Any]) -> Any:
         """Return a batch. The store decides which columns are lists, not the samples of this batch."""

@@ -257,7 +257,7 @@ class PythonColumns(DecodedColumns):
             ) from None
 
     def records_from_packed(self, data: Bytes, offsets: Offsets, indices: Indices) -> StoreRecords:
-        return StoreRecords(indices, [])  # their bytes are not needed
+        return StoreRecords(indices)  # their bytes are not needed
 
     def _stack(self, samples: list[Any]) -> Any:
         # The usual case is decided by a few fast calls. With equal lengths, a dict with other columns lacks one.
