@@ -89,6 +89,16 @@ def test_a_shard_that_cannot_be_opened_does_not_hide_the_others(dataset):
     assert found["records"] == SHARD
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_shard_that_is_no_file(dataset, make):
+    first = min(dataset.glob("*.ffr"))
+    first.unlink()
+    make(first)
+    code, found = verify(dataset)
+    assert (code, found["records"]) == (1, 2 * SHARD)
+    assert [each["error"] for each in found["bad"]] == [f"{first} is not a file"]
+
+
 def test_shards_of_another_dataset(dataset, tmp_path):
     first = min(dataset.glob("*.ffr"))
     builders.write_samples(first, [b"other"])

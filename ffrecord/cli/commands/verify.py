@@ -12,7 +12,7 @@ from ffrecord.cli.sources import FILE_EACH, add_jobs, add_source, open_source
 from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.messages import format_error, renumber_sample
 from ffrecord.cli.terminal.output import Output, format_count, format_size
-from ffrecord.errors import FFRecordError
+from ffrecord.errors import ArgumentError, FFRecordError
 from ffrecord.format import manifest
 from ffrecord.format.ffr_layout import SUFFIX
 from ffrecord.reader import FileReader
@@ -101,7 +101,7 @@ def _open_parts(given: argparse.Namespace) -> Iterator[VerifiedPart | BadFile]:
     try:
         yield VerifiedPart(open_source(given), 0)
         return
-    except (FFRecordError, OSError) as error:
+    except (FFRecordError, OSError, ArgumentError) as error:
         # Resolve links only once: a moment later a link may lead to another directory.
         directory = resolve_directory(given.source)
         listed, damaged = _load_manifest(directory)
@@ -114,6 +114,8 @@ def _open_parts(given: argparse.Namespace) -> Iterator[VerifiedPart | BadFile]:
         for found in _open_shard(path, shard, first):
             wrong |= isinstance(found, BadFile)
             yield found
+    if isinstance(whole, ArgumentError) and not wrong:
+        raise whole
     if damaged or not wrong:  # the shards do not explain why the dataset could not be opened
         yield BadFile(given.source, format_error(whole))
 
@@ -123,7 +125,7 @@ def _open_shard(path: str, shard: manifest.Shard | None, first: int) -> Iterator
     try:
         difference = "" if shard is None else shard_list.difference(path, shard)
         reader = FileReader(path)
-    except (FFRecordError, OSError) as error:
+    except (FFRecordError, OSError, ArgumentError) as error:  # a pipe or a device is an ArgumentError
         yield BadFile(path, format_error(error))
         return
     if difference:
