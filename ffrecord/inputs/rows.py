@@ -26,11 +26,13 @@ from ffrecord.inputs.arrow_types import (
 from ffrecord.inputs.arrow_values import (
     TAKES,
     RowError,
+    SharedTexts,
     Values,
     file_values_beside,
     find_bad_text,
     numbers_of,
     shared_numbers,
+    shared_texts,
     with_files_beside,
 )
 from ffrecord.inputs.classes import Classes, declared_files
@@ -115,6 +117,12 @@ class TableRows:
         """Return those of the columns in `numbers` that NumPy reads in the table's own memory, in Arrow's dtypes."""
         found = {name: shared_numbers(table.column(name)) for name in self.numbers}
         return {name: array for name, array in found.items() if array is not None}
+
+    def texts(self, table: Any) -> dict[str, SharedTexts]:
+        """Return those of the columns that become str or bytes and that can be read in the table's own memory."""
+        plain = [name for name in table.column_names if self._takes[name] == PYTHON and name not in self._files_inside]
+        found = {name: shared_texts(table.column(name)) for name in plain}
+        return {name: texts for name, texts in found.items() if texts is not None}
 
     def columns(self, table: Any) -> dict[str, Any]:
         """Return the columns of a table, some or all of this schema: an array of numbers, or a list of values."""

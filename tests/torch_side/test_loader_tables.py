@@ -163,6 +163,9 @@ def arrow_columns(arrow: Any) -> dict[str, Any]:
         "varying": arrow.array([[i] * (i % 4) for i in numbers]),
         "struct": arrow.array([{"a": i, "b": str(i)} for i in numbers]),
         "binary": arrow.array([bytes([i % 7]) for i in numbers]),
+        "large binary": arrow.array([bytes([i % 7]) * (i % 3) for i in numbers], arrow.large_binary()),
+        "large text": arrow.array(["ä€" * (i % 3) for i in numbers], arrow.large_string()),
+        "empty text": arrow.array([""] * COUNT),
     }
 
 
@@ -172,6 +175,23 @@ def test_arrow_table(split: int) -> None:
     columns = arrow_columns(arrow)
     parts = [arrow.table({name: each[i::split] for name, each in columns.items()}) for i in range(split)]
     check(arrow.concat_tables(parts))
+
+
+def test_arrow_slices() -> None:
+    arrow = pytest.importorskip("pyarrow")
+    columns = arrow_columns(arrow)
+    check(arrow.table(columns).slice(3, COUNT - 5))
+    check(arrow.table({name: arrow.concat_arrays([each, each]).slice(COUNT) for name, each in columns.items()}))
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string"])
+def test_arrow_text_that_is_not_utf8(kind: str) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    raw = arrow.array([b"ok"] * 5 + [b"bad \xff"] + [b"ok"] * 5).cast(kind.replace("string", "binary"))
+    table = arrow.table({"i": range(11), "x": raw.cast(kind, safe=False)})
+    message = "row 5: column 'x': its text is not UTF-8: .*cast it to binary"
+    with Loader(table, 4, shuffle=False) as loader, pytest.raises(FormatError, match=message):
+        list(loader)
 
 
 def test_arrow_batch() -> None:
