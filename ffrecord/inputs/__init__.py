@@ -9,7 +9,7 @@ passthrough.py  records of `.ffr` files, copied as they are, or with other field
 tables.py       rows of DataFrames, Arrow tables and dicts of columns
 huggingface.py  rows of Hugging Face datasets
 rows.py         rows by column → samples; the columns that Arrow's and Hugging Face's types are
-arrow_types.py  the fields of Arrow's types; arrow_values.py: their values
+arrow_types.py  the fields of Arrow's types; arrow_values.py: their values; arrow_memory.py: those read without Arrow
 columns.py      a few samples → the columns
 classes.py      names of classes, and their numbers in a source → names
 """

@@ -5,7 +5,6 @@ from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ffrecord.errors import FormatError
 from ffrecord.inputs import arrow_types as kinds
@@ -170,57 +169,6 @@ def numbers_of(column: Any, dtype: Any) -> Any:
     if any(part.null_count for part in parts):
         return None
     return np.concatenate([part.to_numpy(zero_copy_only=False) for part in parts]).astype(dtype, copy=False)
-
-
-def shared_numbers(column: Any) -> Any:
-    """Return the numbers or times of a table's column in its own memory; None if that is not one array without gaps."""
-    if column.num_chunks != 1 or column.null_count:
-        return None
-    chunk = column.chunk(0)  # each call makes another object
-    if decode(chunk) is not chunk:
-        return None
-    try:
-        return chunk.to_numpy(zero_copy_only=True)
-    except kinds.pyarrow().ArrowInvalid:  # bools are bits
-        return None
-
-
-class SharedTexts:
-    """A column of text or bytes in the memory of its table. Its values need no call of Arrow.
-
-    Args:
-        offsets: int32 or int64 [n + 1]; value i is `data[offsets[i]:offsets[i + 1]]`.
-        data: bytes of all values.
-        is_text: whether the values are str, in UTF-8; else they are bytes.
-    """
-
-    def __init__(self, offsets: npt.NDArray[Any], data: memoryview, is_text: bool) -> None:
-        self._offsets, self._data, self._is_text = offsets, data, is_text
-
-    def take(self, places: npt.NDArray[np.int64]) -> Values:
-        """Return the values at `places`.
-
-        Raises:
-            UnicodeDecodeError: a text is not UTF-8.
-        """
-        data, spans = self._data, zip(self._offsets[places].tolist(), self._offsets[places + 1].tolist(), strict=True)
-        if self._is_text:
-            return [str(data[low:high], "utf-8") for low, high in spans]
-        return [bytes(data[low:high]) for low, high in spans]
-
-
-def shared_texts(column: Any) -> SharedTexts | None:
-    """Return a table's column of text or bytes in its own memory; None if it is something else, or has gaps."""
-    known, kind = types(), column.type
-    wide = known.is_large_string(kind) or known.is_large_binary(kind)
-    is_text = known.is_string(kind) or known.is_large_string(kind)
-    if column.num_chunks != 1 or column.null_count or not (wide or is_text or known.is_binary(kind)):
-        return None
-    chunk = column.chunk(0)
-    _, offsets, data = chunk.buffers()
-    first = chunk.offset  # a slice keeps the offsets of the whole array
-    numbers = np.frombuffer(offsets, np.int64 if wide else np.int32)[first : first + len(chunk) + 1]
-    return SharedTexts(numbers, memoryview(b"" if data is None else data), is_text)
 
 
 def find_bad_text(array: Any) -> int:

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,8 @@ from ffrecord.fields import (
 )
 from ffrecord.fields.images.image_header import image_format
 from ffrecord.fields.images.jpeg_codec import MAGIC
-from ffrecord.inputs.arrow_types import depends_on_nulls
+from ffrecord.inputs.arrow_memory import SharedColumn, shared_lists, shared_numbers, shared_texts
+from ffrecord.inputs.arrow_types import depends_on_nulls, dtype_in_python, is_list
 from ffrecord.inputs.arrow_values import RowError, count_missing
 from ffrecord.inputs.classes import Classes, are_classes, classes_of_columns
 from ffrecord.inputs.columns import ColumnFacts, SampleColumns, choose_columns, find_renamed_columns
@@ -37,6 +38,7 @@ ASKED = ("__getitem__", "__getitems__", "__iter__", "__len__")  # what a subclas
 AROUND = (ListField, OptionalField, ZstdField)
 OF_IMAGES = (ImageField, ImageFileField, JPEGField, RGBImageField)
 OF_JPEGS = (JPEGField, RGBImageField)  # take files, too
+PLAIN, PLAIN_LISTS = ("Value", "ClassLabel"), ("List", "LargeList", "Sequence")  # features by name
 
 
 class HuggingFaceDataset:
@@ -134,6 +136,84 @@ class HuggingFaceInput:
     def dataset(self, fields: Any, *, skips: bool = False) -> HuggingFaceDataset:
         """Return the rows by index; see `recognised.Input`."""
         return HuggingFaceDataset(self._dataset, fields)
+
+
+class HuggingFaceColumns:
+    """The columns of a `datasets.Dataset`, with the values of its rows. Pickles as that does.
+
+    Args:
+        dataset: a dataset without a format, whose columns are those of `_is_plain`.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = _of_its_columns(dataset)
+        # Columns read in the table's memory, the dataset of the others, and the library's own order of the rows.
+        self._parts: tuple[dict[str, SharedColumn], Any, SharedColumn | None] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_parts": None}
+
+    def take(self, indices: Sequence[int]) -> dict[str, Any]:
+        """Return the columns of the rows at `indices`: an array of numbers [k], or a list of k Python values."""
+        if self._parts is None:  # several threads may come here, and find the same
+            self._parts = self._divide()
+        shared, others, order = self._parts
+        places = np.asarray(indices, np.int64)
+        rows = places if order is None else order.take(places).astype(np.int64)
+        found = {name: column.take(rows) for name, column in shared.items()}
+        for name in found:
+            dtype = dtype_in_python(self._kind(name))
+            if dtype is not None:
+                found[name] = found[name].astype(dtype, copy=False)
+        if others is not None:
+            found |= others[list(indices)].to_pydict()  # as the library makes them for its rows
+        return {name: found[name] for name in self._dataset.column_names}
+
+    def _divide(self) -> tuple[dict[str, SharedColumn], Any, SharedColumn | None]:
+        names, table = self._dataset.column_names, self._dataset.data.table
+        found = {name: self._share(name, table.column(name)) for name in names}
+        shared = {name: column for name, column in found.items() if column is not None}
+        # `select` and `shuffle` keep the table, and where each row is in it.
+        order = getattr(self._dataset, "_indices", None)
+        if order is not None and (order := shared_numbers(order.table.column(0))) is None:
+            shared = {}
+        left = [name for name in names if name not in shared]
+        return shared, self._dataset.select_columns(left).with_format("arrow") if left else None, order
+
+    def _share(self, name: str, column: Any) -> SharedColumn | None:
+        kind = self._kind(name)
+        if dtype_in_python(kind) is not None:
+            return shared_numbers(column)
+        if is_list(kind):
+            return None if dtype_in_python(kind.value_type) is None else shared_lists(column, np.ndarray.tolist)
+        return shared_texts(column)
+
+    def _kind(self, name: str) -> Any:
+        return self._dataset.data.schema.field(name).type
+
+
+def take_columns(source: Any) -> Callable[[Sequence[int]], dict[str, Any]] | None:
+    """Return a function from indices [k] to the columns of a `datasets.Dataset`, whose rows it does not make.
+
+    None for anything else, also for one with images or sound, or whose rows a format, a transform or a subclass makes.
+    """
+    if not _is_dataset(source) or not _is_untouched(source, class_of("datasets", "Dataset")):
+        return None
+    said = source.format
+    if said["type"] is not None or not said["columns"] or not _is_plain(source.features):
+        return None
+    return HuggingFaceColumns(source).take
+
+
+def _is_plain(feature: Any) -> bool:
+    """Tell whether values are stored as the library gives them: numbers, text and bytes, lists and dicts of these."""
+    if isinstance(feature, Mapping):
+        return all(map(_is_plain, feature.values()))
+    if isinstance(feature, list):
+        return all(map(_is_plain, feature))
+    inner = getattr(feature, "feature", None)
+    name = type(feature).__name__
+    return name in PLAIN or (name in PLAIN_LISTS and _is_plain(inner))
 
 
 class NamedStream:
@@ -330,9 +410,9 @@ def _is_untouched(source: Any, known: type) -> bool:
 def _of_its_columns(dataset: Any) -> Any:
     """Return a dataset without the columns that its format leaves out."""
     said = dataset.format
-    # `columns` names all of them if none are left out.
-    leaves_out = not said["output_all_columns"] and said["columns"] != dataset.column_names
-    return dataset.select_columns(said["columns"]) if leaves_out else dataset
+    # `columns` names all of them if none are left out, in any order.
+    kept = [name for name in dataset.column_names if said["output_all_columns"] or name in said["columns"]]
+    return dataset if kept == dataset.column_names else dataset.select_columns(kept)
 
 
 def _is_of_images(field: Any) -> bool:

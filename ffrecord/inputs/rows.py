@@ -5,9 +5,13 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from ffrecord.errors import FormatError
 from ffrecord.fields import Field, JSONField, LabelField, ListField, MsgpackField, OptionalField, Schema
+from ffrecord.inputs.arrow_memory import SharedColumn, shared_lists, shared_numbers, shared_texts
 from ffrecord.inputs.arrow_types import (
+    ARRAYS,
     FILES,
     HOLD_NONE,
     PYTHON,
@@ -26,13 +30,10 @@ from ffrecord.inputs.arrow_types import (
 from ffrecord.inputs.arrow_values import (
     TAKES,
     RowError,
-    SharedTexts,
     Values,
     file_values_beside,
     find_bad_text,
     numbers_of,
-    shared_numbers,
-    shared_texts,
     with_files_beside,
 )
 from ffrecord.inputs.classes import Classes, declared_files
@@ -113,16 +114,17 @@ class TableRows:
         columns = [self._values(name, table.column(name)) for name in self.names]
         return [dict(zip(self.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
-    def arrays(self, table: Any) -> dict[str, Any]:
-        """Return those of the columns in `numbers` that NumPy reads in the table's own memory, in Arrow's dtypes."""
-        found = {name: shared_numbers(table.column(name)) for name in self.numbers}
-        return {name: array for name, array in found.items() if array is not None}
+    def shared(self, table: Any) -> dict[str, SharedColumn]:
+        """Return those columns of a table, some or all of this schema, that can be read in its own memory."""
+        found = {name: self._share(name, table.column(name)) for name in table.column_names}
+        return {name: column for name, column in found.items() if column is not None}
 
-    def texts(self, table: Any) -> dict[str, SharedTexts]:
-        """Return those of the columns that become str or bytes and that can be read in the table's own memory."""
-        plain = [name for name in table.column_names if self._takes[name] == PYTHON and name not in self._files_inside]
-        found = {name: shared_texts(table.column(name)) for name in plain}
-        return {name: texts for name, texts in found.items() if texts is not None}
+    def _share(self, name: str, column: Any) -> SharedColumn | None:
+        if name in self.numbers:
+            return shared_numbers(column)
+        if self._takes[name] == ARRAYS:
+            return shared_lists(column, np.array)
+        return shared_texts(column) if self._takes[name] == PYTHON and name not in self._files_inside else None
 
     def columns(self, table: Any) -> dict[str, Any]:
         """Return the columns of a table, some or all of this schema: an array of numbers, or a list of values."""

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
-from ffrecord.inputs.arrow_values import RowError, SharedTexts, count_missing, take_rows
+from ffrecord.inputs.arrow_memory import SharedColumn
+from ffrecord.inputs.arrow_values import RowError, count_missing, take_rows
 from ffrecord.inputs.classes import Classes, are_classes, classes_of_schema
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows, check_names
@@ -141,7 +142,7 @@ class ArrowTable(Table):
         super().__init__({}, len(table))
         self._table = table
         self._known: TableRows | None = None
-        self._parts: tuple[dict[str, Any], dict[str, SharedTexts], Any] | None = None  # see `_divide`
+        self._parts: tuple[dict[str, SharedColumn], Any] | None = None  # columns in its memory, a table of the others
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_parts": None}  # its numbers would be pickled once more
@@ -176,23 +177,19 @@ class ArrowTable(Table):
     def take(self, indices: Sequence[int]) -> dict[str, Any] | None:
         rows, names = self._conversion, self._table.column_names
         if self._parts is None:  # several threads may come here, and find the same
-            self._parts = self._divide(rows)
-        arrays, texts, others = self._parts
+            shared = rows.shared(self._table)
+            self._parts = shared, self._table.select([name for name in names if name not in shared])
+        shared, others = self._parts
         places = np.asarray(indices, np.int64)
-        found = {name: array[places].astype(rows.numbers[name], copy=False) for name, array in arrays.items()}
         try:
-            found |= {name: each.take(places) for name, each in texts.items()}
+            found = {name: column.take(places) for name, column in shared.items()}
         except UnicodeDecodeError:
             return self._convert(self._table, places, rows.columns)  # Arrow's way names the row
+        for name in found.keys() & rows.numbers.keys():
+            found[name] = found[name].astype(rows.numbers[name], copy=False)
         if others.num_columns:
             found |= self._convert(others, places, rows.columns)
         return {name: found[name] for name in names} or None
-
-    def _divide(self, rows: TableRows) -> tuple[dict[str, Any], dict[str, SharedTexts], Any]:
-        """Return the columns of numbers and of texts that lie in the table's memory, and a table of the others."""
-        arrays, texts = rows.arrays(self._table), rows.texts(self._table)
-        others = [name for name in self._table.column_names if name not in arrays and name not in texts]
-        return arrays, texts, self._table.select(others)
 
     @property
     def _conversion(self) -> TableRows:

@@ -1,5 +1,7 @@
 """Batches of tables and of TensorDataset are taken by columns. They are those made of their rows."""
 
+import datetime
+import itertools
 import pickle
 from pathlib import Path
 from typing import Any
@@ -357,3 +359,99 @@ def test_pickled_once() -> None:
         again = pickle.loads(pickle.dumps(loader.reader))
     with Loader(again, 8, shuffle=False) as loader:
         assert next(iter(loader))["x"].tolist() == list(range(8))
+
+
+# Datasets of Hugging Face, whose rows are Python's values
+
+
+def huggingface_columns(datasets: Any) -> tuple[dict[str, Any], Any]:
+    """Return columns and their features, of each kind that is taken by column."""
+    value = datasets.Value
+    numbers = [("int8", 100), ("int32", 2**31), ("int64", 2**63), ("uint8", 200), ("uint64", 2**64)]
+    columns: dict[str, Any] = {kind: [i % most for i in range(COUNT)] for kind, most in numbers}
+    kinds = {kind: value(kind) for kind in columns}
+    columns |= {kind: [i / 3 for i in range(COUNT)] for kind in ("float16", "float32", "float64")}
+    columns |= {kind: ["ä" * (i % 3) for i in range(COUNT)] for kind in ("string", "large_string")}
+    columns |= {kind: [bytes([i % 5]) * (i % 3) for i in range(COUNT)] for kind in ("binary", "large_binary")}
+    kinds |= {kind: value(kind) for kind in columns}
+    more = {
+        "bool": (value("bool"), [i % 3 == 0 for i in range(COUNT)]),
+        "time": (value("timestamp[us]"), [datetime.datetime(2026, 1, 1 + i % 28) for i in range(COUNT)]),
+        "class": (datasets.ClassLabel(names=["a", "b"]), [i % 2 for i in range(COUNT)]),
+        "floats": (datasets.List(value("float32")), [[i / 3, 1.0] for i in range(COUNT)]),
+        "varying": (datasets.List(value("int16")), [[i] * (i % 4) for i in range(COUNT)]),
+        "bools": (datasets.List(value("bool")), [[i > 3, True] for i in range(COUNT)]),
+        "large lists": (datasets.LargeList(value("int64")), [[i, 2] for i in range(COUNT)]),
+        "lists of lists": (datasets.List(datasets.List(value("int32"))), [[[i], [2]] for i in range(COUNT)]),
+        "texts": (datasets.List(value("string")), [[str(i), "b"] for i in range(COUNT)]),
+        "times": (datasets.List(value("timestamp[s]")), [[datetime.datetime(2026, 1, 1)] for i in range(COUNT)]),
+        "dict": ({"a": value("int64"), "b": value("string")}, [{"a": i, "b": str(i)} for i in range(COUNT)]),
+    }
+    return columns | {name: each for name, (_, each) in more.items()}, datasets.Features(
+        kinds | {name: kind for name, (kind, _) in more.items()}
+    )
+
+
+@pytest.mark.parametrize("parts", [1, 5])
+def test_huggingface(parts: int, caplog: pytest.LogCaptureFixture) -> None:
+    datasets = pytest.importorskip("datasets")
+    columns, features = huggingface_columns(datasets)
+    cuts = np.linspace(0, COUNT, parts + 1).astype(int).tolist()
+    several = [
+        datasets.Dataset.from_dict({name: each[low:high] for name, each in columns.items()}, features)
+        for low, high in itertools.pairwise(cuts)
+    ]
+    source = datasets.concatenate_datasets(several)
+    with caplog.at_level("INFO", "ffrecord"):
+        check(source)
+    assert "made by Python in columns" in caplog.text
+    check(source.shuffle(seed=1))
+    check(source.select(range(5, COUNT - 3)))
+    check(source.select([3, 3, 1, COUNT - 1]).select([2, 0]))
+    check(source.with_format(None, columns=["int8", "texts"]))
+    check(source, fields=["class", "floats"])
+    check(Subset(source, range(COUNT - 1, 3, -1)))
+
+
+def test_huggingface_samples_that_others_make() -> None:
+    """A format, a transform, a subclass or a feature that decodes: rows are made as these make them."""
+    datasets = pytest.importorskip("datasets")
+
+    class Doubled(datasets.Dataset):  # type: ignore[name-defined,misc]
+        def __getitems__(self, keys: Any) -> Any:
+            return [{"x": 2 * key} for key in keys]
+
+    source = datasets.Dataset.from_dict({"x": list(range(COUNT))})
+    doubled = Doubled(source.data, source.info)
+    (batch,) = Loader(doubled, COUNT, shuffle=False)
+    assert batch["x"].tolist() == [2 * i for i in range(COUNT)]
+    (batch,) = Loader(source.with_transform(lambda rows: {"y": [3 * x for x in rows["x"]]}), COUNT, shuffle=False)
+    assert batch["y"].tolist() == [3 * i for i in range(COUNT)]
+    for kind in ("numpy", "torch"):
+        check(source.with_format(kind))
+    matrix = datasets.Features({"m": datasets.Array2D((2, 3), "float32")})
+    check(datasets.Dataset.from_dict({"m": [np.full((2, 3), i, np.float32) for i in range(COUNT)]}, matrix))
+
+
+def test_huggingface_values_that_are_missing() -> None:
+    """They are told as they are for rows."""
+    datasets = pytest.importorskip("datasets")
+    source = datasets.Dataset.from_dict({"x": [1, None, 3], "text": ["a", None, "c"]})
+    with Loader(source, 3, shuffle=False, fields=["text"]) as loader:
+        assert [batch["text"] for batch in loader] == [["a", None, "c"]]
+    message = "sample 1: column 'x' is None, but int 1 in the first sample of the batch"
+    for options in ({}, {"transform": same}):
+        with Loader(source, 3, shuffle=False, **options) as loader, pytest.raises(UserFunctionError, match=message):
+            list(loader)
+
+
+def test_huggingface_in_workers(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_dict({"x": list(range(COUNT)), "t": [str(i) for i in range(COUNT)]}).save_to_disk(
+        tmp_path / "d"
+    )
+    source = datasets.load_from_disk(str(tmp_path / "d"))
+    for method in ("fork", "spawn"):
+        with Loader(source, 7, shuffle=True, num_workers=2, multiprocessing_context=method) as loader:
+            found = [pair for batch in loader for pair in zip(batch["x"].tolist(), batch["t"], strict=True)]
+        assert sorted(found) == [(i, str(i)) for i in range(COUNT)]

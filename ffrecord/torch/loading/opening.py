@@ -28,7 +28,7 @@ from ffrecord.reading.record_reader import RecordReader
 from ffrecord.reading.store import Store
 from ffrecord.sources.opening import detect_readable, local_paths
 from ffrecord.torch.loading.class_names import check_class_names
-from ffrecord.torch.loading.python_store import PythonStore, store_of_table
+from ffrecord.torch.loading.python_store import PythonStore, store_of_dataset, store_of_table
 
 __all__ = ["LoaderSource", "open_source"]
 
@@ -89,7 +89,7 @@ def open_source(source: Any, check_data: bool, io: str, remote: Mapping[str, Any
         take = partial(_take_from_tensors, source.tensors)
         python = PythonStore(source, partial(_rows_of_tensors, source.tensors), take=take)
     else:
-        python = PythonStore(source) if table is None else store_of_table(table, type(source).__name__)
+        python = store_of_dataset(source) if table is None else store_of_table(table, type(source).__name__)
     chosen = "" if indices is None else f"{plural(len(indices), 'sample')} of "
     return LoaderSource(python, True, indices, chosen + python.described)
 

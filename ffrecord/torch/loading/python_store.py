@@ -23,7 +23,7 @@ from ffrecord.errors import (
     plural,
 )
 from ffrecord.fields import schema_of
-from ffrecord.inputs.huggingface import keep_columns
+from ffrecord.inputs.huggingface import keep_columns, take_columns
 from ffrecord.inputs.tables import Table
 from ffrecord.reader import FileReader
 from ffrecord.reading.batch_forms import BatchOutcome
@@ -38,7 +38,7 @@ from ffrecord.torch.loading.records import Bytes, Offsets
 from ffrecord.torch.loading.stacking import UnevenError, stack_samples
 from ffrecord.torch.stop_iteration import describe_batch
 
-__all__ = ["PythonColumns", "PythonStore", "columns_of", "store_of_table"]
+__all__ = ["PythonColumns", "PythonStore", "columns_of", "store_of_dataset", "store_of_table"]
 
 NAMES_MOST = 20  # in a message
 KINDS = (Mapping, tuple, list)  # structures of samples
@@ -95,9 +95,14 @@ class PythonStore(Store[Any]):
         return self._several is not None or callable(getattr(self.dataset, "__getitems__", None))
 
     @property
+    def takes_columns(self) -> bool:
+        """True if a batch is fetched as columns."""
+        return self._take is not None
+
+    @property
     def described(self) -> str:
         """Words for the samples and the way to get them."""
-        how = "in columns" if self._take is not None else "in batches" if self.takes_batches else "one by one"
+        how = "in columns" if self.takes_columns else "in batches" if self.takes_batches else "one by one"
         return f"{plural(self.n, 'sample')} of {self.name}, made by Python {how}"
 
     @property
@@ -111,7 +116,7 @@ class PythonStore(Store[Any]):
             table = self.dataset.select(names) if names else self.dataset
             return self if table is self.dataset else store_of_table(table, self.name)
         found = self.dataset if self._several is not None else keep_columns(self.dataset, names)
-        return self if found is self.dataset else PythonStore(found, None, self.name)
+        return self if found is self.dataset else store_of_dataset(found, self.name)
 
     def fetch(self, indices: list[int], seeds: list[int] | None = None) -> list[Any]:
         """Return the samples at `indices`, each in [0, n).
@@ -184,7 +189,7 @@ class PythonColumns(DecodedColumns):
         names = {parse_path(name)[0] for name in self._wanted or ()}
         self._source = store.keep_columns(names)  # without names, all of them
         # A batch has all columns of the source, as they are. A table keeps just those wanted, if it has them all.
-        chosen = self._source is not store and isinstance(store.dataset, Table)
+        chosen = self._source is not store and self._source.takes_columns
         chosen = chosen and all(parse_path(name) == (name,) for name in self._wanted or ())
         self._by_column = not self._decoders and (self._wanted is None or chosen)
         self.decodes = self.decodes or self._seeded
@@ -269,6 +274,11 @@ class PythonColumns(DecodedColumns):
         except UnevenError:
             _check_alike(samples)
             raise
+
+
+def store_of_dataset(dataset: Any, name: str | None = None) -> PythonStore:
+    """Return a store of a dataset's samples, whose columns are taken where that gives the same batches."""
+    return PythonStore(dataset, None, name, take_columns(dataset))
 
 
 def store_of_table(table: Table, name: str) -> PythonStore:
