@@ -62,9 +62,9 @@ def read_by_node(world: World, way: Way, epoch: int) -> list[int]:
     """Return the samples of the ranks of a node in the middle, step by step."""
     node, found = world.nodes // 2, []
     for rank in range(node * world.ranks, (node + 1) * world.ranks):
-        course = way.course(world, small_samples(world), rank, 1 << 20)
-        course.set_epoch(epoch)
-        found.append(np.concatenate([step.indices for step in course.steps()]))
+        cursor = way.cursor(world, small_samples(world), rank, 1 << 20)
+        cursor.set_epoch(epoch)
+        found.append(np.concatenate([step.indices for step in cursor.steps()]))
     together: list[int] = np.stack(found, axis=1).ravel().tolist()
     return together
 

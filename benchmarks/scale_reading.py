@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scale_world import TABLE_BYTES, Integers, World, figure, size
 
-from ffrecord.order import Block, Course, Identity, Order, Placement, Random
+from ffrecord.order import Block, Cursor, Identity, Order, Placement, Random
 from ffrecord.remote.ranges import requests
 
 BATCHES = 1000  # of one rank, from the middle of an epoch on
@@ -22,10 +22,10 @@ class Way:
     order: Order
     placed: bool
 
-    def course(self, world: World, samples: int, rank: int, batch: int) -> Course:
+    def cursor(self, world: World, samples: int, rank: int, batch: int) -> Cursor:
         """Return the cursor of a rank."""
         placement = Placement.of(rank, world.world_size, world.nodes) if self.placed else None
-        return Course(
+        return Cursor(
             Identity(samples),
             order=self.order,
             seed=world.seed,
@@ -79,11 +79,11 @@ def asked(world: World, way: Way) -> Asked:
 
 def batches(world: World, way: Way) -> Iterator[Integers]:
     """Return int64 [batch], ascending samples of each of some consecutive batches."""
-    course = way.course(world, world.samples, world.world_size // 2 + world.ranks // 2, world.batch)
-    course.set_position(world.steps // 2 * world.world_size * world.batch)
-    for step in course.steps():
+    cursor = way.cursor(world, world.samples, world.world_size // 2 + world.ranks // 2, world.batch)
+    cursor.set_position(world.steps // 2 * world.world_size * world.batch)
+    for step in cursor.steps():
         yield np.sort(step.indices)
-        if step.after >= course.position + BATCHES * world.world_size * world.batch:
+        if step.after >= cursor.position + BATCHES * world.world_size * world.batch:
             return
 
 
@@ -110,9 +110,9 @@ def shards_of_node(world: World, way: Way) -> float:
     """Return the largest number of shards that a node reads in an epoch."""
     if not way.placed:
         return min(world.shards, world.samples / world.nodes)
-    course = way.course(world, world.samples, 0, world.batch)
+    cursor = way.cursor(world, world.samples, 0, world.batch)
     ends = world.ends(world.samples)
-    spans = [course.order.bounds(world.samples, node) for node in range(world.nodes)]  # type: ignore[attr-defined]
+    spans = [cursor.order.bounds(world.samples, node) for node in range(world.nodes)]  # type: ignore[attr-defined]
     return float(
         np.mean(
             [

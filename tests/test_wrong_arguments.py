@@ -15,7 +15,7 @@ import pytest
 import ffrecord
 from ffrecord import DatasetWriter, FileReader, FileWriter
 from ffrecord.fields import NDArrayField, ScalarField, Schema
-from ffrecord.order import Course, Identity, Weighted, balance_classes
+from ffrecord.order import Cursor, Identity, Weighted, balance_classes
 from ffrecord.utils import dump
 
 SAMPLES = [{"id": i, "x": np.arange(3) + i} for i in range(6)]
@@ -246,7 +246,7 @@ def test_arguments_of_an_order(name: str) -> None:
     if name == "weights":
         tell(lambda value: Weighted(value), "weight")
         return
-    tell(lambda value: Course(Identity(6), **{"order": "random", name: value}), known, most=8)
+    tell(lambda value: Cursor(Identity(6), **{"order": "random", name: value}), known, most=8)
 
 
 @pytest.mark.parametrize("name", ["fields", "decode", "transform", "io", "on_error", "fnames"])

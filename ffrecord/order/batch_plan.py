@@ -74,11 +74,11 @@ class Run:
     """The batches of one rank from a position to the end of its epoch.
 
     A run is an iterator of `Step`. It also returns any step at once as `run[j]`, at the same cost anywhere in the
-    epoch. `Course.steps` makes runs. Only `next` changes a run.
+    epoch. `Cursor.steps` makes runs. Only `next` changes a run.
 
     Attributes:
         epoch, split, position, batch_size, drop_last: the arguments.
-        number: number that distinguishes the runs of a course.
+        number: number that distinguishes the runs of a cursor.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The cursor of one rank: the epoch and the position that it has reached.
 
 Positions are counted when batches are handed to the user, not when they are planned. So a `Run` may be as far ahead as
-a loader likes: only `yielded` moves the `Course`.
+a loader likes: only `yielded` moves the `Cursor`.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ from ffrecord.order.state import VERSION, Contents, Identity, State
 from ffrecord.reading.indices import as_subset, count_from_start
 from ffrecord.system.values import check_flag, describe_wrong, is_word
 
-__all__ = ["Course"]
+__all__ = ["Cursor"]
 
 Integers = npt.NDArray[np.int64]
 Filter = Iterable[int]
@@ -43,7 +43,7 @@ class BegunEpoch:
     order: Order
 
 
-class Course:
+class Cursor:
     """The position of one rank in the epochs of a dataset.
 
     Args:
@@ -71,16 +71,16 @@ class Course:
         IndexError: a number in `indices` is out of range.
         TypeError: an argument is not an integer, or `drop_last` is not a bool.
 
-    >>> from ffrecord.order import Course, Identity
-    >>> course = Course(Identity(samples=10), order="sequential", batch_size=2, world_size=2)
-    >>> for step in course.steps():
-    ...     print(step.indices, course.yielded(step), course.position)
+    >>> from ffrecord.order import Cursor, Identity
+    >>> cursor = Cursor(Identity(samples=10), order="sequential", batch_size=2, world_size=2)
+    >>> for step in cursor.steps():
+    ...     print(step.indices, cursor.yielded(step), cursor.position)
     [0 2] True 4
     [4 6] True 8
     [8] True 10
-    >>> course.finished()
+    >>> cursor.finished()
     True
-    >>> course.epoch, course.position
+    >>> cursor.epoch, cursor.position
     (1, 0)
     """
 
@@ -260,7 +260,7 @@ class Course:
         slices.
 
         Raises:
-            ValueError: the arguments are not valid for this course.
+            ValueError: the arguments are not valid for this cursor.
         """
         split, order = Split(rank, world_size, self.split.policy, placement), self._with_slices(placement)
         self._check_sizes(split, order)
@@ -319,20 +319,20 @@ class Course:
 
     # Internals
 
-    def _over(self, identity: Identity, indices: Filter | None, batch_size: int, drop_last: bool) -> "Course":
-        """Return a course in this order, at this place of it, over another dataset and in other batches.
+    def _over(self, identity: Identity, indices: Filter | None, batch_size: int, drop_last: bool) -> "Cursor":
+        """Return a cursor in this order, at this place of it, over another dataset and in other batches.
 
         Raises:
-            ValueError, IndexError, TypeError: errors of `Course`.
+            ValueError, IndexError, TypeError: errors of `Cursor`.
         """
-        course = copy(self)
+        cursor = copy(self)
         if self._before is not None and self._before.identity == self.identity:
-            course._before = replace(self._before, identity=identity)
-        course.identity, course._crc = identity, None
-        course.indices = None if indices is None else check_filter(indices, identity.samples)
-        course.batch_size, course.drop_last = check_batch_size(batch_size), check_flag("drop_last", drop_last)
-        course._check_sizes(course.split, course.order)
-        return course
+            cursor._before = replace(self._before, identity=identity)
+        cursor.identity, cursor._crc = identity, None
+        cursor.indices = None if indices is None else check_filter(indices, identity.samples)
+        cursor.batch_size, cursor.drop_last = check_batch_size(batch_size), check_flag("drop_last", drop_last)
+        cursor._check_sizes(cursor.split, cursor.order)
+        return cursor
 
     def _with_slices(self, placement: Placement | None) -> Order:
         return self._order if placement is None else placement.order(self._order)
@@ -452,3 +452,6 @@ def check_filter(indices: Filter, samples: int) -> Integers:
 
 def _describe_filter(crc: int | None) -> str:
     return "none" if crc is None else f"indices of CRC-32 {crc:#010x}"
+
+
+Course = Cursor  # pickles and older programs have this name

@@ -86,7 +86,7 @@ def _has_group() -> bool:
 
 
 class RankCursor(Protocol):
-    """A cursor in the share of one rank, such as a `Course`."""
+    """The cursor of one rank, by position or of drawn samples."""
 
     split: Split
 

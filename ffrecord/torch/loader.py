@@ -13,7 +13,7 @@ import torch
 
 from ffrecord.errors import ArgumentError, StateError, plural
 from ffrecord.fields import Field
-from ffrecord.order import Course, Order, Run, Split, balance_classes, identity_of
+from ffrecord.order import Cursor, Order, Run, Split, balance_classes, identity_of
 from ffrecord.reading.indices import as_subset, count_from_start
 from ffrecord.reading.paths import PathLike, local_path
 from ffrecord.system.atomic_file import PartFile
@@ -32,7 +32,7 @@ from ffrecord.torch.loading.own_samplers import check_ranks, check_seed, find_or
 from ffrecord.torch.loading.processes import WorkerKeeper
 from ffrecord.torch.loading.python_store import columns_of
 from ffrecord.torch.loading.ragged import RAGGED, ragged_form
-from ffrecord.torch.loading.sampled import SampledCourse, SampledRun
+from ffrecord.torch.loading.sampled import SampledCursor, SampledRun
 from ffrecord.torch.loading.stats import LoaderStats, Reading
 from ffrecord.torch.loading.trace import LoaderTrace
 from ffrecord.torch.ordering import OrderArguments
@@ -46,7 +46,7 @@ logger = logging.getLogger("ffrecord")
 class EpochSetter:
     """The part of a `Loader` that takes a trainer's epochs."""
 
-    def __init__(self, cursor: Course | SampledCourse) -> None:
+    def __init__(self, cursor: Cursor | SampledCursor) -> None:
         self._cursor = cursor
 
     @property
@@ -110,7 +110,7 @@ class Loader(Iterable[Any]):
             `ffrecord.order.Split`.
         fields: the columns to decode. Names, or a dict of name → field to read the column with (None: as it was
             written), such as {"image": JPEGField(as_bytes=True)}.
-        indices: int [m], the samples of `dataset` to use; see `ffrecord.order.Course`.
+        indices: int [m], the samples of `dataset` to use; see `ffrecord.order.Cursor`.
         decode: column of images → decoder of `ffrecord.torch.images`, which makes one tensor of a batch. Masks and
             boxes follow by `crop.mask` and `crop.boxes`.
         decode_with: "nvimgcodec" decodes JPEG files by NVIDIA's nvImageCodec, all of a batch at once, on `device`:
@@ -253,7 +253,7 @@ class Loader(Iterable[Any]):
                 indices=chosen,
                 placement=placement,
             )
-            self._cursor: Course | SampledCourse
+            self._cursor: Cursor | SampledCursor
             self._batched = batch_sampler is not None
             known = find_order(sampler, batch_sampler, batch_size, drop_last)
             if sampler is None and batch_sampler is None:
@@ -270,7 +270,7 @@ class Loader(Iterable[Any]):
                 check_replacing(on_error, batched=self._batched)
                 check_ranks(rank, world_size, sampler if batch_sampler is None else batch_sampler)
                 self._ranks = Ranks(rank, world_size, None)
-                self._cursor = SampledCourse(
+                self._cursor = SampledCursor(
                     identity,
                     sampler if batch_sampler is None else batch_sampler,
                     batched=batch_sampler is not None,

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
-from ffrecord.order import Course, Identity, Order, Weighted
+from ffrecord.order import Cursor, Identity, Order, Weighted
 from ffrecord.system.values import describe_wrong
 from ffrecord.torch.distributed import Place, Ranks
 
@@ -40,15 +40,15 @@ class OrderArguments:
     indices: Iterable[int] | torch.Tensor | None = None
     placement: Place = None
 
-    def make(self, identity: Identity, batch_size: int, drop_last: bool) -> tuple[Course, Ranks]:
-        """Return the course over a dataset, and the ranks that it follows.
+    def make(self, identity: Identity, batch_size: int, drop_last: bool) -> tuple[Cursor, Ranks]:
+        """Return the cursor over a dataset, and the ranks that it follows.
 
         Raises:
             ValueError, TypeError: arguments are out of range, of another type, or contradict each other; or there is
                 nothing to yield.
         """
         ranks = Ranks(self.rank, self.world_size, self.placement)
-        course = Course(
+        cursor = Cursor(
             identity,
             order=self.parse_order(),
             seed=self.seed,
@@ -61,7 +61,7 @@ class OrderArguments:
             indices=self.indices,  # pyright: ignore[reportArgumentType]  # a tensor of ints is one
             placement=ranks.first.placement,
         )
-        return course, ranks
+        return cursor, ranks
 
     def parse_order(self) -> str | Order:
         """Return the order that `order`, `shuffle` and `weights` ask for.

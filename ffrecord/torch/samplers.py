@@ -23,7 +23,7 @@ from torch.utils.data import Sampler as TorchSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, StateError
-from ffrecord.order import Course, Identity, Order, Run, Step, identity_of
+from ffrecord.order import Cursor, Identity, Order, Run, Step, identity_of
 from ffrecord.order.batch_plan import batches
 from ffrecord.reading.store import Store
 from ffrecord.system.values import describe_wrong, suggest_words, whole_number
@@ -65,7 +65,7 @@ class RunProgress:
     possible.
     """
 
-    def __init__(self, cursor: Course, run: Run, *, patient: bool, ours: bool) -> None:
+    def __init__(self, cursor: Cursor, run: Run, *, patient: bool, ours: bool) -> None:
         self.cursor, self.run, self.ours = cursor, run, ours
         self.given = 0
         self.counts = self.ended = False
@@ -271,7 +271,7 @@ class Sampler(DistributedSampler[Any]):
         order: "random", "sequential", "block", or an order of `ffrecord.order`.
         policy: "drop", "pad" or "uneven": treatment of samples that ranks cannot share evenly, see `Split`.
         epoch: first epoch.
-        indices: int [m], the samples to use, see `Course`.
+        indices: int [m], the samples to use, see `Cursor`.
         placement: "node", or the number of nodes if ranks of a node follow each other. A node then reads the same part
             of the dataset in every epoch, in the order of `ffrecord.order.Placed`. "node" looks up the node in the
             environment, when the rank is looked up. None deals samples to ranks wherever they are.
@@ -324,7 +324,7 @@ class Sampler(DistributedSampler[Any]):
         hand_down_seeds(dataset)
         self._cursor, self._ranks = arguments.make(_identify(dataset), batch_size, drop_last)
         self._sizes = self._cursor.batch_size, self._cursor.drop_last  # of iterations; a `Loader` may have others
-        self._lent: list[weakref.ref[Course]] = []  # cursors of loaders
+        self._lent: list[weakref.ref[Cursor]] = []  # cursors of loaders
         self._drawn: RunProgress | None = None
         self._again = False  # the epoch of the last iteration was set again
         self.reports = False  # the loader that draws reports its deliveries itself
@@ -402,7 +402,7 @@ class Sampler(DistributedSampler[Any]):
 
     def lend(
         self, identity: Identity, chosen: npt.NDArray[np.int64] | None, batch_size: int, drop_last: bool
-    ) -> tuple[Course, Ranks]:
+    ) -> tuple[Cursor, Ranks]:
         """Return a cursor in this order for a `Loader`, and the ranks that it follows. The sampler follows the cursor.
 
         Args:
@@ -411,7 +411,7 @@ class Sampler(DistributedSampler[Any]):
             batch_size, drop_last: batches of the loader.
 
         Raises:
-            ValueError: the sampler is of more samples; or errors of `Course`.
+            ValueError: the sampler is of more samples; or errors of `Cursor`.
             IndexError: a number in `indices` of the sampler is out of range.
         """
         if self._last_drawn is not None and self._again:
@@ -431,7 +431,7 @@ class Sampler(DistributedSampler[Any]):
         self._drawn, self._again = None, False
         return self._cursor, self._ranks
 
-    def _cursors(self) -> list[Course]:
+    def _cursors(self) -> list[Cursor]:
         """Return the cursors of loaders that are in use, or the sampler's own."""
         return [cursor for each in self._lent if (cursor := each()) is not None] or [self._cursor]
 
@@ -530,7 +530,7 @@ class Sampler(DistributedSampler[Any]):
         Args:
             state_dict: state of a sampler or loader of this package over the same dataset, order and `indices`; ranks
                 and batch sizes may differ.
-            appended: action if shards were appended since, see `Course`.
+            appended: action if shards were appended since, see `Cursor`.
 
         Raises:
             ValueError: it is not such a state; nothing has changed.

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ffrecord.errors import ArgumentError
-from ffrecord.order import Block, Course, Identity, Mixture, Order, Placed, Placement, Random, Sequential
+from ffrecord.order import Block, Cursor, Identity, Mixture, Order, Placed, Placement, Random, Sequential
 from ffrecord.order.split import POLICIES
 
 
@@ -39,10 +39,10 @@ class Cluster:
     def order(self, within: Order) -> Order:
         return Placed(self.nodes, within) if self.nodes else within
 
-    def courses(self, samples: int, within: Order, seed: int, state: dict | None) -> list[Course]:
+    def cursors(self, samples: int, within: Order, seed: int, state: dict | None) -> list[Cursor]:
         made = []
         for rank in range(self.world_size):
-            course = Course(
+            cursor = Cursor(
                 Identity(samples),
                 order=within,
                 seed=seed,
@@ -53,8 +53,8 @@ class Cluster:
                 placement=self.placement(rank),
             )
             if state is not None:
-                course.load_state_dict(json.loads(json.dumps(state)))
-            made.append(course)
+                cursor.load_state_dict(json.loads(json.dumps(state)))
+            made.append(cursor)
         return made
 
 
@@ -75,18 +75,18 @@ def hands_of(cluster: Cluster, pile: list[int]) -> list[list[list[int]]]:
     return [[hand[at : at + size] for at in range(0, len(hand), size)] for hand in hands]
 
 
-def yields(courses: list[Course], steps: int | None) -> tuple[list[list[list[int]]], dict]:
+def yields(cursors: list[Cursor], steps: int | None) -> tuple[list[list[list[int]]], dict]:
     """For each rank the batches it yields in so many steps, None for all, padding left out; and turn 0's state."""
     found: list[list[list[int]]] = []
-    for course in courses:
+    for cursor in cursors:
         batches = []
-        for step in course.begin():
+        for step in cursor.begin():
             if len(batches) == steps:
                 break
-            assert course.yielded(step)
+            assert cursor.yielded(step)
             batches.append(step.indices[: len(step.indices) - step.padding].tolist())
         found.append(batches)
-    first = min(courses, key=lambda course: course.split.turn)
+    first = min(cursors, key=lambda cursor: cursor.split.turn)
     return found, first.state_dict()
 
 
@@ -104,8 +104,8 @@ def test_however_nodes_come_and_go(samples, within, seed, starts):
             began = cluster.order(within)
             pile = pile_of(began, samples, seed, 0)
         expected = [hand[:steps] for hand in hands_of(cluster, pile)]
-        courses = cluster.courses(samples, within, seed, state)
-        found, state = yields(courses, steps)
+        cursors = cluster.cursors(samples, within, seed, state)
+        found, state = yields(cursors, steps)
         assert [[batch for batch in batches if batch] for batches in found] == expected
         taken = set(chain(*chain(*expected)))
         assert len(taken) == sum(map(len, chain(*expected)))
@@ -117,11 +117,11 @@ def test_however_nodes_come_and_go(samples, within, seed, starts):
         assert state["position"] == samples - len(pile)
         assert state["order"] == (began if state["position"] else cluster.order(within)).to_builtins()
     assert state["position"] == samples
-    for rank, course in enumerate(courses):
-        assert course.finished()
-        assert course.state_dict()["order"] == cluster.order(within).to_builtins()
+    for rank, cursor in enumerate(cursors):
+        assert cursor.finished()
+        assert cursor.state_dict()["order"] == cluster.order(within).to_builtins()
         second = pile_of(cluster.order(within), samples, seed, 1)
-        assert next(course.steps()).indices[0] == second[cluster.turn(rank)]
+        assert next(cursor.steps()).indices[0] == second[cluster.turn(rank)]
 
 
 @pytest.mark.parametrize("n", [10**10, 1 << 40])
@@ -131,7 +131,7 @@ def test_a_node_reads_its_slice_in_every_epoch(n):
     world_size = nodes * each
     seen: set[int] = set()
     for rank in (8 * 123, 8 * 123 + 7, 7999):
-        course = Course(
+        cursor = Cursor(
             Identity(n),
             seed=1,
             batch_size=batch_size,
@@ -139,12 +139,12 @@ def test_a_node_reads_its_slice_in_every_epoch(n):
             world_size=world_size,
             placement=Placement.of(rank, world_size, nodes),
         )
-        first, stop = course.order.bounds(n, rank // each)
+        first, stop = cursor.order.bounds(n, rank // each)
         for epoch in (0, 5):
-            course.set_epoch(epoch)
+            cursor.set_epoch(epoch)
             for position in (0, n // 2 // (batch_size * world_size) * batch_size * world_size):
-                course.set_position(position)
-                step = course.steps()[3]
+                cursor.set_position(position)
+                step = cursor.steps()[3]
                 assert first <= step.indices.min() and step.indices.max() < stop
                 if epoch == 0:
                     assert not seen & set(step.indices.tolist())
@@ -153,15 +153,15 @@ def test_a_node_reads_its_slice_in_every_epoch(n):
 
 def test_going_on_takes_no_memory_and_no_time_at_any_scale():
     n, world_size = 10**10, 8000
-    course = Course(
+    cursor = Cursor(
         Identity(n), batch_size=512, rank=4242, world_size=world_size, placement=Placement.of(4242, world_size, 1000)
     )
-    course.set_position(n // 100 * 99)
-    state = course.state_dict()
+    cursor.set_position(n // 100 * 99)
+    state = cursor.state_dict()
     assert len(json.dumps(state)) < 300
     tracemalloc.start()
     try:
-        again = Course(
+        again = Cursor(
             Identity(n), batch_size=512, rank=1, world_size=world_size, placement=Placement.of(1, world_size, 1000)
         )
         again.load_state_dict(state)
@@ -175,38 +175,38 @@ def test_going_on_takes_no_memory_and_no_time_at_any_scale():
 
 
 def stopped(order: str | Order, placement: Placement | None, world_size: int = 1) -> dict:
-    course = Course(Identity(100), order=order, seed=3, batch_size=10, world_size=world_size, placement=placement)
-    assert course.yielded(next(course.steps()))
-    return course.state_dict()
+    cursor = Cursor(Identity(100), order=order, seed=3, batch_size=10, world_size=world_size, placement=placement)
+    assert cursor.yielded(next(cursor.steps()))
+    return cursor.state_dict()
 
 
 def test_placement_may_begin_and_end_within_an_epoch():
     """Each is finished as it began; only orders of other kinds are refused."""
     one, two = Placement(1, 0, 0), Placement(2, 0, 0)
     for then, now in ((None, one), (one, None)):
-        course = Course(Identity(100), order="random", batch_size=100, placement=now)
-        course.load_state_dict(stopped("random", then))
+        cursor = Cursor(Identity(100), order="random", batch_size=100, placement=now)
+        cursor.load_state_dict(stopped("random", then))
         order = Random() if then is None else Placed(1)
-        assert next(course.steps()).indices.tolist() == pile_of(order, 100, 3, 0)[10:]
-        assert course.state_dict() == stopped("random", then)
+        assert next(cursor.steps()).indices.tolist() == pile_of(order, 100, 3, 0)[10:]
+        assert cursor.state_dict() == stopped("random", then)
     for state in (stopped("block", one), stopped("sequential", None), stopped(Placed(4, "block"), two, 2)):
         with pytest.raises(ArgumentError, match=r"state belongs to another order: .* in the state, .*placed-1.* here"):
-            Course(Identity(100), order="random", placement=one).load_state_dict(state)
+            Cursor(Identity(100), order="random", placement=one).load_state_dict(state)
 
 
 def test_a_state_in_slices_that_cannot_be():
     state = stopped("random", Placement(1, 0, 0))
     for wrong in ({"slices": 0}, {"slices": "two"}, {"pieces": 1}):
         with pytest.raises(ArgumentError, match=r"slices|pieces"):
-            Course(Identity(100)).load_state_dict({**state, "order": {**state["order"], **wrong}})
+            Cursor(Identity(100)).load_state_dict({**state, "order": {**state["order"], **wrong}})
 
 
 def test_appended_shards_and_other_nodes_at_once():
     """The epoch is over the samples of then, in the slices of then."""
     grown = Identity(120, 2, "both", lambda shards: "one" if shards == 1 else "both")
-    before = Course(Identity(100, 1, "one"), seed=3, batch_size=10, world_size=4, placement=Placement(4, 0, 0))
+    before = Cursor(Identity(100, 1, "one"), seed=3, batch_size=10, world_size=4, placement=Placement(4, 0, 0))
     assert before.yielded(next(before.steps()))
-    now = Course(grown, seed=3, batch_size=200, world_size=2, placement=Placement(2, 1, 0))
+    now = Cursor(grown, seed=3, batch_size=200, world_size=2, placement=Placement(2, 1, 0))
     now.load_state_dict(before.state_dict(), "finish")
     assert next(now.steps()).indices.tolist() == pile_of(Placed(4), 100, 3, 0)[40:][1::2]
     assert now.state_dict() == before.state_dict()
@@ -218,25 +218,25 @@ def test_more_slices_than_nodes_stay_theirs():
     """Four slices on four nodes, then on two: the order is the same, so nothing has to be finished in another."""
     state = stopped(Placed(4), Placement(4, 0, 0), 4)
     for node in range(2):
-        course = Course(
+        cursor = Cursor(
             Identity(100), order=Placed(4), batch_size=100, rank=node, world_size=2, placement=Placement(2, node, 0)
         )
-        course.load_state_dict(state)
-        assert {sample // 25 % 2 for sample in next(course.steps()).indices.tolist()} == {node}
+        cursor.load_state_dict(state)
+        assert {sample // 25 % 2 for sample in next(cursor.steps()).indices.tolist()} == {node}
 
 
 def test_ranks_that_turn_out_otherwise():
     """As where torch.distributed is initialised after the sampler was made."""
-    course = Course(Identity(40), seed=3, batch_size=5)
-    course.share(3, 4, Placement(2, 1, 1))
-    assert next(course.steps()).indices.tolist() == pile_of(Placed(2), 40, 3, 0)[3::4][:5]
-    assert course.yielded(next(course.steps()))
-    course.share(0, 1, None)
-    assert next(course.steps()).indices.tolist() == pile_of(Placed(2), 40, 3, 0)[20:25]
-    course.finished()
-    assert next(course.steps()).indices.tolist() == pile_of(Random(), 40, 3, 1)[:5]
+    cursor = Cursor(Identity(40), seed=3, batch_size=5)
+    cursor.share(3, 4, Placement(2, 1, 1))
+    assert next(cursor.steps()).indices.tolist() == pile_of(Placed(2), 40, 3, 0)[3::4][:5]
+    assert cursor.yielded(next(cursor.steps()))
+    cursor.share(0, 1, None)
+    assert next(cursor.steps()).indices.tolist() == pile_of(Placed(2), 40, 3, 0)[20:25]
+    cursor.finished()
+    assert next(cursor.steps()).indices.tolist() == pile_of(Random(), 40, 3, 1)[:5]
 
 
 def test_a_mixture_has_no_placement():
     with pytest.raises(ArgumentError, match="a mixture cannot be cut into slices"):
-        Course(Identity(10), order=Mixture([4, 6]), placement=Placement(1, 0, 0))
+        Cursor(Identity(10), order=Mixture([4, 6]), placement=Placement(1, 0, 0))

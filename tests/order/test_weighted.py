@@ -12,7 +12,7 @@ from order_twin import derive
 
 from ffrecord import order as orders
 from ffrecord.errors import ArgumentError, ArgumentTypeError
-from ffrecord.order import Course, Identity, Mixture, Placed, Weighted, balance_classes
+from ffrecord.order import Cursor, Identity, Mixture, Placed, Weighted, balance_classes
 from ffrecord.order.weighted import make_aliases
 
 WEIGHTS = st.lists(st.sampled_from([0, 1, 2, 3, 7.5, 1e-6, 1e6]), min_size=1, max_size=40).filter(any)
@@ -94,16 +94,16 @@ def test_other_epochs_and_seeds_have_other_draws():
 def test_goes_on_anywhere(ranks):
     """On any ranks the epoch is the same, from any place."""
 
-    def course(rank, size):
-        return Course(Identity(10), order=Weighted(range(10)), seed=1, rank=rank, world_size=size, policy="uneven")
+    def cursor(rank, size):
+        return Cursor(Identity(10), order=Weighted(range(10)), seed=1, rank=rank, world_size=size, policy="uneven")
 
-    whole = np.concatenate([step.indices for step in course(0, 1).steps()])
-    first = course(0, 1)
+    whole = np.concatenate([step.indices for step in cursor(0, 1).steps()])
+    first = cursor(0, 1)
     steps = first.steps()
     for _ in range(4):
         first.yielded(next(steps))
     state = json.loads(json.dumps(first.state_dict()))
-    parts = [course(rank, ranks) for rank in range(ranks)]
+    parts = [cursor(rank, ranks) for rank in range(ranks)]
     found = {}
     for part in parts:
         part.load_state_dict(state)
@@ -113,11 +113,11 @@ def test_goes_on_anywhere(ranks):
 
 
 def test_state_knows_the_weights():
-    state = Course(Identity(3), order=Weighted([1, 2, 3])).state_dict()
+    state = Cursor(Identity(3), order=Weighted([1, 2, 3])).state_dict()
     assert len(json.dumps(state)) < 400
-    Course(Identity(3), order=Weighted((1.0, 2, 3))).load_state_dict(state)
+    Cursor(Identity(3), order=Weighted((1.0, 2, 3))).load_state_dict(state)
     with pytest.raises(ArgumentError, match="the state belongs to another order"):
-        Course(Identity(3), order=Weighted([1, 2, 4])).load_state_dict(state)
+        Cursor(Identity(3), order=Weighted([1, 2, 4])).load_state_dict(state)
     with pytest.raises(ArgumentError, match="weighted-1"):
         orders.from_builtins(state["order"])
 
@@ -165,7 +165,7 @@ def test_refused():
     with pytest.raises(ArgumentError, match="epoch_length is 0"):
         Weighted([1], epoch_length=0)
     with pytest.raises(ArgumentError, match="2 weights for 3 samples, expected one for each"):
-        Course(Identity(3), order=Weighted([1, 2]))
+        Cursor(Identity(3), order=Weighted([1, 2]))
     with pytest.raises(ArgumentError, match="a weighted order cannot be cut into slices"):
         Placed(2, Weighted([1, 2]))
     with pytest.raises(ArgumentError, match="within is weighted"):

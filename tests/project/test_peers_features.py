@@ -61,7 +61,7 @@ def test_files_of_the_originals_are_trained_from_as_they_are(name, how):
         rest = Loader(store, 100, how, policy="uneven")
         rest.load_state_dict(json.loads(json.dumps(states[0])))  # of rank 0, when each had given one batch
         ((batch, indices),) = [(batch, rest.batch_indices) for batch in rest]
-        first = order.Course(order.identity_of(store), order=how, seed=3, batch_size=6)
+        first = order.Cursor(order.identity_of(store), order=how, seed=3, batch_size=6)
         assert sorted({*indices.tolist(), *next(first.steps()).indices.tolist()}) == list(range(len(store)))
         expected = store.samples(indices)
         for column in [name for name, value in expected[0].items() if isinstance(value, int)]:

@@ -102,9 +102,9 @@ def test_a_batch_asks_for_what_its_samples_are_in(program, small):
     """Of a placed node by the list of its samples."""
     placed = program.scale_reading.ways(small)[1]
     shard_of = np.repeat(np.arange(40), np.diff(small.ends(20_000), prepend=0))
-    course = placed.course(small, 20_000, small.world_size // 2 + small.ranks // 2, small.batch)
-    course.set_position(small.steps // 2 * small.world_size * small.batch)
-    steps = [step.indices for step in course.steps()]
+    cursor = placed.cursor(small, 20_000, small.world_size // 2 + small.ranks // 2, small.batch)
+    cursor.set_position(small.steps // 2 * small.world_size * small.batch)
+    steps = [step.indices for step in cursor.steps()]
     later = steps[len(steps) // 2 :]
     found = program.scale_reading.asked(small, placed)
     assert found.shards == pytest.approx(np.mean([len(set(shard_of[step])) for step in later]))

@@ -10,7 +10,7 @@ from torch_builders import WORKERS_ANYWHERE
 from ffrecord import FileReader, FileWriter
 from ffrecord.errors import UserFunctionError
 from ffrecord.fields import BytesField, NDArrayField, StrField
-from ffrecord.order import Course, Identity, Sequential, sample_seeds
+from ffrecord.order import Cursor, Identity, Sequential, sample_seeds
 from ffrecord.system import requirements
 from ffrecord.torch import Dataset, Loader, Padded
 from ffrecord.torch.images import CenterCrop
@@ -72,10 +72,10 @@ def test_mixed_batches_are_what_torch_makes_of_the_columns_it_knows(path, how):
     assert sorted(seen) == list(range(COUNT))
 
 
-def test_order_is_that_of_the_course(fixed_path):
+def test_order_is_that_of_the_cursor(fixed_path):
     loader = Loader(fixed_path, 4, seed=5, epoch=2)
-    course = Course(Identity(COUNT), seed=5, epoch=2, batch_size=4)
-    assert ids(loader) == [step.indices.tolist() for step in course.steps()]
+    cursor = Cursor(Identity(COUNT), seed=5, epoch=2, batch_size=4)
+    assert ids(loader) == [step.indices.tolist() for step in cursor.steps()]
 
 
 def test_one_value(tmp_path):

@@ -26,7 +26,7 @@ from ffrecord.errors import (
     UserFunctionError,
     WorkerError,
 )
-from ffrecord.order import Course, Weighted
+from ffrecord.order import Cursor, Weighted
 from ffrecord.torch import BatchSampler, DataLoader, Dataset, IterableDataset, Loader, Sampler
 
 pytestmark = WORKERS_ANYWHERE
@@ -217,7 +217,7 @@ def public_functions() -> list[Any]:
     """Return the public functions and methods of `ffrecord.torch`, and of the cursor that it uses."""
     public = [getattr(ffrecord.torch, name) for name in dir(ffrecord.torch) if name[0] not in "_."]
     found: list[Any] = []
-    for each in [*public, Course]:
+    for each in [*public, Cursor]:
         if inspect.isclass(each):
             named = {name: made for name, made in vars(each).items() if name[0] != "_" or name[:2] == "__"}
             found += [made for name, made in named.items() if inspect.isfunction(made)]

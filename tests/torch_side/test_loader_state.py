@@ -1,4 +1,4 @@
-"""Where a loader stands: epochs, states, ranks. The arithmetic is the Course's, to which a loader keeps."""
+"""Where a loader stands: epochs, states, ranks. The arithmetic is the Cursor's, to which a loader keeps."""
 
 import json
 import pickle
@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 from torch_builders import WORKERS_ANYWHERE
 
 from ffrecord import FileReader
-from ffrecord.order import Course, Mixture, identity_of
+from ffrecord.order import Cursor, Mixture, identity_of
 from ffrecord.torch import Loader
 from ffrecord.torch.loading.batch_builder import Activity, BatchBuilder
 
@@ -199,8 +199,8 @@ def test_state_is_small(path):
 
 @settings(max_examples=40)
 @given(st.data())
-def test_loaders_of_all_ranks_follow_their_courses(path, data):
-    """Any ranks, batch sizes, policies and stops: batch for batch what the courses say, mask included."""
+def test_loaders_of_all_ranks_follow_their_cursors(path, data):
+    """Any ranks, batch sizes, policies and stops: batch for batch what the cursors say, mask included."""
     identity = identity_of(FileReader(path))
     seed, state = data.draw(st.integers(0, 2**64 - 1)), None
     indices = data.draw(st.none() | st.just(np.arange(0, COUNT, 2)))
@@ -219,16 +219,16 @@ def test_loaders_of_all_ranks_follow_their_courses(path, data):
         states = []
         for rank in range(world_size):
             loader = Loader(path, rank=rank, transform=transform, num_threads=threads, **options)
-            course = Course(identity, rank=rank, **options)
+            cursor = Cursor(identity, rank=rank, **options)
             if state is not None:
                 loader.load_state_dict(state)
-                course.load_state_dict(state)
-            assert len(loader) == course.whole >= len(course)
-            for (_, labels), step in zip(islice(loader, stop), islice(course.begin(), stop), strict=True):
+                cursor.load_state_dict(state)
+            assert len(loader) == cursor.whole >= len(cursor)
+            for (_, labels), step in zip(islice(loader, stop), islice(cursor.begin(), stop), strict=True):
                 assert labels.tolist() == loader.batch_indices.tolist() == step.indices.tolist()
                 assert loader.batch_mask.sum() == len(labels) - step.padding
-                course.yielded(step)
-                assert loader.state_dict() == course.state_dict()
+                cursor.yielded(step)
+                assert loader.state_dict() == cursor.state_dict()
             states.append(loader.state_dict())
         state = states[0]
 
@@ -269,14 +269,14 @@ def test_rank_of_the_environment(path, monkeypatch):
 def test_mixture(path):
     order = Mixture([8, COUNT - 8], weights=[1, 1])
     found = flat(Loader(path, 4, order, seed=2))
-    course = Course(identity_of(FileReader(path)), order=order, seed=2, batch_size=4)
-    assert found == [int(i) for step in course.steps() for i in step.indices]
+    cursor = Cursor(identity_of(FileReader(path)), order=order, seed=2, batch_size=4)
+    assert found == [int(i) for step in cursor.steps() for i in step.indices]
 
 
 def test_what_workers_need_pickles(mixed_path):
     """As it must for spawned ones, which take seconds to start."""
     loader = Loader(mixed_path, 4, "sequential", fields=["id", "tokens"], transform=note, ragged="padded")
-    run = Course(identity_of(loader.reader), order="sequential", batch_size=4).begin()
+    run = Cursor(identity_of(loader.reader), order="sequential", batch_size=4).begin()
     finisher = pickle.loads(pickle.dumps(BatchBuilder(loader.reader, loader._work, run.epoch)))
     batch = finisher.finish(finisher.begin(run[0])(), Activity()).batch
     assert batch["id"].tolist() == [0, 1, 2, 3]

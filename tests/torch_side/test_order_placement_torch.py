@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader as TorchLoader
 from torch_builders import WORKERS_ANYWHERE, Ints, as_lists
 
-from ffrecord.order import Course, Identity, Placed, Placement, Random
+from ffrecord.order import Cursor, Identity, Placed, Placement, Random
 from ffrecord.torch import BatchSampler, DataLoader, IterableDataset, Loader, Sampler
 
 pytestmark = WORKERS_ANYWHERE
@@ -26,8 +26,8 @@ WORLD = NODES * EACH
 
 
 def own(rank: int, epoch: int = 0, samples: int = 23) -> list[list[int]]:
-    """Batches of a rank, by the course alone."""
-    course = Course(
+    """Batches of a rank, by the cursor alone."""
+    cursor = Cursor(
         Identity(samples),
         batch_size=BATCH,
         rank=rank,
@@ -35,7 +35,7 @@ def own(rank: int, epoch: int = 0, samples: int = 23) -> list[list[int]]:
         epoch=epoch,
         placement=Placement.of(rank, WORLD, NODES),
     )
-    return [step.indices.tolist() for step in course.steps()]
+    return [step.indices.tolist() for step in cursor.steps()]
 
 
 @pytest.mark.parametrize("rank", range(WORLD))

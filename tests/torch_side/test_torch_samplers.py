@@ -18,7 +18,7 @@ from torch.utils.data.distributed import DistributedSampler
 from torch_builders import WORKERS_ANYWHERE, Ints, Plain, as_lists, write_file
 
 from ffrecord import FileReader
-from ffrecord.order import Course, Identity, Random
+from ffrecord.order import Cursor, Identity, Random
 from ffrecord.torch import BatchSampler, DataLoader, Sampler, Subset
 from ffrecord.torch.dataset import CHUNK
 
@@ -27,7 +27,7 @@ pytestmark = WORKERS_ANYWHERE
 
 def promised(n: int, epoch: int = 0, seed: int = 0, order: str = "random") -> list[int]:
     """The whole order of an epoch."""
-    (step,) = Course(Identity(n), order=order, seed=seed, epoch=epoch, batch_size=n).steps()
+    (step,) = Cursor(Identity(n), order=order, seed=seed, epoch=epoch, batch_size=n).steps()
     return step.indices.tolist()
 
 

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any
 
 from ffrecord.errors import FFRecordError, StateError
-from ffrecord.order import Course, Run, Step
+from ffrecord.order import Cursor, Run, Step
 from ffrecord.reading.prefetch import Prefetcher
 from ffrecord.reading.store import SKIPPED_MOST, Store, tell_skipped
 from ffrecord.torch.loading.bad_records import BatchRows
@@ -19,7 +19,7 @@ from ffrecord.torch.loading.options import LoaderOptions
 from ffrecord.torch.loading.placement import BatchPlacement
 from ffrecord.torch.loading.processes import WorkerKeeper, Workers
 from ffrecord.torch.loading.python_store import PythonStore
-from ffrecord.torch.loading.sampled import SampledCourse, SampledRun
+from ffrecord.torch.loading.sampled import SampledCursor, SampledRun
 from ffrecord.torch.loading.stats import NOTHING, LoaderStats, Reading, Seconds
 from ffrecord.torch.loading.threads import CLOSED, BatchThreads
 from ffrecord.torch.loading.trace import LoaderTrace
@@ -175,7 +175,7 @@ class Iteration(Iterator[Any]):
 
     def __init__(
         self,
-        cursor: Course | SampledCourse,
+        cursor: Cursor | SampledCursor,
         begin: Callable[[], Run | SampledRun],
         make: Callable[[Any], BatchIterator],
         counts: BatchCounts,

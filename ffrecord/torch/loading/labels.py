@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, plural
-from ffrecord.order import Course, identity_of
+from ffrecord.order import Cursor, identity_of
 from ffrecord.reading.store import Store
 from ffrecord.system.values import describe_wrong
 from ffrecord.torch.loading.batch_builder import BatchWork
@@ -60,9 +60,9 @@ def read_labels(
     except ArgumentError as error:
         reason = str(error).removeprefix(f"fields has {labels!r}, ")
         raise ArgumentError(f"class_balanced is {labels!r}, {reason}") from None
-    course = Course(identity_of(reader), order="sequential", batch_size=AT_ONCE, indices=indices)
+    cursor = Cursor(identity_of(reader), order="sequential", batch_size=AT_ONCE, indices=indices)
     threads = replace(options, workers=0, threads=options.threads or usable_cpus(), pin=False, device=None)
-    batches = BatchIterator(course.begin(), reader, BatchWork(columns, as_list), threads)
+    batches = BatchIterator(cursor.begin(), reader, BatchWork(columns, as_list), threads)
     found: list[npt.NDArray[Any]] = []
     try:
         while True:

@@ -28,7 +28,7 @@ from ffrecord.order.state import Contents, Count, convert_state
 from ffrecord.reading.indices import as_subset, count_from_start
 from ffrecord.system.values import describe_wrong, is_word
 
-__all__ = ["SampledCourse", "SampledRun"]
+__all__ = ["SampledCursor", "SampledRun"]
 
 VERSION = 1
 INSIDE = ("sampler", "batch_sampler")  # attributes of samplers that hold other ones
@@ -73,7 +73,7 @@ class SampledRun(Iterator[Step]):
         split: rank, for the positions from which seeds are derived.
         groups: iterator over the indices of each batch that is left.
         position: samples before the first batch.
-        number: number that distinguishes the runs of a course.
+        number: number that distinguishes the runs of a cursor.
 
     Attributes:
         epoch, split, position, number: the arguments.
@@ -109,8 +109,8 @@ class SampledRun(Iterator[Step]):
             self._ahead = error
 
 
-class SampledCourse:
-    """The position of one rank in the epochs of a sampler. `Course` is that of an order.
+class SampledCursor:
+    """The position of one rank in the epochs of a sampler. `Cursor` is that of an order.
 
     The sampler is this rank's own, as with torch's loader. Its `set_epoch`, or that of the sampler inside it, is called
     before each epoch. An epoch that was set there directly, by the program, is taken over.
@@ -172,12 +172,12 @@ class SampledCourse:
         self._position = self._run = self._seen = 0
         self._batches_done = 0  # batches of the epoch that were yielded or skipped
         self._finished = False  # nothing of the epoch is left
-        self._begun = self._pinned = self._again = False  # as in `Course`
+        self._begun = self._pinned = self._again = False  # as in `Cursor`
 
     # Iteration
 
     def begin(self) -> SampledRun:
-        """Return the batches of a loop that begins now; `Course.begin` has the rules."""
+        """Return the batches of a loop that begins now; `Cursor.begin` has the rules."""
         told = self._sampler_epoch
         if told != self._known and told != self._epoch_number and told is not None:
             self._go_to(told, 0)
@@ -348,7 +348,7 @@ class SampledCourse:
         self._pinned = True
 
     def announce(self, epoch: int) -> None:
-        """Set the epoch of the next loop, as a trainer does; see `Course.announce`."""
+        """Set the epoch of the next loop, as a trainer does; see `Cursor.announce`."""
         number = check_range("epoch", epoch, 0, EPOCHS)
         if number == self._epoch_number and self._begun:
             self._again, self._known = True, self._sampler_epoch

@@ -86,7 +86,7 @@ DEFECTS = (
         "ffrecord/order/batch_plan.py",
         "    return count // batch_size if drop_last else -(-count // batch_size)\n",
         "    return count // batch_size if drop_last else max(1, count // batch_size)\n",
-        ("test_course.py", "test_rounds.py"),
+        ("test_cursor.py", "test_rounds.py"),
     ),
     Defect(
         "ranks-one-sample-short",
@@ -102,7 +102,7 @@ DEFECTS = (
         "ffrecord/order/batch_plan.py",
         "        if j == self._steps_most - 1:\n            return self._length\n",
         "",
-        ("test_course.py",),
+        ("test_cursor.py",),
     ),
     Defect(
         "state-one-batch-late",
@@ -118,7 +118,7 @@ DEFECTS = (
         "ffrecord/order/cursor.py",
         "        self._position = step.after\n",
         "        self._position = min(self.length, step.after + 1)\n",
-        ("test_course.py::test_any_step_at_once", "test_course.py::test_saved_with_the_last_batch", "test_course.py"),
+        ("test_cursor.py::test_any_step_at_once", "test_cursor.py::test_saved_with_the_last_batch", "test_cursor.py"),
     ),
     Defect(
         "state-of-another-dataset-accepted",
@@ -126,6 +126,6 @@ DEFECTS = (
         "ffrecord/order/cursor.py",
         "        if not self.identity.extends(before):\n            raise ArgumentError",
         "        if self.identity.samples < before.samples:\n            raise ArgumentError",
-        ("test_course.py::test_a_state_of_something_else_is_refused", "test_course.py"),
+        ("test_cursor.py::test_a_state_of_something_else_is_refused", "test_cursor.py"),
     ),
 )

@@ -9,7 +9,7 @@ DEFECTS = (
         "ffrecord/order/cursor.py",
         "        return self._position == self._epoch(self._before).length\n",
         "        return False\n",
-        ("test_course.py::test_saved_with_the_last_batch",),
+        ("test_cursor.py::test_saved_with_the_last_batch",),
     ),
     Defect(
         "what-workers-read-ahead-counts",

@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffrecord.order import Block, Course, Identity, Mixture, Order, Random, Sequential, Step
+from ffrecord.order import Block, Cursor, Identity, Mixture, Order, Random, Sequential, Step
 from ffrecord.order.split import POLICIES
 
 
@@ -45,9 +45,9 @@ class Shape:
     drop_last: bool
     steps: int | None
 
-    def courses(self, data: Data, state: dict | None) -> list[Course]:
+    def cursors(self, data: Data, state: dict | None) -> list[Cursor]:
         made = [
-            Course(
+            Cursor(
                 Identity(data.samples),
                 order=data.order,
                 seed=data.seed,
@@ -60,8 +60,8 @@ class Shape:
             )
             for rank in range(self.world_size)
         ]
-        for course in made if state else ():
-            course.load_state_dict(json.loads(json.dumps(state)))
+        for cursor in made if state else ():
+            cursor.load_state_dict(json.loads(json.dumps(state)))
         return made
 
 
@@ -111,26 +111,26 @@ def shapes(draw: st.DrawFn, length: int) -> Shape:
     return Shape(world_size, policy, batch_size, drop_last, draw(st.none() | st.integers(0, 4)))
 
 
-def loop(courses: list[Course], steps: int | None, ahead: bool) -> tuple[list[list[Batch]], dict | None]:
+def loop(cursors: list[Cursor], steps: int | None, ahead: bool) -> tuple[list[list[Batch]], dict | None]:
     """What each rank yields in so many steps, and the state then; None if the loops ended."""
-    runs = [course.begin() for course in courses]
+    runs = [cursor.begin() for cursor in cursors]
     plans: list[Iterator[Step]] = [iter(list(run)) if ahead else run for run in runs]
-    found: list[list[Batch]] = [[] for _ in courses]
-    state = courses[0].state_dict()
+    found: list[list[Batch]] = [[] for _ in cursors]
+    state = cursors[0].state_dict()
     for _ in range(max(map(len, runs)) if steps is None else steps):
         states = []
-        for course, plan, batches in zip(courses, plans, found, strict=True):
+        for cursor, plan, batches in zip(cursors, plans, found, strict=True):
             step = next(plan, None)
             if step is not None:
-                assert course.yielded(step)
+                assert cursor.yielded(step)
                 batches.append(batch_of(step))
-                states.append(course.state_dict())
+                states.append(cursor.state_dict())
         # Every rank that has this batch knows the same place.
         assert all(each == states[0] for each in states)
         state = states[0] if states else state
     if steps is None:
-        assert all(course.finished(run) for course, run in zip(courses, runs, strict=True))
-        assert len({(course.epoch, course.position) for course in courses}) == 1
+        assert all(cursor.finished(run) for cursor, run in zip(cursors, runs, strict=True))
+        assert len({(cursor.epoch, cursor.position) for cursor in cursors}) == 1
         return found, None
     return found, state
 
@@ -140,16 +140,16 @@ def test_however_a_run_is_cut_and_shared_out(data, epoch, ahead, draw):
     length = data.order.length(data.ordered)
     whole = data.pile(epoch)
     pile, seen, dropped = list(whole), [], []
-    state = {**Course(Identity(data.samples), order=data.order, seed=data.seed, indices=data.filter).state_dict()}
+    state = {**Cursor(Identity(data.samples), order=data.order, seed=data.seed, indices=data.filter).state_dict()}
     state["epoch"] = epoch
     for number in range(6):
         shape = draw.draw(shapes(length))
         if number == 5:
             shape = Shape(shape.world_size, shape.policy, shape.batch_size, shape.drop_last, None)
-        courses = shape.courses(data, state)
+        cursors = shape.cursors(data, state)
         expected = dealt(pile, whole, shape)
         taken = [hand[: shape.steps] for hand in expected]
-        found, state = loop(courses, shape.steps, ahead)
+        found, state = loop(cursors, shape.steps, ahead)
         assert found == taken
         real = [sample for hand in found for batch in hand for sample, padding in batch if not padding]
         seen += real
@@ -181,23 +181,23 @@ def without(pile: list[int], taken: list[int]) -> list[int]:
 def test_saved_and_loaded_at_every_step_twice_over(data, draw):
     """Against one run without interruption, over two epochs."""
     shape = draw.draw(shapes(data.order.length(data.ordered)))
-    uninterrupted = shape.courses(data, None)
+    uninterrupted = shape.cursors(data, None)
     expected = [[], []]
     for epoch in range(2):
         expected[epoch], _ = loop(uninterrupted, None, ahead=False)
-    state = shape.courses(data, None)[0].state_dict()
+    state = shape.cursors(data, None)[0].state_dict()
     for epoch in range(2):
         found: list[list[Batch]] = [[] for _ in range(shape.world_size)]
         for _ in range(max(map(len, expected[epoch]))):
             for _ in range(2):
-                courses = shape.courses(data, state)
-                state = courses[0].state_dict()
-            batches, state = loop(courses, 1, ahead=True)
+                cursors = shape.cursors(data, state)
+                state = cursors[0].state_dict()
+            batches, state = loop(cursors, 1, ahead=True)
             for rank, got in zip(found, batches, strict=True):
                 rank += got
         # The last state was taken inside the loop. It says that the epoch is finished, so the next one comes.
-        courses = shape.courses(data, state)
-        assert [(course.epoch, course.position) for course in courses] == [(epoch + 1, 0)] * len(courses)
+        cursors = shape.cursors(data, state)
+        assert [(cursor.epoch, cursor.position) for cursor in cursors] == [(epoch + 1, 0)] * len(cursors)
         assert found == expected[epoch]
 
 
@@ -205,7 +205,7 @@ def test_saved_and_loaded_at_every_step_twice_over(data, draw):
 def test_workers_take_whole_batches_in_turn(data, workers, draw):
     """Each plans its own steps by itself; put together again they are the run."""
     shape = draw.draw(shapes(data.order.length(data.ordered)))
-    for course, other in zip(shape.courses(data, None), shape.courses(data, None), strict=True):
+    for cursor, other in zip(shape.cursors(data, None), shape.cursors(data, None), strict=True):
         run = other.steps()
         of_worker = [[batch_of(run[j]) for j in range(k, len(run), workers)] for k in range(workers)]
-        assert [batch_of(step) for step in course.steps()] == [of_worker[j % workers].pop(0) for j in range(len(run))]
+        assert [batch_of(step) for step in cursor.steps()] == [of_worker[j % workers].pop(0) for j in range(len(run))]
