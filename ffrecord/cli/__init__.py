@@ -9,7 +9,7 @@ partial.py         datasets of which shards are missing or damaged
 writing_options.py options of the commands that write datasets
 leftovers.py       files that killed processes left beside an output
 format_values.py   values as text and as JSON; samples printed
-dataset_facts.py   facts about datasets; column_facts.py: about columns; sizes.py: about sizes of records
+dataset_facts.py   facts about datasets; column_facts.py: about columns; record_sizes.py: about sizes of records
 measure.py         how fast a store is read; plots.py: figures
 """
 

@@ -163,7 +163,7 @@ def _writer_facts(extension: Extension | None) -> dict[str, Any]:
 
 
 def _file_sizes(store: Store) -> Iterable[int]:
-    """Return the bytes of each file. Some names of files may be no path on this machine."""
+    """Return the size of each file in bytes. A reader whose files are not on this machine knows the sizes itself."""
     known: Iterable[int] | None = getattr(store, "file_sizes", None)  # readers know their sizes
     return map(_size_on_disk, store.fnames) if known is None else known
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ffrecord.cli.measure import Measurement
-from ffrecord.cli.sizes import Sizes, choose_bin_width
+from ffrecord.cli.record_sizes import Sizes, choose_bin_width
 from ffrecord.cli.terminal.output import format_count, format_size, truncate
 from ffrecord.errors import ArgumentError
 from ffrecord.system.atomic_file import save_file

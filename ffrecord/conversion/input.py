@@ -16,7 +16,7 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, add_p
 from ffrecord.fields import BytesField, Schema
 from ffrecord.inputs import huggingface
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
-from ffrecord.inputs.recognised import InferColumns, JoinInput, StackInput, infer_columns, input_of, open_store_samples
+from ffrecord.inputs.recognise import InferColumns, JoinInput, StackInput, infer_columns, input_of, open_store_samples
 from ffrecord.inputs.stores import (
     DATA,
     KEY,
@@ -84,7 +84,7 @@ def open_input(
         source, format, fields, options: arguments of `convert`.
         storage_options: options of the reader for a URL.
         skips: whether unreadable samples are left out when the first samples are read to find the columns.
-        infer: function that returns the columns of a dataset beside ours, see `recognised.StackInput`.
+        infer: function that returns the columns of a dataset beside ours, see `recognise.StackInput`.
 
     Raises:
         The errors of `convert`.

@@ -19,7 +19,7 @@ from ffrecord.dataset_writer.shards import ShardFiles
 from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.errors import ArgumentTypeError
 from ffrecord.format import manifest
-from ffrecord.inputs.recognised import StoreInput, input_of
+from ffrecord.inputs.recognise import StoreInput, input_of
 from ffrecord.inputs.tables import is_table, values_of
 from ffrecord.processes.pool import usable_workers
 from ffrecord.reading.paths import local_path

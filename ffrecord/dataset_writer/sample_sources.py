@@ -17,7 +17,7 @@ from ffrecord.errors import ArgumentTypeError, CountError, FormatError, plural
 from ffrecord.inputs.tables import is_table
 from ffrecord.processes.failure_messages import Name
 from ffrecord.processes.heartbeats import Beat
-from ffrecord.system.braces import expand_braces
+from ffrecord.system.braces import expand_path
 from ffrecord.system.values import check_characters, describe_wrong
 
 AHEAD = 2  # streams for each worker that may be at work before the first of all has ended
@@ -223,7 +223,7 @@ def shard_names(shards: Any) -> list[str]:
         ValueError: a pattern of too many names.
     """
     if isinstance(shards, str | os.PathLike):
-        return expand_braces(os.fspath(shards))
+        return expand_path(os.fspath(shards))
     if not isinstance(shards, Iterable) or is_table(shards):
         raise ArgumentTypeError(describe_wrong("shards", shards, "a list of paths or a pattern"))
     names = []

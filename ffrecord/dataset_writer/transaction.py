@@ -62,7 +62,7 @@ class WriteTransaction:
         self._part = options.part()
 
     def run(self) -> tuple[Start, int]:
-        """Do the write.
+        """Do the write. Ctrl-C, SIGTERM and SIGHUP end it as errors do: by `_clean_up`.
 
         Returns:
             (end of the dataset, number of shards that an interrupted write had finished).

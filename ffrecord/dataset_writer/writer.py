@@ -32,7 +32,7 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, plural
 from ffrecord.fields import BytesField, Schema
 from ffrecord.fields.declare import overlay_fields
 from ffrecord.inputs.huggingface import HuggingFaceInput, check_classes, name_stream
-from ffrecord.inputs.recognised import JoinInput, StackInput, StoreInput, input_of
+from ffrecord.inputs.recognise import JoinInput, StackInput, StoreInput, input_of
 from ffrecord.inputs.tables import is_table, values_of
 from ffrecord.processes.pool import start_method_of
 from ffrecord.reading.paths import check_outside
@@ -133,7 +133,7 @@ class _WriteInput:
         return None if self.known is None else self.known.fingerprint
 
     def open(self, fields: Any, *, skips: bool, once: bool) -> Schema | None:
-        """Start to read samples that know their columns; see `recognised.Input`.
+        """Start to read samples that know their columns; see `recognise.Input`.
 
         Args:
             once: whether every sample is read once.

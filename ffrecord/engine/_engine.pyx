@@ -792,7 +792,7 @@ cdef class Files:
 
     @property
     def once(self):
-        """Whether most records are read only once."""
+        """True if most records are read only once."""
         return self._once != 0
 
     @once.setter

@@ -76,10 +76,10 @@ def dump_structure(folder: PathLike, structure: Tree, counter: int) -> int:
     """Put the tree of a folder into `structure`, its files numbered from `counter`; see `pack_folder`.
 
     Returns:
-        The number after that of the last file.
+        The next free file number.
 
     Raises:
-        OSError (also a RuntimeError): as `pack_folder`.
+        OSError (also a RuntimeError): a file or directory cannot be looked at.
     """
     return _scan(str(Path(folder)), structure, counter, set())
 

@@ -1,6 +1,6 @@
 """What people write datasets from: objects of ours, tables, and what `convert` reads besides.
 
-recognised.py   an object → the samples that it has, if it is ours, a table, or Hugging Face's
+recognise.py    an object → the samples that it has, if it is ours, a table, or Hugging Face's
 parts.py        stores, some of their samples, several of them: which record each sample is, and samples by index
 stacks.py       samples of several of them side by side
 joins.py        samples of several of them and of others, one after the other

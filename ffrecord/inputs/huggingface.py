@@ -114,7 +114,7 @@ class HuggingFaceDataset:
 
 
 class HuggingFaceInput:
-    """A `datasets.Dataset` as `recognised.input_of` gives it.
+    """A `datasets.Dataset` as `recognise.input_of` gives it.
 
     Args:
         dataset: the dataset; images and sound stay encoded.
@@ -134,7 +134,7 @@ class HuggingFaceInput:
         return len(self._dataset)
 
     def dataset(self, fields: Any, *, skips: bool = False) -> HuggingFaceDataset:
-        """Return the rows by index; see `recognised.Input`."""
+        """Return the rows by index; see `recognise.Input`."""
         return HuggingFaceDataset(self._dataset, fields)
 
 

@@ -124,7 +124,7 @@ class StackedDataset:
         return record
 
     def sample_name_for_errors(self, index: int) -> str:
-        """Return the name of a sample for messages: with the file that the first member of ours has it from."""
+        """Return the name of a sample for messages, with its file in the first member that is one of our stores."""
         name: str = self._naming.sample_name_for_errors(index)
         return name
 

@@ -71,7 +71,7 @@ class Table:
         return self._rows
 
     def dataset(self, fields: Any, *, skips: bool = False) -> TableDataset:
-        """Return the rows by index; see `recognised.Input`."""
+        """Return the rows by index; see `recognise.Input`."""
         return TableDataset(self, fields)
 
     def fields(self, wanted: Any) -> Mapping[str, Any]:

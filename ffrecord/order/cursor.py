@@ -320,7 +320,7 @@ class Cursor:
     # Internals
 
     def _over(self, identity: Identity, indices: Filter | None, batch_size: int, drop_last: bool) -> "Cursor":
-        """Return a cursor in this order, at this place of it, over another dataset and in other batches.
+        """Return a copy for another dataset and other batches, in the same order and at the same place of it.
 
         Raises:
             ValueError, IndexError, TypeError: errors of `Cursor`.

@@ -48,7 +48,7 @@ class DeathWatch:
         if self._before is not None:
             self._stop_pipe = os.pipe()
             ident = threading.get_ident()
-            self._thread = threading.Thread(target=self._watch, args=(ident,), name="ffrecord-alarm", daemon=True)
+            self._thread = threading.Thread(target=self._watch, args=(ident,), name="ffrecord-death-watch", daemon=True)
             self._thread.start()
             # The handler last: before, the thread may send the signal, and by default it is ignored.
             signal.signal(SIGNAL, self._interrupt)

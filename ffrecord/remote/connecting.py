@@ -13,6 +13,7 @@ from ffrecord.remote.obstore_client import SCHEMES, ObstoreClient
 from ffrecord.remote.retrying import SECONDS, TRIES
 from ffrecord.system import urls
 from ffrecord.system.forks import call_in_children
+from ffrecord.system.sizes import parse_limit, parse_size
 from ffrecord.system.values import describe_type
 
 BACKENDS = ("obstore", "fsspec")
@@ -75,7 +76,7 @@ def options_of(storage_options: Mapping[str, Any] | None) -> ConnectionOptions:
     """Check `storage_options`, and separate our options from those of the package.
 
     Raises:
-        TypeError: not a dict, or a name is not a str.
+        TypeError: not a dict, a name is not a str, or a size is neither a number nor text.
         ValueError: one of our options is out of range.
     """
     check_options(storage_options)
@@ -87,10 +88,8 @@ def options_of(storage_options: Mapping[str, Any] | None) -> ConnectionOptions:
     requests = _number(others, "max_requests", REQUESTS, 1, 1024)
     tries = _number(others, "max_tries", TRIES, 1, 100)
     seconds = _number(others, "retry_seconds", SECONDS, 0, 3600)
-    tables, ahead = others.pop("tables_memory", TABLES_MEMORY), others.pop("ahead_memory", None)
-    for name, memory in (("tables_memory", tables), ("ahead_memory", 0 if ahead is None else ahead)):
-        if not isinstance(memory, int) or memory < 0:
-            raise ArgumentError(f"storage_options: {name} is {memory!r}, expected a number of bytes >= 0")
+    tables = parse_size("storage_options: tables_memory", others.pop("tables_memory", TABLES_MEMORY), least=0)
+    ahead = parse_limit("storage_options: ahead_memory", others.pop("ahead_memory", None), least=0)
     return ConnectionOptions(backend, int(requests), int(tries), float(seconds), tables, ahead, others)
 
 

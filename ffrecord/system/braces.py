@@ -1,5 +1,6 @@
 """Brace expansion in file names, as shells and WebDataset do it."""
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 
@@ -20,6 +21,11 @@ def expand_braces(pattern: str) -> list[str]:
         ArgumentError: the pattern stands for more than NAMES_MOST names.
     """
     return _expand(pattern, pattern)
+
+
+def expand_path(path: str) -> list[str]:
+    """Return the names that a path stands for, as `expand_braces` does; itself if such a file exists."""
+    return [path] if "{" not in path or os.path.exists(path) else expand_braces(path)
 
 
 def _expand(text: str, pattern: str) -> list[str]:

@@ -204,8 +204,8 @@ def iterator_of(name: str, value: Any, items: str) -> Iterator[Any]:
 
 
 def check_samples(name: str, value: Any) -> None:
-    """Refuse as samples what nobody means to store: a path, a text or bytes, whose letters would be samples; a class or
-    a function in place of its result; an array without axes; a loader that gives batches.
+    """Refuse values that are no collection of samples: a path; text or bytes, whose letters would be samples; a class
+    or a function in place of its result; an array without axes; a loader that gives batches.
 
     Raises:
         ArgumentTypeError: it is one of these; the message says what to pass instead.

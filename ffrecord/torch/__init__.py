@@ -7,7 +7,7 @@ dataloader.py        torch's DataLoader, which can begin at any batch
 loader.py            the loader that works in threads; its parts are in loading/
 images/              crops, scaled and flipped, in one tensor
 
-ordering.py          arguments that decide an order; words.py: wrong words and the right ones
+ordering.py          arguments that decide an order; argument_words.py: wrong words, right ones
 distributed.py       rank and node of this process
 state.py             a position as plain data
 progress.py          the epoch, and the state from which the next one begins

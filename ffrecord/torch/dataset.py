@@ -15,7 +15,7 @@ from torch.utils.data import Dataset as TorchDataset
 from ffrecord._crc import crc32
 from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError, SampleIndexError, name_files, plural
 from ffrecord.inputs.parts import ChosenSamples, JoinedParts, Parts, WholeStore
-from ffrecord.inputs.recognised import is_untouched, parts_of
+from ffrecord.inputs.recognise import is_untouched, parts_of
 from ffrecord.order import Epoch, Run, Step, sample_seeds
 from ffrecord.order.state import Identity, identity_of
 from ffrecord.reader import FileReader
@@ -24,6 +24,7 @@ from ffrecord.reading.paths import PathLike, Source, redact_source
 from ffrecord.reading.store import OnError, Store
 from ffrecord.system.sample_types import UNTOLD
 from ffrecord.system.values import describe, describe_wrong, suggest_words
+from ffrecord.torch.argument_words import DATASET_WORDS
 from ffrecord.torch.fetching import FetchedSamples, both_message, decode_records, fetch, log_other_count, merge_parts
 from ffrecord.torch.images import BoxDecoder, ImageDecoder, MaskDecoder
 from ffrecord.torch.indices import (
@@ -43,7 +44,6 @@ from ffrecord.torch.indices import (
 from ffrecord.torch.loading.class_names import ClassColumns, check_class_names, class_columns
 from ffrecord.torch.loading.forecasting import tell_planned
 from ffrecord.torch.sample_work import Fields, SampleWork
-from ffrecord.torch.words import DATASET_WORDS
 
 __all__ = ["ConcatDataset", "Dataset", "ReaderRegistry", "Subset", "seed_indices"]
 

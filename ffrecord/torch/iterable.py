@@ -11,16 +11,16 @@ from torch.utils.data import get_worker_info
 
 from ffrecord.errors import ArgumentTypeError
 from ffrecord.inputs.parts import ChosenSamples, Parts
-from ffrecord.inputs.recognised import is_untouched, parts_of
+from ffrecord.inputs.recognise import is_untouched, parts_of
 from ffrecord.order import Order, Run
 from ffrecord.system.sample_types import UNTOLD
 from ffrecord.system.values import describe_wrong, suggest_words
+from ffrecord.torch.argument_words import SAMPLER_WORDS
 from ffrecord.torch.dataset import Dataset, plan_indices
 from ffrecord.torch.distributed import Place
 from ffrecord.torch.ordering import OrderArguments
 from ffrecord.torch.samplers import BatchSampler, State
 from ffrecord.torch.stop_iteration import StopIterationGuard, describe_batch
-from ffrecord.torch.words import SAMPLER_WORDS
 
 __all__ = ["IterableDataset"]
 

@@ -18,6 +18,7 @@ from ffrecord.reading.indices import as_subset, count_from_start
 from ffrecord.reading.paths import PathLike, local_path
 from ffrecord.system.atomic_file import PartFile
 from ffrecord.system.values import check_flag, suggest_words
+from ffrecord.torch.argument_words import LOADER_WORDS
 from ffrecord.torch.distributed import Place, Ranks
 from ffrecord.torch.images import BoxDecoder, ImageDecoder, MaskDecoder
 from ffrecord.torch.images.nvimgcodec import NVImageCodec
@@ -36,7 +37,6 @@ from ffrecord.torch.loading.sampled import SampledCursor, SampledRun
 from ffrecord.torch.loading.stats import LoaderStats, Reading
 from ffrecord.torch.loading.trace import LoaderTrace
 from ffrecord.torch.ordering import OrderArguments
-from ffrecord.torch.words import LOADER_WORDS
 
 __all__ = ["Loader"]
 

@@ -27,11 +27,11 @@ from ffrecord.order import Cursor, Identity, Order, Run, Step, identity_of
 from ffrecord.order.batch_plan import batches
 from ffrecord.reading.store import Store
 from ffrecord.system.values import describe_wrong, suggest_words, whole_number
+from ffrecord.torch.argument_words import SAMPLER_WORDS
 from ffrecord.torch.dataset import Dataset, plan_indices
 from ffrecord.torch.distributed import Place, Ranks
 from ffrecord.torch.indices import hand_down_seeds
 from ffrecord.torch.ordering import OrderArguments
-from ffrecord.torch.words import SAMPLER_WORDS
 
 __all__ = ["BatchSampler", "Sampler"]
 

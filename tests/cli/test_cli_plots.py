@@ -11,7 +11,7 @@ from PIL import Image
 from ffrecord import DatasetWriter
 from ffrecord.cli import measure, plots
 from ffrecord.cli.measure import Measurement
-from ffrecord.cli.sizes import BINS_MOST, Sizes, choose_edges
+from ffrecord.cli.record_sizes import BINS_MOST, Sizes, choose_edges
 
 NAME = "a_dataset_of_a_rather_long_name_with_much_to_say"
 

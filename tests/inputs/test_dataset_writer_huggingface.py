@@ -28,7 +28,7 @@ from ffrecord.fields import (
     ZstdField,
     schema_of,
 )
-from ffrecord.inputs.recognised import input_of
+from ffrecord.inputs.recognise import input_of
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: images are not decoded")
 with warnings.catch_warnings():

@@ -52,7 +52,7 @@ def test_an_alarm_is_turned_off_though_a_child_of_the_iterable_lives_on() -> Non
             if child == 0:
                 time.sleep(20)
                 os._exit(0)
-        assert "ffrecord-alarm" not in [thread.name for thread in threading.enumerate()]
+        assert "ffrecord-death-watch" not in [thread.name for thread in threading.enumerate()]
         assert signal.getsignal(signal.SIGURG) == signal.SIG_DFL
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)

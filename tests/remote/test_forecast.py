@@ -21,7 +21,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("obstore", reason="obstore is not installed")
 
 from ffrecord import FileReader, order  # noqa: E402
-from ffrecord.errors import ClosedError, RemoteError  # noqa: E402
+from ffrecord.errors import ArgumentError, ClosedError, RemoteError  # noqa: E402
 from ffrecord.remote.engine import RemoteFiles  # noqa: E402
 from ffrecord.remote.forecast import Forecast  # noqa: E402
 from ffrecord.torch import BatchSampler, DataLoader, Dataset, IterableDataset, Loader  # noqa: E402
@@ -474,7 +474,14 @@ def test_it_is_known_while_it_is_kept(served: Nginx) -> None:
         reader.read([0])
 
 
-@pytest.mark.parametrize("wrong", [-1, "1GB", 1.5])
+@pytest.mark.parametrize("memory", [0, "1GB", "64 MiB", None])
+def test_memory_is_a_size(served: Nginx, memory: Any) -> None:
+    options = {"ahead_memory": memory, "tables_memory": memory or 0}
+    with FileReader(f"{served.url}/set", storage_options=options) as reader:
+        assert len(reader.read(range(5))) == 5
+
+
+@pytest.mark.parametrize("wrong", [-1, "1 gallon", 1.5, True])
 def test_memory_that_cannot_be(served: Nginx, wrong: Any) -> None:
-    with pytest.raises(ValueError, match=r"storage_options: ahead_memory is .*, expected a number of bytes >= 0"):
+    with pytest.raises((ArgumentError, TypeError), match=r"storage_options: ahead_memory is .*, expected"):
         FileReader(f"{served.url}/set", storage_options={"ahead_memory": wrong})

@@ -1,6 +1,7 @@
 """Braces, as Bash expands them."""
 
 import subprocess
+from pathlib import Path
 from shutil import which
 
 import pytest
@@ -8,10 +9,11 @@ from braceexpand import braceexpand
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ffrecord import DatasetWriter, FileReader
 from ffrecord.dataset_writer.sample_sources import shard_names
 from ffrecord.errors import ArgumentError
 from ffrecord.sources.tar.webdataset import _without_braces
-from ffrecord.system.braces import expand_braces
+from ffrecord.system.braces import expand_braces, expand_path
 
 BASH = which("bash")
 EXPANDED = (
@@ -72,3 +74,15 @@ def test_braces_that_are_none():
     for bomb in ("{0..99999999999}", "{0..99}" * 4, "{a,b}" * 30, "{{0..999999},b,c}"):
         with pytest.raises(ArgumentError, match="expected at most 1000000"):
             expand_braces(bomb)
+
+
+def test_a_file_with_braces_in_its_name(tmp_path, monkeypatch):
+    """An existing file is meant, also by `from_webdataset`."""
+    monkeypatch.chdir(tmp_path)
+    assert expand_path("a{1,2}.tar") == ["a1.tar", "a2.tar"]
+    assert expand_path("plain.tar") == ["plain.tar"]
+    Path("a{1,2}.tar").touch()
+    assert expand_path("a{1,2}.tar") == ["a{1,2}.tar"]
+    DatasetWriter("out", num_workers=0).from_webdataset("a{1,2}.tar", lambda name: [name.encode()])
+    with FileReader("out") as reader:
+        assert [bytes(each) for each in reader] == [b"a{1,2}.tar"]

@@ -8,7 +8,7 @@ from typing import Any
 from ffrecord.cli import column_facts
 from ffrecord.cli.format_values import classes_of
 from ffrecord.cli.partial import PartialDataset, open_partial
-from ffrecord.cli.sizes import Sizes, collect_sizes, format_edges
+from ffrecord.cli.record_sizes import Sizes, collect_sizes, format_edges
 from ffrecord.cli.sources import add_source, local_path_of, whole_number
 from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output, format_count, format_fact, format_size, truncate

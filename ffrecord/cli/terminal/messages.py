@@ -131,7 +131,7 @@ def _advise_for_command(text: str) -> str:
 
 
 def _shorten_differences(error: BaseException, text: str) -> str:
-    """Shorten a list of differences to its first ones. What it says of samples is left out if more differs."""
+    """Keep the first of a list of differences. Differing samples are left out if anything else differs."""
     found = error.differences if isinstance(error, MismatchError) else []
     told = [each for each in found if not each.startswith(LOOKED)] or found
     first = "; ".join(told[:SHOWN])

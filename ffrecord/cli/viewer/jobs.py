@@ -6,7 +6,7 @@ from threading import Event, Thread
 from typing import Any
 
 from ffrecord.cli import column_facts
-from ffrecord.cli.sizes import collect_sizes
+from ffrecord.cli.record_sizes import collect_sizes
 from ffrecord.cli.terminal.output import Output
 from ffrecord.cli.viewer.matching import Matcher
 from ffrecord.cli.viewer.records import Unreadable, ViewedRecords, format_reason

@@ -178,7 +178,7 @@ class StagedPart(PartDirectory):
         super().keep_only(set(names) - self._sent)
 
     def _remove_objects(self, objects: Objects, names: Collection[str]) -> None:
-        """Remove those of these shards that this write has uploaded, unless a manifest lists them."""
+        """Remove the shards `names` from the URL if this write has uploaded them and no manifest lists them."""
         state = self.write_log.state
         if state.token is None or not names:
             return

@@ -121,7 +121,14 @@ def sample(message: Array) -> dict[str, Any]:
 
 
 def tensors(message: Array) -> list[Tensor]:
-    """Parse the tensors of a message. For arguments and errors see `sample`."""
+    """Parse the tensors of a message.
+
+    Args:
+        message: uint8 [n], a serialized TensorProtos.
+
+    Raises:
+        FormatError: it is none.
+    """
     data = message.data
     protos = [
         (low, high)

@@ -25,7 +25,7 @@ from ffrecord.sources.tar._tar import split_names
 from ffrecord.sources.tar.index import Members, Numbers, is_metadata, log_left_out, members_of, sparse_error
 from ffrecord.sources.tar.reader import cut_handler, open_archives
 from ffrecord.sources.tar.webdataset_fields import decode_field
-from ffrecord.system.braces import expand_braces
+from ffrecord.system.braces import expand_path
 from ffrecord.system.closing import close_unless_done
 
 LOOKED = 10_000  # names of members left out
@@ -359,7 +359,4 @@ def _without_braces(source: Source) -> Source:
 
 def _expand_path(path: Any) -> list[Any]:
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
-    # A file may have braces in its name.
-    if not isinstance(name, str) or "{" not in name or os.path.exists(name):
-        return [path]
-    return expand_braces(name)
+    return expand_path(name) if isinstance(name, str) and "{" in name else [path]

@@ -19,7 +19,7 @@ from ffrecord.errors import ArgumentTypeError, SampleIndexError, plural
 from ffrecord.folders.folder import PackedFolder
 from ffrecord.format.extension import Extension
 from ffrecord.inputs.parts import Parts, WholeStore
-from ffrecord.inputs.recognised import parts_of
+from ffrecord.inputs.recognise import parts_of
 from ffrecord.inputs.tables import table_of, take_from, values_of
 from ffrecord.reader import FileReader
 from ffrecord.reading.indices import as_subset, count_from_start

@@ -78,7 +78,7 @@ class RunKey(NamedTuple):
 
 
 class WorkerTasks:
-    """The sampler of torch's loader: tasks for the workers, of one run after the other.
+    """A sampler for torch's DataLoader. It yields the tasks of the present run, which go to the workers.
 
     Attributes:
         tasks: tasks of the present run.
