@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ ASKED = ("__getitem__", "__getitems__", "__iter__", "__len__")  # what a subclas
 AROUND = (ListField, OptionalField, ZstdField)
 OF_IMAGES = (ImageField, ImageFileField, JPEGField, RGBImageField)
 OF_JPEGS = (JPEGField, RGBImageField)  # take files, too
+FORMATTED = ("torch", "numpy")  # formats whose columns are those of their rows
 PLAIN, PLAIN_LISTS = ("Value", "ClassLabel"), ("List", "LargeList", "Sequence")  # features by name
 
 
@@ -195,14 +197,24 @@ class HuggingFaceColumns:
 def take_columns(source: Any) -> Callable[[Sequence[int]], dict[str, Any]] | None:
     """Return a function from indices [k] to the columns of a `datasets.Dataset`, whose rows it does not make.
 
-    None for anything else, also for one with images or sound, or whose rows a format, a transform or a subclass makes.
+    None for anything else, also for one with images or sound, or whose rows another format, a transform or a subclass
+    makes.
     """
     if not _is_dataset(source) or not _is_untouched(source, class_of("datasets", "Dataset")):
         return None
     said = source.format
-    if said["type"] is not None or not said["columns"] or not _is_plain(source.features):
+    if not said["columns"] or not _is_plain(source.features):
         return None
-    return HuggingFaceColumns(source).take
+    if said["type"] is None:
+        return HuggingFaceColumns(source).take
+    # These formats convert a whole column by one call, and the other columns not at all.
+    formatted = said["type"] in FORMATTED and not said["output_all_columns"]
+    return partial(_formatted_columns, source) if formatted else None
+
+
+def _formatted_columns(dataset: Any, indices: Sequence[int]) -> dict[str, Any]:
+    """Return the columns of the rows at `indices` in the dataset's format."""
+    return dict(dataset[list(indices)])
 
 
 def _is_plain(feature: Any) -> bool:

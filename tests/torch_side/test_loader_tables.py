@@ -392,6 +392,9 @@ def huggingface_columns(datasets: Any) -> tuple[dict[str, Any], Any]:
     )
 
 
+FORMATTED = ["int8", "int64", "float32", "float64", "string", "binary", "bool", "class", "floats", "varying", "texts"]
+
+
 @pytest.mark.parametrize("parts", [1, 5])
 def test_huggingface(parts: int, caplog: pytest.LogCaptureFixture) -> None:
     datasets = pytest.importorskip("datasets")
@@ -409,6 +412,9 @@ def test_huggingface(parts: int, caplog: pytest.LogCaptureFixture) -> None:
     check(source.select(range(5, COUNT - 3)))
     check(source.select([3, 3, 1, COUNT - 1]).select([2, 0]))
     check(source.with_format(None, columns=["int8", "texts"]))
+    for kind in ("torch", "numpy"):
+        check(source.with_format(kind, columns=FORMATTED))
+        check(source.shuffle(seed=2).with_format(kind, columns=["int8", "texts"], output_all_columns=True))
     check(source, fields=["class", "floats"])
     check(Subset(source, range(COUNT - 1, 3, -1)))
 
