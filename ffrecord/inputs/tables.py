@@ -184,7 +184,8 @@ class ArrowTable(Table):
         try:
             found = {name: column.take(places) for name, column in shared.items()}
         except UnicodeDecodeError:
-            return self._convert(self._table, places, rows.columns)  # Arrow's way names the row
+            named: dict[str, Any] = self._convert(self._table, places, rows.columns)  # Arrow's way names the row
+            return named
         for name in found.keys() & rows.numbers.keys():
             found[name] = found[name].astype(rows.numbers[name], copy=False)
         if others.num_columns:

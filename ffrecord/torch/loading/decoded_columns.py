@@ -142,7 +142,8 @@ class DecodedColumns:
         if self._decoders or records.data is None or records.offsets is None or not self._store._has_columns:
             return None
         # One call of torch makes all tensors, which share the memory of `data`.
-        views = list(torch.from_numpy(records.data).split(np.diff(records.offsets).tolist()))
+        data: Any = torch.from_numpy(records.data)
+        views = list(data.split(np.diff(records.offsets).tolist()))
         columns = self._store._columns(records.indices, views)
         if self._wanted is not None:
             if not set(self._wanted) <= columns.keys():
