@@ -1,12 +1,13 @@
 """Columns of Arrow tables, read in the tables' own memory: a batch of them needs no call of Arrow.
 
-Chunks of a column are parts; `take` finds the part of each row. Columns with missing values, and those around other
-types, are left to Arrow.
+Chunks of a column are parts; `take` finds the part of each row. Left to Arrow are columns with missing values, and
+dictionaries, runs and extensions, which are around the values.
 """
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +15,42 @@ import numpy.typing as npt
 from ffrecord.inputs import arrow_types as kinds
 from ffrecord.inputs.arrow_types import types
 from ffrecord.inputs.arrow_values import decode
+from ffrecord.system.forks import renew_in_children
 
 Places: TypeAlias = npt.NDArray[np.int64]
 
-PARTS_MOST = 100_000  # chunks of a column: each takes some 500 bytes and 5 microseconds at the start
+PARTS_MOST = 100_000  # chunks of all columns together: each takes 10 to 20 microseconds at the start
+
+T = TypeVar("T")
+
+
+class Once(Generic[T]):
+    """The result of a function, which is called when it is first asked for, by one thread while others wait.
+
+    A forked child calls it again if the parent had not finished.
+
+    Args:
+        make: method of the owner, which owns this object, too.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make, self._found = make, cast(T, None)
+        self._is_there = False
+        self.renew()
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """Take a new lock: in a forked child, a thread of the parent may hold the old one."""
+        self._lock = threading.Lock()
+
+    def get(self) -> T:
+        """Return the result."""
+        if not self._is_there:
+            with self._lock:
+                if not self._is_there:
+                    self._found = self._make()
+                    self._is_there = True
+        return self._found
 
 
 class SharedColumn(ABC):
@@ -98,6 +131,21 @@ class SharedSpans(SharedColumn):
         return self._make(data[offsets[place] : offsets[place + 1]])
 
 
+def shared_columns(
+    columns: Mapping[str, Any], share: Callable[[str, Any], SharedColumn | None]
+) -> dict[str, SharedColumn]:
+    """Return those columns of a table that can be read in its own memory; none if there are very many chunks.
+
+    Args:
+        columns: name → column.
+        share: function from name and column to one of these, or None.
+    """
+    if sum(column.num_chunks for column in columns.values()) > PARTS_MOST:
+        return {}
+    found = {name: share(name, column) for name, column in columns.items()}
+    return {name: column for name, column in found.items() if column is not None}
+
+
 def shared_numbers(column: Any) -> SharedNumbers | None:
     """Return a table's column of numbers or times; None if there are missing values, or NumPy has other ones."""
     parts = _parts_of(column, lambda chunk: chunk.to_numpy(zero_copy_only=True))
@@ -111,9 +159,11 @@ def shared_texts(column: Any) -> SharedSpans | None:
     if not (is_text or known.is_binary(kind) or known.is_large_binary(kind)):
         return None
 
+    wide = np.dtype(np.int64 if known.is_large_string(kind) or known.is_large_binary(kind) else np.int32)
+
     def part(chunk: Any) -> Any:
-        data = chunk.buffers()[2]
-        return _offsets_of(chunk, chunk.buffers()[1]), memoryview(b"" if data is None else data)
+        _, offsets, data = chunk.buffers()
+        return _offsets_of(chunk, offsets, wide), memoryview(b"" if data is None else data)
 
     parts = _parts_of(column, part)
     return None if parts is None else SharedSpans(_text if is_text else bytes, *parts)
@@ -129,10 +179,13 @@ def shared_lists(column: Any, make: Callable[[npt.NDArray[Any]], Any]) -> Shared
     if not (known.is_list(kind) or known.is_large_list(kind)) or not known.is_primitive(kind.value_type):
         return None
 
+    wide = np.dtype(np.int64 if known.is_large_list(kind) else np.int32)
+
     def part(chunk: Any) -> Any:
-        if chunk.values.null_count:
+        values = chunk.values
+        if values.null_count:
             raise kinds.pyarrow().ArrowInvalid("missing numbers")
-        return _offsets_of(chunk, chunk.buffers()[1]), chunk.values.to_numpy(zero_copy_only=True)
+        return _offsets_of(chunk, chunk.buffers()[1], wide), values.to_numpy(zero_copy_only=True)
 
     parts = _parts_of(column, part)
     return None if parts is None else SharedSpans(make, *parts)
@@ -142,16 +195,14 @@ def _text(data: memoryview) -> str:
     return str(data, "utf-8")
 
 
-def _offsets_of(chunk: Any, buffer: Any) -> npt.NDArray[Any]:
-    known, kind = types(), chunk.type
-    wide = known.is_large_string(kind) or known.is_large_binary(kind) or known.is_large_list(kind)
+def _offsets_of(chunk: Any, buffer: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     # A slice keeps the offsets of the whole array.
-    return np.frombuffer(buffer, np.int64 if wide else np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
+    return np.frombuffer(buffer, dtype)[chunk.offset : chunk.offset + len(chunk) + 1]
 
 
 def _parts_of(column: Any, part: Callable[[Any], Any]) -> tuple[list[Any], Places] | None:
     """Return the parts of a column and their starts; None if Arrow has to read it."""
-    if column.null_count or not 0 < column.num_chunks <= PARTS_MOST:
+    if column.null_count:
         return None
     chunks = [chunk for chunk in column.chunks if len(chunk)]
     # Dictionaries, runs and extensions are around the values.

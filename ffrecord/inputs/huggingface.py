@@ -3,7 +3,6 @@
 import logging
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from ffrecord.fields import (
 )
 from ffrecord.fields.images.image_header import image_format
 from ffrecord.fields.images.jpeg_codec import MAGIC
-from ffrecord.inputs.arrow_memory import SharedColumn, shared_lists, shared_numbers, shared_texts
+from ffrecord.inputs.arrow_memory import Once, SharedColumn, shared_columns, shared_lists, shared_numbers, shared_texts
 from ffrecord.inputs.arrow_types import depends_on_nulls, dtype_in_python, is_list
 from ffrecord.inputs.arrow_values import RowError, count_missing
 from ffrecord.inputs.classes import Classes, are_classes, classes_of_columns
@@ -144,22 +143,24 @@ class HuggingFaceColumns:
     """The columns of a `datasets.Dataset`, with the values of its rows. Pickles as that does.
 
     Args:
-        dataset: a dataset without a format, whose columns are those of `_is_plain`.
+        dataset: a dataset with the format None, whose columns are those of `_is_plain`.
     """
 
     def __init__(self, dataset: Any) -> None:
-        self._dataset = _of_its_columns(dataset)
-        # Columns read in the table's memory, the dataset of the others, and the library's own order of the rows.
-        self._parts: tuple[dict[str, SharedColumn], Any, SharedColumn | None] | None = None
+        self._dataset, self._format = dataset, dataset.format
+        self._sorted = Once(self._sort)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_parts": None}
+    def __reduce__(self) -> tuple[Any, ...]:
+        return HuggingFaceColumns, (self._dataset,)
 
-    def take(self, indices: Sequence[int]) -> dict[str, Any]:
-        """Return the columns of the rows at `indices`: an array of numbers [k], or a list of k Python values."""
-        if self._parts is None:  # several threads may come here, and find the same
-            self._parts = self._divide()
-        shared, others, order = self._parts
+    def take(self, indices: Sequence[int]) -> dict[str, Any] | None:
+        """Return the columns of the rows at `indices`: an array of numbers [k], or a list of k Python values.
+
+        None if the dataset was given another format meanwhile, which may make other values.
+        """
+        if self._dataset.format != self._format:
+            return None
+        shared, others, names, order = self._sorted.get()
         places = np.asarray(indices, np.int64)
         rows = places if order is None else order.take(places).astype(np.int64)
         found = {name: column.take(rows) for name, column in shared.items()}
@@ -169,18 +170,19 @@ class HuggingFaceColumns:
                 found[name] = found[name].astype(dtype, copy=False)
         if others is not None:
             found |= others[list(indices)].to_pydict()  # as the library makes them for its rows
-        return {name: found[name] for name in self._dataset.column_names}
+        return {name: found[name] for name in names}
 
-    def _divide(self) -> tuple[dict[str, SharedColumn], Any, SharedColumn | None]:
-        names, table = self._dataset.column_names, self._dataset.data.table
-        found = {name: self._share(name, table.column(name)) for name in names}
-        shared = {name: column for name, column in found.items() if column is not None}
+    def _sort(self) -> tuple[dict[str, SharedColumn], Any, list[str], SharedColumn | None]:
+        """Return columns read in the table's memory, a dataset of the others, all names, the library's row order."""
+        dataset = _of_its_columns(self._dataset)
+        names, table = dataset.column_names, dataset.data.table
+        shared = shared_columns({name: table.column(name) for name in names}, self._share)
         # `select` and `shuffle` keep the table, and where each row is in it.
-        order = getattr(self._dataset, "_indices", None)
+        order = getattr(dataset, "_indices", None)
         if order is not None and (order := shared_numbers(order.table.column(0))) is None:
             shared = {}
         left = [name for name in names if name not in shared]
-        return shared, self._dataset.select_columns(left).with_format("arrow") if left else None, order
+        return shared, dataset.select_columns(left).with_format("arrow") if left else None, names, order
 
     def _share(self, name: str, column: Any) -> SharedColumn | None:
         kind = self._kind(name)
@@ -194,7 +196,18 @@ class HuggingFaceColumns:
         return self._dataset.data.schema.field(name).type
 
 
-def take_columns(source: Any) -> Callable[[Sequence[int]], dict[str, Any]] | None:
+class FormattedColumns:
+    """The columns of a `datasets.Dataset` in its format, "torch" or "numpy", which converts a column by one call."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset, self._format = dataset, dataset.format
+
+    def take(self, indices: Sequence[int]) -> dict[str, Any] | None:
+        """Return the columns of the rows at `indices`; None if the dataset was given another format meanwhile."""
+        return dict(self._dataset[list(indices)]) if self._dataset.format == self._format else None
+
+
+def take_columns(source: Any) -> Callable[[Sequence[int]], dict[str, Any] | None] | None:
     """Return a function from indices [k] to the columns of a `datasets.Dataset`, whose rows it does not make.
 
     None for anything else, also for one with images or sound, or whose rows another format, a transform or a subclass
@@ -203,18 +216,12 @@ def take_columns(source: Any) -> Callable[[Sequence[int]], dict[str, Any]] | Non
     if not _is_dataset(source) or not _is_untouched(source, class_of("datasets", "Dataset")):
         return None
     said = source.format
-    if not said["columns"] or not _is_plain(source.features):
+    # `flatten` leaves names in a format that the dataset no longer has.
+    if not set(said["columns"]) & set(source.column_names) or not _is_plain(source.features):
         return None
     if said["type"] is None:
         return HuggingFaceColumns(source).take
-    # These formats convert a whole column by one call, and the other columns not at all.
-    formatted = said["type"] in FORMATTED and not said["output_all_columns"]
-    return partial(_formatted_columns, source) if formatted else None
-
-
-def _formatted_columns(dataset: Any, indices: Sequence[int]) -> dict[str, Any]:
-    """Return the columns of the rows at `indices` in the dataset's format."""
-    return dict(dataset[list(indices)])
+    return FormattedColumns(source).take if said["type"] in FORMATTED and not said["output_all_columns"] else None
 
 
 def _is_plain(feature: Any) -> bool:

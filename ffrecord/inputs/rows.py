@@ -9,7 +9,7 @@ import numpy as np
 
 from ffrecord.errors import FormatError
 from ffrecord.fields import Field, JSONField, LabelField, ListField, MsgpackField, OptionalField, Schema
-from ffrecord.inputs.arrow_memory import SharedColumn, shared_lists, shared_numbers, shared_texts
+from ffrecord.inputs.arrow_memory import SharedColumn, shared_columns, shared_lists, shared_numbers, shared_texts
 from ffrecord.inputs.arrow_types import (
     ARRAYS,
     FILES,
@@ -116,8 +116,7 @@ class TableRows:
 
     def shared(self, table: Any) -> dict[str, SharedColumn]:
         """Return those columns of a table, some or all of this schema, that can be read in its own memory."""
-        found = {name: self._share(name, table.column(name)) for name in table.column_names}
-        return {name: column for name, column in found.items() if column is not None}
+        return shared_columns({name: table.column(name) for name in table.column_names}, self._share)
 
     def _share(self, name: str, column: Any) -> SharedColumn | None:
         if name in self.numbers:

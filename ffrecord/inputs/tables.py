@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
-from ffrecord.inputs.arrow_memory import SharedColumn
+from ffrecord.inputs.arrow_memory import Once, SharedColumn
 from ffrecord.inputs.arrow_values import RowError, count_missing, take_rows
 from ffrecord.inputs.classes import Classes, are_classes, classes_of_schema
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
@@ -142,10 +142,15 @@ class ArrowTable(Table):
         super().__init__({}, len(table))
         self._table = table
         self._known: TableRows | None = None
-        self._parts: tuple[dict[str, SharedColumn], Any] | None = None  # columns in its memory, a table of the others
+        self._sorted = Once(self._sort)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_parts": None}  # its numbers would be pickled once more
+        # The columns would be pickled once more.
+        return {name: value for name, value in self.__dict__.items() if name != "_sorted"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._sorted = Once(self._sort)
 
     def fields(self, wanted: Any) -> Mapping[str, Any]:
         # The library of Hugging Face leaves class names in the schema's metadata.
@@ -176,10 +181,7 @@ class ArrowTable(Table):
 
     def take(self, indices: Sequence[int]) -> dict[str, Any] | None:
         rows, names = self._conversion, self._table.column_names
-        if self._parts is None:  # several threads may come here, and find the same
-            shared = rows.shared(self._table)
-            self._parts = shared, self._table.select([name for name in names if name not in shared])
-        shared, others = self._parts
+        shared, others = self._sorted.get()
         places = np.asarray(indices, np.int64)
         try:
             found = {name: column.take(places) for name, column in shared.items()}
@@ -191,6 +193,11 @@ class ArrowTable(Table):
         if others.num_columns:
             found |= self._convert(others, places, rows.columns)
         return {name: found[name] for name in names} or None
+
+    def _sort(self) -> tuple[dict[str, SharedColumn], Any]:
+        """Return the columns that are read in the table's memory, and a table of the others."""
+        shared = self._conversion.shared(self._table)
+        return shared, self._table.select([name for name in self._table.column_names if name not in shared])
 
     @property
     def _conversion(self) -> TableRows:

@@ -15,8 +15,7 @@ docs/ordering.md has the algorithms and their measurements. This package never i
 """
 
 from ffrecord.order.batch_plan import Epoch, Run, Step
-from ffrecord.order.cursor import Course as Course
-from ffrecord.order.cursor import Cursor
+from ffrecord.order.cursor import Course, Cursor
 from ffrecord.order.environment import Placement
 from ffrecord.order.keys import sample_seeds
 from ffrecord.order.mixture import Mixture
@@ -28,6 +27,7 @@ from ffrecord.order.weighted import Weighted, balance_classes
 
 __all__ = [
     "Block",
+    "Course",
     "Cursor",
     "Epoch",
     "Identity",

@@ -501,9 +501,9 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         return [{"key": names[position], "data": record} for position, record in pairs]
 
     def _columns(self, positions: Indices, records: list[Any]) -> dict[str, list[Any]]:
-        """Return the columns of the samples that `_decode` makes, for a loader; `records` are one, as they are.
+        """Return the samples of `_decode` in columns, for a loader. One of the columns is the list `records` itself.
 
-        A class whose samples are made otherwise has a `_decode` of its own and no `_columns`.
+        A class whose samples are made otherwise overrides `_decode` or `_decode_columns`, and this is not called.
         """
         if type(self).keys is Store.keys:
             return {"data": records}
@@ -512,8 +512,10 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
 
     @property
     def _has_columns(self) -> bool:
-        """True if `_columns` has the same as `_decode`."""
-        return "_columns" in vars(next(owner for owner in type(self).__mro__ if "_decode" in vars(owner)))
+        """True if `_columns` gives the values of `_decode`."""
+        names = {"_decode", "_decode_columns", "_columns"}
+        owner = next((each for each in (self, *type(self).__mro__) if names & vars(each).keys()), Store)
+        return "_columns" in vars(owner)
 
     def _decode_columns(self, positions: Indices, records: list[Array], wanted: Collection[str]) -> list[Any]:
         """Decode records as `_decode` does, for a loader that drops all columns but `wanted`.

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -207,6 +208,7 @@ def test_batches_are_the_samples_in_columns(tmp_path, kind):
         (whole,) = Loader(reader, reader.n, "sequential", fields=[column], num_threads=0)
         assert list(whole) == [column]
         for value in whole[column]:
+            assert (value.storage_offset(), value.untyped_storage().nbytes()) == (0, len(value))  # of its own
             value.fill_(7)  # writes to no other value
         assert [value.tolist() for value in whole[column]] == [[7] * len(each[column]) for each in samples]
         with pytest.raises(FormatError, match=f"no column 'nothing' in a sample of {name}, only "):
@@ -224,9 +226,31 @@ def test_samples_of_a_subclass_are_its_own(tmp_path):
         def _decode(self, positions, records):
             return [{"size": len(record)} for record in records]
 
-    with Sizes(FORMATS["zip"][1](tmp_path)) as reader:
+    class Wanted(ZipReader):
+        def _decode_columns(self, positions, records, wanted):
+            return [{"key": "", "data": len(record)} for record in records]
+
+    class Alike(ZipReader):
+        def _varies(self, column):
+            return False
+
+    sizes, path = list(map(len, RECORDS)), FORMATS["zip"][1](tmp_path)
+    with Sizes(path) as reader:
         (batch,) = Loader(reader, 6, "sequential")
-        assert {name: column.tolist() for name, column in batch.items()} == {"size": list(map(len, RECORDS))}
+        assert {name: column.tolist() for name, column in batch.items()} == {"size": sizes}
+    with Wanted(path) as reader:
+        (batch,) = Loader(reader, 6, "sequential", fields=["data"])
+        assert batch["data"].tolist() == sizes
+    with ZipReader(path) as reader:
+        reader._decode = lambda positions, records: [{"size": len(record)} for record in records]
+        (batch,) = Loader(reader, 6, "sequential")
+        assert batch["size"].tolist() == sizes
+    with zipfile.ZipFile(tmp_path / "alike.zip", "w") as archive:
+        for i in range(4):
+            archive.writestr(f"{i}.bin", bytes([i] * 4))
+    with Alike(tmp_path / "alike.zip") as reader:
+        (batch,) = Loader(reader, 4, "sequential")
+        assert batch["data"].tolist() == [[i] * 4 for i in range(4)]
 
 
 @pytest.mark.parametrize(

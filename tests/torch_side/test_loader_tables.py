@@ -2,7 +2,11 @@
 
 import datetime
 import itertools
+import os
 import pickle
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,9 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from ffrecord import DatasetWriter
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, UserFunctionError
+from ffrecord.inputs.arrow_memory import Once
 from ffrecord.torch import Loader
+from ffrecord.torch.loading.python_store import store_of_dataset
 
 COUNT = 50
 NUMBERS = np.arange(COUNT) - 7
@@ -461,3 +467,61 @@ def test_huggingface_in_workers(tmp_path: Path) -> None:
         with Loader(source, 7, shuffle=True, num_workers=2, multiprocessing_context=method) as loader:
             found = [pair for batch in loader for pair in zip(batch["x"].tolist(), batch["t"], strict=True)]
         assert sorted(found) == [(i, str(i)) for i in range(COUNT)]
+
+
+@pytest.mark.parametrize("fields", [None, ["x", "t"]])
+def test_a_format_set_later(fields: Any) -> None:
+    """The dataset's format is that of the moment, as it is for rows; named columns are taken as they were."""
+    datasets = pytest.importorskip("datasets")
+    for change in ("before", "between"):
+        source = datasets.Dataset.from_dict({"x": [1, 2, 3, 4], "t": list("abcd")})
+        loader = Loader(source, 2, shuffle=False, fields=fields)
+        batches = iter(loader)
+        if change == "between":
+            assert next(batches)["x"].tolist() == [1, 2]
+        source.set_transform(lambda rows: {"x": [9 for _ in rows["x"]], "t": rows["t"]})
+        if fields is None:
+            assert [batch["x"].tolist() for batch in loader] == [[9, 9], [9, 9]]
+        source.set_format("numpy", columns=["x"])
+        assert [list(batch) for batch in loader] == [["x"] if fields is None else ["x", "t"]] * 2
+
+
+def test_the_pickle_of_a_dataset_with_fewer_columns() -> None:
+    datasets = pytest.importorskip("datasets")
+    whole = datasets.Dataset.from_dict({"x": list(range(50_000)), "y": [1.0] * 50_000, "left out": ["a"] * 50_000})
+    source = whole.with_format(None, columns=["x", "y"]).shuffle(seed=1)
+    store = store_of_dataset(source)
+    assert len(store.fetch_columns([3, 4])["x"]) == 2
+    assert len(pickle.dumps(store)) < 1.05 * len(pickle.dumps(source))
+    assert pickle.loads(pickle.dumps(store)).fetch_columns([7])["x"] == store.fetch_columns([7])["x"]
+
+
+def test_a_stale_format() -> None:
+    datasets = pytest.importorskip("datasets")
+    source = datasets.Dataset.from_dict({"s": [{"x": 1}, {"x": 2}]}).with_format(None, columns=["s"]).flatten()
+    with Loader(source, 1, shuffle=False) as loader, pytest.raises(UserFunctionError):
+        list(loader)
+
+
+def test_many_threads_sort_the_columns_once() -> None:
+    """Also in a child that was forked meanwhile."""
+    calls: list[int] = []
+
+    def make() -> int:
+        time.sleep(0.05)
+        calls.append(os.getpid())
+        return 7
+
+    once = Once(make)
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda _: once.get(), range(8))) == [7] * 8
+    assert len(calls) == 1
+    other = Once(make)
+    thread = threading.Thread(target=other.get)
+    thread.start()
+    time.sleep(0.02)
+    child = os.fork()
+    if child == 0:
+        os._exit(other.get())
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    thread.join()

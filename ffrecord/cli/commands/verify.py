@@ -106,7 +106,8 @@ def _open_parts(given: argparse.Namespace) -> Iterator[VerifiedPart | BadFile]:
         directory = resolve_directory(given.source)
         listed, damaged = _load_manifest(directory)
         shards = list(_list_shards(directory, listed))
-        if not shards:
+        # A wrong argument is told at once; but a shard that is a pipe or a device is one for the reader, too.
+        if not shards or (isinstance(error, ArgumentError) and not any(_is_special(path) for path, *_ in shards)):
             raise
         whole = error
     wrong = False
@@ -114,10 +115,12 @@ def _open_parts(given: argparse.Namespace) -> Iterator[VerifiedPart | BadFile]:
         for found in _open_shard(path, shard, first):
             wrong |= isinstance(found, BadFile)
             yield found
-    if isinstance(whole, ArgumentError) and not wrong:
-        raise whole
     if damaged or not wrong:  # the shards do not explain why the dataset could not be opened
         yield BadFile(given.source, format_error(whole))
+
+
+def _is_special(path: str) -> bool:
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 def _open_shard(path: str, shard: manifest.Shard | None, first: int) -> Iterator[VerifiedPart | BadFile]:

@@ -139,18 +139,18 @@ class DecodedColumns:
 
     def _whole_columns(self, records: StoreRecords) -> dict[str, Any] | None:
         """Return the batch without a sample in between, if one column is the records as they are; else None."""
-        if self._decoders or records.data is None or records.offsets is None or not self._store._has_columns:
+        if self._decoders or records.data is None or not self._store._has_columns:
             return None
-        # One call of torch makes all tensors, which share the memory of `data`.
-        data: Any = torch.from_numpy(records.data)
-        views = list(data.split(np.diff(records.offsets).tolist()))
-        columns = self._store._columns(records.indices, views)
+        tensors = [torch.from_numpy(record) for record in records.records]  # each has a storage of its own
+        columns = self._store._columns(records.indices, tensors)
+        if any(column is tensors and not self._store._varies(name) for name, column in columns.items()):
+            return None  # all have one shape, and are stacked
         if self._wanted is not None:
             if not set(self._wanted) <= columns.keys():
                 return None  # the samples name what is missing
             columns = {name: column for name, column in columns.items() if name in self._wanted}
         return {
-            name: self._form(name, views) if column is views else stack_samples(column, self._form, name)
+            name: self._form(name, tensors) if column is tensors else stack_samples(column, self._form, name)
             for name, column in columns.items()
         }
 
