@@ -77,7 +77,9 @@ class DecodedColumns:
     ) -> None:
         self._recipe = (store, fields, decode, form, pin, library)
         if isinstance(fields, Mapping):
-            raise ArgumentTypeError("fields is a dict, expected names of columns: a store decodes its samples itself")
+            raise ArgumentTypeError(
+                "fields is a dict, expected names of columns: only files with a schema take a field for a column"
+            )
         if decode is not None and not isinstance(decode, Mapping):
             raise ArgumentTypeError(describe_wrong("decode", decode, "a dict of column → decoder"))
         self._store, self._form, self._pin = store, form, pin

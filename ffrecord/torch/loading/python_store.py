@@ -188,6 +188,8 @@ class PythonColumns(DecodedColumns):
         self._tree = None if self._wanted is None else tree_of(map(parse_path, self._wanted))
         names = {parse_path(name)[0] for name in self._wanted or ()}
         self._source = store.keep_columns(names)  # without names, all of them
+        if isinstance(self._source.dataset, Table):
+            self._source.dataset.prepare()
         # A batch has all columns of the source, as they are. A table keeps just those wanted, if it has them all.
         chosen = self._source is not store and self._source.takes_columns
         chosen = chosen and all(parse_path(name) == (name,) for name in self._wanted or ())
@@ -282,12 +284,7 @@ def store_of_dataset(dataset: Any, name: str | None = None) -> PythonStore:
 
 
 def store_of_table(table: Table, name: str) -> PythonStore:
-    """Return a store of the rows of a table.
-
-    Raises:
-        FormatError: no field can hold a column.
-    """
-    table.prepare()
+    """Return a store of the rows of a table."""
     return PythonStore(table, table.copy_samples, name, table.take)
 
 

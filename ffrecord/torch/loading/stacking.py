@@ -23,6 +23,10 @@ NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: to
 PLAIN = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}  # the same of numpy
 
 
+# What becomes tensors, or has them inside.
+OF_TENSORS = (bool, int, float, complex, np.number, np.bool_, np.ndarray, torch.Tensor, list, tuple, Mapping)
+
+
 class UnevenError(ValueError):
     """Values that do not make a tensor, or samples with different columns.
 
@@ -191,6 +195,11 @@ def _stack_values(values: list[Any], form: Form, path: str) -> Any:
         return torch.from_numpy(np.fromiter(values, PLAIN[type(first)], len(values)))
     if isinstance(first, np.generic) or (numbers and any(issubclass(kind, np.number) for kind in kinds)):
         found = np.array(values)
+        if found.dtype.kind in "SU":
+            if any(issubclass(kind, OF_TENSORS) for kind in kinds):
+                raise TypeError("text and numbers make no tensor")  # NumPy would write numbers as text
+            # NumPy would cut zeros at the end of a text or of bytes.
+            return found if found.tolist() == values else values
         if found.dtype.kind != "O":
             return tensor_of(found)
         if isinstance(first, np.number | np.bool_) or numbers:
@@ -203,6 +212,9 @@ def _stack_values(values: list[Any], form: Form, path: str) -> Any:
         converted = [tensor_of(value if _is_shareable(value) else value.copy()) for value in values]
         return _stack_tensors(converted, form, path) if isinstance(converted[0], torch.Tensor) else values
     if not numbers:
+        # The same values in another order would not make a batch, either.
+        if any(issubclass(kind, OF_TENSORS) for kind in kinds):
+            raise TypeError("values of these kinds together are neither a tensor nor a list")
         return values
     known = [dtype for kind, dtype in NUMBERS.items() if kind in kinds]
     return torch.tensor(values, dtype=known[-1] if len(known) == len(kinds) else None, device="cpu")
