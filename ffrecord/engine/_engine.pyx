@@ -696,6 +696,9 @@ cdef class Files:
         cdef Single single
         if fs.network or fs.missing or not (engine == HOT or engine == MAPPED and fs.missed <= 0.01):
             return None
+        # Records of this file are large on the whole: do not pay for a look at each.
+        if file.size // (2 * AT_ONCE_MOST) > file.n:
+            return None
         copies = engine == HOT and may_map(fs) and not self._once and self.checks and file.checksum != UNCHECKED
         # Check the size: after a truncation, pages of the mappings are missing, and the last page ends in zeros.
         start = ffr_now_ns()
