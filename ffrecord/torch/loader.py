@@ -24,6 +24,7 @@ from ffrecord.torch.images import BoxDecoder, ImageDecoder, MaskDecoder
 from ffrecord.torch.images.nvimgcodec import NVImageCodec
 from ffrecord.torch.loading.bad_records import ON_ERROR, BatchRows
 from ffrecord.torch.loading.batch_builder import BatchWork
+from ffrecord.torch.loading.columns import BatchColumns
 from ffrecord.torch.loading.functions import UserFunction
 from ffrecord.torch.loading.iteration import BatchCounts, BatchIterator, Iteration
 from ffrecord.torch.loading.labels import read_labels
@@ -32,7 +33,7 @@ from ffrecord.torch.loading.options import LoaderOptions, check_choice, check_fu
 from ffrecord.torch.loading.own_samplers import check_ranks, check_seed, find_order
 from ffrecord.torch.loading.processes import WorkerKeeper
 from ffrecord.torch.loading.python_store import columns_of
-from ffrecord.torch.loading.ragged import RAGGED, ragged_form
+from ffrecord.torch.loading.ragged import NamedForms, ragged_form
 from ffrecord.torch.loading.sampled import SampledCursor, SampledRun
 from ffrecord.torch.loading.stats import LoaderStats, Reading
 from ffrecord.torch.loading.trace import LoaderTrace
@@ -117,6 +118,8 @@ class Loader(Iterable[Any]):
             `transform` and `batch_transform` get images on the GPU, too. Boxes and flips are the same, pixels nearly.
             Other images are left to the CPU and counted in `stats`. None decodes by simplejpeg or Pillow on the CPU.
         ragged: form of arrays that vary in shape: "list" of tensors; "nested" tensor; "padded" with zeros, a `Padded`.
+            A dict has the forms of some columns, which they have in every batch. Without one, arrays of Python samples
+            are a tensor in a batch where they have one shape.
             Lists of numbers that Python makes are such arrays with "nested" and "padded". With "list" they are not:
             those of one length become a list of tensors of the first, second, … numbers, as with torch; others stay.
         transform: function of one sample, which has the form that a dataset gives; called before samples are collated.
@@ -179,7 +182,7 @@ class Loader(Iterable[Any]):
         indices: Iterable[int] | torch.Tensor | None = None,
         decode: Mapping[str, ImageDecoder | MaskDecoder | BoxDecoder] | None = None,
         decode_with: str | None = None,
-        ragged: str = "list",
+        ragged: str | Mapping[str, str] = "list",
         transform: Callable[..., Any] | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         batch_transform: Callable[..., Any] | None = None,
@@ -216,7 +219,7 @@ class Loader(Iterable[Any]):
             )
         self._library = None if decode_with is None else NVImageCodec(options.device, options.threads)
         check_choice("on_error", on_error, ON_ERROR)
-        form = ragged_form(check_choice("ragged", ragged, RAGGED))
+        form = ragged_form(ragged)
         functions = (
             None if transform is None else UserFunction("transform", transform, "seed"),
             None if batch_transform is None else UserFunction("batch_transform", batch_transform, "seeds"),
@@ -237,6 +240,8 @@ class Loader(Iterable[Any]):
             # Workers have no GPU, and memory that they pin is not pinned in this process.
             pin = (options.pin or options.device is not None) and not options.workers
             columns = columns_of(self.reader, fields, decode, form, pin, self._library)
+            if isinstance(form, NamedForms) and isinstance(columns, BatchColumns) and transform is None:
+                form.check_names([column.name for column in columns.columns])
             self._work = BatchWork(columns, form, on_error, *functions)
             chosen = choose_indices(source, indices)
             if class_balanced is not None:

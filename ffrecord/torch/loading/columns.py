@@ -29,7 +29,7 @@ from ffrecord.torch.images import BoxDecoder
 from ffrecord.torch.images.column_decoders import DECODERS, ColumnDecoders, Decoder
 from ffrecord.torch.images.decoders import ImageDecoder
 from ffrecord.torch.images.nvimgcodec import NVImageCodec
-from ffrecord.torch.loading.ragged import Form, as_list
+from ffrecord.torch.loading.ragged import Form, as_list, form_rows, is_named
 from ffrecord.torch.loading.records import BatchRecords, Bytes, ColumnRecords, Offsets, PackedRecords, PlainRecords
 from ffrecord.torch.tensors import as_tensor
 
@@ -76,7 +76,9 @@ class BatchColumn:
 
     def _form(self, found: Any) -> Any:
         if isinstance(found, np.ndarray):
-            return tensor_of(found) if self._torch_dtype is None else as_tensor(found, self._torch_dtype)
+            made = tensor_of(found) if self._torch_dtype is None else as_tensor(found, self._torch_dtype)
+            rows = is_named(self.form, self.name) and isinstance(made, torch.Tensor) and made.dim() > 1
+            return form_rows(made.unbind(), self.form, self.name) if rows else made
         if self._torch_dtype is not None:
             return self.form(self.name, [as_tensor(value, self._torch_dtype) for value in found])
         if isinstance(found, list) and found and all(isinstance(value, np.ndarray) for value in found):

@@ -33,7 +33,7 @@ from ffrecord.torch.indices import SeededIndex, hand_down_seeds
 from ffrecord.torch.loading.columns import BatchColumns, Indices, Seeds, tensor_of
 from ffrecord.torch.loading.decoded_columns import AnyColumns, DecodedColumns, StoreRecords
 from ffrecord.torch.loading.nested import Path, parse_path, pick_columns, picked_path, tree_of, value_at
-from ffrecord.torch.loading.ragged import Form
+from ffrecord.torch.loading.ragged import Form, form_rows, is_named
 from ffrecord.torch.loading.records import Bytes, Offsets
 from ffrecord.torch.loading.stacking import UnevenError, stack_samples
 from ffrecord.torch.stop_iteration import describe_batch
@@ -290,10 +290,11 @@ def store_of_table(table: Table, name: str) -> PythonStore:
 
 def _stack_column(column: Any, form: Form, path: str) -> Any:
     """Return a column of a batch as `stack_samples` makes it of the values of k samples."""
-    if isinstance(column, Tensor):
-        return column
-    tensor = tensor_of(column) if isinstance(column, np.ndarray) else None
-    return tensor if isinstance(tensor, Tensor) else stack_samples(list(column), form, path)
+    tensor = tensor_of(column) if isinstance(column, np.ndarray) else column
+    if not isinstance(tensor, Tensor):
+        return stack_samples(list(column), form, path)
+    name = path.removeprefix(".")
+    return form_rows(tensor.unbind(), form, name) if is_named(form, name) and tensor.dim() > 1 else tensor
 
 
 def columns_of(store: Store[Any], *arguments: Any) -> AnyColumns:

@@ -1,15 +1,25 @@
 """Forms of a batch's column of values of varying shape."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
 
-from ffrecord.errors import ArgumentError
+from ffrecord.errors import ArgumentError, ArgumentTypeError
 
-__all__ = ["RAGGED", "Padded", "as_list", "ragged_form", "to_one_dtype"]
+__all__ = [
+    "RAGGED",
+    "NamedForms",
+    "Padded",
+    "as_list",
+    "form_rows",
+    "is_named",
+    "ragged_form",
+    "stays_list",
+    "to_one_dtype",
+]
 
 RAGGED = ("list", "nested", "padded")
 
@@ -53,15 +63,62 @@ class Padded(NamedTuple):
         return Padded(self.values.pin_memory(), self.lengths.pin_memory())
 
 
-def ragged_form(name: str) -> Form:
+class NamedForms:
+    """The forms of some columns, in every batch, even if all values of one have the same shape. Others are lists.
+
+    Args:
+        forms: name of a column → its form.
+    """
+
+    def __init__(self, forms: Mapping[str, Form]) -> None:
+        self.forms = dict(forms)
+
+    def __call__(self, column: str, tensors: list[torch.Tensor]) -> Any:
+        return self.forms.get(column, as_list)(column, tensors)
+
+    def check_names(self, known: Sequence[str]) -> None:
+        """Raise ArgumentError if a column is none of these."""
+        for name in self.forms:
+            if name not in known:
+                raise ArgumentError(f"ragged has {name!r}, expected some of the columns {', '.join(known)}")
+
+
+def is_named(form: Form, column: str) -> bool:
+    """Tell whether a column has its form in every batch."""
+    return isinstance(form, NamedForms) and column in form.forms
+
+
+def stays_list(form: Form, column: str) -> bool:
+    """Tell whether tensors of varying shape stay a list."""
+    return (form.forms.get(column, as_list) if isinstance(form, NamedForms) else form) is as_list
+
+
+def form_rows(tensors: Sequence[torch.Tensor], form: Form, path: str) -> Any:
+    """Return tensors in the form of their column. In a list, each has memory of its own."""
+    return form(path, [tensor.clone() for tensor in tensors] if stays_list(form, path) else list(tensors))
+
+
+def ragged_form(ragged: Any) -> Form:
     """Return the function that makes a column of k tensors; it also takes the column's name.
 
     Args:
-        name: one of RAGGED.
+        ragged: one of RAGGED, or a dict of column → one of them.
 
     Raises:
-        ValueError: "nested", with a torch older than 2.2.
+        ArgumentError: neither; or "nested", with a torch older than 2.2.
+        ArgumentTypeError: a name of a column is not a str.
     """
+    if isinstance(ragged, Mapping):
+        for name in ragged:
+            if not isinstance(name, str):
+                raise ArgumentTypeError(f"ragged has {name!r}, expected names of columns")
+        return NamedForms({name: _form_of(f"ragged[{name!r}]", each) for name, each in ragged.items()})
+    return _form_of("ragged", ragged)
+
+
+def _form_of(argument: str, name: Any) -> Form:
+    if not isinstance(name, str) or name not in RAGGED:
+        raise ArgumentError(f"{argument} is {name!r}, expected one of {', '.join(RAGGED)}")
     if name == "nested":
         if not hasattr(torch, "jagged"):
             raise ArgumentError(f"ragged='nested' needs torch 2.2 or newer, this is {torch.__version__}")

@@ -10,7 +10,7 @@ import torch
 from ffrecord.errors import ArgumentError, describe_error
 from ffrecord.system.values import describe
 from ffrecord.torch.loading.columns import tensor_of
-from ffrecord.torch.loading.ragged import Form, as_list, to_one_dtype
+from ffrecord.torch.loading.ragged import Form, form_rows, is_named, stays_list, to_one_dtype
 
 __all__ = ["UnevenError", "stack_samples"]
 
@@ -44,8 +44,8 @@ def stack_samples(samples: list[Any], form: Form, path: str = "") -> Any:
 
     Args:
         samples: dicts, tuples (also named ones) and lists, whose leaves are tensors, arrays, numbers, anything.
-        form: form of tensors of varying shape. But for `as_list`, lists of numbers are such tensors in every batch:
-            whether they vary must not depend on the batch.
+        form: form of tensors of varying shape. Unless they stay a list, lists of numbers are such tensors in every
+            batch: whether they vary must not depend on the batch.
         path: path of these values in a sample, for messages.
 
     Returns:
@@ -65,8 +65,9 @@ def stack_samples(samples: list[Any], form: Form, path: str = "") -> Any:
     if isinstance(first, (tuple, list)):
         if len(set(map(type, samples))) > 1:
             _check_sequences(samples, path)
-        if form is not as_list and (arrays := arrays_of(samples)) is not None:
-            return form(path.removeprefix("."), arrays)
+        name = path.removeprefix(".")
+        if not stays_list(form, name) and (arrays := arrays_of(samples)) is not None:
+            return form(name, arrays)
         if len(set(map(len, samples))) > 1:
             return samples
         columns = [
@@ -206,7 +207,7 @@ def _stack_values(values: list[Any], form: Form, path: str) -> Any:
             raise TypeError("numpy has no type of numbers for all of these values")
         return values
     if isinstance(first, np.ndarray):
-        if first.nbytes <= SMALL and alike and len(set(map(LAYOUT, values))) == 1:
+        if first.nbytes <= SMALL and alike and not is_named(form, path) and len(set(map(LAYOUT, values))) == 1:
             stacked = tensor_of(np.array(values))
             return stacked if isinstance(stacked, torch.Tensor) else values
         converted = [tensor_of(value if _is_shareable(value) else value.copy()) for value in values]
@@ -229,10 +230,12 @@ def _is_shareable(array: Any) -> bool:
 
 def _stack_tensors(tensors: list[torch.Tensor], form: Form, path: str) -> Any:
     tensors = to_one_dtype(tensors)
+    if is_named(form, path) and all(isinstance(tensor, torch.Tensor) and tensor.dim() for tensor in tensors):
+        return form_rows(tensors, form, path)
     try:
         return torch.stack(tensors)
     except RuntimeError:
         if all(tensor.shape == tensors[0].shape for tensor in tensors):
             raise
         # A list of tensors would share the memory of the samples, and a batch is its user's.
-        return form(path, [tensor.clone() for tensor in tensors] if form is as_list else tensors)
+        return form(path, [tensor.clone() for tensor in tensors] if stays_list(form, path) else tensors)
