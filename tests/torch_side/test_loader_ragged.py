@@ -62,6 +62,13 @@ def test_a_list_in_every_batch() -> None:
     assert SAMPLES[3]["image"].tolist() == [[3.0] * 3] * 2
 
 
+def test_lists_of_numbers_are_tensors() -> None:
+    """Without a name, those of one length become columns, as with torch."""
+    with Loader(SAMPLES, 2, shuffle=False, ragged={"list": "list"}) as loader:
+        found = [each.tolist() for batch in loader for each in batch["list"]]
+    assert found == [each["list"] for each in SAMPLES]
+
+
 @pytest.mark.skipif(not hasattr(torch, "jagged"), reason="torch before 2.2 has no jagged layout")
 def test_nested_in_every_batch() -> None:
     with Loader(SAMPLES, 2, shuffle=False, ragged={"ids": "nested"}) as loader:

@@ -66,7 +66,7 @@ def stack_samples(samples: list[Any], form: Form, path: str = "") -> Any:
         if len(set(map(type, samples))) > 1:
             _check_sequences(samples, path)
         name = path.removeprefix(".")
-        if not stays_list(form, name) and (arrays := arrays_of(samples)) is not None:
+        if (is_named(form, name) or not stays_list(form, name)) and (arrays := arrays_of(samples)) is not None:
             return form(name, arrays)
         if len(set(map(len, samples))) > 1:
             return samples
