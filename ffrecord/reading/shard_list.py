@@ -23,7 +23,7 @@ Found = TypeVar("Found")
 HELD_MOST = 16  # directories of a source that are held while their files are opened
 NUMBERED = re.compile(r"PART_([0-9]{5,18})\.ffr")  # a shard of DatasetWriter
 SHOWN = 5  # most missing shards that the log names
-TRIES = 10  # attempts to open a dataset that is being replaced
+TRIES = 30  # attempts to open a dataset that is being replaced: on a busy machine, 10 in a row failed
 
 logger = logging.getLogger("ffrecord")
 

@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import resource
+import shutil
 import sys
 import tempfile
 import threading
@@ -15,6 +17,7 @@ from ffrecord.errors import StateError
 from ffrecord.kernels import _threads
 
 BATCHES = 6
+MANY = 10  # files
 
 
 def together(*works: Callable[[], None]) -> None:
@@ -129,6 +132,17 @@ def forking(reader: FileReader, samples: list[bytes]) -> Callable[[], None]:
     return work
 
 
+def open_many(good: str, directory: str) -> FileReader:
+    """Return a reader of more files than it may keep open, all like `good`."""
+    copies = [shutil.copy(good, f"{directory}/{i}.ffr") for i in range(MANY)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4 * MANY - 8, hard))
+    try:
+        return FileReader(copies)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def main(good: str, bad: str) -> None:
     with FileReader(good, io="pread") as reader:
         samples = [sample.tobytes() for sample in reader.read(range(reader.n))]
@@ -137,6 +151,9 @@ def main(good: str, bad: str) -> None:
             works = [batches(reader, samples, seed) for seed in range(4)]
             works += [one_by_one(reader, samples, seed) for seed in range(3)]
             together(*works, closing(good, io), failing(bad, io), forgetting(good), forking(reader, samples))
+    with tempfile.TemporaryDirectory() as directory, open_many(good, directory) as reader:
+        works = [batches(reader, samples * MANY, seed) for seed in range(4)]
+        together(*works, *[one_by_one(reader, samples * MANY, seed) for seed in range(3)])
     with tempfile.TemporaryDirectory() as directory, FileWriter(f"{directory}/shared.ffr") as writer:
         together(*[writing(writer)] * 3)
     assert _threads.stats()["done"] > 0

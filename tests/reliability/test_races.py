@@ -18,7 +18,7 @@ LOCKED = "    pthread_mutex_lock(&_lock)\n{0}    pthread_mutex_unlock(&_lock)\n"
 GIVEN_BACK = """    table.files[f].users -= 1
     crowded = table.files[f].users == 0 and table.held_count > table.held_most
 """
-DONE = """    task.state = DONE  # from when the lock is next given back, the task may be gone
+DONE = """    task.state = DONE  # once the lock is released, the owner may free the task
     _done += 1
 """
 PLANTED = {

@@ -22,6 +22,7 @@ from ffrecord.errors import WorkerError
 from ffrecord.fields import NDArrayField
 from ffrecord.sources.recordio.writer import RecordIOWriter
 from ffrecord.sources.tfrecord.writer import TFRecordWriter
+from ffrecord.system import named_calls
 
 OLD = [b"old"]
 encoder.PART_BYTES = 300  # of records of one size: three are written at a time
@@ -37,6 +38,7 @@ AGAIN = frozenset(
 REFUSED = {
     "sync_file_range": (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM),
     "fallocate": (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM),
+    "link": named_calls.WITHOUT_LINKS,  # the file is renamed then
     "posix_fallocate": (errno.EINTR, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM),
 }
 
