@@ -11,7 +11,7 @@ import pytest
 from cli_runs import run, run_afresh, run_in_terminal
 
 from ffrecord import DatasetWriter
-from ffrecord.cli import column_facts, main, sizes
+from ffrecord.cli import column_facts, main, record_sizes
 from ffrecord.cli.terminal.output import Output
 from ffrecord.fields import LabelField, Schema, StrField
 
@@ -41,7 +41,7 @@ def test_facts(tmp_path):
     assert found["sizes"]["records"] == 5
     assert found["sizes"]["bytes"] == 1040
     assert found["sizes"]["percentiles"] == {
-        name: np.percentile([len(each) for each in records], at) for name, at in sizes.PERCENTILES.items()
+        name: np.percentile([len(each) for each in records], at) for name, at in record_sizes.PERCENTILES.items()
     }
     assert sum(found["sizes"]["histogram"]) == 5
     assert found["columns"]["data"]["samples"] == 5
@@ -118,9 +118,9 @@ def test_columns_of_arrays_that_are_not_finite():
     "given", [[], [5], [5, 5], [0, 1], [1, 2, 3, 200], [0, 10**9], [*range(13)], [10**6, 10**6 + 50]]
 )
 def test_bins_hold_every_size(given):
-    edges = sizes.choose_edges(np.array(given, np.int64))
+    edges = record_sizes.choose_edges(np.array(given, np.int64))
     assert edges == sorted(set(edges))
-    assert len(edges) <= sizes.BINS_MOST + 1
+    assert len(edges) <= record_sizes.BINS_MOST + 1
     if given:
         assert edges[0] <= min(given) <= max(given) < edges[-1]
 
@@ -129,12 +129,12 @@ def test_bins_hold_every_size(given):
 def test_bins_are_of_the_same_width_and_full(values):
     """Or sizes that are spread evenly would look as if they were not."""
     for least, wanted, most in ((6, 12, 16), (12, 40, 120)):
-        width, count = sizes.choose_bin_width(values, least, wanted, most)
+        width, count = record_sizes.choose_bin_width(values, least, wanted, most)
         assert (count - 1) * width < values <= count * width
         assert min(values, least) - 1 <= count <= most
         if values > 200 or values <= most:
             assert count * width - values <= 0.05 * width
-    edges = sizes.choose_edges(np.array([1000, 1000 + values - 1])) if values < 1000 else [0, 1]
+    edges = record_sizes.choose_edges(np.array([1000, 1000 + values - 1])) if values < 1000 else [0, 1]
     assert len({stop - start for start, stop in itertools.pairwise(edges)}) == 1
 
 
@@ -154,9 +154,9 @@ class _Many:
 
 
 def test_of_many_records_some_are_kept(monkeypatch):
-    monkeypatch.setattr(sizes, "KEPT_MOST", 1 << 16)
-    monkeypatch.setattr(sizes, "CHUNK", 1 << 14)
-    found = sizes.collect_sizes(_Many(), Output(quiet=True))
+    monkeypatch.setattr(record_sizes, "KEPT_MOST", 1 << 16)
+    monkeypatch.setattr(record_sizes, "CHUNK", 1 << 14)
+    found = record_sizes.collect_sizes(_Many(), Output(quiet=True))
     assert (found.count, found.total) == (_Many.n, _Many.n * 99 // 2 - 78 + 1_000_000)
     assert len(found.kept) < 66_000
     assert (found.kept[0], found.kept[-1]) == (0, 1_000_000)
@@ -175,14 +175,14 @@ def test_an_estimate_has_as_many_records_as_there_are(monkeypatch, given, readab
         def record_sizes(self, indices):
             return np.where(indices < readable, np.resize(given, 40)[indices], -1)
 
-    monkeypatch.setattr(sizes, "KEPT_MOST", 8)
-    found = sizes.collect_sizes(Damaged(), Output(quiet=True))
+    monkeypatch.setattr(record_sizes, "KEPT_MOST", 8)
+    found = record_sizes.collect_sizes(Damaged(), Output(quiet=True))
     assert (found.step, found.count, sum(found.histogram)) == (5, readable, readable)
 
 
 def test_an_estimate_is_said_to_be_one(tmp_path, monkeypatch, capsys):
     path = builders.write_samples(tmp_path / "a.ffr", [bytes(3)] * 99)
-    monkeypatch.setattr(sizes, "KEPT_MOST", 20)
+    monkeypatch.setattr(record_sizes, "KEPT_MOST", 20)
     assert main(["stats", str(path)]) == 0
     assert "bars and percentiles are estimated from one in 5 records\n" in capsys.readouterr().out
     assert main(["stats", str(path), "--json"]) == 0

@@ -6,7 +6,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from ffrecord.inputs import huggingface, recognised
+from ffrecord.inputs import huggingface, recognise
 from ffrecord.inputs.tables import table_of
 from ffrecord.reading import notebook
 from ffrecord.system.values import class_of, describe
@@ -37,8 +37,8 @@ def unready(request, monkeypatch):
 @pytest.mark.usefixtures("unready")
 @pytest.mark.parametrize("source", [Samples(), [Samples(), Samples()], object()])
 def test_nothing_is_known_of_it(source):
-    assert recognised.parts_of(source) is None
-    assert recognised.input_of(source) is None
+    assert recognise.parts_of(source) is None
+    assert recognise.input_of(source) is None
     assert huggingface.input_of(source) is None
     assert huggingface.classes_of_dataset(source) == {}
     assert table_of(source) is None
