@@ -289,11 +289,13 @@ cdef int64_t size_now(Table* table, int64_t f) noexcept nogil:
     """Return the current size of file `f` in bytes, or -errno. A replaced file has its old size: its mapping keeps it."""
     cdef File* file = &table.files[f]
     cdef int64_t size
+    cdef int fd
     pthread_mutex_lock(&_lock)
     file.users += 1  # keeps other threads from closing the descriptor
+    fd = file.fd  # one of them may be opening the file
     pthread_mutex_unlock(&_lock)
-    if file.fd >= 0:
-        size = ffr_file_size(file.fd)
+    if fd >= 0:
+        size = ffr_file_size(fd)
         if size == -ESTALE and renew(file) == 0:
             size = ffr_file_size(file.fd)
     elif file.copied:
