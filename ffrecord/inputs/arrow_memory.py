@@ -4,10 +4,9 @@ Chunks of a column are parts; `take` finds the part of each row. Left to Arrow a
 dictionaries, runs and extensions, which are around the values.
 """
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,42 +14,10 @@ import numpy.typing as npt
 from ffrecord.inputs import arrow_types as kinds
 from ffrecord.inputs.arrow_types import types
 from ffrecord.inputs.arrow_values import decode
-from ffrecord.system.forks import renew_in_children
 
 Places: TypeAlias = npt.NDArray[np.int64]
 
 PARTS_MOST = 100_000  # chunks of all columns together: each takes 10 to 20 microseconds at the start
-
-T = TypeVar("T")
-
-
-class Once(Generic[T]):
-    """The result of a function, which is called when it is first asked for, by one thread while others wait.
-
-    A forked child calls it again if the parent had not finished.
-
-    Args:
-        make: method of the owner, which owns this object, too.
-    """
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make, self._found = make, cast(T, None)
-        self._is_there = False
-        self.renew()
-        renew_in_children(self)
-
-    def renew(self) -> None:
-        """Take a new lock: in a forked child, a thread of the parent may hold the old one."""
-        self._lock = threading.Lock()
-
-    def get(self) -> T:
-        """Return the result."""
-        if not self._is_there:
-            with self._lock:
-                if not self._is_there:
-                    self._found = self._make()
-                    self._is_there = True
-        return self._found
 
 
 class SharedColumn(ABC):

@@ -20,7 +20,7 @@ from ffrecord.fields import (
 )
 from ffrecord.fields.images.image_header import image_format
 from ffrecord.fields.images.jpeg_codec import MAGIC
-from ffrecord.inputs.arrow_memory import Once, SharedColumn, shared_columns, shared_lists, shared_numbers, shared_texts
+from ffrecord.inputs.arrow_memory import SharedColumn, shared_columns, shared_lists, shared_numbers, shared_texts
 from ffrecord.inputs.arrow_types import depends_on_nulls, dtype_in_python, is_list
 from ffrecord.inputs.arrow_values import RowError, count_missing
 from ffrecord.inputs.classes import Classes, are_classes, classes_of_columns
@@ -28,6 +28,7 @@ from ffrecord.inputs.columns import ColumnFacts, SampleColumns, choose_columns, 
 from ffrecord.inputs.rows import TableRows
 from ffrecord.inputs.stores import PROBES
 from ffrecord.reading.indices import as_subset, spread_indices
+from ffrecord.system.forks import Once
 from ffrecord.system.values import class_of
 
 _log = logging.getLogger("ffrecord")
@@ -148,7 +149,7 @@ class HuggingFaceColumns:
 
     def __init__(self, dataset: Any) -> None:
         self._dataset, self._format = dataset, dataset.format
-        self._sorted = Once(self._sort)
+        self._divided = Once(self._divide)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return HuggingFaceColumns, (self._dataset,)
@@ -160,20 +161,24 @@ class HuggingFaceColumns:
         """
         if self._dataset.format != self._format:
             return None
-        shared, others, names, order = self._sorted.get()
+        shared, dtypes, others, order = self._divided.get()
         places = np.asarray(indices, np.int64)
         rows = places if order is None else order.take(places).astype(np.int64)
         found = {name: column.take(rows) for name, column in shared.items()}
-        for name in found:
-            dtype = dtype_in_python(self._kind(name))
-            if dtype is not None:
-                found[name] = found[name].astype(dtype, copy=False)
         if others is not None:
             found |= others[list(indices)].to_pydict()  # as the library makes them for its rows
-        return {name: found[name] for name in names}
+        return {
+            name: found[name].astype(dtype, copy=False) if name in shared and dtype is not None else found[name]
+            for name, dtype in dtypes.items()
+        }
 
-    def _sort(self) -> tuple[dict[str, SharedColumn], Any, list[str], SharedColumn | None]:
-        """Return columns read in the table's memory, a dataset of the others, all names, the library's row order."""
+    def _divide(self) -> tuple[dict[str, SharedColumn], dict[str, Any], Any, SharedColumn | None]:
+        """Divide the columns into those that are read in the table's memory, and others.
+
+        Returns:
+            the first; the dtype of Python's numbers in every column, or None; a dataset of the others, or None; the
+            number of each row in the table, or None if they are in order.
+        """
         dataset = _of_its_columns(self._dataset)
         names, table = dataset.column_names, dataset.data.table
         shared = shared_columns({name: table.column(name) for name in names}, self._share)
@@ -182,7 +187,8 @@ class HuggingFaceColumns:
         if order is not None and (order := shared_numbers(order.table.column(0))) is None:
             shared = {}
         left = [name for name in names if name not in shared]
-        return shared, dataset.select_columns(left).with_format("arrow") if left else None, names, order
+        dtypes = {name: dtype_in_python(self._kind(name)) for name in names}
+        return shared, dtypes, dataset.select_columns(left).with_format("arrow") if left else None, order
 
     def _share(self, name: str, column: Any) -> SharedColumn | None:
         kind = self._kind(name)

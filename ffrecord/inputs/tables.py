@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
-from ffrecord.inputs.arrow_memory import Once, SharedColumn
+from ffrecord.inputs.arrow_memory import SharedColumn
 from ffrecord.inputs.arrow_values import RowError, count_missing, take_rows
 from ffrecord.inputs.classes import Classes, are_classes, classes_of_schema
 from ffrecord.inputs.columns import ColumnFacts, choose_columns
 from ffrecord.inputs.rows import TableRows, check_names
 from ffrecord.inputs.stores import PROBES
 from ffrecord.reading.indices import spread_indices
+from ffrecord.system.forks import Once
 from ffrecord.system.values import class_of, describe, describe_wrong, is_tensor
 
 logger = logging.getLogger("ffrecord")
@@ -142,15 +143,15 @@ class ArrowTable(Table):
         super().__init__({}, len(table))
         self._table = table
         self._known: TableRows | None = None
-        self._sorted = Once(self._sort)
+        self._divided = Once(self._divide)
 
     def __getstate__(self) -> dict[str, Any]:
         # The columns would be pickled once more.
-        return {name: value for name, value in self.__dict__.items() if name != "_sorted"}
+        return {name: value for name, value in self.__dict__.items() if name != "_divided"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._sorted = Once(self._sort)
+        self._divided = Once(self._divide)
 
     def fields(self, wanted: Any) -> Mapping[str, Any]:
         # The library of Hugging Face leaves class names in the schema's metadata.
@@ -181,7 +182,7 @@ class ArrowTable(Table):
 
     def take(self, indices: Sequence[int]) -> dict[str, Any] | None:
         rows, names = self._conversion, self._table.column_names
-        shared, others = self._sorted.get()
+        shared, others = self._divided.get()
         places = np.asarray(indices, np.int64)
         try:
             found = {name: column.take(places) for name, column in shared.items()}
@@ -194,7 +195,7 @@ class ArrowTable(Table):
             found |= self._convert(others, places, rows.columns)
         return {name: found[name] for name in names} or None
 
-    def _sort(self) -> tuple[dict[str, SharedColumn], Any]:
+    def _divide(self) -> tuple[dict[str, SharedColumn], Any]:
         """Return the columns that are read in the table's memory, and a table of the others."""
         shared = self._conversion.shared(self._table)
         return shared, self._table.select([name for name in self._table.column_names if name not in shared])

@@ -6,9 +6,10 @@ shared with the parent. So each module that has such a thing registers it here.
 
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
 
 
 class Renewable(Protocol):
@@ -32,6 +33,35 @@ def call_in_children(function: Callable[[], object]) -> None:
 def renew_in_children(thing: Renewable) -> None:
     """Call `thing.renew()` in every forked child, for as long as the object lives."""
     _objects.add(thing)
+
+
+class Once(Generic[T]):
+    """The result of a function, which is called when it is first asked for, by one thread while others wait.
+
+    A forked child calls it again if the parent had not finished.
+
+    Args:
+        make: method of the owner, which owns this object, too.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make, self._found = make, cast(T, None)
+        self._is_there = False
+        self.renew()
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """Take a new lock: in a forked child, a thread of the parent may hold the old one."""
+        self._lock = threading.Lock()
+
+    def get(self) -> T:
+        """Return the result."""
+        if not self._is_there:
+            with self._lock:
+                if not self._is_there:
+                    self._found = self._make()
+                    self._is_there = True
+        return self._found
 
 
 def snapshot(objects: "weakref.WeakSet[T]") -> list[T]:

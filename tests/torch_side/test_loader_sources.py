@@ -1,6 +1,5 @@
 """Forty ways in: whatever a `Loader` takes, with the answers of torch's DataLoader over the same source."""
 
-import datetime
 import json
 import pickle
 from collections import namedtuple
@@ -18,8 +17,6 @@ from ffrecord import ChecksumError, FileReader
 from ffrecord.errors import (
     ArgumentError,
     ArgumentTypeError,
-    FFRecordError,
-    FormatError,
     SampleIndexError,
     UserFunctionError,
 )
@@ -860,45 +857,3 @@ def test_values_of_several_dtypes_keep_their_numbers(name, ragged):
         assert {each.dtype for each in found} == {dtype}
     alike = [torch.as_tensor(value)[:1] for value in values]
     assert next(iter(Loader([{"x": value} for value in alike], 2)))["x"].dtype == dtype
-
-
-NUMBER, ARRAY, LIST = 1.5, np.ones(2), [1, 2]
-
-
-@pytest.mark.parametrize("value", [NUMBER, np.float32(1), True, ARRAY, torch.ones(2), LIST, {"a": 1}], ids=repr)
-@pytest.mark.parametrize("other", [None, "text"])
-@pytest.mark.parametrize("ragged", ["list", "padded"])
-def test_values_of_several_kinds_do_not_depend_on_the_first(value, other, ragged):
-    """A shuffled epoch would fail or not by chance, and a column would be a tensor or a list."""
-    for values in ([value, other], [other, value], [other, other, value]):
-        samples = [{"x": each} for each in values]
-        message = r"do not make a batch: sample [12]: column '?x"
-        with Loader(samples, 3, shuffle=False, ragged=ragged) as loader, pytest.raises(FFRecordError, match=message):
-            list(loader)
-    with Loader([{"x": other}] * 2, 2, ragged=ragged) as loader:
-        assert [batch["x"] for batch in loader] == [[other, other]]
-
-
-def test_bytes_of_numpy_keep_their_zeros():
-    """NumPy's arrays of text and bytes cut zeros at the end; then they are a list."""
-    values = [np.bytes_(b"\1\0\0"), np.bytes_(b"\1"), np.bytes_(b"")]
-    with Loader(
-        [{"x": each, "y": np.str_(f"a{i}\0" if i else "b")} for i, each in enumerate(values)], 3, shuffle=False
-    ) as found:
-        (batch,) = found
-    assert type(batch["x"]) is list and batch["x"] == values
-    assert batch["y"] == ["b", "a1\0", "a2\0"]
-    with Loader([{"x": np.str_("a")}, {"x": np.str_("bc")}], 2, shuffle=False) as found:
-        assert [batch["x"].tolist() for batch in found] == [["a", "bc"]]
-
-
-@pytest.mark.parametrize("kind", ["table", "frame"])
-def test_columns_that_are_left_out_may_be_of_any_type(kind):
-    arrow, pandas = pytest.importorskip("pyarrow"), pytest.importorskip("pandas")
-    columns = {"i": [1, 2], "t": [datetime.time(1), datetime.time(2)]}
-    source = arrow.table(columns) if kind == "table" else pandas.DataFrame(columns)
-    with Loader(source, 2, shuffle=False, fields=["i"]) as loader:
-        assert [batch["i"].tolist() for batch in loader] == [[1, 2]]
-    if kind == "table":
-        with pytest.raises(FormatError, match="column 't' has type time64"):
-            Loader(source, 2)

@@ -2,11 +2,7 @@
 
 import datetime
 import itertools
-import os
 import pickle
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +13,6 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from ffrecord import DatasetWriter
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, UserFunctionError
-from ffrecord.inputs.arrow_memory import Once
 from ffrecord.torch import Loader
 from ffrecord.torch.loading.python_store import store_of_dataset
 
@@ -503,25 +498,13 @@ def test_a_stale_format() -> None:
         list(loader)
 
 
-def test_many_threads_sort_the_columns_once() -> None:
-    """Also in a child that was forked meanwhile."""
-    calls: list[int] = []
-
-    def make() -> int:
-        time.sleep(0.05)
-        calls.append(os.getpid())
-        return 7
-
-    once = Once(make)
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda _: once.get(), range(8))) == [7] * 8
-    assert len(calls) == 1
-    other = Once(make)
-    thread = threading.Thread(target=other.get)
-    thread.start()
-    time.sleep(0.02)
-    child = os.fork()
-    if child == 0:
-        os._exit(other.get())
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    thread.join()
+@pytest.mark.parametrize("kind", ["table", "frame"])
+def test_columns_that_are_left_out_may_be_of_any_type(kind):
+    arrow, pandas = pytest.importorskip("pyarrow"), pytest.importorskip("pandas")
+    columns = {"i": [1, 2], "t": [datetime.time(1), datetime.time(2)]}
+    source = arrow.table(columns) if kind == "table" else pandas.DataFrame(columns)
+    with Loader(source, 2, shuffle=False, fields=["i"]) as loader:
+        assert [batch["i"].tolist() for batch in loader] == [[1, 2]]
+    if kind == "table":
+        with pytest.raises(FormatError, match="column 't' has type time64"):
+            Loader(source, 2)
