@@ -14,6 +14,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import dropwhile
 from pathlib import Path
 
 import deadlocks
@@ -48,6 +49,10 @@ FOUND = ("ERROR: AddressSanitizer: ", "WARNING: ThreadSanitizer: ")
 # what lies below tells whether anything is wrong.
 SENT = re.compile(r"^ *#\d+ \w+ in (os_kill|signal_raise_signal|signal_pthread_kill)\w* ", re.MULTILINE)
 SENT_FROM = 12  # innermost calls that are looked at
+FRAME = re.compile(r"^ *#\d+ \w+ +(.*)$", re.MULTILINE)
+HANDLER = re.compile(r"\(\S*libc\.so|in __restore_rt")  # what the kernel calls a handler of signals from
+LIBC_SENDS = re.compile(r"in (__GI_|__)?(kill|raise|gsignal|pthread_kill\w*) ")
+UNNAMED = re.compile(r"\(\S*python[\d.]*\+")
 
 # Directories of the tree that are made from it, or are others' altogether.
 _MADE = {"build", "dist", "out", "__pycache__", ".git", ".venv", ".hypothesis"}
@@ -121,7 +126,14 @@ def reports_in(directory: Path) -> list[str]:
 
 def _sent(report: str) -> bool:
     innermost, _, _ = report.partition(f"    #{SENT_FROM} ")
-    return bool(SENT.search(innermost))
+    if SENT.search(innermost):
+        return True
+    frames = FRAME.findall(innermost)
+    handlers = [place for place, frame in enumerate(frames) if HANDLER.match(frame)]
+    below = frames[handlers[-1] + 1 :] if handlers else frames
+    # The functions of an interpreter without symbols have no names, but the C library's have.
+    outer = list(dropwhile(LIBC_SENDS.match, below))
+    return len(outer) < len(below) and bool(outer) and bool(UNNAMED.match(outer[0]))
 
 
 # Building
