@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.conversion.export_files import Content, Naming, content_of, content_of_bytes
-from ffrecord.dataset_writer.selection import dataset_length
+from ffrecord.dataset_writer.sample_sources import dataset_length
 from ffrecord.errors import (
     ArgumentError,
     ArgumentTypeError,

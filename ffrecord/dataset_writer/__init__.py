@@ -7,18 +7,14 @@ options.py         arguments of a writer, checked
 target.py          the directory or URL that is written, and the shards that it holds already
 transaction.py     one call of a writer, from the lock to the publication
 resume.py          shards that an interrupted write has finished
-selection.py       indices and order of the samples
-sample_sources.py  sources of samples, divided into tasks
+sample_sources.py  sources of samples, their order, and their division into tasks
 encoding.py        functions that make records of samples
-job.py             everything about a write that its workers need
 coordinator.py     the loop that hands out tasks and chunk places
-messages.py        messages between the coordinator and its workers
-transport.py       items on their way to a worker
+messages.py        messages between the coordinator and its workers, and items on their way
 worker.py          the loop of a worker
 tasks.py           samples of a task
-encoder.py         chunks of records that wait for their places
-output.py          writes to the shards, and the spill file
-shard_tracker.py   places of chunks, and complete shards
+encoder.py         chunks of records that wait for their places, and are written there; the spill file
+shard_tracker.py   the job of a write, places of chunks, and complete shards
 layout.py          arithmetic: shard and offset of every sample
 shards.py          one shard: created, finished, verified
 part_directory.py  the hidden directory in which shards are made

@@ -12,21 +12,23 @@ import msgspec
 
 from ffrecord.dataset_writer.encoder import SLOW_SECONDS, Chunk, Encoder
 from ffrecord.dataset_writer.encoding import Encoding, Shape, encoding_from_schema, infer_shape
-from ffrecord.dataset_writer.job import ShardJob
 from ffrecord.dataset_writer.layout import FIRST_SAMPLES
 from ffrecord.dataset_writer.messages import (
+    Carrier,
     ChunkEncoded,
     ChunkPlacement,
     ChunkWritten,
+    InProcessCarrier,
     SchemaChosen,
     SchemaProposed,
     TaskDone,
+    TaskSlots,
+    WorkerCarrier,
 )
 from ffrecord.dataset_writer.progress import WriteProgress
-from ffrecord.dataset_writer.shard_tracker import ShardTracker
+from ffrecord.dataset_writer.shard_tracker import ShardJob, ShardTracker
 from ffrecord.dataset_writer.shards import SHORT, ShardFinisher
 from ffrecord.dataset_writer.tasks import TASK_BYTES, TASK_SAMPLES, TaskOpener, TaskSamples, WorkerSettings
-from ffrecord.dataset_writer.transport import Carrier, InProcessCarrier, TaskSlots, WorkerCarrier
 from ffrecord.dataset_writer.worker import work
 from ffrecord.format.manifest import Shard
 from ffrecord.processes.death_watch import DeathWatch

@@ -9,12 +9,11 @@ from typing import Any
 from ffrecord.dataset_writer import resume
 from ffrecord.dataset_writer.coordinator import write_shards
 from ffrecord.dataset_writer.encoding import Encoding, make_extension
-from ffrecord.dataset_writer.job import ShardJob
 from ffrecord.dataset_writer.layout import shard_count, split_evenly
 from ffrecord.dataset_writer.part_directory import PartDirectory, check_no_shards
 from ffrecord.dataset_writer.progress import WriteProgress
-from ffrecord.dataset_writer.sample_sources import FromDataset
-from ffrecord.dataset_writer.selection import dataset_length
+from ffrecord.dataset_writer.sample_sources import FromDataset, dataset_length
+from ffrecord.dataset_writer.shard_tracker import ShardJob
 from ffrecord.dataset_writer.shards import ShardFiles
 from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.errors import ArgumentTypeError

@@ -9,7 +9,7 @@ from ffrecord.dataset_writer import resume
 from ffrecord.dataset_writer.encoding import Encoding, make_extension
 from ffrecord.dataset_writer.layout import ByBytes, ByCount, split_evenly
 from ffrecord.dataset_writer.part_directory import PartDirectory
-from ffrecord.dataset_writer.selection import Indices
+from ffrecord.dataset_writer.sample_sources import Indices
 from ffrecord.dataset_writer.target import Base, Target
 from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.dataset_writer.write_log import Request

@@ -9,7 +9,7 @@ from typing import Any
 
 from ffrecord.dataset_writer.layout import Start
 from ffrecord.dataset_writer.part_directory import PartDirectory
-from ffrecord.dataset_writer.selection import Indices, as_array
+from ffrecord.dataset_writer.sample_sources import Indices, as_array
 from ffrecord.dataset_writer.write_log import LogState, Request, ShardFinished, differences, load_state
 from ffrecord.errors import MismatchError, plural
 from ffrecord.format.manifest import Shard

@@ -1,24 +1,94 @@
-"""Sources of samples, as the coordinator sees them: they provide the next task for a worker."""
+"""Sources of samples, as the coordinator sees them: samples in their order, divided into tasks for workers."""
 
+import operator
 import os
+import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.dataset_writer.messages import Assignment, IndexTask, StreamTask
-from ffrecord.dataset_writer.selection import Indices, as_array
+from ffrecord.dataset_writer.messages import Assignment, Carrier, IndexTask, StreamTask
 from ffrecord.dataset_writer.tasks import allows_fetch_ahead
-from ffrecord.dataset_writer.transport import Carrier
-from ffrecord.errors import ArgumentTypeError, CountError, FormatError, plural
+from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, FormatError, plural
 from ffrecord.inputs.tables import is_table
 from ffrecord.processes.failure_messages import Name
 from ffrecord.processes.heartbeats import Beat
+from ffrecord.reading.indices import as_subset, count_from_start
 from ffrecord.system.braces import expand_path
-from ffrecord.system.values import check_characters, describe_wrong
+from ffrecord.system.values import check_characters, describe, describe_wrong
+
+SEEDS = 1 << 32
+
+Indices = range | npt.NDArray[np.int64]
+
+
+def dataset_length(dataset: Any) -> int:
+    """Return len(dataset).
+
+    Raises:
+        TypeError: it has no length, or no samples by index.
+        ValueError: its length is negative, or 2**63 or more.
+    """
+    kind = type(dataset).__name__
+    if not hasattr(dataset, "__getitem__"):
+        if not isinstance(dataset, Iterable):
+            raise ArgumentTypeError(describe_wrong("dataset", dataset, "samples with len() and [i]"))
+        raise ArgumentTypeError(f"dataset of type {kind} has no samples by index (dataset[i]); pass list(dataset)")
+    try:
+        return len(dataset)
+    except TypeError as error:
+        raise ArgumentTypeError(
+            f"dataset of type {kind} has no length: {error}; give it a __len__, or pass list(dataset)"
+        ) from None
+    except (ValueError, OverflowError):
+        found = type(dataset).__len__(dataset)  # raises what the code of the dataset itself raised
+        raise ArgumentError(
+            f"dataset of type {kind} has the length {describe(found)}, expected 0 <= len < 2**63: mend its __len__"
+        ) from None
+
+
+def select(n: int, indices: Iterable[SupportsIndex] | None) -> Indices:
+    """Return the indices to write, each in [0, n).
+
+    Args:
+        n: number of samples of the dataset.
+        indices: ints or an integer array; negative ones count from the end, repeats are allowed; None for all.
+
+    Raises:
+        IndexError: one is out of range.
+        TypeError: not integers.
+    """
+    return range(n) if indices is None else count_from_start(as_subset(indices), n)
+
+
+def shuffle(indices: Indices, seed: int | None) -> tuple[Indices, int]:
+    """Return (indices in random order, seed). The order never changes: NumPy has frozen this generator.
+
+    Args:
+        seed: seed in [0, 2**32), or None to draw one.
+
+    Raises:
+        ValueError: the seed is out of range.
+    """
+    # Not from `random`, whose generator belongs to the user's program.
+    seed = secrets.randbelow(SEEDS) if seed is None else operator.index(seed)
+    if not 0 <= seed < SEEDS:
+        raise ValueError(f"seed is {seed}, expected 0 <= seed < {SEEDS}")
+    # No copy on Linux, where the permutation is int64 already.
+    order = np.random.RandomState(seed).permutation(len(indices)).astype(np.int64, copy=False)
+    return (order if isinstance(indices, range) else indices[order]), seed
+
+
+def as_array(indices: Indices) -> npt.NDArray[np.int64]:
+    """Return indices as an array. NumPy reads a range number by number, which takes ten times as long."""
+    return (
+        np.arange(indices.start, indices.stop, indices.step, dtype=np.int64) if isinstance(indices, range) else indices
+    )
+
 
 AHEAD = 2  # streams for each worker that may be at work before the first of all has ended
 RESERVE_FETCHED = 3  # tasks whose samples are fetched ahead, so that the disk is never idle

@@ -1,14 +1,15 @@
-"""Track the shards of a write: give every chunk its place, in index order, and notice complete shards."""
+"""The job of a write, and its shards: give every chunk its place, in index order, and notice complete shards."""
 
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from ffrecord.dataset_writer import shards
 from ffrecord.dataset_writer.encoding import Encoding, Shape, encoding_from_arguments, encoding_from_schema
-from ffrecord.dataset_writer.job import ShardJob
-from ffrecord.dataset_writer.layout import BEGINNING, FIRST_SAMPLES, ByCount, Segment, ShardLayout, Start
+from ffrecord.dataset_writer.layout import BEGINNING, FIRST_SAMPLES, ByBytes, ByCount, Segment, ShardLayout, Start
 from ffrecord.dataset_writer.messages import (
     Assignment,
     ChunkEncoded,
@@ -19,12 +20,44 @@ from ffrecord.dataset_writer.messages import (
     TaskDone,
 )
 from ffrecord.dataset_writer.sample_sources import Source
-from ffrecord.dataset_writer.shards import ShardFinisher
+from ffrecord.dataset_writer.shards import ShardFiles, ShardFinisher
 from ffrecord.errors import FFRecordError, SampleError, plural
+from ffrecord.fields import Schema
 from ffrecord.format import ffr_layout
 from ffrecord.format.manifest import Shard
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Beat
+
+BACKLOG = 64  # complete shards, with their tables in memory
+
+
+@dataclass(frozen=True)
+class ShardJob:
+    """The samples to write and the place for their shards.
+
+    Attributes:
+        source: source of the samples.
+        encoding: encoding of the samples; None if the first of them show it.
+        declared: fields of some columns, if the first samples show the others.
+        cut: division into shards.
+        files: directory and names of the shards.
+        keep: called from a thread with every finished, durable shard and the start of the next one.
+        start: position after the shards that exist already; the source begins there too.
+        max_skipped: largest number of samples that may be skipped because reading or encoding them fails; None if the
+            first failure is an error.
+        backlog: number of complete shards that may wait to be finished; with more, no tasks are handed out.
+    """
+
+    source: Source
+    encoding: Encoding | None
+    cut: ByCount | ByBytes
+    files: ShardFiles
+    keep: Callable[[Shard, Start], None]
+    start: Start = BEGINNING
+    max_skipped: int | None = None
+    backlog: int = BACKLOG
+    declared: Schema | None = None  # they count for the encoding only while it is unknown
+
 
 LOGGED_MAX = 5  # skipped samples that are logged one by one; the rest only as a number
 

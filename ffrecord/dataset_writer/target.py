@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from errno import ENOENT
 from typing import Any, Protocol
 
-from ffrecord.dataset_writer.job import BACKLOG
 from ffrecord.dataset_writer.layout import STEM, Start, shard_name
 from ffrecord.dataset_writer.part_directory import PartDirectory, check_vacant
+from ffrecord.dataset_writer.shard_tracker import BACKLOG
 from ffrecord.dataset_writer.shards import check_listed
 from ffrecord.dataset_writer.write_log import differences
 from ffrecord.errors import FormatError, MismatchError, MissingFileError

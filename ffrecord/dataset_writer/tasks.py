@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.dataset_writer.messages import Assignment, IndexTask, ItemTask, Preassigned, StreamTask
-from ffrecord.dataset_writer.transport import Carrier
+from ffrecord.dataset_writer.messages import Assignment, Carrier, IndexTask, ItemTask, Preassigned, StreamTask
 from ffrecord.kernels._records import Indexed
 from ffrecord.processes.heartbeats import Heart
 from ffrecord.system.values import check_samples

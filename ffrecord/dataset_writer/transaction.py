@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from ffrecord.dataset_writer import resume, target
 from ffrecord.dataset_writer.coordinator import WriteOutcome, write_shards
 from ffrecord.dataset_writer.encoding import Encoding, Shape, encoding_from_arguments, encoding_from_schema
-from ffrecord.dataset_writer.job import ShardJob
 from ffrecord.dataset_writer.layout import BEGINNING, STEM, Start
 from ffrecord.dataset_writer.options import WriterOptions
 from ffrecord.dataset_writer.resume import ResumedShards
 from ffrecord.dataset_writer.sample_sources import Source
+from ffrecord.dataset_writer.shard_tracker import ShardJob
 from ffrecord.dataset_writer.shards import ShardFiles
 from ffrecord.dataset_writer.target import Base
 from ffrecord.dataset_writer.tasks import WorkerSettings

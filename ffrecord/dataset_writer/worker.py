@@ -13,6 +13,7 @@ from ffrecord.dataset_writer.encoding import Encode, Shape, encoding_from_schema
 from ffrecord.dataset_writer.layout import FIRST_SAMPLES
 from ffrecord.dataset_writer.messages import (
     Assignment,
+    Carrier,
     ChunkPlacement,
     IndexTask,
     ItemTask,
@@ -22,7 +23,6 @@ from ffrecord.dataset_writer.messages import (
 )
 from ffrecord.dataset_writer.shards import ShardFiles
 from ffrecord.dataset_writer.tasks import TaskOpener, TaskSamples
-from ffrecord.dataset_writer.transport import Carrier
 from ffrecord.fields import Schema
 from ffrecord.processes.heartbeats import Heart
 from ffrecord.processes.process import Link

@@ -22,8 +22,18 @@ from ffrecord.dataset_writer.encoding import (
 )
 from ffrecord.dataset_writer.layout import FIRST_SAMPLES
 from ffrecord.dataset_writer.options import WriterOptions
-from ffrecord.dataset_writer.sample_sources import FromDataset, FromIterable, FromList, FromStreams, Source, shard_names
-from ffrecord.dataset_writer.selection import Indices, dataset_length, select, shuffle
+from ffrecord.dataset_writer.sample_sources import (
+    FromDataset,
+    FromIterable,
+    FromList,
+    FromStreams,
+    Indices,
+    Source,
+    dataset_length,
+    select,
+    shard_names,
+    shuffle,
+)
 from ffrecord.dataset_writer.target import Directory, Target
 from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.dataset_writer.transaction import WritePlan, WriteTransaction

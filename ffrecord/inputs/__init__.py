@@ -2,8 +2,7 @@
 
 recognise.py    an object → the samples that it has, if it is ours, a table, or Hugging Face's
 parts.py        stores, some of their samples, several of them: which record each sample is, and samples by index
-stacks.py       samples of several of them side by side
-joins.py        samples of several of them and of others, one after the other
+joins.py        samples of several of them and of others, one after the other or side by side
 stores.py       samples of record stores, many at once; examples of TFRecord files by feature
 passthrough.py  records of `.ffr` files, copied as they are, or with other fields for some columns
 tables.py       rows of DataFrames, Arrow tables and dicts of columns

@@ -13,7 +13,7 @@ from ffrecord.fields.tree import Node
 from ffrecord.folders.folder import PackedFolder
 from ffrecord.inputs import huggingface, passthrough, stores
 from ffrecord.inputs.columns import SampleColumns
-from ffrecord.inputs.joins import JoinedDataset
+from ffrecord.inputs.joins import JoinedDataset, OtherMember, StackedDataset, add_member_to_errors
 from ffrecord.inputs.parts import (
     ChosenSamples,
     JoinedParts,
@@ -23,7 +23,6 @@ from ffrecord.inputs.parts import (
     WholeStore,
     choose_positions,
 )
-from ffrecord.inputs.stacks import OtherMember, StackedDataset, add_member_to_errors
 from ffrecord.inputs.stores import PROBES, TFRECORD, StoreDataset, StoreSamples
 from ffrecord.inputs.tables import table_of
 from ffrecord.reader import FileReader

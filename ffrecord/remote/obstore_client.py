@@ -1,21 +1,29 @@
-"""A client over obstore, for object storage and HTTP. It works in forked processes too."""
+"""A client over obstore, for object storage and HTTP. It works in forked processes too.
+
+obstore follows redirects itself, and drops only `Authorization` and cookies. A server that receives another header,
+such as `x-api-key`, may redirect to another server, which must not see that header. So if there are other headers,
+Python's own HTTP library requests each object once, and stops at a redirect.
+"""
 
 import base64
+import contextlib
 import importlib.machinery
 import importlib.util
 import os
 import shutil
+import ssl
 import sys
 import tempfile
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import EllipsisType
 from typing import IO, Any, TypeVar
-from urllib.parse import unquote
+from urllib.parse import unquote, urljoin, urlsplit
 
 from ffrecord.errors import ChangedError, NoRangesError, NotSupportedError
-from ffrecord.remote import redirects
 from ffrecord.remote.client import SIZE_MAX, FetchedObject, check_there, never
 from ffrecord.remote.errors import (
     changed_error,
@@ -30,6 +38,115 @@ from ffrecord.remote.obstore_options import convert_options, option_error
 from ffrecord.system import urls
 from ffrecord.system.forks import call_in_children
 from ffrecord.system.requirements import require
+
+MOST = 10
+REDIRECTED = (301, 302, 303, 307, 308)
+SECONDS = 30.0
+# Headers that obstore sends to no other host, and headers without secrets.
+HARMLESS = ("authorization", "cookie", "cookie2", "proxy-authorization", "www-authenticate", "accept", "user-agent")
+
+
+class _StopAtRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect handler that follows none: urllib then raises an HTTPError, which has the address."""
+
+    def redirect_request(self, *_: Any) -> None: ...  # pyright: ignore[reportIncompatibleMethodOverride]
+
+
+class Redirects:
+    """The redirects of the objects of a web server.
+
+    Args:
+        root: URL of the server, with its query.
+        options: options of `ObstoreClient`.
+    """
+
+    def __init__(self, root: str, options: Mapping[str, Any]) -> None:
+        client = convert_options(root, options, {})["client_options"]
+        self._headers: dict[str, str] = client["default_headers"]
+        self._opener = _opener(client)
+        self._here: set[str] = set()  # URLs of objects that are not redirected
+        self._lock = threading.Lock()
+
+    def target(self, url: str) -> str | None:
+        """Return the URL on another server to which an object is redirected; None if there is none.
+
+        Args:
+            url: URL of the object, quoted.
+        """
+        at = url
+        for _ in range(MOST):
+            found = self._next(at)
+            if found is None:
+                break
+            # Scheme, host and port: another port may be another server.
+            if origin_of(found) != origin_of(url):
+                return found
+            at = found
+        return None
+
+    def _next(self, url: str) -> str | None:
+        """Return the target of a redirect; None if there is no redirect, or the request failed."""
+        # Once for each object: this request costs as much as a read.
+        if url in self._here:
+            return None
+        # One byte, as a whole object may be large.
+        request = urllib.request.Request(url, headers={**self._headers, "Range": "bytes=0-0"})
+        try:
+            with contextlib.closing(self._opener.open(request, timeout=SECONDS)):
+                # Threads share the set.
+                with self._lock:
+                    self._here.add(url)
+                return None
+        except urllib.error.HTTPError as error:
+            # With `_StopAtRedirect` a redirect is an HTTPError.
+            with error:
+                to = error.headers.get("Location") if error.code in REDIRECTED else None
+            return urljoin(url, to) if to else None
+        except (OSError, ValueError):  # obstore will meet the same error, and report it
+            return None
+
+
+def needs_check(root: str, options: Mapping[str, Any]) -> bool:
+    """Tell whether there are headers that another server must not see."""
+    if urlsplit(root).scheme not in ("http", "https"):
+        return False
+    headers = convert_options(root, options, {})["client_options"]["default_headers"]
+    return any(name.lower() not in HARMLESS for name in headers)
+
+
+def without_headers(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options for another server: without headers."""
+    found = {name: value for name, value in options.items() if name != "default_headers"}
+    inside = found.get("client_options")
+    if isinstance(inside, Mapping):
+        # Both places may have them.
+        found["client_options"] = {name: value for name, value in inside.items() if name != "default_headers"}
+    return found
+
+
+def origin_of(url: str) -> tuple[str, str, int | None]:
+    """Return (scheme, host, port) of a URL."""
+    parts = urlsplit(url)
+    # An explicit standard port is the same origin.
+    usual = {"http": 80, "https": 443}.get(parts.scheme)
+    return parts.scheme, parts.hostname or "", parts.port or usual
+
+
+def _opener(client: Mapping[str, Any]) -> urllib.request.OpenerDirector:
+    """Return an opener of URLs with the certificates and the proxy of the options."""
+    context = ssl.create_default_context()
+    certificates = client.get("root_certificate")
+    if certificates is not None:
+        text = certificates.decode() if isinstance(certificates, bytes) else str(certificates)
+        context.load_verify_locations(cadata=text)
+    # As obstore reads it: text, or a bool.
+    if str(client.get("allow_invalid_certificates", "")).lower() == "true":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    proxy = client.get("proxy_url")
+    proxies = urllib.request.ProxyHandler({"http": str(proxy), "https": str(proxy)} if proxy else None)
+    return urllib.request.build_opener(proxies, urllib.request.HTTPSHandler(context=context), _StopAtRedirect)
+
 
 LIBRARY = "obstore._obstore"
 
@@ -139,7 +256,7 @@ class ObstoreClient:
         # Without retries of its own, see NEVER.
         self._once = self._store(NEVER)
         self._uploading: Any = None
-        self._redirects = redirects.Redirects(root, options) if redirects.needs_check(root, options) else None
+        self._redirects = Redirects(root, options) if needs_check(root, options) else None
 
     def __repr__(self) -> str:
         return f"<ObstoreClient of {urls.redact(self._root)}>"
@@ -155,7 +272,7 @@ class ObstoreClient:
             return None
         scheme, host, name, query = urls.split_url(target)
         root = f"{scheme}://{host}{'?' if query else ''}{query}"
-        return ObstoreClient(root, redirects.without_headers(self._options), self.url(path)), unquote(name)
+        return ObstoreClient(root, without_headers(self._options), self.url(path)), unquote(name)
 
     def get(self, path: str, most: int) -> FetchedObject:
         """Read a whole object of at most `most` bytes."""

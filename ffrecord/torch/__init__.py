@@ -9,8 +9,7 @@ images/              crops, scaled and flipped, in one tensor
 
 ordering.py          arguments that decide an order; argument_words.py: wrong words, right ones
 distributed.py       rank and node of this process
-state.py             a position as plain data
-progress.py          the epoch, and the state from which the next one begins
+progress.py          the epoch, and the position in it as plain data
 sampler_progress.py  progress of a loader with our samplers
 trainer_epoch.py     the epoch that a trainer sets on torch's samplers
 

@@ -30,11 +30,10 @@ from ffrecord.torch.loading.iteration import BatchCounts, BatchIterator, Iterati
 from ffrecord.torch.loading.labels import read_labels
 from ffrecord.torch.loading.opening import LoaderSource, is_path, open_source
 from ffrecord.torch.loading.options import LoaderOptions, check_choice, check_function
-from ffrecord.torch.loading.own_samplers import check_ranks, check_seed, find_order
 from ffrecord.torch.loading.processes import WorkerKeeper
 from ffrecord.torch.loading.python_store import columns_of
 from ffrecord.torch.loading.ragged import NamedForms, ragged_form
-from ffrecord.torch.loading.sampled import SampledCursor, SampledRun
+from ffrecord.torch.loading.sampled import SampledCursor, SampledRun, check_ranks, check_seed, find_order
 from ffrecord.torch.loading.stats import LoaderStats, Reading
 from ffrecord.torch.loading.trace import LoaderTrace
 from ffrecord.torch.ordering import OrderArguments

@@ -167,7 +167,7 @@ def test_a_shard_of_which_the_disk_took_not_all_is_not_finished(
     tmp_path: Path, workers: int, chunksize: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next task begins another one, and it is there that the error is seen."""
-    monkeypatch.setattr("ffrecord.dataset_writer.output.WriteBehind", Failing)
+    monkeypatch.setattr("ffrecord.dataset_writer.encoder.WriteBehind", Failing)
     options: dict[str, Any] = {"num_workers": workers, "samples_per_shard": 10, "chunksize": chunksize}
     with pytest.raises(OSError, match=r"PART_00000\.ffr: 10 samples could not be written"):
         write(tmp_path / "set", Alike(50), start_method="fork", **options)

@@ -14,7 +14,7 @@ from written_datasets import Samples, files_in, grown, left_behind, write_from
 
 from ffrecord import FileReader
 from ffrecord.dataset_writer import DatasetWriter
-from ffrecord.dataset_writer.output import SpillFile
+from ffrecord.dataset_writer.encoder import SpillFile
 from ffrecord.dataset_writer.sample_sources import shard_names
 from ffrecord.errors import WorkerError
 from ffrecord.fields import schema_of

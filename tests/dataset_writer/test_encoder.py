@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ffrecord.dataset_writer.encoder import Encoder
+from ffrecord.dataset_writer.encoder import Encoder, RecordOutput
 from ffrecord.dataset_writer.encoding import for_records
 from ffrecord.dataset_writer.layout import Segment
 from ffrecord.dataset_writer.messages import ChunkWritten, IndexTask, Preassigned, TaskDone
-from ffrecord.dataset_writer.output import RecordOutput
 from ffrecord.dataset_writer.shards import ShardFiles
 from ffrecord.dataset_writer.tasks import TaskOpener, TaskSamples
 from ffrecord.errors import FFRecordError
@@ -164,7 +163,7 @@ def test_what_the_disk_failed_to_take_is_never_told(
     files: ShardFiles, shard: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever the next task goes: it would be a shard that looks finished."""
-    monkeypatch.setattr("ffrecord.dataset_writer.output.WriteBehind", Failing)
+    monkeypatch.setattr("ffrecord.dataset_writer.encoder.WriteBehind", Failing)
     encoder = Encoder(files, Heart())
     encoder.encode_by(Schema.infer([Rows()[0]]).encode)
     encoder.fill(*run(0, 0, 10, [Segment(0, 0, 10)]))

@@ -9,8 +9,8 @@ from pathlib import Path
 import children
 import pytest
 
+from ffrecord.dataset_writer.encoder import RecordOutput, SpillFile
 from ffrecord.dataset_writer.layout import Segment
-from ffrecord.dataset_writer.output import RecordOutput, SpillFile
 from ffrecord.dataset_writer.shards import ShardFiles
 from ffrecord.errors import FFRecordError
 

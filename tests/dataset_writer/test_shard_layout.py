@@ -28,7 +28,7 @@ from ffrecord.dataset_writer.layout import (
     split_evenly,
 )
 from ffrecord.dataset_writer.part_directory import PartDirectory, check_no_shards, check_vacant
-from ffrecord.dataset_writer.selection import dataset_length, select, shuffle
+from ffrecord.dataset_writer.sample_sources import dataset_length, select, shuffle
 from ffrecord.dataset_writer.shards import ShardFinisher
 from ffrecord.errors import ArgumentError, CountError, SampleIndexError
 from ffrecord.format import ffr_layout

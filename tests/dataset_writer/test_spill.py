@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ffrecord.dataset_writer.output import SpillFile
+from ffrecord.dataset_writer.encoder import SpillFile
 
 pytestmark = pytest.mark.usefixtures("nothing_leaks")
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("nothing_leaks")
 @pytest.mark.parametrize("copies", [True, False], ids=["in the kernel", "by hand"])
 @pytest.mark.parametrize("unnamed", [True, False])
 def test_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies: bool, unnamed: bool) -> None:
-    monkeypatch.setattr("ffrecord.dataset_writer.output.STEP", 1000)
+    monkeypatch.setattr("ffrecord.dataset_writer.encoder.STEP", 1000)
     if not copies:
         monkeypatch.setattr(os, "copy_file_range", refusing(errno.EXDEV))
     if not unnamed:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ffrecord.dataset_writer.transport import TaskSlots, WorkerCarrier
+from ffrecord.dataset_writer.messages import TaskSlots, WorkerCarrier
 
 pytestmark = pytest.mark.usefixtures("nothing_leaks")
 

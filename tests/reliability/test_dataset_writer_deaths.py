@@ -12,7 +12,7 @@ import pytest
 from written_datasets import Samples, left_behind, write_from
 
 from ffrecord.dataset_writer import DatasetWriter
-from ffrecord.dataset_writer.transport import PATIENCE
+from ffrecord.dataset_writer.messages import PATIENCE
 from ffrecord.errors import WorkerError
 
 pytestmark = pytest.mark.usefixtures("nothing_leaks")

@@ -40,7 +40,7 @@ ALLOWED = {
     ("format/folder_index.py", "", "pickle"): "dumps only: the index of a packed folder is what ffrecord 1.x wrote",
     ("sources/mds/encodings.py", "", "pickle"): "columns of encoding pkl, only with allow_pickle=True",
     (
-        "dataset_writer/transport.py",
+        "dataset_writer/messages.py",
         "",
         "pickle",
     ): "samples, between processes of one program, in memory without a name",

@@ -116,7 +116,7 @@ def test_what_a_twin_writes(tmp_path_factory, kind, sizes, most, seed, data):
 @kinds
 @pytest.mark.parametrize("io", ["auto", "mmap"])
 def test_large_records_and_chunks(tmp_path, dialect, compressor, io, monkeypatch):
-    monkeypatch.setattr("ffrecord.sources.recordio.chunks.GROUP", 100_000)  # so that a batch takes several
+    monkeypatch.setattr("ffrecord.sources.recordio.reader.GROUP", 100_000)  # so that a batch takes several
     data = twin.build(LARGE, dialect, compressor, 400_000)
     with RecordIOReader(write(tmp_path / "x", data), io=io) as reader:
         order = np.random.default_rng(3).permutation(len(LARGE))

@@ -51,7 +51,7 @@ class Group(NamedTuple):
         return np.where(self.chunks[found] == chunks, found, -1)
 
 
-def expand(payload: Array, compressor: str, kind: str, most: int, check: bool) -> Array:
+def decompress(payload: Array, compressor: str, kind: str, most: int, check: bool) -> Array:
     """Decompress a payload.
 
     Args:

@@ -15,8 +15,7 @@ batch_builder.py    a batch as read -> a finished batch: all Python work
 forecasting.py      telling a reader which samples come next
 threads.py          building of batches in threads, in order
 processes.py        building of batches in worker processes, through torch's own loader
-own_samplers.py     samplers of this package, whose order a loader takes over
-sampled.py          the order of a sampler of the user, and the position in it
+sampled.py          the order of a sampler: of the user, or of this package, which a loader takes over
 labels.py           the classes of all samples
 options.py          the arguments of a loader, checked
 placement.py        pinned memory, and copies to a GPU beside the computation

@@ -1,15 +1,16 @@
-"""The order of a sampler of the user: its indices become planned batches, and a position counts them."""
+"""The order of a sampler: indices of the user's become planned batches, and a sampler of this package is taken over."""
 
 import operator
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from torch.utils.data import BatchSampler as TorchBatchSampler
 
 from ffrecord.errors import (
     ArgumentError,
@@ -27,8 +28,9 @@ from ffrecord.order.keys import EPOCHS, SEEDS, check_range
 from ffrecord.order.state import Contents, Count, convert_state
 from ffrecord.reading.indices import as_subset, count_from_start
 from ffrecord.system.values import describe_wrong, is_word
+from ffrecord.torch.samplers import BatchSampler, Sampler
 
-__all__ = ["SampledCursor", "SampledRun"]
+__all__ = ["KnownOrder", "SampledCursor", "SampledRun", "check_ranks", "check_seed", "find_order"]
 
 VERSION = 1
 INSIDE = ("sampler", "batch_sampler")  # attributes of samplers that hold other ones
@@ -432,3 +434,53 @@ def find_holder(sampler: Any) -> Any:
             if found is not None:
                 return found
     return None
+
+
+class KnownOrder(NamedTuple):
+    """The order of a sampler of this package, and the batches to make of it."""
+
+    sampler: Sampler
+    batch_size: int
+    drop_last: bool
+
+
+def find_order(sampler: Any, batch_sampler: Any, batch_size: int, drop_last: bool) -> KnownOrder | None:
+    """Return the order of these arguments of `Loader`; None if another sampler decides the samples, or none.
+
+    A subclass may change what it yields, so it is read as any sampler is.
+    """
+    # torch's BatchSampler over our Sampler is known too.
+    if type(batch_sampler) is BatchSampler:
+        return KnownOrder(batch_sampler.sampler, *batch_sampler.sampler._sizes)
+    if type(batch_sampler) is TorchBatchSampler:
+        sampler, batch_size, drop_last = batch_sampler.sampler, batch_sampler.batch_size, batch_sampler.drop_last
+    return KnownOrder(sampler, batch_size, drop_last) if type(sampler) is Sampler else None
+
+
+def check_seed(seed: int, sampler: Sampler) -> None:
+    """Refuse a seed beside a sampler of this package, whose seed is that of order and augmentation.
+
+    Raises:
+        ValueError: `seed` is another one than the sampler's, and not the default.
+        TypeError: it is no int.
+    """
+    if check_range("seed", seed, 0, SEEDS) not in (0, sampler.seed):
+        raise ArgumentError(f"seed is {seed}, but the sampler has {sampler.seed}: leave it out here")
+
+
+def check_ranks(rank: Any, world_size: Any, sampler: Any) -> None:
+    """Refuse a rank beside a sampler that is made for another one.
+
+    Raises:
+        ValueError: the sampler, or the one inside it, has another rank or number of ranks.
+    """
+    if rank is None and world_size is None:
+        return
+    seen: list[Any] = []
+    while sampler is not None and all(sampler is not each for each in seen):
+        for name, value, other in (("rank", rank, "rank"), ("world_size", world_size, "num_replicas")):
+            own = getattr(sampler, other, None)
+            if value is not None and isinstance(own, int) and own != value:
+                raise ArgumentError(f"{name} is {value}, but the sampler has {own}: leave it out here")
+        seen.append(sampler)
+        sampler = next((inside for each in INSIDE if (inside := getattr(sampler, each, None)) is not None), None)

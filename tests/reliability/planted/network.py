@@ -78,7 +78,7 @@ DEFECTS = (
     Defect(
         "headers-sent-along-by-obstore",
         "G5",
-        "ffrecord/remote/redirects.py",
+        "ffrecord/remote/obstore_client.py",
         "            if origin_of(found) != origin_of(url):\n",
         "            if origin_of(found)[0] != origin_of(url)[0]:\n",
         ("test_remote_answers.py::test_headers_stay_with_their_origin",),

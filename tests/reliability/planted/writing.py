@@ -176,7 +176,7 @@ DEFECTS = (
     Defect(
         "refused-and-told-nevertheless",
         "G2",
-        "ffrecord/dataset_writer/output.py",
+        "ffrecord/dataset_writer/encoder.py",
         "                self._refusal = self._error_of(error, self._begun)\n",
         "                raise self._error_of(error, self._begun) from None\n",
         (
