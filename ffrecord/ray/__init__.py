@@ -6,8 +6,7 @@ blocks.py    the work of a reading task: samples -> blocks of Arrow
 to_arrow.py  columns of fields -> arrays of Arrow; their types, known beforehand
 writing.py   `write`: options -> shards under names of their own; the Datasink
 columns.py   columns of a dataset of Ray -> the fields that hold them
-values.py    a column of a block of Arrow -> the values of its field
-records.py   blocks of Arrow -> records
+records.py   blocks of Arrow -> records; a column of a block -> the values of its field
 target.py    the place of shards, and the step that makes them a dataset
 remote_target.py  place and step for a URL
 """

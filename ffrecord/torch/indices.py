@@ -1,6 +1,5 @@
 """Indices of `dataset[...]`, the same for every dataset of this package; and indices that a dataset keeps."""
 
-import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
@@ -153,20 +152,14 @@ def is_single(index: object) -> bool:
 def _integers(indices: object) -> Sequence[int]:
     if isinstance(indices, range):
         return indices
-    if isinstance(indices, list | tuple):
-        if set(map(type, indices)) == {int}:
-            return indices
-        try:
-            # Python's bools are ints, and numpy before 2.3 only warns if its bools are used as indices.
-            if any(isinstance(index, bool | np.bool_) for index in indices):
-                raise TypeError("a bool is not an index; np.flatnonzero makes ints of a mask")
-            return list(map(operator.index, indices))
-        except TypeError as error:
-            raise TypeError(describe_wrong("indices", indices, "a list of ints", str(error))) from None
-    if isinstance(indices, np.ndarray | torch.Tensor) and indices.ndim == 1 and _is_integer(indices):
-        integers: list[int] = indices.tolist()
-        return integers
-    raise TypeError(describe_wrong("indices", indices, "a list of ints"))
+    if isinstance(indices, np.ndarray | torch.Tensor) and indices.ndim == 1:
+        indices = indices.tolist()  # of a tensor on a GPU too, or with a gradient
+    elif not isinstance(indices, list | tuple):
+        raise TypeError(describe_wrong("indices", indices, "a list of ints"))
+    if set(map(type, indices)) == {int}:
+        return indices
+    integers: list[int] = as_subset(indices).tolist()
+    return integers
 
 
 def _is_integer(array: npt.NDArray[Any] | torch.Tensor) -> bool:

@@ -14,7 +14,7 @@ import ffrecord.ray
 from ffrecord import DatasetWriter, FileReader
 from ffrecord.errors import ChecksumError, FormatError, MismatchError
 from ffrecord.fields import BytesField, Field, IntField, JPEGField, LabelField, NDArrayField, ScalarField, Schema
-from ffrecord.ray.values import schema_of_arrays
+from ffrecord.ray.records import schema_of_arrays
 
 pytestmark = [pytest.mark.usefixtures("started_ray"), pytest.mark.unsanitized("Ray does not run under it")]
 

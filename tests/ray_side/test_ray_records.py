@@ -27,11 +27,10 @@ from ffrecord.fields import (
     TensorField,
     ZstdField,
 )
-from ffrecord.ray import values
+from ffrecord.ray import records
 from ffrecord.ray.columns import schema_of_types
-from ffrecord.ray.records import ArrowRecords
+from ffrecord.ray.records import ArrowRecords, schema_of_arrays
 from ffrecord.ray.to_arrow import arrow_type, column_array
-from ffrecord.ray.values import schema_of_arrays
 
 
 def encoded(schema: Any, block: Any) -> list[bytes]:
@@ -152,7 +151,7 @@ def test_no_object_for_a_row(monkeypatch):
     """Bytes and text go from array to array."""
     schema = {"a": BytesField(), "n": IntField(), "b": StrField()}
     table = pa.table({"a": [b"x", b""], "n": [1, 2], "b": ["", "y"]})
-    monkeypatch.setattr(values.ArrowColumn, "payloads", None)
+    monkeypatch.setattr(records.ArrowColumn, "payloads", None)
     assert len(encoded(schema, table)) == 2
 
 

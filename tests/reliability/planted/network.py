@@ -54,7 +54,7 @@ DEFECTS = (
     Defect(
         "a-conflict-taken-for-an-object-that-is-there",
         "G2",
-        "ffrecord/remote/obstore_errors.py",
+        "ffrecord/remote/obstore_client.py",
         '    if said.code in CONFLICT_CODES or (said.status == CONFLICT and url.startswith("s3")):\n',
         "    if said.code in CONFLICT_CODES and not said.status:\n",
         ("test_writing_faults.py::test_conflicts_of_conditional_writes",),
@@ -110,7 +110,7 @@ DEFECTS = (
     Defect(
         "none-of-ray-becomes-nan",
         "G2",
-        "ffrecord/ray/values.py",
+        "ffrecord/ray/records.py",
         "    if isinstance(plain, OptionalField):\n        return _optional_values(column, plain, name)\n",
         "    if isinstance(plain, OptionalField):\n        return list(_as_numpy(column))\n",
         ("test_ray_missing.py::test_missing_values",),
@@ -118,7 +118,7 @@ DEFECTS = (
     Defect(
         "missing-items-become-nan",
         "G2",
-        "ffrecord/ray/values.py",
+        "ffrecord/ray/records.py",
         "        _check_items(column, plain, name)\n",
         "        pass\n",
         ("test_ray_missing.py::test_arrays",),
@@ -142,7 +142,7 @@ DEFECTS = (
     Defect(
         "all-of-a-long-error-looked-through",
         "G4",
-        "ffrecord/remote/obstore_errors.py",
+        "ffrecord/remote/obstore_client.py",
         "structure = _shorten(text, max(0, text.rfind(STRUCTURE) + 1))",
         "structure = text.rpartition(STRUCTURE)[2]",
         ("test_remote_answers.py::test_long_errors",),
@@ -199,7 +199,7 @@ DEFECTS = (
     Defect(
         "another-service-tried-again",
         "G8",
-        "ffrecord/remote/obstore_errors.py",
+        "ffrecord/remote/obstore_client.py",
         "    if NOT_HTTP.search(structure):\n",
         "    if NOT_HTTP.match(structure):\n",
         ("test_raw_answers.py::test_a_range",),
