@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -84,3 +85,4 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     for text in sys.argv[2:]:
         run(sys.argv[1], json.loads(text))
+    time.sleep(0.5)  # if a thread of gloo ends after Python, it aborts the process

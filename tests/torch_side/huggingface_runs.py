@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -159,3 +160,4 @@ if __name__ == "__main__":
     for text in sys.argv[2:]:
         one = json.loads(text)
         run(os.path.join(sys.argv[1], one["directory"]) if "directory" in one else sys.argv[1], one)
+    time.sleep(0.5)  # if a thread of gloo ends after Python, it aborts the process

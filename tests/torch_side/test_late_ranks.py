@@ -147,6 +147,7 @@ def test_pickled_in_between(path: str, kind: str, monkeypatch: pytest.MonkeyPatc
 RANK = """
     import json, os, pickle, sys
     import torch.distributed as dist
+    sys.path.append(sys.argv[4])
     import test_late_ranks as tests
     rank, directory, path = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     made = {kind: make(path) for kind, make in tests.MAKERS.items()}
@@ -167,8 +168,8 @@ def test_a_process_group_that_begins_later(path: str, tmp_path: Path):
     """Two processes, each with a group of its own since it has made and used everything alone."""
 
     def rank(number: int) -> Any:
-        options = {"GLOO_SOCKET_IFNAME": "lo", "PYTHONWARNINGS": "ignore", "check": False}
-        return json.loads(children.run(dedent(RANK), number, tmp_path, path, timeout=240, **options))
+        here, options = Path(__file__).parent, {"GLOO_SOCKET_IFNAME": "lo", "PYTHONWARNINGS": "ignore", "check": False}
+        return json.loads(children.run(dedent(RANK), number, tmp_path, path, here, timeout=240, **options))
 
     with ThreadPoolExecutor(2) as pool:
         for number, (before, after) in enumerate(pool.map(rank, range(2))):
