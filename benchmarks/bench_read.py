@@ -13,6 +13,7 @@ import fio
 import read_limit
 import read_open
 import read_original
+import read_single
 import read_start
 import workloads
 from harness import Measurement, Report, add_data, add_parts, arguments, table
@@ -26,7 +27,7 @@ from read_peers import random_peers, sequential_peers
 from read_timing import Cold, measure_hot, usable
 from read_ways import Way, cold_ways, hot_ways, sequential_ways
 
-PARTS = ("hot", "cold", "start", "sequential", "limited", "open")
+PARTS = ("hot", "one", "cold", "start", "sequential", "limited", "open")
 PEERS = ("lmdb", "array_record", "bagz")
 COLD_SECONDS = 2.0
 ROOM = 4 << 30
@@ -49,6 +50,10 @@ class Reading(Program):
             if {"hot", "cold", "start", "sequential", "limited"} & self.options.part:
                 with self.files(work) as (files, records):
                     self.of_size(loops, files, records)
+        if "one" in self.options.part:
+            for single in workloads.SMOKE_SINGLES if self.smoke else workloads.SINGLES:
+                if not self.means or single.mean in self.means:
+                    self.add(read_single.measure_single(self.directory, single, self.rounds))
         if "open" in self.options.part:
             self.opens()
 
@@ -66,7 +71,7 @@ class Reading(Program):
         if "hot" in self.options.part:
             self.hot(loops, files, records)
         if "cold" in self.options.part:
-            self.cold([*cold_ways(), *random_peers()], files, records, self.job(fio.random_job(records.work.mean)))
+            self.cold([*cold_ways(), *random_peers()], files, records, self.jobs(fio.random_job(records.work.mean)))
         if "start" in self.options.part and (self.smoke or records.work.mean in workloads.LIMITED_MEANS):
             self.add(read_start.measure(files, records, self.rounds))
         if "sequential" in self.options.part:
@@ -74,20 +79,20 @@ class Reading(Program):
         if "limited" in self.options.part and records.work.mean in workloads.LIMITED_MEANS[: 1 if self.smoke else None]:
             self.limited(files, records.work)
 
-    def job(self, job: fio.Job) -> fio.Job | None:
-        """Return the job of fio, or None to leave it out: its start takes a third of a second, too long for a smoke
+    def jobs(self, job: fio.Job) -> list[fio.Job]:
+        """Return a list of the job of fio, or of none: its start takes a third of a second, too long for a smoke
         run.
         """
-        return job if fio.installed() and (not self.smoke or job.size == workloads.LIMITED_MEANS[0]) else None
+        return [job] if fio.installed() and (not self.smoke or job.size == workloads.LIMITED_MEANS[0]) else []
 
     def hot(self, loops: read_limit.Loops, files: Files, records: Records) -> None:
         ways = [*hot_ways(), *read_original.originals(loops), *random_peers(), *read_limit.random_limits(loops)]
         self.add(measure_hot(usable(ways, files), files, records, self.rounds))
 
     def cold(
-        self, ways: Sequence[Way], files: Files, records: Records, job: fio.Job | None, limit: float | None = None
+        self, ways: Sequence[Way], files: Files, records: Records, jobs: Sequence[fio.Job], limit: float | None = None
     ) -> None:
-        self.add(Cold(usable(ways, files), files, records, limit or self.cold_seconds, job).measure(self.rounds))
+        self.add(Cold(usable(ways, files), files, records, limit or self.cold_seconds, jobs).measure(self.rounds))
 
     def sequential(self, loops: read_limit.Loops, files: Files, records: Records) -> None:
         batch = max(1, workloads.MIB // records.work.mean)
@@ -96,7 +101,7 @@ class Reading(Program):
         ways = [*sequential_ways(), *sequential_peers()]
         limits = read_limit.sequential_limits(loops)
         self.add(measure_hot(usable([*ways, *limits], files), files, ordered, self.rounds))
-        self.cold(ways, files, ordered, self.job(fio.SEQUENTIAL), UNTIL_THE_END)
+        self.cold(ways, files, ordered, self.jobs(fio.SEQUENTIAL), UNTIL_THE_END)
 
     def limited(self, files: Files, work: workloads.Reads) -> None:
         memory = workloads.SMOKE_MEMORY if self.smoke else workloads.LIMITED_MEMORY

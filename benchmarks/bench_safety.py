@@ -55,7 +55,7 @@ class Safety(Program):
             records = make_records(work)
             files = Files.of(self.directory, records)
             write_ffr(files.ffr, records)
-            self.add(Cold(ways, files, records, COLD_SECONDS, None).measure(self.rounds))
+            self.add(Cold(ways, files, records, COLD_SECONDS).measure(self.rounds))
             files.delete()
 
     def files(self) -> None:

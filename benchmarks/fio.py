@@ -6,6 +6,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+SECTOR = 512
+
 
 @dataclass(frozen=True)
 class Job:
@@ -16,12 +18,17 @@ class Job:
         size: size of a read, bytes.
         depth: number of reads in flight.
         pattern: fio's: "randread" or "read".
+        batch: None to keep `depth` reads in flight; else the reads that are begun together, when one of those before is
+            left.
+        place: the offsets are multiples of this number of bytes; 0 for the size.
     """
 
     name: str
     size: int
     depth: int = 32
     pattern: str = "randread"
+    batch: int | None = None
+    place: int = 0
 
     def run(self, path: Path, seconds: float) -> float:
         """Return the seconds for one read, measured over `seconds` of reading; the content of the file does not
@@ -30,6 +37,10 @@ class Job:
         command = ["fio", f"--name={self.pattern}", f"--filename={escaped(path.resolve())}", f"--rw={self.pattern}"]
         command += [f"--bs={self.size}", f"--iodepth={self.depth}", f"--runtime={round(1000 * seconds)}ms"]
         command += ["--ioengine=libaio", "--direct=1", "--readonly", "--time_based", "--randrepeat=0"]
+        if self.batch:
+            command += ["--iodepth_low=1", f"--iodepth_batch_submit={self.batch}"]
+        if self.place:
+            command += [f"--blockalign={self.place}"]
         result = subprocess.run(
             [*command, "--output-format=json"], capture_output=True, text=True, check=True, cwd=path.parent
         )
@@ -58,6 +69,12 @@ def random_job(mean: int) -> Job:
         (size, name) for size, name in ((4096, "4k"), (131072, "128k"), (1048576, "1m")) if mean <= size or name == "1m"
     )
     return Job(f"fio {name}", size)
+
+
+def batched_job(mean: int, batch: int) -> Job:
+    """Return the job that reads as a batch of records does: begun together, from any sector to any other."""
+    size = mean + SECTOR  # at both ends of a record, half a sector more on average
+    return Job(f"fio, batches of {batch}", size, batch, batch=batch, place=SECTOR)
 
 
 SEQUENTIAL = Job("fio sequential 1m", 1 << 20, 8, "read")

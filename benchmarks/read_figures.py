@@ -68,7 +68,9 @@ def groups(measurements: Iterable[Measurement]) -> dict[tuple[str, workloads.Rea
 
 
 def size_name(mean: int) -> str:
-    return {256: "256 B", 4096: "4 KiB", 110_000: "110 kB", 4_000_000: "4 MB"}.get(mean, f"{mean} B")
+    return {256: "256 B", 4096: "4 KiB", 3_000: "3 kB", 30_000: "30 kB", 110_000: "110 kB", 4_000_000: "4 MB"}.get(
+        mean, f"{mean} B"
+    )
 
 
 def ratio(
@@ -108,8 +110,8 @@ def hot_figures(group: Group, mean: int) -> list[Figure]:
     ]
 
 
-def fio_of(group: Group) -> Measurement | None:
-    return next((m for name, m in group.of.items() if name.startswith("fio")), None)
+def fio_of(group: Group, start: str = "fio ") -> Measurement | None:
+    return next((m for name, m in group.of.items() if name.startswith(start)), None)
 
 
 def cold_figures(group: Group, work: workloads.Reads) -> list[Figure]:
@@ -119,6 +121,7 @@ def cold_figures(group: Group, work: workloads.Reads) -> list[Figure]:
     pinned = group.named("read pread", "read direct")
     return [
         *ratio(where, group.named("read auto"), fio_of(group), target, by),
+        *ratio(where, group.named("read auto"), fio_of(group, "fio, "), target, by),
         *ratio(where, group.named("iter_batches auto", "iter_batches direct"), fio_of(group), target, by),
         *ratio(where, group.named("read auto"), group.best("peer"), 1),
         *ratio(where, group.named("read auto"), pinned, 0.95 if work.memory else None),
@@ -168,6 +171,23 @@ def start_figures(measurements: Iterable[Measurement]) -> list[Figure]:
     return found
 
 
+def single_figures(measurements: Iterable[Measurement]) -> list[Figure]:
+    """Return the time of a record read alone, over that of two calls of Python."""
+    of: dict[workloads.Singles, list[Measurement]] = {}
+    for m in measurements:
+        if isinstance(m.workload, workloads.Singles):
+            of.setdefault(m.workload, []).append(m)
+    found = []
+    for work, found_of in of.items():
+        python = next(m for m in found_of if m.details["role"] == "original")
+        for m in found_of:
+            if m is not python:
+                about = f"one record of {size_name(work.mean)}, cached: time of {m.contestant} / {python.contestant}"
+                values = [own / theirs for own, theirs in zip(m.seconds, python.seconds, strict=True)]
+                found.append(Figure(about, values, 0.6, at_most=True))
+    return found
+
+
 def open_figures(measurements: Iterable[Measurement]) -> list[Figure]:
     """Return the figures of the largest number of samples."""
     opens = [m for m in measurements if isinstance(m.workload, workloads.Opens)]
@@ -210,6 +230,7 @@ def figures(measurements: Sequence[Measurement]) -> list[Figure]:
             found += cold_figures(group, work)
         else:
             found += hot_figures(group, work.mean)
+    found += single_figures(measurements)
     return found + settling_figures(measurements) + start_figures(measurements) + open_figures(measurements)
 
 

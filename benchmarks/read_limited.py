@@ -52,8 +52,9 @@ def inside(task: Task) -> list[harness.Measurement]:
     """Measure inside the group; everything that takes memory once is done before the process joins it."""
     records = make_records(task.work)
     files = Files.of(Path(task.directory), records)
-    job = fio.random_job(task.work.mean) if task.with_fio and fio.installed() else None
-    cold = Cold(usable([*cold_ways(), *random_peers()], files), files, records, task.limit, job)
+    jobs = [fio.random_job(task.work.mean), fio.batched_job(task.work.mean, task.work.batch)]
+    with_fio = task.with_fio and fio.installed()
+    cold = Cold(usable([*cold_ways(), *random_peers()], files), files, records, task.limit, jobs if with_fio else ())
     cold.check()
     task.group.limit(task.work.memory)
     task.group.join()

@@ -100,14 +100,14 @@ class Cold:
 
     Attributes:
         limit: seconds after which a contestant is stopped in its epoch.
-        job: job of fio; None to leave fio out.
+        jobs: jobs of fio.
     """
 
     ways: Sequence[Way]
     files: Files
     records: Records
     limit: float
-    job: fio.Job | None
+    jobs: Sequence[fio.Job] = ()
 
     def check(self) -> None:
         """Compare all answers, cached or not."""
@@ -120,10 +120,10 @@ class Cold:
         batches = self.records.batches()
         sizes = Sizes(self.records, batches)
         readers = [cold_contestant(self, way, batches, sizes) for way in self.ways]
-        limit = [fio_contestant(self.job, self.files.ffr, min(FIO_SECONDS, self.limit))] if self.job else []
-        taken = take_turns([*readers, *limit], rounds)
+        limits = [fio_contestant(job, self.files.ffr, min(FIO_SECONDS, self.limit)) for job in self.jobs]
+        taken = take_turns([*readers, *limits], rounds)
         found = measurements(self.ways, readers, self.records, sizes, taken, "cold")
-        return [*found, *([fio_measurement(self.job, self.records, taken[self.job.name])] if self.job else [])]
+        return [*found, *(fio_measurement(job, self.records, taken[job.name]) for job in self.jobs)]
 
     def measure(self, rounds: int) -> list[Measurement]:
         self.check()

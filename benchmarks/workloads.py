@@ -79,6 +79,23 @@ class Reads:
 
 
 @dataclass(frozen=True)
+class Singles:
+    """Records read one at a time from a file in the page cache: the cost of a call.
+
+    Attributes:
+        mean: mean size of a record, bytes, lognormal as in `Reads`.
+        total: size of all records, bytes: far more than the CPU caches hold.
+        count: number of records read in one repetition, at random.
+        seed: seed of sizes, bytes and order.
+    """
+
+    mean: int
+    total: int
+    count: int
+    seed: int = 7
+
+
+@dataclass(frozen=True)
 class Opens:
     """Opening a file whose page cache is warm: the cost of a number of samples, in time and in private memory.
 
@@ -586,6 +603,13 @@ READS = [
     Reads(4_000_000, 8, 800_000_000),
 ]
 SMOKE_READS = [Reads(4 * KIB, 16, 1_200_000), Reads(110_000, 4, 1_200_000)]
+SINGLES = [
+    Singles(256, 50_000_000, 100_000),
+    Singles(3_000, 200_000_000, 50_000),
+    Singles(30_000, 400_000_000, 10_000),
+    Singles(110_000, 400_000_000, 3_000),
+]
+SMOKE_SINGLES = [Singles(3_000, 300_000, 100)]
 LIMITED_MEANS = (4 * KIB, 110_000)
 LIMITED_MEMORY, SMOKE_MEMORY = 256 * MIB, 128 * MIB
 OPENS = [Opens(1_000_000), Opens(20_000_000)]

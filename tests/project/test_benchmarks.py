@@ -176,6 +176,7 @@ def test_read_prints_its_figures(read_smoke: tuple[str, Path]) -> None:
         r"cached 4 KiB: read auto / original, \w+ loop +\S+ \(\S+\) +>= 2 ",
         r"cached 4 KiB: read_packed auto / C loop, pread +\S+ \(\S+\) +>= 0.85 ",
         r"sequential, cached 110 kB: iteration auto / C loop, pread ",
+        r"one record of 3 kB, cached: time of \[i\] mmap / os.pread, zlib.crc32 +\S+ \(\S+\) +<= 0.6 ",
         r"open, 20,000 samples +\S+ ms \(\S+\) +<= 40 ms ",
     ):
         assert re.search(figure, printed), figure
