@@ -73,7 +73,7 @@ def random_job(mean: int) -> Job:
 
 def batched_job(mean: int, batch: int) -> Job:
     """Return the job that reads as a batch of records does: begun together, from any sector to any other."""
-    size = mean + SECTOR  # at both ends of a record, half a sector more on average
+    size = -(-(mean + SECTOR) // SECTOR) * SECTOR  # at both ends of a record, half a sector more on average
     return Job(f"fio, batches of {batch}", size, batch, batch=batch, place=SECTOR)
 
 
