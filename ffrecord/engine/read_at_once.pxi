@@ -15,7 +15,7 @@ from ffrecord.system._linux cimport ffr_file_size, ffr_now_ns, ffr_pread, ffr_pr
 cdef enum:
     AT_ONCE_MOST = 16 << 10    # bytes of a record
     AT_ONCE_NS = 10_000        # a record that took longer has waited, possibly only for a CPU
-    SIZED_NS = 1_000_000       # asking for the size of a file takes a third of the time of a small record
+    SIZED_NS = 100_000         # asking for the size of a file takes a third of the time of a small record
 
 cdef struct Single:
     # One record being read.
