@@ -40,7 +40,7 @@ TEN = (  # those of docs/benchmarks.md
     "zip: ZipReader.read / zipfile.read",
     "Examples, 16 floats: ExampleParser.parse_batch / google.protobuf, to arrays",
     "110 kB, 20 ms, 64 requests: iter_batches / curl, 64 in parallel",
-    "cached 110 kB: read auto / lmdb",
+    "cached 110 kB: read auto / numpy.memmap",
 )
 READ = tuple(f"{where} {size}" for where in ("cached", "cold") for size in ("256 B", "4 KiB", "110 kB", "4 MB"))
 Machine = Mapping[str, Figure]  # by what they compare
