@@ -17,7 +17,7 @@ DEFECTS = (
         "ffrecord/engine/read_cached.pxi",
         "        if rc == -EINTR:\n            continue\n        if rc <= 0:\n",
         "        if rc <= 0:\n",
-        ("test_errno_sweep.py::test_readers",),
+        ("test_errno_sweep.py::test_readers", "test_errno_sweep.py::test_readers_of_every_kind"),
     ),
     Defect(
         "error-of-a-read-taken-for-the-end",
@@ -25,7 +25,7 @@ DEFECTS = (
         "ffrecord/engine/read_cached.pxi",
         "            request.status = TRUNCATED if rc == 0 else FAILED\n",
         "            request.status = TRUNCATED\n",
-        ("test_errno_sweep.py::test_readers",),
+        ("test_errno_sweep.py::test_readers", "test_errno_sweep.py::test_readers_of_every_kind"),
     ),
     Defect(
         "short-answer-of-aio-ignored",

@@ -12,6 +12,8 @@ from planted.defect import CRASH, FAILURE, HANG, Defect, path_of
 from planted.tree import Tree
 
 SECONDS = 400  # for the tests of one defect, also on a busy machine
+LONG_SECONDS = 900
+NO_TESTS = 5  # pytest's status if none was chosen
 HANG_SECONDS = 120  # for those of one that makes tests hang
 PATIENCE = 20  # seconds for each test of one that makes tests hang
 
@@ -79,6 +81,9 @@ def _attempt(defect: Defect, tree: Tree, results: Path) -> tuple[bool, str]:
         tests = [path_of(tree.root, test) for test in defect.tests]
         seconds = HANG_SECONDS if defect.sign == HANG else SECONDS
         done = tree.run("-m", "pytest", *options, *tests, seconds=seconds)
+        if done.returncode == 0:  # sweeps over every call and error are long
+            done = tree.run("-m", "pytest", *options, "-m", "long", *tests, seconds=LONG_SECONDS)
+            done.returncode *= done.returncode != NO_TESTS
     except subprocess.TimeoutExpired as error:
         return defect.sign == HANG, f"the tests did not end in {error.timeout:.0f} s"
     return _judge(defect, done, results)
