@@ -1,4 +1,4 @@
-"""`dataset_writer.output`: segments of shards, written at once or by a thread, and refused writes."""
+"""`dataset_writer.encoder`: segments of shards, written at once or by a thread, and refused writes."""
 
 import errno
 import os

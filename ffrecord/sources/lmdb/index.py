@@ -356,7 +356,7 @@ def index(pages: Pages, database: bytes | None, index_cache: IndexCache) -> LMDB
 
     Raises:
         ValueError: there is no such database, or there are only named ones.
-        FormatError, OSError: see `tree.records`; or the file was written to meanwhile.
+        FormatError, OSError: see `records`; or the file was written to meanwhile.
     """
     arrays = _load_kept(pages, database, index_cache) if index_cache else _arrays(pages, database)
     return LMDBIndex(arrays["offsets"], arrays["sizes"], Names.from_arrays(arrays))
