@@ -120,7 +120,7 @@ def _snappy_seeds(folder: Path) -> Iterator[bytes]:
             yield bytes([more // 3 * 3 + number]) + make(text)
 
 
-PYTHON = tuple(f"ffrecord.sources.recordio.{name}" for name in ("reader", "index", "chunks", "groups", "layout"))
+PYTHON = tuple(f"ffrecord.sources.recordio.{name}" for name in ("reader", "index", "groups", "layout"))
 TARGETS = [
     Target(
         "recordio",
