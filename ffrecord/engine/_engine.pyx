@@ -23,6 +23,7 @@ from ffrecord.system._linux cimport (
     ffr_filesystem_type,
     ffr_lock_state,
     ffr_now_ns,
+    ffr_size_by_seek,
     ffr_unlock_state,
     ffr_usable_cpus,
     getpid,
@@ -691,7 +692,7 @@ cdef class Files:
         cdef File* file = &self.table.files[f]
         cdef Filesystem* fs = &self.filesystems[file.filesystem]
         cdef int engine = fs.engine
-        cdef bint copies, compared, good
+        cdef bint copies, good
         cdef int64_t start
         cdef Single single
         if fs.network or fs.missing or not (engine == HOT or engine == MAPPED and fs.missed <= 0.01):
@@ -699,11 +700,10 @@ cdef class Files:
         # Records of this file are large on the whole: do not pay for a look at each.
         if file.size // (2 * AT_ONCE_MOST) > file.n:
             return None
-        compared = self.checks and file.checksum != UNCHECKED
-        copies = engine == HOT and may_map(fs) and not self._once and compared
+        copies = engine == HOT and may_map(fs) and not self._once and self.checks and file.checksum != UNCHECKED
         # Check the size: after a truncation, pages of the mappings are missing, and the last page ends in zeros.
         start = ffr_now_ns()
-        if not guard_ready_lately(start) or not _has_its_size(file, start, compared):
+        if not guard_ready_lately(start) or ffr_size_by_seek(file.fd) < file.size:
             return None
         memset(&single, 0, sizeof(single))
         single.request.file, single.request.checksum = <int32_t> f, file.checksum

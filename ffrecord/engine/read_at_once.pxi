@@ -9,13 +9,12 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memset
 
 from ffrecord.kernels._memory cimport guarded
-from ffrecord.system._linux cimport ffr_file_size, ffr_now_ns, ffr_pread, ffr_preadv, ffr_range, iovec
+from ffrecord.system._linux cimport ffr_now_ns, ffr_pread, ffr_preadv, ffr_range, iovec
 
 
 cdef enum:
     AT_ONCE_MOST = 16 << 10    # bytes of a record
     AT_ONCE_NS = 10_000        # a record that took longer has waited, possibly only for a CPU
-    SIZED_NS = 100_000         # asking for the size of a file takes a third of the time of a small record
 
 cdef struct Single:
     # One record being read.
@@ -83,20 +82,6 @@ cdef bint _call_at_once(Single* single, int64_t start) noexcept nogil:
     single.counters.io_ns += read - start
     single.counters.crc_ns += ffr_now_ns() - read
     return single.work.good
-
-
-cdef bint _has_its_size(File* file, int64_t now, bint compared) noexcept nogil:
-    """Tell whether a file has not been cut, lately if checksums are compared.
-
-    Missing pages are noticed as faults or zeros. This is for the zeros of unchecked records, and for a fault just after
-    another handler was installed: see `guard_ready_lately`.
-    """
-    if compared and now < file.sized_until:
-        return True
-    if ffr_file_size(file.fd) < file.size:
-        return False
-    file.sized_until = now + SIZED_NS
-    return True
 
 
 cdef bint _may_copy(Single* single, Windows* windows) noexcept nogil:

@@ -106,7 +106,6 @@ cdef struct File:
     shared_long generation    # generation of the file system to which `blocks` belongs
     const char* path
     shared_long seen          # number of the last batch that checked its size
-    shared_long sized_until   # time until which `read_at_once` believes that the file has not been cut
 
 cdef struct Request:
     int64_t offset

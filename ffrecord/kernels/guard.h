@@ -160,7 +160,7 @@ static int ffr_guard_ready(void) {
 }
 
 /* Like ffr_guard_ready, but trust a positive result for some milliseconds: its two system calls take as long as reading a small
-   record. Use it only for memory of a file whose size was checked within a tenth of a millisecond. */
+   record. Use it only for memory of a file whose size was just checked. */
 static int ffr_guard_ready_lately(int64_t now_ns) {
     if (now_ns < ffr_ready_until) return 1;
     int ready = ffr_guard_ready();

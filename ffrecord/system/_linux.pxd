@@ -40,6 +40,7 @@ cdef extern from "ffrecord/system/linux.h" nogil:
     int64_t ffr_open_again(int fd, bint direct)
     int64_t ffr_replace(int fd, int by)
     int64_t ffr_file_size(int fd)
+    int64_t ffr_size_by_seek(int fd)
     void* ffr_map_unforked(size_t size)
     char* ffr_map_file(int fd, int64_t size)
     void ffr_unmap(char* memory, int64_t size)

@@ -41,6 +41,7 @@
 #define call_stat stat
 #define call_fstat fstat
 #define call_fstatat fstatat
+#define call_lseek lseek
 #define call_opendir opendir
 #define call_readdir readdir
 #define call_pread pread

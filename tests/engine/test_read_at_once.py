@@ -4,7 +4,6 @@ import os
 import shutil
 import textwrap
 import threading
-import time
 import zipfile
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +24,6 @@ MODES = ("auto", "pread", "mmap")
 SIZES = (1, 15, 256, 1023, 1024, 3000, 4097, 8192, 16 << 10)
 SAMPLES = builders.records(SIZES * 3)
 N = len(SAMPLES)
-BELIEVED = 0.001  # more seconds than the size of a file is believed
 in_every_mode = pytest.mark.parametrize("io", MODES)
 
 # What children begin with: a reader that has read all of its records at once.
@@ -182,7 +180,6 @@ def test_on_error(path, io):
 def test_cut(path, io):
     with hot(path, io) as reader:
         os.truncate(path, int(reader.get_offsets(0)[20]) + 1)
-        time.sleep(BELIEVED)
         assert at_once(reader, 3) is None  # all of the file is suspect
         assert reader[3].tobytes() == SAMPLES[3]
         for read in (reader.read_one, reader.__getitem__):
@@ -213,9 +210,8 @@ DISPLACED = {
 @in_every_mode
 @pytest.mark.parametrize("how", DISPLACED)
 def test_cut_whatever_handles_the_signal(path, io, how):
-    """Soon after a read that found all well."""
-    cut = f"os.truncate(path, size)\nimport time; time.sleep({BELIEVED})"
-    code = f"{HOT}\nreader.read_one(5)\n{DISPLACED[how]}\n{cut}\nis_wrong(5)\nis_wrong(26)"
+    """Right after a read that found all well."""
+    code = f"{HOT}\nreader.read_one(5)\n{DISPLACED[how]}\nos.truncate(path, size)\nis_wrong(5)\nis_wrong(26)"
     children.run(f"{EACH_SIZE}\nif not forked:\n{textwrap.indent(code, '    ')}", path, io)
 
 

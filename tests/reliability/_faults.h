@@ -12,7 +12,7 @@
     SITE(open) SITE(openat) SITE(close) SITE(fcntl) SITE(stat) SITE(fstat) SITE(fstatat) SITE(opendir) SITE(readdir)   \
     SITE(pread) SITE(preadv) SITE(pwrite) SITE(posix_fadvise) SITE(mmap) SITE(munmap) SITE(madvise) SITE(mincore)      \
     SITE(pthread_create) SITE(fstatfs) SITE(fallocate) SITE(sync_file_range) SITE(statx) SITE(preadv2) SITE(io_setup)  \
-    SITE(io_destroy) SITE(io_submit) SITE(io_getevents) SITE(malloc) SITE(dup3)                                        \
+    SITE(io_destroy) SITE(io_submit) SITE(io_getevents) SITE(malloc) SITE(dup3) SITE(lseek)                            \
     SITE(read) SITE(readv) SITE(write) SITE(fsync) SITE(rename) SITE(link) SITE(unlink) SITE(mkdir) SITE(rmdir)        \
     SITE(ftruncate) SITE(posix_fallocate) SITE(chmod) SITE(fchmod) SITE(lstat) SITE(listdir) SITE(scandir)             \
     SITE(copy_file_range) SITE(flock) SITE(fork) SITE(replace) SITE(memfd_create) SITE(set_blocking) SITE(dup2)        \
@@ -75,6 +75,7 @@ FFR_CALL(int, fcntl, (int fd, int command, int flags), fcntl(fd, command, flags)
 FFR_CALL(int, dup3, (int fd, int to, int flags), dup3(fd, to, flags))
 FFR_CALL(int, stat, (const char *path, struct stat *answer), stat(path, answer))
 FFR_CALL(int, fstat, (int fd, struct stat *answer), fstat(fd, answer))
+FFR_CALL(off_t, lseek, (int fd, off_t offset, int from), lseek(fd, offset, from))
 FFR_CALL(int, fstatat, (int root, const char *path, struct stat *answer, int flags), fstatat(root, path, answer, flags))
 FFR_CALL(ssize_t, pread, (int fd, void *data, size_t size, off_t offset), pread(fd, data, ffr_shorter(now, size), offset))
 FFR_CALL(ssize_t, pwrite, (int fd, const void *data, size_t size, off_t offset),
