@@ -8,6 +8,7 @@ exporter.py        export: a dataset to other formats, and the comparison of the
 export_samples.py  samples → the files, or the record, of each
 export_files.py    values → bytes of files, their suffixes and names
 export_targets.py  writers: zip, tar, TFRecord, folder
+export_parts.py    one file or several, by one process or several
 """
 
 from ffrecord.conversion.converter import convert

@@ -9,8 +9,8 @@ storage.py          objects by URL, on clients of this process
 retrying.py         the retry policy: how often, how long, with which waits
 connecting.py       the client for a URL
 client.py           the interface of a client
-obstore_client.py   over obstore, with our error for each of its exceptions; obstore_options.py helps
-fsspec_client.py    over fsspec, likewise
+obstore_client.py   over obstore; obstore_options.py, obstore_errors.py, redirects.py help
+fsspec_client.py    over fsspec; fsspec_errors.py helps
 errors.py           the error for each answer, which decides whether a request is repeated
 cache/              copies on a disk of this machine
 """

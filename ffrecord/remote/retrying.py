@@ -1,7 +1,7 @@
 """The retry policy: repetition of requests after temporary errors, within bounds.
 
 A `TransientError` is temporary: `answer_error` in remote/errors.py decides which answers of a server are,
-obstore_client.py and fsspec_client.py which failures of a connection. Reads call `retry` in storage.py, writes in
+obstore_errors.py and fsspec_errors.py which failures of a connection. Reads call `retry` in storage.py, writes in
 dataset_writer/remote/objects.py.
 """
 

@@ -23,7 +23,7 @@ from ffrecord.errors import (
 )
 from ffrecord.remote import fsspec_client
 from ffrecord.remote.connecting import connect
-from ffrecord.remote.fsspec_client import error_of
+from ffrecord.remote.fsspec_errors import error_of
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
 from fsspec.implementations.local import LocalFileSystem  # noqa: E402

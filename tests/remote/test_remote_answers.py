@@ -22,7 +22,7 @@ from ffrecord.errors import (
 from ffrecord.format import manifest
 from ffrecord.remote.connecting import connect
 from ffrecord.remote.errors import AGAIN, answer_error
-from ffrecord.remote.fsspec_client import error_of
+from ffrecord.remote.fsspec_errors import error_of
 
 SAMPLES = [b"%d" % i * 50 for i in range(40)]
 READ_MOST = 16 << 20  # bytes that a server can send before it notices that nobody reads: sockets hold some

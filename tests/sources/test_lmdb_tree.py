@@ -12,8 +12,8 @@ from lmdb_builders import PAGE, Twin, contents, write
 from mutations import mutants
 
 from ffrecord.errors import ArgumentError, FFRecordError, FormatError, TruncatedError
-from ffrecord.sources.lmdb.index import TreeRecords, databases, records
 from ffrecord.sources.lmdb.pages import Pages, snapshot
+from ffrecord.sources.lmdb.tree import TreeRecords, databases, records
 
 SIZES = [0, 1, 5, 30, 100, 1000, 2030, 2031, 2032, 2040, 2050, PAGE - 16, PAGE, 3 * PAGE]
 

@@ -1,5 +1,6 @@
 """.beton files of FFCV, read in place.
 
-reader.py  samples in place: where values are, and what they are
+reader.py  samples in place
 layout.py  header and field descriptors
+values.py  where values are, and what they are
 """

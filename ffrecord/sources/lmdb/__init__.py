@@ -2,6 +2,7 @@
 
 reader.py       keys -> bytes
 torchrecord.py  tensors of TorchRecord
-index.py        the positions of records, in the order of their keys
+index.py        the positions of records
+tree.py         records in the order of their keys
 pages.py        the layout of pages
 """

@@ -40,6 +40,9 @@ from ffrecord.system.values import whole_number
 NOTHING = np.empty(0, np.uint8)
 GROUP = 8 << 20  # bytes of payloads that are read and expanded together
 GROUP_EXPANDED = 1 << 30  # most bytes that a group can expand to; one chunk alone may have more
+EXPANDED_MOST = 1 << 30  # most bytes that a chunk may expand to by default
+THREADS = 16  # files scanned at once
+KINDS = {"crc32": "CRC-32", "crc32c": "CRC-32C"}
 
 
 class Unread(Exception):
@@ -278,11 +281,6 @@ class ChunkTable:
         if isinstance(reason, ChecksumError):
             return ChecksumError(sentence, path=path, index=index, stored=reason.stored, computed=reason.computed)
         return FormatError(sentence)
-
-
-EXPANDED_MOST = 1 << 30  # most bytes that a chunk may expand to by default
-THREADS = 16  # files scanned at once
-KINDS = {"crc32": "CRC-32", "crc32c": "CRC-32C"}
 
 
 class RecordIOReader(Store):

@@ -53,7 +53,7 @@ def _seeds(folder: Path) -> Iterator[bytes]:
 
 
 LAYOUT = "ffrecord.sources.beton.layout"
-REST = ("ffrecord.sources.beton.reader",)
+REST = tuple(f"ffrecord.sources.beton.{name}" for name in ("reader", "values"))
 TARGETS = [
     Target("beton_layout", _prepare_layout, _seeds, (LAYOUT,), size_most=1 << 13),
     Target("beton", _prepare_beton, _seeds, (LAYOUT, *REST), size_most=1 << 13),

@@ -13,8 +13,8 @@ DATABASE = struct.Struct("<IHHQQQQQ")
 
 
 def _prepare_pages(scratch: Scratch) -> Run:
-    from ffrecord.sources.lmdb.index import databases, records
     from ffrecord.sources.lmdb.pages import Pages
+    from ffrecord.sources.lmdb.tree import databases, records
 
     file = scratch.file("pages.mdb")
 
@@ -113,7 +113,7 @@ def _library_seeds(folder: Path) -> Iterator[bytes]:
     yield (folder / "two/data.mdb").read_bytes()
 
 
-PAGES = ("ffrecord.sources.lmdb.pages", "ffrecord.sources.lmdb.index")
+PAGES = ("ffrecord.sources.lmdb.pages", "ffrecord.sources.lmdb.tree")
 READING = ("ffrecord.sources.lmdb.index", "ffrecord.sources.lmdb.reader")
 ASKED = ("ArgumentError",)  # there is nothing but named databases
 TARGETS = [

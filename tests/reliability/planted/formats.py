@@ -118,7 +118,7 @@ DEFECTS = (
     Defect(
         "pages-of-lmdb-that-lead-back",
         "G4, G8",
-        "ffrecord/sources/lmdb/index.py",
+        "ffrecord/sources/lmdb/tree.py",
         "    if len(twice):\n"
         '        raise FormatError(f"{pages.path}: page {twice[0]} has several parents, expected one")\n',
         "",
@@ -127,7 +127,7 @@ DEFECTS = (
     Defect(
         "nodes-of-lmdb-that-overlap",
         "G4",
-        "ffrecord/sources/lmdb/index.py",
+        "ffrecord/sources/lmdb/tree.py",
         "        if len(both):\n            row, place",
         "        if False:\n            row, place",
         ("test_lmdb_tree.py::test_nodes_that_share_bytes",),

@@ -54,7 +54,7 @@ DEFECTS = (
     Defect(
         "a-conflict-taken-for-an-object-that-is-there",
         "G2",
-        "ffrecord/remote/obstore_client.py",
+        "ffrecord/remote/obstore_errors.py",
         '    if said.code in CONFLICT_CODES or (said.status == CONFLICT and url.startswith("s3")):\n',
         "    if said.code in CONFLICT_CODES and not said.status:\n",
         ("test_writing_faults.py::test_conflicts_of_conditional_writes",),
@@ -78,7 +78,7 @@ DEFECTS = (
     Defect(
         "headers-sent-along-by-obstore",
         "G5",
-        "ffrecord/remote/obstore_client.py",
+        "ffrecord/remote/redirects.py",
         "            if origin_of(found) != origin_of(url):\n",
         "            if origin_of(found)[0] != origin_of(url)[0]:\n",
         ("test_remote_answers.py::test_headers_stay_with_their_origin",),
@@ -142,7 +142,7 @@ DEFECTS = (
     Defect(
         "all-of-a-long-error-looked-through",
         "G4",
-        "ffrecord/remote/obstore_client.py",
+        "ffrecord/remote/obstore_errors.py",
         "structure = _shorten(text, max(0, text.rfind(STRUCTURE) + 1))",
         "structure = text.rpartition(STRUCTURE)[2]",
         ("test_remote_answers.py::test_long_errors",),
@@ -199,7 +199,7 @@ DEFECTS = (
     Defect(
         "another-service-tried-again",
         "G8",
-        "ffrecord/remote/obstore_client.py",
+        "ffrecord/remote/obstore_errors.py",
         "    if NOT_HTTP.search(structure):\n",
         "    if NOT_HTTP.match(structure):\n",
         ("test_raw_answers.py::test_a_range",),

@@ -82,8 +82,8 @@ def _attempt(defect: Defect, tree: Tree, results: Path) -> tuple[bool, str]:
         seconds = HANG_SECONDS if defect.sign == HANG else SECONDS
         done = tree.run("-m", "pytest", *options, *tests, seconds=seconds)
         if done.returncode == 0:  # sweeps over every call and error are long
-            done = tree.run("-m", "pytest", *options, "-m", "long", *tests, seconds=LONG_SECONDS)
-            done.returncode *= done.returncode != NO_TESTS
+            long = tree.run("-m", "pytest", *options, "-m", "long", *tests, seconds=LONG_SECONDS)
+            done = done if long.returncode == NO_TESTS else long
     except subprocess.TimeoutExpired as error:
         return defect.sign == HANG, f"the tests did not end in {error.timeout:.0f} s"
     return _judge(defect, done, results)
