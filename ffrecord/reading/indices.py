@@ -12,6 +12,7 @@ from ffrecord.system.values import describe, describe_wrong
 
 INT64 = np.dtype(np.int64)
 BOOLS_MOST = 8
+NO_BOOL = "a bool is not an index; np.flatnonzero makes ints of a mask"
 Indices = npt.NDArray[np.int64]
 
 
@@ -42,7 +43,7 @@ def as_place(index: SupportsIndex) -> int:
         IndexError: it is beyond 64 bits.
     """
     if type(index) is not int and np.asarray(index).dtype.kind == "b":
-        raise TypeError("a bool is not an index; np.flatnonzero makes ints of a mask")
+        raise TypeError(NO_BOOL)
     return as_int64(index)
 
 
@@ -77,6 +78,9 @@ def as_indices(indices: Iterable[SupportsIndex], *, bools_most: int = BOOLS_MOST
         raise ArgumentTypeError("indices is a nested collection, expected a flat one of ints") from None
     # Not uint64, whose numbers may be too large; these are taken one by one below.
     if array is not None and array.ndim == 1 and array.dtype.kind in "iu" and array.dtype != np.uint64:
+        # Among ints NumPy takes a bool for 0 or 1.
+        if not bools_most and isinstance(indices, list | tuple) and not {bool, np.bool_}.isdisjoint(map(type, indices)):
+            raise ArgumentTypeError(describe_wrong("indices", indices, "a flat collection of ints", NO_BOOL))
         return np.ascontiguousarray(array, np.int64)
     if array is not None and array.dtype.kind == "b" and array.size > (bools_most if is_list else 0):
         given = "a list of bools" if is_list else describe(array)

@@ -288,6 +288,8 @@ def test_indices_out_of_range_before_anything_is_done(tmp_path: Path) -> None:
         TypeError, match=r"indices is a list of bools, expected ints; np\.flatnonzero makes ints of a mask"
     ):
         write(tmp_path / "set", Untouchable(), indices=[True] * 5)
+    with pytest.raises(TypeError, match=r"a bool is not an index; np\.flatnonzero makes ints of a mask"):
+        write(tmp_path / "set", Untouchable(), indices=[2, True])
     assert os.listdir(tmp_path) == []
 
 

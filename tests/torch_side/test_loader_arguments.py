@@ -105,6 +105,7 @@ def test_shuffle(path):
             TypeError,
             "indices is a list of bools, expected ints; np.flatnonzero makes ints of a mask",
         ),
+        ({"indices": [2, True]}, TypeError, "a bool is not an index; np.flatnonzero makes ints of a mask"),
         ({"weights": [1], "shuffle": False}, ArgumentError, "weights draw the samples: leave one of them out"),
         ({"weights": [1], "order": "random"}, ArgumentError, "order is 'random', but weights draw the samples"),
         ({"weights": [1], "class_balanced": "id"}, ArgumentError, "weights and class_balanced both say"),

@@ -52,6 +52,8 @@ WRONG: list[Any] = [
     np.array([True]),
     [True, False],
     [False, False, True],
+    [2, True],
+    (np.bool_(False), 1),
     np.array([[1]]),
     np.array(1.0),
     torch.tensor([True]),
