@@ -25,7 +25,15 @@ from ffrecord.system import filesystems, named_calls
 from ffrecord.system.atomic_file import write_all
 from ffrecord.writing._buffers import WriteBehind
 
-STEP = 4 << 20
+STEP = 4 << 20  # bytes that are copied from the spill file at once
+_NamedSegment = tuple[Segment, str | None]  # segment, and the name of its last sample if known
+CHUNK_SAMPLES = 1024  # 12 KB of sizes and checksums, so that its report fits one packet of a channel
+CHUNK_BYTES = 8 << 20
+PART_BYTES = 512 << 10  # bytes per write to preassigned places: fits the second-level cache of most CPUs
+SLOW_SECONDS = 0.1  # after a chunk that took longer, a worker waits until it is written and reports it
+KEPT_BYTES = 128 << 20  # total capacity of the buffers that are kept; most of it is never touched
+KEPT_CAPACITY = 32 << 20  # bytes; a buffer that grew larger, for one huge sample, is not kept
+REASON_MAX = 500  # longest text of an exception in the report of a skipped sample, characters
 
 
 class SpillFile:
@@ -125,9 +133,6 @@ def _copy(source: int, start: int, size: int, target: int, offset: int) -> int:
         raise OSError(errno.EIO, f"the spill file ends at {start}, {size} bytes early")
     write_all(target, memoryview(data), offset)
     return len(data)
-
-
-_NamedSegment = tuple[Segment, str | None]  # segment, and the name of its last sample if known
 
 
 class RecordOutput:
@@ -298,15 +303,6 @@ class Chunk:
         # The tracker keeps them from now on; a chunk may wait long for its place.
         checksums, self._checksums = self._checksums, b""
         return ChunkEncoded(self.task, self.number, self.sizes.tobytes(), checksums, self.last, self.skipped, seconds)
-
-
-CHUNK_SAMPLES = 1024  # 12 KB of sizes and checksums, so that its report fits one packet of a channel
-CHUNK_BYTES = 8 << 20
-PART_BYTES = 512 << 10  # bytes per write to preassigned places: fits the second-level cache of most CPUs
-SLOW_SECONDS = 0.1  # after a chunk that took longer, a worker waits until it is written and reports it
-KEPT_BYTES = 128 << 20  # total capacity of the buffers that are kept; most of it is never touched
-KEPT_CAPACITY = 32 << 20  # bytes; a buffer that grew larger, for one huge sample, is not kept
-REASON_MAX = 500  # longest text of an exception in the report of a skipped sample, characters
 
 
 class Encoder:

@@ -31,6 +31,12 @@ from ffrecord.format import ffr_layout
 from ffrecord.processes.shared_memory import SharedMemory
 
 INDEX_BYTES = 8
+SLOTS_BYTES = 32 << 20  # of all slots together, within the limits of one slot
+SLOT_MIN, SLOT_MAX = 1 << 20, 4 << 20
+PATIENCE = 0.1  # seconds after which a task is sent with the samples so far, if they come slowly
+# Types whose character says all. Objects, text, records and times need more than that.
+NUMBERS = np.typecodes["All"].translate({ord(kind): None for kind in "OSUVMm"})
+Pairs = Iterator[tuple[int, Any]]  # (index, item)
 
 
 # `array_like`: messages carry values without names, which would be longer than most of them.
@@ -196,16 +202,6 @@ class ChunkWritten(msgspec.Struct, tag="written", array_like=True):
 
     task: int
     number: int
-
-
-SLOTS_BYTES = 32 << 20  # of all slots together, within the limits of one slot
-SLOT_MIN, SLOT_MAX = 1 << 20, 4 << 20
-PATIENCE = 0.1  # seconds after which a task is sent with the samples so far, if they come slowly
-
-# Types whose character says all. Objects, text, records and times need more than that.
-NUMBERS = np.typecodes["All"].translate({ord(kind): None for kind in "OSUVMm"})
-
-Pairs = Iterator[tuple[int, Any]]  # (index, item)
 
 
 class TaskSlots:

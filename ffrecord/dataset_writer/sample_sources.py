@@ -24,6 +24,9 @@ from ffrecord.system.values import check_characters, describe, describe_wrong
 SEEDS = 1 << 32
 
 Indices = range | npt.NDArray[np.int64]
+AHEAD = 2  # streams for each worker that may be at work before the first of all has ended
+RESERVE_FETCHED = 3  # tasks whose samples are fetched ahead, so that the disk is never idle
+Item = TypeVar("Item")
 
 
 def dataset_length(dataset: Any) -> int:
@@ -88,12 +91,6 @@ def as_array(indices: Indices) -> npt.NDArray[np.int64]:
     return (
         np.arange(indices.start, indices.stop, indices.step, dtype=np.int64) if isinstance(indices, range) else indices
     )
-
-
-AHEAD = 2  # streams for each worker that may be at work before the first of all has ended
-RESERVE_FETCHED = 3  # tasks whose samples are fetched ahead, so that the disk is never idle
-
-Item = TypeVar("Item")
 
 
 class Source:

@@ -29,6 +29,9 @@ from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Beat
 
 BACKLOG = 64  # complete shards, with their tables in memory
+LOGGED_MAX = 5  # skipped samples that are logged one by one; the rest only as a number
+log = logging.getLogger("ffrecord")
+Key = tuple[int, int]  # (task, chunk)
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,6 @@ class ShardJob:
     max_skipped: int | None = None
     backlog: int = BACKLOG
     declared: Schema | None = None  # they count for the encoding only while it is unknown
-
-
-LOGGED_MAX = 5  # skipped samples that are logged one by one; the rest only as a number
-
-log = logging.getLogger("ffrecord")
 
 
 class SkippedSamples:
@@ -101,9 +99,6 @@ class SkippedSamples:
         """Log the total, unless every skipped sample was logged."""
         if self._count > self._logged:
             log.warning("%d samples skipped in all", self._count)
-
-
-Key = tuple[int, int]  # (task, chunk)
 
 
 class _OpenShard:

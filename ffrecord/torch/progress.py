@@ -22,12 +22,15 @@ from ffrecord.torch.iterators import LoaderEpoch
 from ffrecord.torch.sampler_wrappers import SkipableSampler, length_of
 from ffrecord.torch.trainer_epoch import decides_order, set_trainer_epoch, trainer_epoch
 
-VERSION = 1
+__all__ = ["LoaderProgress"]
+
+STATE_VERSION = 1
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 # Samplers that draw nothing from torch's default generator.
 SILENT = (SequentialSampler, DistributedSampler)
+Loader: TypeAlias = "torch.utils.data.DataLoader[Any]"
 
 
 class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -69,10 +72,10 @@ class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Raises:
             ValueError: the version is another one, or `state` is not a state.
         """
-        converted = convert_state(state, cls, VERSION, "a DataLoader")
+        converted = convert_state(state, cls, STATE_VERSION, "a DataLoader")
         for text in (*converted.generators, converted.default, converted.default_now):
             if text is not None:
-                decode(text)
+                decode_generator(text)
         return converted
 
     def to_builtins(self) -> dict[str, Any]:
@@ -139,7 +142,7 @@ class Generators:
 
     def restore(self, generators: list[str], default: str | None) -> None:
         """Set these generators to encoded states."""
-        self.put_back(list(map(decode, generators)), None if default is None else decode(default))
+        self.put_back(list(map(decode_generator, generators)), None if default is None else decode_generator(default))
 
     def put_back(self, generators: list[torch.Tensor], default: torch.Tensor | None) -> None:
         """Set these generators to states that `capture` returned."""
@@ -149,12 +152,12 @@ class Generators:
             own.set_state(state)
 
 
-def encode(state: torch.Tensor) -> str:
+def encode_generator(state: torch.Tensor) -> str:
     """Return a generator's state as text, about 4 KB."""
     return base64.b64encode(zlib.compress(bytes(state.numpy()))).decode("ascii")
 
 
-def decode(text: str) -> torch.Tensor:
+def decode_generator(text: str) -> torch.Tensor:
     """Return the generator's state that `encode` converted to text.
 
     Raises:
@@ -164,11 +167,6 @@ def decode(text: str) -> torch.Tensor:
         return torch.frombuffer(bytearray(zlib.decompress(base64.b64decode(text, validate=True))), dtype=torch.uint8)
     except (ValueError, zlib.error) as error:
         raise ArgumentError(f"this is not the state of a generator: {error}") from None
-
-
-__all__ = ["VERSION", "Generators", "LoaderProgress", "LoaderState"]
-
-Loader: TypeAlias = "torch.utils.data.DataLoader[Any]"
 
 
 class LoaderProgress:
@@ -253,15 +251,15 @@ class LoaderProgress:
         yielded = epoch.resumed + epoch.passed
         within = yielded > 0 and epoch.default is not None
         return LoaderState(
-            version=VERSION,
+            version=STATE_VERSION,
             samples=length_of(loader.dataset),
             batches=self._batches(loader),
             step=epoch.step,
             yielded=yielded,
             seeded=epoch.seeded,
-            generators=[encode(state) for state in epoch.generators],
-            default=None if epoch.default is None else encode(epoch.default),
-            default_now=encode(torch.default_generator.get_state()) if within else None,
+            generators=[encode_generator(state) for state in epoch.generators],
+            default=None if epoch.default is None else encode_generator(epoch.default),
+            default_now=encode_generator(torch.default_generator.get_state()) if within else None,
             told=epoch.told if yielded else None,
         )
 
@@ -300,7 +298,7 @@ class LoaderProgress:
         drawn = None if state.finished else state.yielded + ahead
         for _ in itertools.islice(self.indices.sampler, drawn):
             pass
-        torch.default_generator.set_state(decode(state.default_now) if state.default_now else before)
+        torch.default_generator.set_state(decode_generator(state.default_now) if state.default_now else before)
 
     def _resume(self, loader: Loader, state: LoaderState, build: Callable[[], Any]) -> tuple[LoaderEpoch, Any]:
         """Return the epoch of `state`, and an iterator that goes on in it."""
@@ -317,7 +315,7 @@ class LoaderProgress:
         if state.yielded:
             # Draw the skipped batches now, then set the default generator to its state after they had been yielded.
             iterator.skip()
-            torch.default_generator.set_state(decode(state.default_now) if state.default_now else before)
+            torch.default_generator.set_state(decode_generator(state.default_now) if state.default_now else before)
         return epoch, iterator
 
 

@@ -20,6 +20,14 @@ from ffrecord.torch.images.followers import BoxChooser, BoxDecoder, MaskDecoder
 from ffrecord.torch.images.nvimgcodec import NVImageCodec
 from ffrecord.torch.images.picture import Data, Sides, mask_pixels
 
+__all__ = ["DECODERS", "ColumnDecoders", "Decoder"]
+Decoder = ImageDecoder | MaskDecoder | BoxDecoder
+DECODERS = (ImageDecoder, MaskDecoder, BoxDecoder)
+Seeds = npt.NDArray[np.uint64]
+Form = Callable[[str, list[torch.Tensor]], Any]
+# torch computes little with these.
+WIDER = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.int64}
+
 
 def as_image(value: Any, exif: bool) -> Data:
     """Return an image as the bytes of a file, or an array of several axes.
@@ -127,16 +135,6 @@ def _array(tensor: torch.Tensor) -> Array:
     except (RuntimeError, TypeError) as error:
         raise FormatError(f"{describe(tensor)}, expected numbers that numpy has: {error}") from error
     return array
-
-
-__all__ = ["DECODERS", "ColumnDecoders", "Decoder"]
-
-Decoder = ImageDecoder | MaskDecoder | BoxDecoder
-DECODERS = (ImageDecoder, MaskDecoder, BoxDecoder)
-Seeds = npt.NDArray[np.uint64]
-Form = Callable[[str, list[torch.Tensor]], Any]
-# torch computes little with these.
-WIDER = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.int64}
 
 
 class ColumnDecoders:
