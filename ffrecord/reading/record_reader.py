@@ -254,7 +254,11 @@ class RecordReader(Store[Sample_co]):
 
     def __getitem__(self, index: Any) -> Any:
         found = self._item_at_once(index)
-        return super().__getitem__(index) if found is None else found
+        if found is not None:
+            return found
+        if type(index) is int and self._item_at_once is not _skip_at_once:  # `read_one` would try it again
+            return self._read_alone(index)
+        return super().__getitem__(index)
 
     def _read_at_once(self) -> None:
         """Make `read_one` and indexing ask the engine for a small cached record first."""
