@@ -1,9 +1,10 @@
 """Lists that several threads work through, while the caller waits.
 
-Four other modules have threads of their own, because these end in other ways. In reading/python_engine.py `close` waits
-for the reads of one store, also from a signal handler. In remote/pool.py all readers of a process share a number of
-requests, thousands a second, and a silent server cannot hold the interpreter. In torch/loading/threads.py batches come
-in order, and user code that hangs is left behind. In dataset_writer/remote/uploads.py an upload can be cancelled.
+Four other modules have pools of their own, because their threads end in other ways. In reading/python_engine.py
+`close` waits for the reads of one store, also from a signal handler. In remote/pool.py all readers of a process share a
+number of requests, thousands a second, and a silent server cannot hold the interpreter. In torch/loading/threads.py
+batches come in order, and user code that hangs is left behind. In dataset_writer/remote/uploads.py an upload can be
+cancelled.
 """
 
 import contextlib
