@@ -33,6 +33,7 @@ interrupts = pytest.mark.filterwarnings("ignore:Exception ignored in.*_io:pytest
 # Not all are on aarch64, where their C functions make others.
 SYSCALLS = {
     "x86_64": {
+        "lseek": 8,
         "ioctl": 16,
         "pread64": 17,
         "pwrite64": 18,
@@ -109,6 +110,7 @@ SYSCALLS = {
         "fchmod": 52,
         "fchown": 55,
         "getdents64": 61,
+        "lseek": 62,
         "pread64": 67,
         "pwrite64": 68,
         "preadv": 69,
