@@ -75,8 +75,7 @@ def test_a_request_has_an_end(server: Server, monkeypatch: pytest.MonkeyPatch, d
                         break
                 connection.setblocking(True)
         assert time.monotonic() < began + 5
-    until(lambda: threading.active_count() <= before)
-    assert len(server.connections) == 0
+    until(lambda: not len(server.connections) and threading.active_count() <= before)
 
 
 def test_an_answer_that_nobody_takes_has_an_end(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
