@@ -11,6 +11,7 @@ from ffrecord.system.filesystems import Filesystem
 
 MODES: tuple[str, ...]
 ARRAYS: Literal["arrays"]
+IN_TURN: Literal["in turn"]
 PACKED: Literal["packed"]
 CHECKED: Literal["checked"]
 

@@ -20,6 +20,7 @@ from libc.string cimport memset
 from ffrecord._aio cimport fit_contexts
 from ffrecord.kernels._memory cimport array_start, guard_ready, guard_ready_lately, new_array
 from ffrecord.system._linux cimport (
+    FFR_FREE_THREADED,
     ffr_filesystem_type,
     ffr_lock_state,
     ffr_now_ns,
@@ -28,7 +29,7 @@ from ffrecord.system._linux cimport (
     ffr_usable_cpus,
     getpid,
 )
-from ffrecord.kernels._memory cimport OWN_BLOCK, SHARED_BLOCK, MemoryBlock, Mapping, array_over, fit_pool
+from ffrecord.kernels._memory cimport OWN_BLOCK, SHARED_BLOCK, ArraysInTurn, MemoryBlock, Mapping, array_over, fit_pool
 from ffrecord.kernels._threads cimport Task, is_queued, submit, wait_for, withdraw
 from ffrecord.kernels._threads cimport finish as finish_task
 
@@ -76,7 +77,7 @@ _STATUS = {
     REPLACED: "replaced",
     WRONG_SIZE: "size",
 }
-ARRAYS, PACKED, CHECKED = "arrays", "packed", "checked"
+ARRAYS, IN_TURN, PACKED, CHECKED = "arrays", "in turn", "packed", "checked"
 
 
 def filesystem_type(int fd):
@@ -123,7 +124,7 @@ cdef class PendingBatch:
     cdef Files files
     cdef Slots slots              # slots of the columns
     cdef Columns columns
-    cdef object delivered         # list of arrays, (data, offsets) or list of columns
+    cdef object delivered         # list or iterator of arrays, (data, offsets) or list of columns
 
     def __cinit__(self, Files files not None, int64_t k, bint check, bint go_on):
         self.files = files
@@ -176,12 +177,13 @@ cdef class PendingBatch:
                     failures.append(Failure(i, _STATUS[request.status], request.detail, request.offset, size, request.stored))
         return failures
 
-    cdef int _place_arrays(self) except -1:
-        """Allocate memory for each record and create the arrays over it."""
+    cdef int _place_arrays(self, bint in_turn) except -1:
+        """Allocate memory for each record, and create the arrays over it, or an iterator that creates them."""
         cdef int64_t i, room = 0, used = 0, total = 0
         cdef MemoryBlock shared = None
         cdef object owner
         cdef list arrays = []
+        cdef ArraysInTurn later = ArraysInTurn(self.reading.k) if in_turn else None
         cdef Request* request
         for i in range(self.reading.k):
             request = self._request_at(i)
@@ -200,8 +202,11 @@ cdef class PendingBatch:
                 owner = shared
                 request.dest = shared.start + used
                 used += (request.size + RECORD_ALIGNMENT - 1) & ~(RECORD_ALIGNMENT - 1)
-            arrays.append(array_over(owner, request.dest, request.size))
-        self.delivered = arrays
+            if in_turn:
+                later.add(owner, request.dest, request.size)
+            else:
+                arrays.append(array_over(owner, request.dest, request.size))
+        self.delivered = later if in_turn else arrays
         return 0
 
     cdef int64_t _rest(self, int64_t first) noexcept:
@@ -261,11 +266,14 @@ cdef class PendingBatch:
         return 0
 
     cdef int _place(self, object form, object out) except -1:
-        """Allocate memory for the result: ARRAYS, PACKED, CHECKED or Slots."""
+        """Allocate memory for the result: ARRAYS, IN_TURN, PACKED, CHECKED or Slots."""
         if isinstance(form, Slots):
             return self._place_columns(<Slots> form, out)
         self.reading.discard = form == CHECKED
-        return self._place_arrays() if form == ARRAYS else self._place_packed(out)
+        if form in (ARRAYS, IN_TURN):
+            # Without a GIL, threads may share the iterator, and nobody can tell who holds an array.
+            return self._place_arrays(form == IN_TURN and not FFR_FREE_THREADED)
+        return self._place_packed(out)
 
     cdef int _wait(self) except -1:
         """Wait until the batch is read, and run signal handlers meanwhile. If one raises, you may wait again.
@@ -620,7 +628,7 @@ cdef class Files:
             check: compare CRC-32.
             go_on: read the rest of the batch after a failure.
             form: form of the result. ARRAYS: a 1-D uint8 array for each record, writable except with io="mmap".
-                PACKED: (uint8 [sum of sizes], int64 offsets [k + 1]). CHECKED: like PACKED, but the bytes of the records are
+                IN_TURN: an iterable of these arrays. PACKED: (uint8 [sum of sizes], int64 offsets [k + 1]). CHECKED: like PACKED, but the bytes of the records are
                 undefined; only the failures count. `Slots`: a uint8 array [k, size] for each slot, in the order of the
                 slots; records of another size are failures.
             out: memory to fill: for PACKED, a writable C-contiguous 1-D uint8 array of at least the sum of sizes; for

@@ -16,6 +16,28 @@ cdef class MemoryBlock:
     cdef bint _take_idle(self) noexcept
 
 
+cdef struct MemoryPiece:
+    char* start
+    int64_t size       # bytes
+    int64_t owner      # number of the object that keeps the memory
+
+
+cdef class ArraysInTurn:
+    """Iterator over 1-D uint8 arrays, each made when it is its turn. Documented in _memory.pyi."""
+    cdef MemoryPiece* pieces
+    cdef int64_t most
+    cdef int64_t k
+    cdef int64_t place
+    cdef int64_t owner_number
+    cdef list owners
+    cdef object owner
+    cdef object even           # the last arrays of even and of odd numbers
+    cdef object odd
+    cdef int flags             # of an array that nobody has changed
+    cdef void* dtype
+    cdef int add(self, object owner, char* start, int64_t size) except -1
+
+
 cdef class Mapping:
     cdef char* start
     cdef Py_ssize_t size

@@ -7,6 +7,16 @@ def pooled(size: int) -> npt.NDArray[np.uint8]: ...
 class MemoryBlock:
     def __new__(cls, size: int) -> MemoryBlock: ...
 
+class ArraysInTurn:
+    """Iterator over 1-D uint8 arrays, each made when it is its turn.
+
+    To make an array and to drop it takes longer than to read a small record. So an array that nobody else holds any more,
+    and that is as it was made, is moved to the bytes of the next record but one; itertools reuses tuples in this way.
+    """
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> npt.NDArray[np.uint8]: ...
+
 class Mapping:
     def __new__(
         cls,

@@ -5,11 +5,24 @@ Without the pool, malloc would return fresh pages for each large block, and thei
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.ref cimport PyObject
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free
+from libc.stdlib cimport free, malloc
 
-from ffrecord.kernels._numpy cimport array_at, import_array, is_array, is_writeable, make_readonly, new_bytes, npy_intp, start_of
+from ffrecord.kernels._numpy cimport (
+    array_at,
+    ffr_dtype,
+    ffr_move_array,
+    flags_of,
+    import_array,
+    is_array,
+    is_writeable,
+    make_readonly,
+    new_bytes,
+    npy_intp,
+    start_of,
+)
 from ffrecord.system._calls cimport call_madvise, call_mmap, call_munmap
 from ffrecord.system._linux cimport (
     FFR_FREE_THREADED,
@@ -229,6 +242,55 @@ cdef object new_array(int64_t size):
         return new_bytes(size)  # numpy's own allocation is a little faster
     block = MemoryBlock(size)
     return array_over(block, block.start, size)
+
+
+cdef class ArraysInTurn:
+
+    def __cinit__(self, int64_t k):
+        self.most = max(k, 1)
+        self.pieces = <MemoryPiece*> malloc(self.most * sizeof(MemoryPiece))
+        if self.pieces == NULL:
+            raise MemoryError(f"out of memory: {k} arrays")
+        self.owners = []
+
+    def __dealloc__(self):
+        free(self.pieces)
+
+    cdef int add(self, object owner, char* start, int64_t size) except -1:
+        if self.k == 0 or owner is not self.owners[len(self.owners) - 1]:
+            self.owners.append(owner)
+        self.pieces[self.k] = MemoryPiece(start, size, len(self.owners) - 1)
+        self.k += 1
+        return 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef MemoryPiece* piece = &self.pieces[self.place]
+        cdef bint odd = self.place & 1
+        cdef PyObject* again = <PyObject*> (self.odd if odd else self.even)
+        if self.place == self.k:
+            self.owner = self.odd = self.even = None
+            self.owners.clear()
+            raise StopIteration
+        if piece.owner != self.owner_number or self.owner is None:
+            self.owner_number = piece.owner
+            self.owner, self.owners[piece.owner] = self.owners[piece.owner], None
+        if again != <PyObject*> None and ffr_move_array(
+            again, piece.start, piece.size, <PyObject*> self.owner, self.flags, self.dtype
+        ):
+            self.place += 1
+            return <object> again
+        array = array_over(self.owner, piece.start, piece.size)
+        self.place += 1
+        self.flags, self.dtype = flags_of(array), ffr_dtype(array)
+        # The array before dies at the end: a callback of a weak reference to it may ask for the next array.
+        if odd:
+            before, self.odd = self.odd, array
+        else:
+            before, self.even = self.even, array
+        return array
 
 
 def pooled(int64_t size):

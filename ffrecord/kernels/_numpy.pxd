@@ -3,7 +3,7 @@
 A module that cimports from here calls `import_array` first.
 """
 
-from cpython.ref cimport Py_INCREF
+from cpython.ref cimport Py_INCREF, PyObject
 
 
 cdef extern from *:
@@ -18,7 +18,22 @@ cdef extern from *:
     #define ffr_ndim(array) PyArray_NDIM((PyArrayObject *)(array))
     #define ffr_dim(array, axis) PyArray_DIM((PyArrayObject *)(array), axis)
     #define ffr_bytes(array) PyArray_BYTES((PyArrayObject *)(array))
+    #define ffr_flags(array) PyArray_FLAGS((PyArrayObject *)(array))
     #define ffr_nbytes(array) PyArray_NBYTES((PyArrayObject *)(array))
+    /* Only an array that nobody else holds, that no weak reference looks at, and that is as `array_at` made it. */
+    static inline int ffr_move_array(PyObject *object, char *start, npy_intp length, PyObject *owner, int flags, void *dtype) {
+    #ifdef Py_GIL_DISABLED
+        (void)object, (void)start, (void)length, (void)owner, (void)flags, (void)dtype;
+        return 0;
+    #else
+        PyArrayObject_fields *array = (PyArrayObject_fields *)object;
+        if (Py_REFCNT(object) != 1 || array->weakreflist != NULL || array->base != owner || array->flags != flags
+            || array->nd != 1 || array->strides[0] != 1 || (void *)array->descr != dtype) return 0;
+        array->data = start;
+        array->dimensions[0] = length;
+        return 1;
+    #endif
+    }
     """
     ctypedef Py_ssize_t npy_intp
     enum: NPY_UINT8
@@ -34,10 +49,12 @@ cdef extern from *:
     void make_readonly "ffr_make_readonly"(object array)
     int array_type "ffr_type"(object array)
     void* ffr_dtype(object array)
+    int flags_of "ffr_flags"(object array)
     int axes_of "ffr_ndim"(object array)
     npy_intp length_of "ffr_dim"(object array, int axis)
     char* start_of "ffr_bytes"(object array)
     npy_intp size_of "ffr_nbytes"(object array)
+    bint ffr_move_array(PyObject* array, char* start, npy_intp length, PyObject* owner, int flags, void* dtype) noexcept
 
 
 cdef inline object array_at(char* start, int axes, npy_intp* shape, object owner):

@@ -1,17 +1,19 @@
 """Forms of a batch result (arrays, packed or columns): built from records, or with samples left out or replaced."""
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.engine._engine import ARRAYS, CHECKED, Slots
+from ffrecord.engine._engine import ARRAYS, CHECKED, IN_TURN, Slots
 from ffrecord.errors import ArgumentError
 
 Array = npt.NDArray[np.uint8]
 Packed = tuple[Array, npt.NDArray[np.int64]]  # bytes back to back, and the start of each sample
-Form = str | Slots  # ARRAYS, PACKED, CHECKED (only failures count), or the pieces of each record that make columns
+# ARRAYS, IN_TURN, PACKED, CHECKED (only failures count), or the pieces of each record that make columns
+Form = str | Slots
 Out = Array | list[Array] | None  # memory for the result
 Replacements = dict[int, Array | None]  # place in a batch → its replacement, None to leave the sample out
 
@@ -20,7 +22,8 @@ class BatchOutcome(NamedTuple):
     """Result of reading a batch.
 
     Attributes:
-        result: a list of arrays, (data, offsets), or a list of columns; the bytes of failed samples are undefined.
+        result: a list of arrays, an iterator over arrays, (data, offsets), or a list of columns; the bytes of failed
+            samples are undefined.
         failures: (place in the batch, error), in ascending order of places.
     """
 
@@ -34,7 +37,7 @@ def deliver(form: Form, arrays: list[Array], out: Out) -> Any:
     Raises:
         ArgumentError: `out` is too small for them.
     """
-    if form in (ARRAYS, CHECKED):
+    if form in (ARRAYS, IN_TURN, CHECKED):
         return arrays
     if isinstance(form, Slots):
         return cut_columns(arrays, form, out if isinstance(out, list) else None)
@@ -100,7 +103,7 @@ def apply_replacements(form: str | Slots, result: Any, instead: Replacements, ou
     """
     if not instead:
         return result
-    if form is ARRAYS:
+    if form in (ARRAYS, IN_TURN):
         return replace_in_arrays(result, instead)
     if isinstance(form, Slots):
         return replace_in_columns(result, instead, form)
@@ -108,7 +111,7 @@ def apply_replacements(form: str | Slots, result: Any, instead: Replacements, ou
     return replace_in_packed(result, instead, out if isinstance(out, np.ndarray) else None)
 
 
-def replace_in_arrays(arrays: list[Array], instead: Replacements) -> list[Array]:
+def replace_in_arrays(arrays: Iterable[Array], instead: Replacements) -> list[Array]:
     """Return the arrays of a batch with each sample in `instead` replaced or left out."""
     replaced = [instead.get(place, array) for place, array in enumerate(arrays)]
     return [array for array in replaced if array is not None]

@@ -342,6 +342,10 @@ class RecordReader(Store[Sample_co]):
 
         return wait
 
+    @property
+    def _sequence_form(self) -> str:
+        return _engine.IN_TURN if isinstance(self._engine, _engine.Files) else _engine.ARRAYS
+
     def _load(self, positions: Indices) -> list[Array | Exception]:
         # `go_on`: each failure belongs to its own place.
         arrays, failures = self._read_sync(_engine.ARRAYS, positions, go_on=True)

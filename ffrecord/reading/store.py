@@ -488,7 +488,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         return self._iterate(range(self.n))
 
     def _iterate(self, indices: range) -> Iterator[Array]:
-        return chain.from_iterable(self._pieces(indices))
+        return chain.from_iterable(self._pieces(indices, self._sequence_form))
 
     # For subclasses
 
@@ -772,12 +772,17 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
 
         return Prefetcher(batches, begin, ahead)
 
-    def _pieces(self, indices: range) -> Iterator[list[Array]]:
+    @property
+    def _sequence_form(self) -> str:
+        """ARRAYS, or IN_TURN if the engine makes the arrays of a sequence one after another."""
+        return ARRAYS
+
+    def _pieces(self, indices: range, form: str = ARRAYS) -> Iterator[Iterable[Array]]:
         """Yield the records at `indices` in pieces of a few megabytes; the next ones are being read meanwhile."""
 
-        def begin(positions: Indices) -> Callable[[], list[Array]]:
-            wait = self._begin(ARRAYS, positions, sequential=indices.step == 1)
-            return lambda: self._apply_on_error(ARRAYS, wait())
+        def begin(positions: Indices) -> Callable[[], Iterable[Array]]:
+            wait = self._begin(form, positions, sequential=indices.step == 1)
+            return lambda: self._apply_on_error(form, wait())
 
         # A single record needs no thread.
         return Prefetcher(self._cut(indices), begin, self._pieces_ahead if len(indices) > 1 else 0)

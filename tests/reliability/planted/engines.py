@@ -151,4 +151,20 @@ DEFECTS = (
         "",
         ("test_every_size_is_checked.py::test_a_file_that_is_cut_while_it_is_read",),
     ),
+    Defect(
+        "array-that-is-held-used-again",
+        "G3",
+        "ffrecord/kernels/_numpy.pxd",
+        "if (Py_REFCNT(object) != 1 || array->weakreflist != NULL || array->base",
+        "if (array->weakreflist != NULL || array->base",
+        ("test_iterated_arrays.py",),
+    ),
+    Defect(
+        "array-over-memory-that-nobody-keeps",
+        "G3",
+        "ffrecord/kernels/_numpy.pxd",
+        " || array->base != owner || ",
+        " || ",
+        ("test_iterated_arrays.py",),
+    ),
 )

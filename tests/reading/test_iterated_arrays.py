@@ -1,0 +1,142 @@
+"""Arrays that iteration gives, whatever is done with those before: each has the bytes of its own sample."""
+
+import gc
+import sys
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import builders
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ffrecord import FileReader
+
+# Blocks that samples share have 512 KiB, and large samples have their own.
+SIZES = [*range(40), *(i * 7919 % 3000 for i in range(900)), 70_000, 5, 0, 200_000, 1, 1, 65_536, 65_535, 9]
+SAMPLES = builders.records(SIZES)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = builders.write_samples(tmp_path_factory.mktemp("iterated") / "a.ffr", SAMPLES)
+    return path
+
+
+def change_shape(array: Any) -> None:
+    array.shape = (1, -1)
+
+
+def change_dtype(array: Any) -> None:
+    array.dtype = np.int8
+
+
+def make_column(array: Any) -> None:
+    if len(array) > 1:
+        array.shape = (len(array), 1)
+
+
+def make_readonly(array: Any) -> None:
+    array.flags.writeable = False
+
+
+def overwrite(array: Any) -> None:
+    if array.flags.writeable:
+        array[:] = 255
+
+
+DROPPED: list[Callable[[Any], Any]] = [
+    *(change_shape, change_dtype, make_column, make_readonly, overwrite, bytes, memoryview, np.array, repr),
+]
+KEPT: list[Callable[[Any], Any]] = [
+    *(lambda array: array, memoryview, lambda array: array[1:], lambda array: array.view(np.int8)),
+    *(lambda array: array.reshape(1, -1), lambda array: [array, memoryview(array)], np.asarray),
+    lambda array: np.frombuffer(array, np.uint8) if len(array) else array,
+]
+
+
+def bytes_of(kept: Any) -> bytes:
+    return bytes_of(kept[0]) if isinstance(kept, list) else bytes(kept)
+
+
+@pytest.mark.parametrize("io", builders.IO_MODES)
+@given(data=st.data())
+def test_each_has_the_bytes_of_its_sample(path: Path, io: str, data: st.DataObject) -> None:
+    """Some are kept, as they are or as a view; some are changed and dropped."""
+    turns = data.draw(st.lists(st.sampled_from([None, *DROPPED, *KEPT]), min_size=1, max_size=12))
+    step = data.draw(st.sampled_from([1, 1, -1, 3]))
+    kept: list[tuple[Any, bytes]] = []
+    wanted = SAMPLES[::step]
+    with FileReader(path, io=io) as reader:
+        for i, (array, sample) in enumerate(zip(reader[::step], wanted, strict=True)):
+            assert array.dtype == np.uint8
+            assert array.shape == (len(sample),)
+            assert array.flags.c_contiguous
+            assert array.tobytes() == sample
+            assert array.flags.writeable == (io != "mmap")
+            turn = turns[i % len(turns)]
+            if turn in KEPT:
+                value = turn(array)
+                kept.append((value, bytes_of(value)))
+            elif turn is not None:
+                turn(array)
+    assert all(bytes_of(value) == sample for value, sample in kept)
+
+
+@pytest.mark.parametrize("most", range(5))
+def test_the_last_ones_are_kept(path: Path, most: int) -> None:
+    with FileReader(path) as reader:
+        last: deque[Any] = deque(maxlen=most)
+        for i, array in enumerate(reader):
+            last.append(array)
+            assert [each.tobytes() for each in last] == SAMPLES[max(i + 1 - most, 0) : i + 1]
+
+
+def test_dropped_arrays_are_used_again(path: Path) -> None:
+    """Else each sample of some bytes would cost more time for its array than for its bytes."""
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        pytest.skip("without a GIL each sample has an array of its own")
+    with FileReader(path) as reader:
+        # Samples of one block take two arrays in turns.
+        assert len({id(array) for array in reader[40:200]}) <= 4
+
+
+def test_a_weak_reference_sees_its_own_array_die(path: Path) -> None:
+    seen: list[bytes] = []
+    with FileReader(path) as reader:
+        for array in reader[:200]:
+            weakref.finalize(array, seen.append, array.tobytes())
+        del array
+        gc.collect()
+    assert sorted(seen) == sorted(SAMPLES[:200])
+
+
+def test_the_end_of_an_array_may_ask_for_the_next_one(path: Path) -> None:
+    with FileReader(path) as reader:
+        arrays: Iterator[Any] = iter(reader)
+        found: list[bytes] = []
+
+        def take(place: int) -> None:
+            if place < 400 and place % 3 == 0:
+                found.extend(array.tobytes() for _, array in zip(range(place % 5), arrays, strict=False))
+
+        for place, array in enumerate(arrays):
+            found.append(array.tobytes())
+            weakref.finalize(array, take, place)
+        del array
+    assert sorted(found) == sorted(SAMPLES)
+
+
+def test_memory_of_dropped_samples_comes_back(path: Path) -> None:
+    """An iterator that is kept after its end keeps no samples."""
+    with FileReader(path) as reader:
+        arrays = iter(reader)
+        block = next(arrays).base
+        count = sys.getrefcount(block)
+        assert sum(len(array) for array in arrays) == sum(SIZES[1:])
+        assert sys.getrefcount(block) < count
+        assert next(arrays, None) is None
