@@ -110,7 +110,7 @@ DEFECTS = (
         "ffrecord/torch/progress.py",
         "        yielded = epoch.resumed + epoch.passed\n",
         "        yielded = epoch.resumed + max(0, epoch.passed - 1)\n",
-        ("test_torch_state.py::test_every_step",),
+        ("test_torch_progress.py::test_every_step",),
     ),
     Defect(
         "state-counts-what-was-read-ahead",

@@ -41,7 +41,7 @@ DEFECTS = (
         "ffrecord/torch/progress.py",
         "        elif _is_next(state, now):\n",
         "        elif False:\n",
-        ("test_torch_state.py::test_on_the_last_batch_the_epoch_is_finished",),
+        ("test_torch_progress.py::test_on_the_last_batch_the_epoch_is_finished",),
     ),
     Defect(
         "the-rank-of-when-it-was-made",
