@@ -14,16 +14,13 @@ import deadlocks
 import failures
 import pytest
 import sanitizers
+from planted.defect import path_of
 
 # T5 to T8, T14, and what has most C in it. The small counts of everyday are enough.
-CORE = ["test_bit_flips", "test_truncation", "test_corruption", "test_hostile", "test_differential", "test_threads"]
-OTHERS = [
-    "test_aio.py",
-    "test_crc.py",
-    "test_engine.py",
-    "test_read_at_once.py",
-    "test_copied.py",
-    "test_read_columns.py",
+CORE = [
+    *("test_bit_flips.py", "test_truncation.py", "test_corruption.py", "test_hostile.py", "test_differential.py"),
+    *("test_threads.py", "test_aio.py", "test_crc.py", "test_engine.py", "test_read_at_once.py", "test_read_copied.py"),
+    *("test_read_columns.py", "test_iterated_arrays.py"),
 ]
 
 PLANTED = {
@@ -182,12 +179,17 @@ def test_only_who_lost_a_child_has_another_chance(tmp_path, capsys, what, status
     assert all(f"\n  test_outcomes.py::test_now_and_then[{each}]\n" in told for each in what if each != "good")
 
 
+def test_all_of_the_core_is_there():
+    """Else the long test finds nothing, because it has nothing to run."""
+    assert [name for name in CORE if not path_of(sanitizers.ROOT, name)] == []
+
+
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_the_core(monkeypatch, capfd):
     need("address")
     monkeypatch.setenv("HYPOTHESIS_PROFILE", "default")
-    paths = [f"tests/reliability/{name}.py" for name in CORE] + [f"tests/{name}" for name in OTHERS]
+    paths = [path_of(sanitizers.ROOT, name) for name in CORE]
     status = sanitizers.main([*paths, "-q"], sanitizers.ENGINE, "address-core")
     assert status == 0, capfd.readouterr().out[-20_000:]
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from planted.defect import path_of
 
 ROOT = Path(__file__).parents[2]
 TESTS = [
@@ -26,12 +27,12 @@ TESTS = [
     "test_iter_batches.py::test_errors_in_their_turn",
     "test_read_columns.py::test_into_memory_of_the_caller",
     "test_resample.py::test_golden",
-    "order/test_permutation.py::test_check",
-    "sources/test_zip.py::test_by_name",
-    "sources/test_tar.py::test_prefixes",
-    "sources/test_recordio.py::test_nothing_in_it",
-    "sources/test_snappy.py::test_the_limit",
-    "sources/test_example_parser.py::test_samples_are_rows",
+    "test_permutation.py::test_check",
+    "test_zip.py::test_by_name",
+    "test_tar.py::test_prefixes",
+    "test_recordio.py::test_nothing_in_it",
+    "test_snappy.py::test_the_limit",
+    "test_example_parser.py::test_samples_are_rows",
 ]
 ERROR = re.compile(r"^==\d+== [A-Z].*\n(?:==\d+==    .*\n)+", re.MULTILINE)  # what it is, then the stack
 
@@ -55,10 +56,18 @@ def memcheck(log: Path, *command: object) -> tuple[int, list[str]]:
     return done.returncode, ours(log.read_text(errors="replace"))
 
 
+def test_all_of_the_core_is_there() -> None:
+    """Else the long test finds nothing, because it has nothing to run."""
+    for test in TESTS:
+        path, _, name = path_of(ROOT, test).partition("::")
+        assert path, test
+        assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.MULTILINE), test
+
+
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_core(tmp_path: Path) -> None:
-    tests = [f"tests/{name}" for name in TESTS]
+    tests = [path_of(ROOT, name) for name in TESTS]
     status, errors = memcheck(
         tmp_path / "log", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=3000", *tests
     )
