@@ -136,9 +136,11 @@ def sequential_figures(group: Group, cache: str, mean: int) -> list[Figure]:
     if cache == "cold":
         against = [*ratio(where, ours, fio_of(group), 0.9)]
     else:
+        floor = 0.5 if mean < 1024 else None
         against = [
             *ratio(where, ours, group.named("C loop, pread"), 0.8),
             *ratio(where, ours, group.named("C loop, ranges"), None),
+            *ratio(where, group.named("iteration auto, dropped"), group.named("C loop, ranges"), floor),
         ]
     return [*against, *ratio(where, ours, group.best("peer"), None)]
 
