@@ -69,6 +69,7 @@ cdef extern from "stdlib.h" nogil:
 cdef enum:
     ALIGNMENT = 64
     HUGE_PAGE = 2 << 20
+    KEPT_MOST = 8              # after so many arrays that somebody keeps, the others of a batch are not asked
     POOLED_LEAST = 8 << 10     # malloc is fast for smaller blocks
     POOLED_MOST = 64 << 20
     POOL_LIMIT = 128 << 20     # idle bytes kept by a process, at most
@@ -269,7 +270,7 @@ cdef class ArraysInTurn:
     def __next__(self):
         cdef MemoryPiece* piece = &self.pieces[self.place]
         cdef bint odd = self.place & 1
-        cdef PyObject* again = <PyObject*> (self.odd if odd else self.even)
+        cdef PyObject* again
         if self.place == self.k:
             self.owner = self.odd = self.even = None
             self.owners.clear()
@@ -277,13 +278,20 @@ cdef class ArraysInTurn:
         if piece.owner != self.owner_number or self.owner is None:
             self.owner_number = piece.owner
             self.owner, self.owners[piece.owner] = self.owners[piece.owner], None
+        if self.kept >= KEPT_MOST:
+            array = array_over(self.owner, piece.start, piece.size)
+            self.place += 1
+            return array
+        again = <PyObject*> (self.odd if odd else self.even)
         if again != <PyObject*> None and ffr_move_array(
             again, piece.start, piece.size, <PyObject*> self.owner, self.flags, self.dtype
         ):
             self.place += 1
+            self.kept = 0
             return <object> again
         array = array_over(self.owner, piece.start, piece.size)
         self.place += 1
+        self.kept += 1
         self.flags, self.dtype = flags_of(array), ffr_dtype(array)
         # The array before dies at the end: a callback of a weak reference to it may ask for the next array.
         if odd:
