@@ -754,12 +754,16 @@ cdef class Files:
         """Start reading a batch in another thread; return the `PendingBatch`, whose `result()` is that of `read`.
 
         Args:
-            threads: another thread is started if fewer exist and none is idle.
+            threads: another thread is started if fewer exist and none is idle. 0: read now, in this thread.
             sequential: the batch is a piece of a long sequence, of which one piece is read at a time.
         """
         cdef PendingBatch batch = self._begin(_start(indices), indices.shape[0], check, go_on, form, out)
         batch.reading.sequential = sequential and not self.jumping
-        self._submit(batch, threads, True)
+        if threads > 0 or batch.size() >= LARGE:
+            self._submit(batch, threads or PREFETCH_THREADS, threads > 0)
+        else:
+            with nogil:
+                read_all(&batch.reading)
         return batch
 
     def sizes(self, const int64_t[::1] indices not None):

@@ -10,8 +10,8 @@ class MemoryBlock:
 class ArraysInTurn:
     """Iterator over 1-D uint8 arrays, each made when it is its turn.
 
-    To make an array and to drop it takes longer than to read a small record. So an array that nobody else holds any more,
-    and that is as it was made, is moved to the bytes of the next record but one; itertools reuses tuples in this way.
+    Making an array and dropping it takes longer than reading a small record. So an array that nobody else holds any
+    more, and that is as it was made, is moved to the bytes of the next record but one. itertools reuses tuples so.
     """
 
     def __iter__(self) -> Self: ...

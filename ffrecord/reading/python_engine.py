@@ -136,15 +136,15 @@ class PythonEngine:
     def begin(self, load: Load, threads: int) -> Load:
         """Run `load` in a thread, as soon as fewer than `threads` are busy; return a function that waits for it.
 
-        In a process that was forked meanwhile, that function runs `load` itself.
+        With 0 threads, and in a process that was forked meanwhile, that function runs `load` itself.
         """
         pool, future = self._pool, Future[BatchOutcome]()
         with pool.changed:
             if self.closed:
                 raise ClosedError("closed")
             # At exit new threads could not be ended any more, so the caller reads by itself.
-            if _ending.is_set():
-                return lambda: self.run(load)
+            if _ending.is_set() or threads == 0:
+                return partial(self.run, load)
             # Idle threads first: another one costs more than a waiting job.
             if len(pool.workers) - pool.busy <= len(pool.jobs) and len(pool.workers) < threads:
                 self._start(pool)

@@ -781,11 +781,12 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         """Yield the records at `indices` in pieces of a few megabytes; the next ones are being read meanwhile."""
 
         def begin(positions: Indices) -> Callable[[], Iterable[Array]]:
-            wait = self._begin(form, positions, sequential=indices.step == 1)
+            # The only piece: to wait for another thread would take longer.
+            threads = THREADS if len(positions) < len(indices) else 0
+            wait = self._begin(form, positions, threads=threads, sequential=indices.step == 1)
             return lambda: self._apply_on_error(form, wait())
 
-        # A single record needs no thread.
-        return Prefetcher(self._cut(indices), begin, self._pieces_ahead if len(indices) > 1 else 0)
+        return Prefetcher(self._cut(indices), begin, self._pieces_ahead)
 
     def _cut(self, indices: range) -> Iterator[Indices]:
         """Cut `indices` into pieces of about CHUNK_BYTES."""
@@ -794,7 +795,8 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
             positions = np.arange(part.start, part.stop, part.step)
             # Cut where the sum of sizes passes a multiple of CHUNK_BYTES.
             ends = np.cumsum(self._sizes(positions))
-            yield from np.split(positions, np.flatnonzero(np.diff(ends // CHUNK_BYTES)) + 1)
+            cuts = np.flatnonzero(np.diff(ends // CHUNK_BYTES)) + 1
+            yield from np.split(positions, cuts) if len(cuts) else [positions]
 
     # Failures
 

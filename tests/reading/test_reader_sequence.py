@@ -1,6 +1,9 @@
 """`FileReader` as a sequence: length, iteration, slices, indexing."""
 
+import os
+
 import builders
+import children
 import numpy as np
 import pytest
 import situations
@@ -52,6 +55,22 @@ def test_indexing(small_file):
             assert [sample.tobytes() for sample in reader[indices]] == [small_file.samples[3], small_file.samples[1]]
         with pytest.raises(TypeError):
             reader["3"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs /proc")
+def test_one_piece_is_read_in_the_calling_thread(small_file):
+    """To wait for another thread takes longer than to read some records."""
+
+    def read() -> bool:
+        threads = set(os.listdir("/proc/self/task"))
+        with FileReader(small_file.path) as reader:
+            for _ in range(3):
+                assert [sample.tobytes() for sample in reader.read_range(1, 7)] == small_file.samples[1:7]
+                assert [sample.tobytes() for sample in reader[2:5]] == small_file.samples[2:5]
+                assert [sample.tobytes() for sample in reader] == small_file.samples
+            return set(os.listdir("/proc/self/task")) == threads
+
+    assert children.in_child(read) == 0
 
 
 def test_iterating_takes_little_memory_beside_the_samples(tmp_path):
