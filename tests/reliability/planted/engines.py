@@ -158,6 +158,7 @@ DEFECTS = (
         "if (Py_REFCNT(object) != 1 || array->weakreflist != NULL || array->base",
         "if (array->weakreflist != NULL || array->base",
         ("test_iterated_arrays.py",),
+        modules=("kernels._memory",),
     ),
     Defect(
         "array-over-memory-that-nobody-keeps",
@@ -166,5 +167,6 @@ DEFECTS = (
         " || array->base != owner || ",
         " || ",
         ("test_iterated_arrays.py",),
+        modules=("kernels._memory",),
     ),
 )
