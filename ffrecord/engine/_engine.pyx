@@ -302,7 +302,12 @@ cdef class PendingBatch:
             self.submitted = False
         self.files._leave(self)
         self.lost |= not there
-        return None if self.lost else (self.delivered, self._failures())
+        if self.lost:
+            return None
+        failures = self._failures()
+        if failures and type(self.delivered) is ArraysInTurn:
+            self.delivered = list(self.delivered)  # to be looked through again after an exception
+        return self.delivered, failures
 
 
 @no_gc_clear
@@ -628,9 +633,10 @@ cdef class Files:
             check: compare CRC-32.
             go_on: read the rest of the batch after a failure.
             form: form of the result. ARRAYS: a 1-D uint8 array for each record, writable except with io="mmap".
-                IN_TURN: an iterable of these arrays. PACKED: (uint8 [sum of sizes], int64 offsets [k + 1]). CHECKED: like PACKED, but the bytes of the records are
-                undefined; only the failures count. `Slots`: a uint8 array [k, size] for each slot, in the order of the
-                slots; records of another size are failures.
+                IN_TURN: an iterable of these arrays, a list after failures. PACKED: (uint8 [sum of sizes], int64 offsets
+                [k + 1]). CHECKED: like PACKED, but the bytes of the records are undefined; only the failures count.
+                `Slots`: a uint8 array [k, size] for each slot, in the order of the slots; records of another size are
+                failures.
             out: memory to fill: for PACKED, a writable C-contiguous 1-D uint8 array of at least the sum of sizes; for
                 `Slots`, a list with one array for each slot.
 
@@ -754,7 +760,8 @@ cdef class Files:
         """Start reading a batch in another thread; return the `PendingBatch`, whose `result()` is that of `read`.
 
         Args:
-            threads: another thread is started if fewer exist and none is idle. 0: read now, in this thread.
+            threads: another thread is started if fewer exist and none is idle. 0: read in this thread, except batches of
+                LARGE bytes or more.
             sequential: the batch is a piece of a long sequence, of which one piece is read at a time.
         """
         cdef PendingBatch batch = self._begin(_start(indices), indices.shape[0], check, go_on, form, out)

@@ -33,9 +33,10 @@ cdef class ArraysInTurn:
     cdef object owner
     cdef object even           # the last arrays of even and of odd numbers
     cdef object odd
-    cdef int kept              # arrays since the last one that was moved
+    cdef int made              # arrays made since the last one that was moved
     cdef int flags             # of an array that nobody has changed
     cdef void* dtype
+    # owner: keeps the memory; no array, of which numpy would take the owner in place of the array for the base of views.
     cdef int add(self, object owner, char* start, int64_t size) except -1
 
 

@@ -11,7 +11,7 @@ class ArraysInTurn:
     """Iterator over 1-D uint8 arrays, each made when it is its turn.
 
     Making an array and dropping it takes longer than reading a small record. So an array that nobody else holds any
-    more, and that is as it was made, is moved to the bytes of the next record but one. itertools reuses tuples so.
+    more, and that nobody has changed, is moved to the bytes of a later record. `zip` reuses its tuples in the same way.
     """
 
     def __iter__(self) -> Self: ...

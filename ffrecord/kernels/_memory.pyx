@@ -69,7 +69,7 @@ cdef extern from "stdlib.h" nogil:
 cdef enum:
     ALIGNMENT = 64
     HUGE_PAGE = 2 << 20
-    KEPT_MOST = 8              # after so many arrays that somebody keeps, the others of a batch are not asked
+    MADE_MOST = 8              # after so many new arrays one after another, the rest of the batch gets new ones too
     POOLED_LEAST = 8 << 10     # malloc is fast for smaller blocks
     POOLED_MOST = 64 << 20
     POOL_LIMIT = 128 << 20     # idle bytes kept by a process, at most
@@ -271,14 +271,13 @@ cdef class ArraysInTurn:
         cdef MemoryPiece* piece = &self.pieces[self.place]
         cdef bint odd = self.place & 1
         cdef PyObject* again
+        # Drop nothing here: itertools.chain holds no reference meanwhile, and the end of an array may run any code.
         if self.place == self.k:
-            self.owner = self.odd = self.even = None
-            self.owners.clear()
             raise StopIteration
         if piece.owner != self.owner_number or self.owner is None:
             self.owner_number = piece.owner
             self.owner, self.owners[piece.owner] = self.owners[piece.owner], None
-        if self.kept >= KEPT_MOST:
+        if self.made >= MADE_MOST:
             array = array_over(self.owner, piece.start, piece.size)
             self.place += 1
             return array
@@ -287,11 +286,11 @@ cdef class ArraysInTurn:
             again, piece.start, piece.size, <PyObject*> self.owner, self.flags, self.dtype
         ):
             self.place += 1
-            self.kept = 0
+            self.made = 0
             return <object> again
         array = array_over(self.owner, piece.start, piece.size)
         self.place += 1
-        self.kept += 1
+        self.made += 1
         self.flags, self.dtype = flags_of(array), ffr_dtype(array)
         # The array before dies at the end: a callback of a weak reference to it may ask for the next array.
         if odd:

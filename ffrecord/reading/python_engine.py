@@ -134,9 +134,10 @@ class PythonEngine:
         self.bytes += sum(map(len, result)) if isinstance(result, list) else len(result[0])
 
     def begin(self, load: Load, threads: int) -> Load:
-        """Run `load` in a thread, as soon as fewer than `threads` are busy; return a function that waits for it.
+        """Begin a batch: return a function that returns what `load` returns.
 
-        With 0 threads, and in a process that was forked meanwhile, that function runs `load` itself.
+        A thread runs `load` as soon as fewer than `threads` are busy. With 0 threads, and in a process that was forked
+        meanwhile, the function runs `load` itself.
         """
         pool, future = self._pool, Future[BatchOutcome]()
         with pool.changed:

@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from errno import EAGAIN, ESTALE
+from functools import partial
 from types import MappingProxyType
 from typing import Any, SupportsIndex, TypeVar, overload
 
@@ -326,10 +327,13 @@ class RecordReader(Store[Sample_co]):
         positions = as_indices(indices).copy()  # the caller may change its array meanwhile
         go_on = go_on or self._on_error != "raise"
         begin: Callable[..., _engine.PendingBatch[Any]] = self._engine.read_ahead
-        batch = self._call(begin, positions, self._check_data, go_on, form, out, threads, sequential)
+        start = partial(self._call, begin, positions, self._check_data, go_on, form, out, threads, sequential)
+        begun = start() if threads else None
 
         def wait() -> BatchOutcome:
             with self._naming_memory_errors(positions):
+                # Without a thread, read only now: after an exception of a signal handler, it is read again.
+                batch = begun or start()
                 read = batch.result()
             # Closed during the read: its arrays may be incomplete.
             if self.closed:

@@ -1,7 +1,11 @@
 """Arrays that iteration gives, whatever is done with those before: each has the bytes of its own sample."""
 
-import gc
+import itertools
 import sys
+import sysconfig
+import threading
+import time
+import tracemalloc
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -96,23 +100,50 @@ def test_the_last_ones_are_kept(path: Path, most: int) -> None:
             assert [each.tobytes() for each in last] == SAMPLES[max(i + 1 - most, 0) : i + 1]
 
 
-def test_dropped_arrays_are_used_again(path: Path) -> None:
+def line_of(array: Any) -> int:
+    """Return the line of this file that made an array."""
+    made = tracemalloc.get_object_traceback(array)
+    assert made is not None
+    return next(frame.lineno for frame in made if frame.filename == __file__)
+
+
+@pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="without a GIL each sample has an array of its own"
+)
+def test_a_dropped_array_is_used_for_a_later_sample(path: Path) -> None:
     """Else each sample of some bytes would cost more time for its array than for its bytes."""
-    if not getattr(sys, "_is_gil_enabled", lambda: True)():
-        pytest.skip("without a GIL each sample has an array of its own")
-    with FileReader(path) as reader:
-        # Samples of one block take two arrays in turns.
-        assert len({id(array) for array in reader[40:200]}) <= 4
+    tracemalloc.start(5)
+    try:
+        with FileReader(path) as reader:
+            arrays = iter(reader[40:200])
+            first = [next(arrays), next(arrays)]
+            line = line_of(first[0])
+            del first[0]
+            moved = next(arrays)
+            new = next(arrays)
+            assert line_of(moved) == line != line_of(new)
+            assert [each.tobytes() for each in (first[0], moved, new)] == SAMPLES[41:44]
+    finally:
+        tracemalloc.stop()
+
+
+def test_pieces_that_a_thread_reads(tmp_path: Path) -> None:
+    """Of this many samples, the first ones are used while the others are read."""
+    samples = [b"%06d" % i for i in range(20_000)]
+    with FileReader(builders.write_samples(tmp_path / "a.ffr", samples)) as reader:
+        kept: list[tuple[Any, bytes]] = []
+        for i, (array, sample) in enumerate(zip(reader, samples, strict=True)):
+            assert array.tobytes() == sample
+            if i % 7 == 0:
+                kept.append((array[2:], sample[2:]))
+        assert all(view.tobytes() == sample for view, sample in kept)
 
 
 def test_a_weak_reference_sees_its_own_array_die(path: Path) -> None:
-    seen: list[bytes] = []
+    """An array that is moved would go on to live."""
     with FileReader(path) as reader:
-        for array in reader[:200]:
-            weakref.finalize(array, seen.append, array.tobytes())
-        del array
-        gc.collect()
-    assert sorted(seen) == sorted(SAMPLES[:200])
+        references = [weakref.ref(array) for array in reader[:200]]
+        assert [reference() for reference in references[:-3]] == [None] * 197
 
 
 def test_the_end_of_an_array_may_ask_for_the_next_one(path: Path) -> None:
@@ -129,6 +160,61 @@ def test_the_end_of_an_array_may_ask_for_the_next_one(path: Path) -> None:
             weakref.finalize(array, take, place)
         del array
     assert sorted(found) == sorted(SAMPLES)
+
+
+@pytest.mark.parametrize("last", range(4))
+def test_the_last_array_of_a_piece_asks_for_the_next_piece(tmp_path: Path, last: int) -> None:
+    """A piece has at most 8,192 samples, and is gone when the next one begins."""
+    samples = [b"%06d" % i for i in range(9_000)]
+    found: list[bytes] = []
+    with FileReader(builders.write_samples(tmp_path / "a.ffr", samples)) as reader:
+        arrays: Iterator[Any] = iter(reader)
+
+        def take() -> None:
+            found.extend(array.tobytes() for array in itertools.islice(arrays, 1))
+
+        for place, array in enumerate(arrays):
+            found.append(array.tobytes())
+            if place == 8_191 - last:
+                weakref.finalize(array, take)
+        del array
+    assert sorted(found) == samples
+
+
+def test_each_array_takes_another_when_it_ends(path: Path) -> None:
+    found: list[bytes] = []
+    with FileReader(path) as reader:
+        arrays: Iterator[Any] = iter(reader[:30])
+
+        def take(*_: object) -> None:
+            array = next(arrays, None)
+            if array is not None:
+                found.append(array.tobytes())
+                weakref.finalize(array, take)
+
+        for _ in range(30):
+            take()
+    assert sorted(found) == sorted(SAMPLES[:30])
+
+
+def test_threads_share_an_iterator_of_arrays_whose_end_takes_time(path: Path) -> None:
+    with FileReader(path) as reader:
+        for _ in range(20):
+            arrays: Iterator[Any] = iter(reader[:60])
+            found = [next(arrays).tobytes()]
+
+            def take(arrays: Iterator[Any] = arrays, found: list[bytes] = found) -> None:
+                for array in arrays:
+                    weakref.finalize(array, time.sleep, 0.0002)
+                    found.append(array.tobytes())
+                    del array
+
+            threads = [threading.Thread(target=take) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert sorted(found) == sorted(SAMPLES[:60])
 
 
 def test_memory_of_dropped_samples_comes_back(path: Path) -> None:
