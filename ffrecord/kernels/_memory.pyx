@@ -292,8 +292,10 @@ cdef class ArraysInTurn:
         self.place += 1
         self.made += 1
         self.flags, self.dtype = flags_of(array), ffr_dtype(array)
-        # The array before dies at the end: a callback of a weak reference to it may ask for the next array.
-        if odd:
+        # Arrays before die at the end: a callback of a weak reference to them may ask for the next array.
+        if self.made == MADE_MOST:
+            before, self.odd, self.even = (self.odd, self.even), None, None
+        elif odd:
             before, self.odd = self.odd, array
         else:
             before, self.even = self.even, array
