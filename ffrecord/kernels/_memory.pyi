@@ -1,3 +1,5 @@
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import Self
@@ -14,6 +16,22 @@ class ArraysInTurn:
     more, and that nobody has changed, is moved to the bytes of a later record. `zip` reuses its tuples in the same way.
     """
 
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> npt.NDArray[np.uint8]: ...
+
+class ArraysOfPieces:
+    """Iterator over the arrays of pieces, one piece after another, as `itertools.chain.from_iterable` is one.
+
+    Threads may share it: each array goes to one of them. After an error it has ended.
+
+    Args:
+        pieces: iterable of iterables of arrays. Only one thread at a time asks it for a piece.
+
+    Raises:
+        ValueError: a signal handler asks for an array while the code that it interrupts waits for a piece.
+    """
+
+    def __init__(self, pieces: Iterable[Iterable[npt.NDArray[np.uint8]]]) -> None: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> npt.NDArray[np.uint8]: ...
 

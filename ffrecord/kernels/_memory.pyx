@@ -5,7 +5,7 @@ Without the pool, malloc would return fresh pages for each large block, and thei
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
-from cpython.ref cimport PyObject
+from cpython.ref cimport Py_DECREF, PyObject
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
@@ -35,6 +35,7 @@ from ffrecord.system._linux cimport (
 )
 
 import os
+import threading
 
 import_array()
 
@@ -62,6 +63,14 @@ cdef extern from *:
     }
     """
     void ffr_huge_pages(void* start, size_t size) nogil
+
+cdef extern from *:
+    """
+    static int ffr_raise_error_set(void) { return -1; }
+    """
+    int ffr_raise_error_set() except -1
+    PyObject* PyIter_Next(object iterator)    # NULL without an error at the end
+    PyObject* PyErr_Occurred()
 
 cdef extern from "stdlib.h" nogil:
     int posix_memalign(void**, size_t, size_t)
@@ -300,6 +309,67 @@ cdef class ArraysInTurn:
         else:
             before, self.even = self.even, array
         return array
+
+
+cdef class ArraysOfPieces:
+
+    cdef object pieces
+    cdef object active    # iterator over the arrays of the piece in use, or None
+    cdef object lock
+    cdef bint busy        # the next piece is being waited for
+
+    def __init__(self, pieces):
+        self.pieces, self.lock = iter(pieces), threading.RLock()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        # Without a GIL, threads may not share the iterator of a piece.
+        if FFR_FREE_THREADED:
+            with self.lock:
+                return self._next()
+        return self._next()
+
+    cdef object _next(self):
+        cdef PyObject* array
+        while True:
+            active = self.active
+            if active is not None:
+                array = PyIter_Next(active)
+                if array != NULL:
+                    taken = <object> array
+                    Py_DECREF(taken)  # the reference that PyIter_Next gave away
+                    return taken
+                if PyErr_Occurred() != NULL:
+                    self._fail()
+            self._advance(active)
+
+    cdef int _fail(self) except -1:
+        """Raise the error of a piece, which is set. The rest of the piece is lost, so no piece comes after it."""
+        try:
+            ffr_raise_error_set()
+        except BaseException:
+            self.pieces, self.active = iter(()), None
+            raise
+        return 0
+
+    cdef int _advance(self, object active) except -1:
+        """Go on with the next piece, unless another thread did so since `active` was seen to be at its end."""
+        with self.lock:
+            if self.active is not active:
+                return 0
+            if self.busy:
+                raise ValueError("a signal handler may not read from the iterator that it interrupts; make another one")
+            self.busy = True
+            try:
+                self.active = iter(next(self.pieces))
+            except BaseException:
+                self.pieces, self.active = iter(()), None
+                raise
+            finally:
+                self.busy = False
+        return 0
 
 
 def pooled(int64_t size):

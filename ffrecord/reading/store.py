@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from errno import ENOENT
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, SupportsIndex, TypeVar, overload
 
@@ -31,6 +31,7 @@ from ffrecord.errors import (
     name_files,
     plural,
 )
+from ffrecord.kernels._memory import ArraysOfPieces
 from ffrecord.reading.batch_forms import (
     Array,
     BatchOutcome,
@@ -488,7 +489,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         return self._iterate(range(self.n))
 
     def _iterate(self, indices: range) -> Iterator[Array]:
-        return chain.from_iterable(self._pieces(indices, self._sequence_form))
+        return ArraysOfPieces(self._pieces(indices, self._sequence_form))
 
     # For subclasses
 
@@ -780,11 +781,18 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
     def _pieces(self, indices: range, form: str = ARRAYS) -> Iterator[Iterable[Array]]:
         """Yield the records at `indices` in pieces of a few megabytes; the next ones are being read meanwhile."""
 
+        def deliver(outcome: BatchOutcome) -> Iterable[Array]:
+            if not outcome.failures or self._on_error != "raise":
+                return self._apply_on_error(form, outcome)  # type: ignore[no-any-return]
+            # The samples before the first bad one are good.
+            place, error = outcome.failures[0]
+            return chain(islice(outcome.result, place), map(_raise, [error]))
+
         def begin(positions: Indices) -> Callable[[], Iterable[Array]]:
             # The only piece: to wait for another thread would take longer.
             threads = THREADS if len(positions) < len(indices) else 0
-            wait = self._begin(form, positions, threads=threads, sequential=indices.step == 1)
-            return lambda: self._apply_on_error(form, wait())
+            wait = self._begin(form, positions, threads=threads, sequential=indices.step == 1, go_on=True)
+            return lambda: deliver(wait())
 
         return Prefetcher(self._cut(indices), begin, self._pieces_ahead)
 
@@ -831,6 +839,13 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
                 self.skipped += 1
             said.append(f"skipped or replaced: {error}")
             instead[place] = _replacement(self._on_error(error)) if callable(self._on_error) else None
+
+
+def _raise(error: Exception) -> Array:
+    try:
+        raise error
+    finally:
+        del error  # the cycle of the error and this frame would keep its batch
 
 
 def tell_skipped(messages: Iterable[str]) -> None:

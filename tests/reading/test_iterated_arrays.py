@@ -9,6 +9,7 @@ import tracemalloc
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ffrecord
 from ffrecord import FileReader
 
 # Blocks that samples share have 512 KiB, and large samples have their own.
@@ -27,8 +29,7 @@ SAMPLES = builders.records(SIZES)
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path: Path = builders.write_samples(tmp_path_factory.mktemp("iterated") / "a.ffr", SAMPLES)
-    return path
+    return Path(builders.write_samples(tmp_path_factory.mktemp("iterated") / "a.ffr", SAMPLES))
 
 
 def change_shape(array: Any) -> None:
@@ -42,6 +43,15 @@ def change_dtype(array: Any) -> None:
 def make_column(array: Any) -> None:
     if len(array) > 1:
         array.shape = (len(array), 1)
+
+
+@pytest.fixture
+def many_switches() -> Iterator[None]:
+    """Threads take turns every 10 microseconds."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
 
 
 def make_readonly(array: Any) -> None:
@@ -228,3 +238,42 @@ def test_memory_of_dropped_samples_comes_back(path: Path) -> None:
         assert sum(len(array) for array in arrays) == sum(SIZES[1:])
         assert sys.getrefcount(block) < count
         assert next(arrays, None) is None
+
+
+@pytest.mark.usefixtures("many_switches")
+@pytest.mark.parametrize("size", [4, 3_000])
+def test_threads_share_an_iterator(tmp_path: Path, size: int) -> None:
+    """Each array goes to one of them, also where a piece ends and where all of them wait for the next one."""
+    samples = [b"%06d" % i + bytes(size) for i in range(20_000)]
+    with FileReader(builders.write_samples(tmp_path / "a.ffr", samples)) as reader:
+        for _ in range(10):
+            arrays: Iterator[Any] = iter(reader)
+            with ThreadPoolExecutor(4) as threads:
+                taken = [threads.submit(lambda each: [a[:6].tobytes() for a in each], arrays) for _ in range(4)]
+                found = [sample for done in taken for sample in done.result()]
+            assert sorted(found) == [sample[:6] for sample in samples]
+
+
+@pytest.mark.parametrize("io", builders.IO_MODES)
+@pytest.mark.parametrize("step", [1, -1, 7])
+@pytest.mark.parametrize("bad", [0, 700, 8_190, 8_192, 8_999])
+def test_samples_before_a_bad_one_come_first(tmp_path: Path, io: str, step: int, bad: int) -> None:
+    samples = [b"%06d" % i for i in range(9_000)]
+    path = Path(builders.write_samples(tmp_path / "a.ffr", samples))
+    data = bytearray(path.read_bytes())
+    data[data.index(b"".join(samples)) + 6 * bad] ^= 1
+    path.write_bytes(data)
+    numbers = range(9_000)[::step]
+    with FileReader(path, io=io) as reader:
+        found: list[bytes] = []
+        arrays: Iterator[Any] = iter(reader[::step])
+        if bad not in numbers:
+            assert [array.tobytes() for array in arrays] == samples[::step]
+            return
+        with pytest.raises(ffrecord.ChecksumError, match=f"[Ss]ample {bad}"):
+            for array in arrays:
+                found.append(array.tobytes())  # an error would lose them
+        assert list(arrays) == []
+        with pytest.raises(ffrecord.ChecksumError, match=f"[Ss]ample {bad}"):
+            reader.read_range(bad, bad + 1)
+    assert found == samples[::step][: numbers.index(bad)]
