@@ -46,19 +46,21 @@ READ = tuple(f"{where} {size}" for where in ("cached", "cold") for size in ("256
 Machine = Mapping[str, Figure]  # by what they compare
 
 
-def machine_of(path: Path) -> str:
-    """Return the CPU that the results of a file were measured on; "" for an empty file."""
+def machine_of(path: Path) -> tuple[str, str]:
+    """Return the CPU that the results of a file were measured on, and when; two empty texts for an empty file."""
     with path.open() as lines:
         first = lines.readline()
-    return str(json.loads(first)["machine"]["cpu"]) if first.strip() else ""
+    record = json.loads(first) if first.strip() else {"machine": {"cpu": ""}, "time": ""}
+    return str(record["machine"]["cpu"]), str(record["time"])
 
 
 def machines(paths: Sequence[Path]) -> dict[str, Machine]:
-    """Return the figures of each CPU that has any of those shown."""
-    of: dict[str, list[Path]] = {}
+    """Return the figures of each CPU that has any of those shown; of a figure that was measured again, the later."""
+    of: dict[str, list[tuple[str, Path]]] = {}
     for path in paths:
-        of.setdefault(machine_of(path), []).append(path)
-    found = {cpu: figures_of(those) for cpu, those in of.items() if cpu}
+        cpu, time = machine_of(path)
+        of.setdefault(cpu, []).append((time, path))
+    found = {cpu: figures_of([path for _, path in sorted(those)]) for cpu, those in of.items() if cpu}
     return {cpu: machine for cpu, machine in found.items() if any(map(is_shown, machine))}
 
 

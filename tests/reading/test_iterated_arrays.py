@@ -27,6 +27,11 @@ SIZES = [*range(40), *(i * 7919 % 3000 for i in range(900)), 70_000, 5, 0, 200_0
 SAMPLES = builders.records(SIZES)
 
 
+moved = pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="without a GIL each sample has an array of its own"
+)
+
+
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(builders.write_samples(tmp_path_factory.mktemp("iterated") / "a.ffr", SAMPLES))
@@ -117,9 +122,7 @@ def line_of(array: Any) -> int:
     return next(frame.lineno for frame in made if frame.filename == __file__)
 
 
-@pytest.mark.skipif(
-    bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="without a GIL each sample has an array of its own"
-)
+@moved
 def test_a_dropped_array_is_used_for_a_later_sample(path: Path) -> None:
     """Else each sample of some bytes would cost more time for its array than for its bytes."""
     tracemalloc.start(5)
@@ -149,6 +152,7 @@ def test_pieces_that_a_thread_reads(tmp_path: Path) -> None:
         assert all(view.tobytes() == sample for view, sample in kept)
 
 
+@moved
 def test_a_weak_reference_sees_its_own_array_die(path: Path) -> None:
     """An array that is moved would go on to live."""
     with FileReader(path) as reader:
