@@ -29,6 +29,7 @@ from ffrecord.system._linux cimport (
     ffr_lock_state,
     ffr_pread,
     ffr_unlock_state,
+    getpid,
     pthread_atfork,
     pthread_mutex_init,
     pthread_mutex_t,
@@ -317,9 +318,17 @@ cdef class ArraysOfPieces:
     cdef object active    # iterator over the arrays of the piece in use, or None
     cdef object lock
     cdef bint busy        # the next piece is being waited for
+    cdef int owner        # process id for which the two above hold
 
     def __init__(self, pieces):
-        self.pieces, self.lock = iter(pieces), threading.RLock()
+        self.pieces = iter(pieces)
+        self._own()
+
+    cdef int _own(self) except -1:
+        """Begin without a lock in a forked child: in the parent, another thread may have held it."""
+        if self.owner != getpid():
+            self.lock, self.busy, self.owner = threading.RLock(), False, getpid()
+        return 0
 
     def __iter__(self):
         return self
@@ -327,6 +336,7 @@ cdef class ArraysOfPieces:
     def __next__(self):
         # Without a GIL, threads may not share the iterator of a piece.
         if FFR_FREE_THREADED:
+            self._own()
             with self.lock:
                 return self._next()
         return self._next()
@@ -356,6 +366,7 @@ cdef class ArraysOfPieces:
 
     cdef int _advance(self, object active) except -1:
         """Go on with the next piece, unless another thread did so since `active` was seen to be at its end."""
+        self._own()
         with self.lock:
             if self.active is not active:
                 return 0

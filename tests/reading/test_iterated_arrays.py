@@ -1,6 +1,7 @@
 """Arrays that iteration gives, whatever is done with those before: each has the bytes of its own sample."""
 
 import itertools
+import signal
 import sys
 import sysconfig
 import threading
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import builders
+import children
 import numpy as np
 import pytest
 from hypothesis import given
@@ -256,6 +258,25 @@ def test_threads_share_an_iterator(tmp_path: Path, size: int) -> None:
                 taken = [threads.submit(lambda each: [a[:6].tobytes() for a in each], arrays) for _ in range(4)]
                 found = [sample for done in taken for sample in done.result()]
             assert sorted(found) == [sample[:6] for sample in samples]
+
+
+@pytest.mark.usefixtures("many_switches")
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_child_goes_on_where_another_thread_waits_for_a_piece(tmp_path: Path) -> None:
+    samples = [b"%06d" % i + bytes(3_000) for i in range(20_000)]
+    with FileReader(builders.write_samples(tmp_path / "a.ffr", samples)) as reader:
+        for turn in range(8):
+            arrays: Iterator[Any] = iter(reader)
+
+            def go_on(arrays: Iterator[Any] = arrays) -> bool:
+                signal.alarm(30)
+                return all(array[6:].tobytes() == bytes(3_000) for array in arrays)
+
+            thread = threading.Thread(target=lambda each: [array[:1] for array in each], args=(arrays,))
+            thread.start()
+            time.sleep(turn / 1_000)
+            assert children.in_child(go_on) == 0
+            thread.join()
 
 
 @pytest.mark.parametrize("io", builders.IO_MODES)

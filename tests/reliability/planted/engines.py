@@ -179,6 +179,14 @@ DEFECTS = (
         modules=("kernels._memory",),
     ),
     Defect(
+        "child-waits-for-a-lock-of-its-parent",
+        "G6",
+        "ffrecord/kernels/_memory.pyx",
+        "        self._own()\n        with self.lock:\n            if self",
+        "        with self.lock:\n            if self",
+        ("test_iterated_arrays.py",),
+    ),
+    Defect(
         "array-over-memory-that-nobody-keeps",
         "G3",
         "ffrecord/kernels/_numpy.pxd",
