@@ -29,6 +29,7 @@ class ArraysOfPieces:
 
     Raises:
         ValueError: a signal handler asks for an array while the code that it interrupts waits for a piece.
+        StateError: this is a forked child, and another thread of its parent was taking a piece at that time.
     """
 
     def __init__(self, pieces: Iterable[Iterable[npt.NDArray[np.uint8]]]) -> None: ...

@@ -38,6 +38,8 @@ from ffrecord.system._linux cimport (
 import os
 import threading
 
+from ffrecord.errors import StateError
+
 import_array()
 
 include "guard.pxi"
@@ -325,9 +327,17 @@ cdef class ArraysOfPieces:
         self._own()
 
     cdef int _own(self) except -1:
-        """Begin without a lock in a forked child: in the parent, another thread may have held it."""
+        """Begin with a free lock in a forked child: in the parent, another thread may have held it.
+
+        If that thread was taking a piece, nobody knows how far it got, so the iterator ends with an error in the child.
+        """
+        cdef bint unknown
         if self.owner != getpid():
+            unknown = self.busy
             self.lock, self.busy, self.owner = threading.RLock(), False, getpid()
+            if unknown:
+                self.pieces, self.active = iter(()), None
+                raise StateError("this process was forked while another thread read from this iterator; make another one")
         return 0
 
     def __iter__(self):
