@@ -1,8 +1,14 @@
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import Self
+
+T = TypeVar("T")
+
+class Turn(Protocol):
+    def take(self, step: Callable[..., T], *args: Any) -> T: ...
 
 def pooled(size: int) -> npt.NDArray[np.uint8]: ...
 
@@ -19,22 +25,22 @@ class ArraysInTurn:
     def __iter__(self) -> Self: ...
     def __next__(self) -> npt.NDArray[np.uint8]: ...
 
-class ArraysOfPieces:
-    """Iterator over the arrays of pieces, one piece after another, as `itertools.chain.from_iterable` is one.
+class SharedChain(Generic[T]):
+    """Like `itertools.chain.from_iterable`, but threads may share it: each item goes to one of them.
 
-    Threads may share it: each array goes to one of them. After an error it has ended.
+    After an error it has ended.
 
     Args:
-        pieces: iterable of iterables of arrays. Only one thread at a time asks it for a piece.
+        iterables: iterable of iterables, with the items.
+        turn: lets one thread at a time take the next iterable.
 
     Raises:
-        ValueError: a signal handler asks for an array while the code that it interrupts waits for a piece.
-        StateError: this is a forked child, and another thread of its parent was taking a piece at that time.
+        ValueError, StateError: see `Turn`.
     """
 
-    def __init__(self, pieces: Iterable[Iterable[npt.NDArray[np.uint8]]]) -> None: ...
+    def __init__(self, iterables: Iterable[Iterable[T]], turn: Turn) -> None: ...
     def __iter__(self) -> Self: ...
-    def __next__(self) -> npt.NDArray[np.uint8]: ...
+    def __next__(self) -> T: ...
 
 class Mapping:
     def __new__(

@@ -5,16 +5,12 @@ Without the pool, malloc would return fresh pages for each large block, and thei
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
-from cpython.ref cimport Py_DECREF, PyObject
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 
 from ffrecord.kernels._numpy cimport (
     array_at,
-    ffr_dtype,
-    ffr_move_array,
-    flags_of,
     import_array,
     is_array,
     is_writeable,
@@ -29,16 +25,12 @@ from ffrecord.system._linux cimport (
     ffr_lock_state,
     ffr_pread,
     ffr_unlock_state,
-    getpid,
     pthread_atfork,
     pthread_mutex_init,
     pthread_mutex_t,
 )
 
 import os
-import threading
-
-from ffrecord.errors import StateError
 
 import_array()
 
@@ -67,21 +59,12 @@ cdef extern from *:
     """
     void ffr_huge_pages(void* start, size_t size) nogil
 
-cdef extern from *:
-    """
-    static int ffr_raise_error_set(void) { return -1; }
-    """
-    int ffr_raise_error_set() except -1
-    PyObject* PyIter_Next(object iterator)    # NULL without an error at the end
-    PyObject* PyErr_Occurred()
-
 cdef extern from "stdlib.h" nogil:
     int posix_memalign(void**, size_t, size_t)
 
 cdef enum:
     ALIGNMENT = 64
     HUGE_PAGE = 2 << 20
-    MADE_MOST = 8              # after so many new arrays one after another, the rest of the batch gets new ones too
     POOLED_LEAST = 8 << 10     # malloc is fast for smaller blocks
     POOLED_MOST = 64 << 20
     POOL_LIMIT = 128 << 20     # idle bytes kept by a process, at most
@@ -257,142 +240,6 @@ cdef object new_array(int64_t size):
     return array_over(block, block.start, size)
 
 
-cdef class ArraysInTurn:
-
-    def __cinit__(self, int64_t k):
-        self.most = max(k, 1)
-        self.pieces = <MemoryPiece*> malloc(self.most * sizeof(MemoryPiece))
-        if self.pieces == NULL:
-            raise MemoryError(f"out of memory: {k} arrays")
-        self.owners = []
-
-    def __dealloc__(self):
-        free(self.pieces)
-
-    cdef int add(self, object owner, char* start, int64_t size) except -1:
-        if self.k == 0 or owner is not self.owners[len(self.owners) - 1]:
-            self.owners.append(owner)
-        self.pieces[self.k] = MemoryPiece(start, size, len(self.owners) - 1)
-        self.k += 1
-        return 0
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        cdef MemoryPiece* piece = &self.pieces[self.place]
-        cdef bint odd = self.place & 1
-        cdef PyObject* again
-        # Drop nothing here: itertools.chain holds no reference meanwhile, and the end of an array may run any code.
-        if self.place == self.k:
-            raise StopIteration
-        if piece.owner != self.owner_number or self.owner is None:
-            self.owner_number = piece.owner
-            self.owner, self.owners[piece.owner] = self.owners[piece.owner], None
-        if self.made >= MADE_MOST:
-            array = array_over(self.owner, piece.start, piece.size)
-            self.place += 1
-            return array
-        again = <PyObject*> (self.odd if odd else self.even)
-        if again != <PyObject*> None and ffr_move_array(
-            again, piece.start, piece.size, <PyObject*> self.owner, self.flags, self.dtype
-        ):
-            self.place += 1
-            self.made = 0
-            return <object> again
-        array = array_over(self.owner, piece.start, piece.size)
-        self.place += 1
-        self.made += 1
-        self.flags, self.dtype = flags_of(array), ffr_dtype(array)
-        # Arrays before die at the end: a callback of a weak reference to them may ask for the next array.
-        if self.made == MADE_MOST:
-            before, self.odd, self.even = (self.odd, self.even), None, None
-        elif odd:
-            before, self.odd = self.odd, array
-        else:
-            before, self.even = self.even, array
-        return array
-
-
-cdef class ArraysOfPieces:
-
-    cdef object pieces
-    cdef object active    # iterator over the arrays of the piece in use, or None
-    cdef object lock
-    cdef bint busy        # the next piece is being waited for
-    cdef int owner        # process id for which the two above hold
-
-    def __init__(self, pieces):
-        self.pieces = iter(pieces)
-        self._own()
-
-    cdef int _own(self) except -1:
-        """Begin with a free lock in a forked child: in the parent, another thread may have held it.
-
-        If that thread was taking a piece, nobody knows how far it got, so the iterator ends with an error in the child.
-        """
-        cdef bint unknown
-        if self.owner != getpid():
-            unknown = self.busy
-            self.lock, self.busy, self.owner = threading.RLock(), False, getpid()
-            if unknown:
-                self.pieces, self.active = iter(()), None
-                raise StateError("this process was forked while another thread read from this iterator; make another one")
-        return 0
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        # Without a GIL, threads may not share the iterator of a piece.
-        if FFR_FREE_THREADED:
-            self._own()
-            with self.lock:
-                return self._next()
-        return self._next()
-
-    cdef object _next(self):
-        cdef PyObject* array
-        while True:
-            active = self.active
-            if active is not None:
-                array = PyIter_Next(active)
-                if array != NULL:
-                    taken = <object> array
-                    Py_DECREF(taken)  # the reference that PyIter_Next gave away
-                    return taken
-                if PyErr_Occurred() != NULL:
-                    self._fail()
-            self._advance(active)
-
-    cdef int _fail(self) except -1:
-        """Raise the error of a piece, which is set. The rest of the piece is lost, so no piece comes after it."""
-        try:
-            ffr_raise_error_set()
-        except BaseException:
-            self.pieces, self.active = iter(()), None
-            raise
-        return 0
-
-    cdef int _advance(self, object active) except -1:
-        """Go on with the next piece, unless another thread did so since `active` was seen to be at its end."""
-        self._own()
-        with self.lock:
-            if self.active is not active:
-                return 0
-            if self.busy:
-                raise ValueError("a signal handler may not read from the iterator that it interrupts; make another one")
-            self.busy = True
-            try:
-                self.active = iter(next(self.pieces))
-            except BaseException:
-                self.pieces, self.active = iter(()), None
-                raise
-            finally:
-                self.busy = False
-        return 0
-
-
 def pooled(int64_t size):
     """Return uninitialised memory, uint8 [size], that returns to the pool when the last array over it dies."""
     cdef MemoryBlock block = MemoryBlock(size)
@@ -490,3 +337,6 @@ cdef class Mapping:
     def __getbuffer__(self, Py_buffer* view, int flags):
         guard_ready()
         PyBuffer_FillInfo(view, self, self.start, self.size, 1, flags)
+
+
+include "arrays.pxi"

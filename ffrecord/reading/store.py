@@ -31,7 +31,7 @@ from ffrecord.errors import (
     name_files,
     plural,
 )
-from ffrecord.kernels._memory import ArraysOfPieces
+from ffrecord.kernels._memory import SharedChain
 from ffrecord.reading.batch_forms import (
     Array,
     BatchOutcome,
@@ -43,7 +43,7 @@ from ffrecord.reading.batch_forms import (
     deliver,
 )
 from ffrecord.reading.indices import Indices, SampleSlice, as_indices, as_int64, count_from_start
-from ffrecord.reading.prefetch import Prefetcher
+from ffrecord.reading.prefetch import Prefetcher, Turn
 from ffrecord.reading.python_engine import PythonEngine
 from ffrecord.reading.stats import ReadStats, collect
 from ffrecord.system.closing import ClosedByWith
@@ -369,7 +369,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
             return lambda: [(int(positions[place]), error) for place, error in wait().failures]
 
         # One piece ahead, so that the disk reads while checksums are compared.
-        return chain.from_iterable(Prefetcher(self._cut(indices), begin, self._pieces_ahead))
+        return SharedChain(Prefetcher(self._cut(indices), begin, self._pieces_ahead), Turn())
 
     def _range(self, start: SupportsIndex, stop: SupportsIndex) -> range:
         low, high = as_int64(start), as_int64(stop)
@@ -489,7 +489,7 @@ class Store(ClosedByWith, ABC, Generic[Sample_co]):
         return self._iterate(range(self.n))
 
     def _iterate(self, indices: range) -> Iterator[Array]:
-        return ArraysOfPieces(self._pieces(indices, self._sequence_form))
+        return SharedChain(self._pieces(indices, self._sequence_form), Turn())
 
     # For subclasses
 

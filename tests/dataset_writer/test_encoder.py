@@ -37,15 +37,6 @@ def rows(first: int, stop: int) -> bytes:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> ShardFiles:
-    """Two empty shards."""
-    made = ShardFiles(str(tmp_path), "/final")
-    for number in range(2):
-        Path(made.path(number)).touch()
-    return made
-
-
-@pytest.fixture
 def encoder(files: ShardFiles) -> Iterator[Encoder]:
     encoder = Encoder(files, Heart())
     encoder.encode_by(Schema.infer([Rows()[0]]).encode)

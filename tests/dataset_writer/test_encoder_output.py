@@ -18,15 +18,6 @@ LIMIT = 1 << 20
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> ShardFiles:
-    """Three empty shards."""
-    made = ShardFiles(str(tmp_path), "/final")
-    for number in range(3):
-        Path(made.path(number)).touch()
-    return made
-
-
-@pytest.fixture
 def output(files: ShardFiles) -> Iterator[RecordOutput]:
     output = RecordOutput(files)
     yield output
@@ -114,7 +105,7 @@ def test_a_shard_that_cannot_be_opened(files: ShardFiles, output: RecordOutput) 
         assert f"/final/PART_00001.ffr: {said} be written at byte 0" in str(caught.value)
 
 
-def test_a_spool_that_fails(files: ShardFiles, output: RecordOutput, limited: None) -> None:
+def test_a_spill_file_that_fails(files: ShardFiles, output: RecordOutput, limited: None) -> None:
     spill = SpillFile(files.directory, files.label)
     where = spill.put(memoryview(bytes(100)))
     output.turn_to(Segment(0, LIMIT, 1), "sample 3")

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 import ffrecord
 from ffrecord import FileReader
 from ffrecord.errors import StateError
+from ffrecord.sources import TFRecordWriter
 
 # Blocks that samples share have 512 KiB, and large samples have their own.
 SIZES = [*range(40), *(i * 7919 % 3000 for i in range(900)), 70_000, 5, 0, 200_000, 1, 1, 65_536, 65_535, 9]
@@ -247,6 +248,13 @@ def test_memory_of_dropped_samples_comes_back(path: Path) -> None:
         assert next(arrays, None) is None
 
 
+def shared(iterator: Iterator[Any], use: Callable[[Any], Any]) -> list[Any]:
+    """Return what four threads make of the items of an iterator."""
+    with ThreadPoolExecutor(4) as threads:
+        taken = [threads.submit(lambda each: [use(item) for item in each], iterator) for _ in range(4)]
+        return [each for done in taken for each in done.result()]
+
+
 @pytest.mark.usefixtures("many_switches")
 @pytest.mark.parametrize("size", [4, 3_000])
 def test_threads_share_an_iterator(tmp_path: Path, size: int) -> None:
@@ -254,11 +262,42 @@ def test_threads_share_an_iterator(tmp_path: Path, size: int) -> None:
     samples = [b"%06d" % i + bytes(size) for i in range(20_000)]
     with FileReader(builders.write_samples(tmp_path / "a.ffr", samples)) as reader:
         for _ in range(10):
-            arrays: Iterator[Any] = iter(reader)
-            with ThreadPoolExecutor(4) as threads:
-                taken = [threads.submit(lambda each: [a[:6].tobytes() for a in each], arrays) for _ in range(4)]
-                found = [sample for done in taken for sample in done.result()]
-            assert sorted(found) == [sample[:6] for sample in samples]
+            assert sorted(shared(iter(reader), lambda array: array[:6].tobytes())) == [each[:6] for each in samples]
+
+
+@pytest.mark.usefixtures("many_switches")
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_threads_share_batches(tmp_path: Path, prefetch: int) -> None:
+    samples = [b"%06d" % i + bytes(500) for i in range(4_000)]
+    with FileReader(builders.write_samples(tmp_path / "a.ffr", samples)) as reader:
+        for _ in range(10):
+            batches = reader.iter_batches(np.split(np.arange(4_000), 400), prefetch)
+            found = shared(batches, lambda batch: [array[:6].tobytes() for array in batch])
+            assert sorted(itertools.chain.from_iterable(found)) == [each[:6] for each in samples]
+
+
+@pytest.mark.usefixtures("many_switches")
+def test_threads_share_the_bad_samples(tmp_path: Path) -> None:
+    samples = [b"%06d" % i for i in range(20_000)]
+    path = Path(builders.write_samples(tmp_path / "a.ffr", samples))
+    path.write_bytes(path.read_bytes().replace(b"".join(samples), bytes(120_000)))
+    with FileReader(path) as reader:
+        assert sorted(shared(reader.bad_records(), lambda bad: bad[0])) == list(range(20_000))
+
+
+def test_a_loop_inside_of_its_own_batches(path: Path) -> None:
+    """The indices of a batch may come from anywhere, but not from the iterator that asks for them."""
+    with FileReader(path) as reader:
+
+        def indices() -> Iterator[list[int]]:
+            yield [0]
+            yield [1]
+            next(batches)
+
+        batches: Iterator[Any] = reader.iter_batches(indices(), 0)
+        assert [len(batch) for batch in itertools.islice(batches, 2)] == [1, 1]
+        with pytest.raises(ValueError, match="this iterator is at work"):
+            next(batches)
 
 
 @pytest.mark.usefixtures("many_switches")
@@ -306,3 +345,28 @@ def test_samples_before_a_bad_one_come_first(tmp_path: Path, io: str, step: int,
         with pytest.raises(ffrecord.ChecksumError, match=f"[Ss]ample {bad}"):
             reader.read_range(bad, bad + 1)
     assert found == samples[::step][: numbers.index(bad)]
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "remote", "cached"])
+def test_samples_before_a_bad_one_come_first_from_other_stores(tmp_path: Path, kind: str) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    samples = [b"<%06d>" % i for i in range(9_000)]
+    path = tmp_path / "a.tfrecord"
+    if kind == "tfrecord":
+        with TFRecordWriter(path) as writer:
+            for sample in samples:
+                writer.write(sample)
+    else:
+        path = Path(builders.write_samples(tmp_path / "a.ffr", samples))
+    path.write_bytes(path.read_bytes().replace(samples[8_500], b"!" * 8))
+    source, options = str(path), {}
+    if kind != "tfrecord":
+        source = f"memory://{tmp_path.name}-{kind}/a.ffr"
+        fsspec.filesystem("memory").pipe(source, path.read_bytes())
+        options = {"cache_dir": tmp_path / "cache"} if kind == "cached" else {}
+    with ffrecord.open(source, **options) as store:
+        found: list[bytes] = []
+        with pytest.raises(ffrecord.ChecksumError, match="ample 8500"):
+            for array in store:
+                found.append(array.tobytes())  # an error would lose them
+    assert found == samples[:8_500]
