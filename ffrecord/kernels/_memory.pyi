@@ -35,7 +35,7 @@ class SharedChain(Generic[T]):
         turn: lets one thread at a time take the next iterable.
 
     Raises:
-        ValueError, StateError: see `Turn`.
+        ValueError, StateError: see `Turn` in reading/prefetch.py.
     """
 
     def __init__(self, iterables: Iterable[Iterable[T]], turn: Turn) -> None: ...
