@@ -90,19 +90,22 @@ cdef class SharedChain:
         return self
 
     def __next__(self):
-        cdef PyObject* item
         with critical_section(self):  # without a GIL, threads may not share the iterator over one iterable
-            while True:
-                active = self.active
-                if active is not None:
-                    item = PyIter_Next(active)
-                    if item != NULL:
-                        taken = <object> item
-                        Py_DECREF(taken)  # the reference that PyIter_Next gave away
-                        return taken
-                    if PyErr_Occurred() != NULL:
-                        self._fail()
-                self.turn.take(self._advance, active)
+            return self._next()
+
+    cdef object _next(self):
+        cdef PyObject* item
+        while True:
+            active = self.active
+            if active is not None:
+                item = PyIter_Next(active)
+                if item != NULL:
+                    taken = <object> item
+                    Py_DECREF(taken)  # the reference that PyIter_Next gave away
+                    return taken
+                if PyErr_Occurred() != NULL:
+                    self._fail()
+            self.turn.take(self._advance, active)
 
     cdef int _fail(self) except -1:
         """Raise the error of an iterable, which is set. Its rest is lost, so nothing comes after it."""
