@@ -116,10 +116,10 @@ cdef class PendingBatch:
     cdef Reading reading
     cdef int64_t* places          # index of each request, by position in the requested batch
     cdef Task task
-    cdef bint submitted
-    cdef bint entered
+    cdef shared_bool submitted
+    cdef shared_bool entered
     cdef bint planned
-    cdef bint lost                # a fork came in between: this process never reads it
+    cdef shared_bool lost         # a fork came in between: this process never reads it
     cdef int owner                # process id that began it
     cdef Files files
     cdef Slots slots              # slots of the columns
@@ -299,9 +299,10 @@ cdef class PendingBatch:
             self._wait()
             with nogil:
                 there = finish_task(&self.task)
-            self.submitted = False
+            if not there:
+                self.lost = True
+            self.submitted = False  # last: other threads then take the result
         self.files._leave(self)
-        self.lost |= not there
         if self.lost:
             return None
         failures = self._failures()
@@ -338,10 +339,10 @@ cdef class Files:
     cdef int users                # batches being read, and other uses of the files
     cdef shared_int owner         # process id that counted them
     cdef int64_t forks            # `_forks` of that process
-    cdef shared_int unwanted      # always 0: `read_at_once` is never stopped
+    cdef shared_bool unwanted     # always 0: `read_at_once` is never stopped
     cdef public bint checks       # compare checksums of records that `read_at_once` reads
-    cdef shared_int _once         # most records are read only once
-    cdef shared_int _closed       # `close` was called
+    cdef shared_bool _once        # most records are read only once
+    cdef shared_bool _closed      # `close` was called
     cdef bint all_closed
     cdef shared_int refusal       # errno of the last refusal of AIO, 0 for none
 
@@ -424,7 +425,7 @@ cdef class Files:
             begin(fs, filesystem.network, filesystem.memory)
             if io != "auto":
                 fs.pinned = True
-                fs.engine = _ENGINES[io]
+                fs.engine = <int> _ENGINES[io]
             self.names.append(filesystem.name)
         fs.size += file.size
         file.filesystem = number
@@ -607,11 +608,10 @@ cdef class Files:
 
     cdef bint _computes(self) noexcept:
         """Tell whether batches probably need only CPU time, because everything is cached."""
-        cdef int number
-        cdef const Filesystem* fs
+        cdef int number, engine
         for number in range(self.filesystem_count):
-            fs = &self.filesystems[number]
-            if fs.missed >= 0.01 or fs.engine not in (HOT, MAPPED):
+            engine = self.filesystems[number].engine
+            if self.filesystems[number].missed >= 0.01 or engine not in (HOT, MAPPED):
                 return False
         return True
 
@@ -811,12 +811,12 @@ cdef class Files:
     @property
     def closed(self):
         """True once `close` was called."""
-        return self._closed != 0
+        return self._closed
 
     @property
     def once(self):
         """True if most records are read only once."""
-        return self._once != 0
+        return self._once
 
     @once.setter
     def once(self, bint value):
@@ -825,7 +825,8 @@ cdef class Files:
     @property
     def aio_error(self):
         """The errno of the last refusal of AIO, 0 for none."""
-        return self.refusal
+        cdef int error = self.refusal
+        return error
 
     @property
     def open_files(self):
@@ -850,6 +851,7 @@ cdef const int64_t* _start(const int64_t[::1] indices) noexcept:
 
 
 cdef str _engine_name(const Filesystem* fs):
-    if fs.engine == DIRECT and fs.no_direct:
+    cdef int engine = fs.engine
+    if engine == DIRECT and fs.no_direct:
         return _NAMES[COLD]
-    return "threads" if fs.engine == COLD and (fs.network or not fs.nowait) else _NAMES[fs.engine]
+    return "threads" if engine == COLD and (fs.network or not fs.nowait) else _NAMES[engine]

@@ -46,7 +46,7 @@ cdef struct Sweep:
     int owner                 # process id that submitted the task, 0 before
     shared_int counted_by     # process id that counted the batches that are being read, or wait
     int claimed               # by a thread of the process of this id, to submit the task or to count afresh
-    shared_int stopped
+    shared_bool stopped
     int64_t waiting           # batches that wait for it, see `catch_up`
     int64_t quota             # bytes that the sweep may still read
     shared_long file

@@ -27,7 +27,7 @@ cdef struct Reading:
     bint once                 # most records of these files are read only once
     bint guarded              # a single record, and `guard_ready` was true in the thread that reads it
     bint crowded              # there are as many batches as CPUs
-    shared_int stopped        # the batch is no longer wanted
+    shared_bool stopped       # the batch is no longer wanted
     int64_t aio_error
 
 cdef enum:

@@ -4,7 +4,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 
 # Types that threads read and change without a lock: knowledge about a file system, or whether a batch is still wanted. Each
-# read returns some value that was written, and gives no guarantee about other data.
+# read returns some value that was written, and gives no guarantee about other data. Clang refuses to cast to them, which
+# Cython does where one meets a Python object, or another integer in a condition; a `shared_bool` is only true or not.
 cdef extern from * nogil:
     """
     typedef _Atomic uint8_t ffr_shared_byte;
@@ -14,6 +15,7 @@ cdef extern from * nogil:
     """
     ctypedef uint8_t shared_byte "ffr_shared_byte"
     ctypedef int shared_int "ffr_shared_int"
+    ctypedef bint shared_bool "ffr_shared_int"
     ctypedef int64_t shared_long "ffr_shared_long"
     ctypedef double shared_double "ffr_shared_double"
 
@@ -53,12 +55,12 @@ cdef struct Filesystem:
     bint pinned               # the user chose it
     bint network
     bint memory               # it has no disk: tmpfs and the like
-    shared_int nowait         # preadv2(RWF_NOWAIT) works
-    shared_int no_direct      # direct reads are refused, for now
-    shared_int fits           # all its files fit into the page cache
+    shared_bool nowait        # preadv2(RWF_NOWAIT) works
+    shared_bool no_direct     # direct reads are refused, for now
+    shared_bool fits          # all its files fit into the page cache
     int64_t batches
     int64_t ask_at            # time from which free memory may be asked for again
-    shared_int missing        # the last batch had records that were not cached
+    shared_bool missing       # the last batch had records that were not cached
     shared_double missed      # moving average of the share of records that were not cached
     int64_t steady            # batches in COLD without misses
     double waits              # of the last batches in HOT, and their records: sums that fade
@@ -72,8 +74,8 @@ cdef struct Filesystem:
     shared_double miss_count
     int64_t reading           # batches that are being read in two passes
     shared_long begun         # batches that began to be read in two passes
-    shared_int flowing        # the last piece of a sequence was cached
-    shared_int cached_ahead   # so was a page far behind it
+    shared_bool flowing       # the last piece of a sequence was cached
+    shared_bool cached_ahead  # so was a page far behind it
     shared_long generation    # pages of windows mapped in an earlier generation may be unmapped by now
 
 cdef struct File:
@@ -101,7 +103,7 @@ cdef struct File:
     const int* lost           # flag: nonzero if pages of the tables were unreadable and read as zeros; or NULL
     char* mapped              # all of the file, read-only, or NULL
     char* window              # mapping of the whole file for copying, while the file is open; NULL: not mapped
-    shared_int windowless     # mapping it has failed
+    shared_bool windowless    # mapping it has failed
     shared_byte* blocks       # state of each block of the window, see windows.pxi; NULL: page faults map it
     shared_long generation    # generation of the file system to which `blocks` belongs
     const char* path
@@ -170,7 +172,7 @@ cdef struct Work:
     bint crowded              # no CPU is free for further threads
     bint check
     bint go_on                # a bad record does not end the batch
-    const shared_int* stopped  # nonzero when the rest is no longer wanted
+    const shared_bool* stopped  # nonzero when the rest is no longer wanted
     bint good                 # all records so far are good
 
 

@@ -33,7 +33,7 @@ cdef struct Windows:
     Task task
     int owner                  # process id that submitted the task, 0 before
     int claimed                # by a thread of the process of this id, to submit the task
-    shared_int stopped
+    shared_bool stopped
     shared_int crowded         # number of coming batches that take their page faults, because no CPU is free
     Blocks blocks              # blocks of the task
 
@@ -69,7 +69,7 @@ cdef bint is_mapped(File* file, const Request* request, Blocks* wanted) noexcept
             continue
         mapped = False
         if file.blocks[block] < WANTED:
-            file.blocks[block] = <shared_byte> min(file.blocks[block] + count, <int64_t> WANTED)
+            file.blocks[block] = <uint8_t> min(file.blocks[block] + count, <int64_t> WANTED)
         else:
             _want(request.file, block, wanted)
     return mapped
