@@ -1,4 +1,7 @@
-"""Everything the engine has threads for, at once: the program that the thread sanitizer watches. Arguments: files."""
+"""Everything the engine has threads for, at once: the program that the thread sanitizer watches.
+
+Arguments: two files, of which the second is damaged; or "load", for loaders and writers of datasets.
+"""
 
 import contextlib
 import os
@@ -8,16 +11,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from ffrecord import ChecksumError, FileReader, FileWriter
+from ffrecord import ChecksumError, DatasetWriter, FileReader, FileWriter
 from ffrecord.errors import StateError
 from ffrecord.kernels import _threads
 
 BATCHES = 6
 MANY = 10  # files
+LOADED = 60  # samples
 
 
 def together(*works: Callable[[], None]) -> None:
@@ -68,6 +74,73 @@ def one_by_one(reader: FileReader, samples: list[bytes], seed: int) -> Callable[
             assert reader.stats().records > 0
 
     return work
+
+
+def sharing(iterator: Iterator[Any], taken: list[bytes]) -> Callable[[], None]:
+    """Take samples, or lists of them, from an iterator that other threads take from, too."""
+
+    def work() -> None:
+        for arrays in iterator:
+            taken.extend(sample.tobytes() for sample in (arrays if isinstance(arrays, list) else [arrays]))
+
+    return work
+
+
+def share_iterators(reader: FileReader, samples: list[bytes]) -> None:
+    """Threads share one loop over samples, over batches, or over what is damaged."""
+    parts = [range(i, min(i + 7, reader.n)) for i in range(0, reader.n, 7)]
+    for make in (lambda: iter(reader), lambda: reader.iter_batches(parts, 3), lambda: reader.iter_batches(parts, 0)):
+        for _ in range(BATCHES):
+            iterator, taken = make(), []
+            together(*[sharing(iterator, taken)] * 3)
+            assert sorted(taken) == sorted(samples)
+
+
+def share_bad_samples(reader: FileReader) -> None:
+    for _ in range(BATCHES):
+        bad: list[int] = []
+        together(*[partial(bad.extend, reader.bad_records())] * 3)
+        assert len(bad) == 1
+
+
+def doubled(sample: dict[str, Any]) -> dict[str, Any]:
+    return {"x": sample["x"] * 2, "text": sample["text"]}
+
+
+def write_dataset(path: str) -> Callable[[], None]:
+    """Shards of samples with columns, by this process alone."""
+
+    def work() -> None:
+        rows = [{"x": np.full(i % 5 + 1, i), "text": "a" * i} for i in range(LOADED)]
+        DatasetWriter(path, num_workers=0, num_shards=3).from_indexed_dataset(rows)
+
+    return work
+
+
+def loading(path: str, seed: int) -> Callable[[], None]:
+    """Epochs of a loader with threads and work in Python; every second one is left early."""
+
+    def work() -> None:
+        from ffrecord.torch import Loader
+
+        loader = Loader(path, 8, "random", seed=seed, transform=doubled, num_threads=3)
+        for epoch in range(BATCHES):
+            lengths = []
+            for batch in loader:
+                lengths += map(len, batch["text"])
+                if epoch % 2:
+                    break
+            assert epoch % 2 or sorted(lengths) == list(range(LOADED))
+
+    return work
+
+
+def load() -> None:
+    """Loaders in threads, while datasets are written."""
+    with tempfile.TemporaryDirectory() as directory:
+        write_dataset(f"{directory}/read")()
+        works = [loading(f"{directory}/read", seed) for seed in range(2)]
+        together(*works, *[write_dataset(f"{directory}/{i}") for i in range(2)])
 
 
 def writing(writer: FileWriter) -> Callable[[], None]:
@@ -156,8 +229,16 @@ def main(good: str, bad: str) -> None:
         together(*works, *[one_by_one(reader, samples * MANY, seed) for seed in range(3)])
     with tempfile.TemporaryDirectory() as directory, FileWriter(f"{directory}/shared.ffr") as writer:
         together(*[writing(writer)] * 3)
+    for io in ("auto", "direct"):
+        with FileReader(good, io=io) as reader:
+            share_iterators(reader, samples)
+        with FileReader(bad, io=io) as reader:
+            share_bad_samples(reader)
     assert _threads.stats()["done"] > 0
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1] == "load":
+        load()
+    else:
+        main(*sys.argv[1:])

@@ -63,7 +63,7 @@ def missing(kind: str) -> str | None:
     compiler = shutil.which("cc")
     if sys.platform != "linux" or compiler is None:
         return "no C compiler, cc, to build with sanitizers"
-    if not all(library.exists() for library in map(_runtime, RUNTIMES[kind])):
+    if not (_python_has(kind) or all(library.exists() for library in map(_runtime, RUNTIMES[kind]))):
         return f"{compiler} has no {' or no '.join(RUNTIMES[kind])}"
     if os.environ.get("LD_PRELOAD"):
         return "something is preloaded already, such as a sanitizer"
@@ -71,6 +71,11 @@ def missing(kind: str) -> str | None:
     code = [*without_chance(kind), sys.executable, "-c", "import zlib"]
     done = subprocess.run(code, env=environment(kind), capture_output=True, text=True)
     return f"Python does not run under the {kind} sanitizer: {done.stderr[-300:]}" if done.returncode else None
+
+
+def _python_has(kind: str) -> bool:
+    """Tell whether this Python was configured with the sanitizer: it is in the process then, and sees Python, too."""
+    return f"--with-{kind}-sanitizer" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
 
 
 def without_chance(kind: str) -> list[str]:
@@ -109,13 +114,18 @@ def environment(kind: str, reports: Path | None = None, tree: Path | None = None
     }
     return {
         **os.environ,
-        "LD_PRELOAD": ":".join(map(str, map(_runtime, RUNTIMES[kind]))),
+        **({} if _python_has(kind) else {"LD_PRELOAD": ":".join(map(str, map(_runtime, RUNTIMES[kind])))}),
         # Else one allocation of malloc holds many objects of Python, and is never freed. Without a GIL it is refused.
         **({} if sysconfig.get_config_var("Py_GIL_DISABLED") else {"PYTHONMALLOC": "malloc"}),
         "FFRECORD_SANITIZED": kind,
         **({"PYTHONPATH": str(tree)} if tree else {}),
-        **{name: ":".join(f"{key}={value}" for key, value in given.items()) for name, given in options.items()},
+        **{name: _options(os.environ.get(name), given) for name, given in options.items()},
     }
+
+
+def _options(before: str | None, given: dict[str, object]) -> str:
+    """Return options for a sanitizer, after those it has already, such as the suppressions of a Python."""
+    return ":".join([*([before] if before else []), *(f"{key}={value}" for key, value in given.items())])
 
 
 def reports_in(directory: Path) -> list[str]:
@@ -188,7 +198,7 @@ def compile_one(kind: str, tree: Path, module: str) -> None:
     made, library = source.with_suffix(".c"), source.with_suffix(SUFFIX)
     for command in (
         [sys.executable, "-m", "cython", "--shared=ffrecord._cython_shared", source.with_suffix(".pyx"), "-o", made],
-        ["cc", *flags, made, "-o", library],
+        [*(sysconfig.get_config_var("CC").split() if _python_has(kind) else ["cc"]), *flags, made, "-o", library],
     ):
         subprocess.run([*map(str, command)], cwd=tree, check=True)
 

@@ -1,12 +1,15 @@
 """T18 (guarantee G6): the thread sanitizer finds planted data races, and none in the engine.
 
-The modules below are compiled for it. CPython is not: that its lock orders what it guards, the sanitizer learns from
-the calls to the C library, which it intercepts. Compiling takes a minute the first time; so all of it is in long runs.
+The modules below are compiled for it. CPython need not be: that its lock orders what it guards, the sanitizer learns
+from the calls to the C library, which it intercepts. Without a GIL it has to be: configure it with `--disable-gil
+--with-thread-sanitizer`, and run this file with it. Compiling takes a minute the first time; so all of it is in long
+runs.
 """
 
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,10 @@ import sanitizers
 from sanitizers import ENGINE, SUFFIX
 
 # What is planted: a module, the file of it, text there, and what stands there instead.
+WITHOUT_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+SECTION = """        with critical_section(self):  # without a GIL, threads may not share the iterator over one iterable
+            return self._next()
+"""
 LOCKED = "    pthread_mutex_lock(&_lock)\n{0}    pthread_mutex_unlock(&_lock)\n"
 GIVEN_BACK = """    table.files[f].users -= 1
     crowded = table.files[f].users == 0 and table.held_count > table.held_most
@@ -35,6 +42,13 @@ PLANTED = {
         f"    _done += 1\n    _enter()\n{DONE}",
     ),
 }
+if WITHOUT_GIL:
+    PLANTED["a shared iterator without its critical section"] = (
+        "kernels/_memory",
+        "arrays.pxi",
+        SECTION,
+        "        return self._next()\n",
+    )
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
@@ -63,6 +77,11 @@ def races(tree: Path, reports: Path, *program: object, ends_well: bool = True) -
 def test_the_engine(tree, good_and_damaged, tmp_path):
     found = races(tree, tmp_path / "reports", "tests/reliability/racing.py", *good_and_damaged)
     assert found == []
+
+
+def test_loaders_and_writers(tree, tmp_path):
+    pytest.importorskip("torch")
+    assert races(tree, tmp_path / "reports", "tests/reliability/racing.py", "load") == []
 
 
 POOL = """
