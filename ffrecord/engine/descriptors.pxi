@@ -62,8 +62,8 @@ cdef void _after_fork_parent() noexcept nogil:
 
 cdef void _after_fork_child() noexcept nogil:
     global _forks
-    pthread_mutex_init(&_lock, NULL)
     _forks += 1
+    pthread_mutex_unlock(&_lock)
 
 
 pthread_mutex_init(&_lock, NULL)

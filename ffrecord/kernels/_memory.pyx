@@ -85,16 +85,12 @@ cdef void _before_fork() noexcept nogil:
     ffr_lock_state(&_pool_lock)
 
 
-cdef void _after_fork_parent() noexcept nogil:
+cdef void _after_fork() noexcept nogil:
     ffr_unlock_state(&_pool_lock)
 
 
-cdef void _after_fork_child() noexcept nogil:
-    pthread_mutex_init(&_pool_lock, NULL)
-
-
 pthread_mutex_init(&_pool_lock, NULL)
-if FFR_FREE_THREADED and pthread_atfork(_before_fork, _after_fork_parent, _after_fork_child) != 0:
+if FFR_FREE_THREADED and pthread_atfork(_before_fork, _after_fork, _after_fork) != 0:
     raise MemoryError("pthread_atfork")
 
 

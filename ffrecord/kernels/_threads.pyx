@@ -143,8 +143,13 @@ cdef void _leave() noexcept nogil:
     pthread_mutex_unlock(&_lock)
 
 
+cdef void _after_fork_child() noexcept nogil:
+    _leave()
+    _reset()
+
+
 _reset()
-if pthread_atfork(_enter, _leave, _reset) != 0:
+if pthread_atfork(_enter, _leave, _after_fork_child) != 0:
     raise MemoryError("pthread_atfork")
 
 
