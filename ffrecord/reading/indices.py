@@ -47,6 +47,11 @@ def as_place(index: SupportsIndex) -> int:
     return as_int64(index)
 
 
+def is_collection(indices: object) -> bool:
+    """Tell whether something may hold indices: text and bytes do not."""
+    return hasattr(indices, "__iter__") and not isinstance(indices, str | bytes | bytearray)
+
+
 def spread_indices(n: int, count: int) -> list[int]:
     """Return up to `count` of n indices, evenly from the first to the last."""
     wanted = min(n, count)
@@ -68,7 +73,7 @@ def as_indices(indices: Iterable[SupportsIndex], *, bools_most: int = BOOLS_MOST
     """
     if type(indices) is np.ndarray and indices.dtype is INT64 and indices.ndim == 1 and indices.flags.c_contiguous:
         return indices  # already converted by a caller; fast, because reading one record takes only microseconds
-    if isinstance(indices, str | bytes | bytearray | slice) or not hasattr(indices, "__iter__"):
+    if isinstance(indices, slice) or not is_collection(indices):
         raise ArgumentTypeError(describe_wrong("indices", indices, "a collection of ints"))
     is_list = isinstance(indices, list | tuple | range)
     try:
@@ -148,7 +153,7 @@ class SampleSlice(Sequence[Array]):
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return SampleSlice(self._reader, self._indices[index])
-        i = operator.index(index)
+        i = as_int64(index)
         if not -len(self) <= i < len(self):
             raise SampleIndexError(
                 f"index is {i}, expected {-len(self)} <= index < {len(self)}, the length of the slice"

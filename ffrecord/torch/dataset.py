@@ -19,6 +19,7 @@ from ffrecord.inputs.recognise import is_untouched, parts_of
 from ffrecord.order import Epoch, Run, Step, sample_seeds
 from ffrecord.order.state import Identity, identity_of
 from ffrecord.reader import FileReader
+from ffrecord.reading.indices import is_collection
 from ffrecord.reading.notebook import samples_html
 from ffrecord.reading.paths import PathLike, Source, redact_source
 from ffrecord.reading.store import OnError, Store
@@ -235,6 +236,8 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         if isinstance(indices, slice):
             return self.subset(range(len(self))[indices])
         if not is_single(indices):
+            if not is_collection(indices):
+                raise ArgumentTypeError(describe_wrong("index", indices, "an int, a slice or a list of ints"))
             return self._fetch(self._positions(indices), seeds=seeds_of(indices)).samples
         fetched = self._fetch(self._positions([indices]), seeds=seeds_of([indices]))
         if fetched.error is not None:

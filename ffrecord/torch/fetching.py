@@ -258,7 +258,8 @@ def _find_schema(reader: Store, dataset: object) -> tuple[Schema, bool]:
     known = _schemas[reader]
     if known is None:
         raise NotImplementedError(
-            f"{type(dataset).__name__} does not override process(indices, data), and its files carry no schema"
+            f"{type(dataset).__name__} does not override process(indices, data), and its files carry no schema to "
+            "decode them by: override process, or read the records by FileReader"
         )
     return known
 

@@ -124,6 +124,14 @@ OUTSIDE = [8, 9, 1000, 2**31, 2**32, 2**62, 2**63 - 1, 2**63, 2**64, 10**30]
 BELOW = [-9, -1000, -(2**31) - 1, -(2**62), -(2**63), -(2**63) - 1, -(10**30)]
 
 
+@pytest.mark.parametrize("wrong", [1.5, None, np.float64(2)])
+def test_what_an_index_may_be_is_said(small_reader, wrong):
+    with pytest.raises(TypeError, match=r"^index is .*, expected an int, a slice or a collection of ints$"):
+        small_reader[wrong]
+    with pytest.raises(TypeError, match=r"^index is .*, expected an int$"):
+        small_reader[2:][wrong]
+
+
 @pytest.mark.parametrize("io", IO_MODES)
 @pytest.mark.parametrize("index", OUTSIDE + BELOW)
 def test_outside(small_file, io, index):
