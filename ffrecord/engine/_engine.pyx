@@ -12,7 +12,7 @@ The calling thread reads a batch, or a thread of the engine (kernels/_threads.py
 
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.long cimport PyLong_AsLongLongAndOverflow
-from cython cimport no_gc_clear
+from cython cimport no_gc
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
@@ -109,7 +109,7 @@ cdef int64_t _sum(int64_t total, int64_t size) except -1:
     return total + size
 
 
-@no_gc_clear
+@no_gc  # else the collector may empty the list of its arrays first, and threads would write to freed memory
 cdef class PendingBatch:
     """Batch that is being read or was read. It owns its requests, and its memory until the result is taken."""
 
@@ -311,7 +311,7 @@ cdef class PendingBatch:
         return self.delivered, failures
 
 
-@no_gc_clear
+@no_gc  # see PendingBatch: here it would be the lists of mappings
 cdef class Files:
     """Open files whose records share one numbering.
 

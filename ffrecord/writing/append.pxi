@@ -8,6 +8,7 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
+from cython cimport no_gc
 from libc.errno cimport EBADF, EINTR, EINVAL, ENOSPC, ENOSYS, EOPNOTSUPP, EPERM, ESPIPE
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
@@ -154,6 +155,7 @@ def write_back(int fd, int64_t offset, int64_t size, bint wait):
     return result == 0
 
 
+@no_gc  # of `_kept`
 cdef class Appender:
     """Base class of FileWriter: it appends samples to a descriptor, through two buffers that a thread empties.
 
@@ -181,6 +183,7 @@ cdef class Appender:
     cdef int64_t _fill
     cdef int64_t _room         # capacity of the buffer; less than BUFFER if a multiple of it comes earlier in the file
     cdef int64_t _offset       # offset of the buffer in the file
+    cdef object _kept          # what has to outlive this object
 
     def _begin(self, int fd, int64_t offset, int64_t most):
         """Start appending to `fd` from `offset` on; at most `most` samples, -1 for any number."""
@@ -199,6 +202,15 @@ cdef class Appender:
         self._room = BUFFER - offset % BUFFER
         self._process, self._forked = getpid(), _forks
         ffr_take_flag(&self._begun)
+
+    def _keep(self, *needed):
+        """Have objects live until this one has ended, in place of those of an earlier call.
+
+        The collector ends the objects of a cycle in any order, and a file that ends is closed. The thread would go on
+        writing to that descriptor, which another file may have by then. So the collector does not see these references:
+        for it, somebody else needs the objects. They must not refer to the writer, which would then never end.
+        """
+        self._kept = needed
 
     def _stop(self):
         """Refuse further samples; a thread may be in the middle of one."""

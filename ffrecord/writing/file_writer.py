@@ -146,6 +146,7 @@ class FileWriter(Appender, SingleFileWriter):
         try:
             self._part = atomic_file.PartFile(self._path)
             self._journal = Journal(self._part.path)
+            self._keep(self._part, self._journal)
             self._open = True
             self._allocate_tables()
             self._begin(self._part.fd, self._data_start, -1 if self._n is None else self._n)
@@ -392,6 +393,7 @@ class FileWriter(Appender, SingleFileWriter):
         if moved is not self._part:
             # The old file stays until the new one is published: the journal still points to it.
             self._replaced, self._part = self._part, moved  # pyright: ignore[reportIncompatibleVariableOverride]
+            self._keep(self._part, self._journal, self._replaced)
         self._data_start += more
 
     def _discard(self) -> None:

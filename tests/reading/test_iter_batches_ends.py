@@ -256,3 +256,29 @@ def test_mixed_calls_of_eight_threads(reader, sample_file):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+COLLECTED = """
+import gc, sys
+from ffrecord import FileReader
+
+for _ in range(20):
+    with FileReader(sys.argv[1], io=sys.argv[2]) as reader:
+        begun = reader.iter_batches([range(reader.n)] * 6, 4)
+        next(begun)
+        begun.kept = cycle = [begun]
+    reader = FileReader(sys.argv[1], io=sys.argv[2])
+    begun = reader.iter_batches([range(reader.n)] * 6, 4)
+    next(begun)
+    reader.kept = cycle = [reader, begun]
+    begun.kept = cycle
+    del begun, reader, cycle
+    gc.collect()
+"""
+
+
+@in_every_mode
+def test_the_collector_ends_them_midway(tmp_path, io):
+    """In any order: memory that threads read into is there until they have ended."""
+    path = builders.write_samples(tmp_path / "a.ffr", [bytes(1 << 20)] * 40)
+    children.run(COLLECTED, path, io, MALLOC_MMAP_THRESHOLD_="131072")

@@ -1,5 +1,7 @@
 """`FileWriter`: the bytes it writes, its arguments, and when they appear."""
 
+import gc
+import io
 import os
 import stat
 import warnings
@@ -228,6 +230,27 @@ def test_a_complete_writer_dropped_is_published(tmp_path):
     with pytest.warns(ResourceWarning, match=r"a\.ffr: the writer was complete, but nobody called close"):
         del writer
     assert (tmp_path / "a.ffr").read_bytes() == ffr_twin.build([b"x"])
+
+
+def test_the_collector_ends_a_complete_writer_last(tmp_path):
+    """It finds the file of a cycle before the writer here. Were it closed, a thread would write to another file."""
+
+    def drop(samples):
+        writer = FileWriter(tmp_path / "a.ffr", len(samples))
+        writer.write_many(samples)
+        held = [found for found in gc.get_objects() if isinstance(found, io.FileIO)]
+        cycle = [writer]
+        cycle.append(cycle)
+        del writer
+        gc.collect()  # what is held stays in its place, the writer goes behind it
+        assert held
+
+    samples = [bytes([i]) * (3 << 20) for i in range(4)]
+    with pytest.warns(ResourceWarning, match=r"a\.ffr: the writer was complete, .*; it was closed now"):
+        drop(samples)
+        gc.collect()
+    with FileReader(tmp_path / "a.ffr") as reader:
+        assert [sample.tobytes() for sample in reader] == samples
 
 
 @pytest.mark.parametrize("n", [2, None])

@@ -208,4 +208,12 @@ DEFECTS = (
         "job.encoding is None or not job.source.counts",
         ("test_dataset_writer_preassigned.py::test_the_bytes_are_those_of_samples_that_are_sized",),
     ),
+    Defect(
+        "file-of-a-writer-collected-before-it",
+        "G1",
+        "ffrecord/writing/file_writer.py",
+        "            self._keep(self._part, self._journal)\n            self._open = True\n",
+        "            self._open = True\n",
+        ("test_writer.py::test_the_collector_ends_a_complete_writer_last",),
+    ),
 )
